@@ -1,5 +1,6 @@
 //! Memory does not grow with the answer: allocations are counted, whatever makes them.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use base::Prng;

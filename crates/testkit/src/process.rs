@@ -8,14 +8,15 @@ use std::process::{Child, Command, Stdio};
 pub struct Alone(Child);
 
 impl Alone {
-    /// Starts it. The `test` of this name is the body of the process, and knows by the environment that it is.
+    /// Starts the process. The `test` of this name in `module` (as `module_path!` gives it) is the body of the process, and
+    /// recognises by the environment variable that it is.
     ///
     /// # Panics
     /// If no process can be started.
-    pub fn start(test: &str, variable: &str, value: impl AsRef<OsStr>) -> Self {
+    pub fn start(module: &str, test: &str, variable: &str, value: impl AsRef<OsStr>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let child = Command::new(program)
-            .args(["--exact", test, "--nocapture"])
+            .args(["--exact", &test_name(module, test), "--nocapture"])
             .env(variable, value)
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
@@ -36,6 +37,11 @@ impl Alone {
         self.0.kill().expect("a process to kill");
         self.0.wait().expect("it ends");
     }
+}
+
+/// The name of a test as the test program lists it: `module` is what `module_path!` gives where the test is.
+pub fn test_name(module: &str, test: &str) -> String {
+    module.split_once("::").map_or_else(|| test.to_owned(), |(_, inner)| format!("{inner}::{test}"))
 }
 
 impl Drop for Alone {

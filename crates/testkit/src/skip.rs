@@ -8,8 +8,13 @@ use std::process::{Command, Stdio};
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIP {test}: {reason}\n");
     eprint!("{line}");
+    record(&line);
+}
+
+/// Appends a line to the file named by `$NETGRAIN_SKIPS`, if that variable is set.
+fn record(line: &str) {
     let Some(path) = std::env::var_os("NETGRAIN_SKIPS") else { return };
-    if let Err(error) = append(Path::new(&path), &line) {
+    if let Err(error) = append(Path::new(&path), line) {
         eprintln!("{}: the skip could not be recorded: {error}", path.display());
     }
 }
@@ -19,15 +24,32 @@ fn append(path: &Path, line: &str) -> std::io::Result<()> {
     std::fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(line.as_bytes())
 }
 
-/// The folder of real captures: `$NETGRAIN_TRACES`, or `shared/traces` beside the workspace. Without one the test skips.
+/// The folder of real captures: `$NETGRAIN_TRACES`, or `shared/traces` beside the workspace. Without that folder the test
+/// skips, so a test calls this function before it asserts anything.
 pub fn traces(test: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("NETGRAIN_TRACES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from);
+    let folder = traces_folder();
     if folder.is_dir() {
         return Some(folder);
     }
     skip(test, &format!("no captures in {}; set NETGRAIN_TRACES", folder.display()));
     None
+}
+
+/// The folder of [`traces`], for a test that generates its own packets and also reads real ones where they are present.
+/// The test must pass without the folder, and does not count as skipped then; the file named by `$NETGRAIN_SKIPS` gets a
+/// line that begins with `PART`, from which `cargo xtask captures` knows that the test reads captures.
+pub fn extra_traces(test: &str) -> Option<PathBuf> {
+    let folder = traces_folder();
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    record(&format!("PART {test}: without captures\n"));
+    None
+}
+
+fn traces_folder() -> PathBuf {
+    std::env::var_os("NETGRAIN_TRACES")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from)
 }
 
 /// A command for an outside program, if it is installed; else the test skips.

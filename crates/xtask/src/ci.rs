@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+/// Which tests were skipped and why, in the target folder.
+const SKIPS: &str = "skipped-tests.txt";
+
 /// Everything.
 pub fn all(root: &Path) -> Result<(), String> {
     oracles::install();
@@ -19,14 +22,65 @@ pub fn all(root: &Path) -> Result<(), String> {
 
 /// Every test, then the models of the ring's protocol under loom, then what was skipped.
 pub fn tests(root: &Path) -> Result<(), String> {
-    let skips = target(root).join("skipped-tests.txt");
-    let _ = std::fs::remove_file(&skips);
-    let env = [("NETGRAIN_SKIPS", skips.to_string_lossy().into_owned())];
-    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (*k, v.as_str())).collect();
+    let skips = fresh(&target(root).join(SKIPS))?;
+    let env = [("NETGRAIN_SKIPS", &*skips), ("RUST_TEST_THREADS", &*test_threads())];
     let tests = step("tests", || cargo(root, &["test", "--workspace", "--no-fail-fast"], &env));
     let models = step("models (loom)", || loom(root));
     report_skips(&skips);
     tests.and(models)
+}
+
+/// The tests that the last run of [`tests`] left out, wholly or in part, because there were no captures: once more, with
+/// the captures in `$NETGRAIN_TRACES`.
+pub fn captures(root: &Path) -> Result<(), String> {
+    let folder = std::env::var("NETGRAIN_TRACES").map_err(|_| "set NETGRAIN_TRACES to the folder of the captures")?;
+    let list = target(root).join(SKIPS);
+    let text = std::fs::read_to_string(&list)
+        .map_err(|e| format!("{}: {e}; run `cargo xtask test` without captures first", list.display()))?;
+    let names = without_captures(&text);
+    if names.is_empty() {
+        return Err(format!("{}: no test was left out for want of captures", list.display()));
+    }
+    println!("{} tests read the captures in {folder}", names.len());
+    let skips = fresh(&target(root).join("skipped-captures.txt"))?;
+    let args = [&["test", "--workspace", "--no-fail-fast", "--tests", "--"], names.as_slice()].concat();
+    let env = [("NETGRAIN_SKIPS", &*skips), ("RUST_TEST_THREADS", &*test_threads())];
+    let tests = step("tests with captures", || cargo(root, &args, &env));
+    report_skips(&skips);
+    let left = std::fs::read_to_string(&skips).unwrap_or_default();
+    match without_captures(&left)[..] {
+        [] => tests,
+        ref left => Err(format!("still without captures: {}", left.join(" "))),
+    }
+}
+
+/// How many tests of one program run at a time: twice the processors, because live tests mostly wait.
+fn test_threads() -> String {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| (2 * processors).to_string())
+}
+
+/// Names of the tests that lacked captures: `SKIP name: no captures in …` and `PART name: without captures`.
+fn without_captures(list: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.strip_prefix("SKIP ").or(line.strip_prefix("PART "))?.split_once(": "))
+        .filter(|(_, reason)| reason.starts_with("no captures in") || *reason == "without captures")
+        .map(|(name, _)| name)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The path of a file that does not exist yet, in a folder that does.
+fn fresh(path: &Path) -> Result<String, String> {
+    let with_path = |e: std::io::Error| format!("{}: {e}", path.display());
+    path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(with_path)?;
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(with_path(e)),
+        _ => Ok(path.to_string_lossy().into_owned()),
+    }
 }
 
 /// The models are built with another configuration, so they have a folder of their own and leave the rest alone.
@@ -37,9 +91,9 @@ fn loom(root: &Path) -> Result<(), String> {
     cargo(root, &["test", "-p", "netgrain-ring", "--release", "--test", "loom"], &env)
 }
 
-fn report_skips(file: &Path) {
+fn report_skips(file: &str) {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    let mut skips: Vec<&str> = text.lines().collect();
+    let mut skips: Vec<&str> = text.lines().filter(|line| line.starts_with("SKIP ")).collect();
     skips.sort_unstable();
     skips.dedup();
     println!("\nskipped: {}", skips.len());

@@ -1,4 +1,4 @@
-//! Repository chores: `cargo xtask ci | test | tidy | generate | oracles`.
+//! Repository chores: `cargo xtask ci | test | captures | tidy | generate | oracles`.
 #![forbid(unsafe_code)]
 
 mod ci;
@@ -12,6 +12,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask VERB
   ci         oracles, format, lints, tidy, every test, the models; prints what was skipped
   test       every test, without the rest
+  captures   the tests that `test` left out for want of captures; they are in $NETGRAIN_TRACES
   tidy       the room table against the code, generated files, sizes, leftovers
   generate   write the files that come from spec/
   oracles    install the programs that tests compare with (Debian, as root)";
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let outcome = match std::env::args().nth(1).as_deref() {
         Some("ci") => ci::all(&root),
         Some("test") => ci::tests(&root),
+        Some("captures") => ci::captures(&root),
         Some("tidy") => tidy::run(&root),
         Some("generate") => generate::write(&root),
         Some("oracles") => {

@@ -2,7 +2,7 @@
 
 mod against_model;
 mod behaviour;
-#[path = "../../tests/common/captures.rs"]
+#[path = "../../tests/it/common/captures.rs"]
 mod captures;
 mod limits;
 mod model;

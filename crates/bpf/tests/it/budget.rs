@@ -1,0 +1,73 @@
+//! What the verifier has to go through for a program, held by a golden file: it takes a million instructions at most, and the time
+//! that it takes is the time that a swap takes.
+
+use crate::kernel;
+
+use kernel::{Kernel, WISH};
+use lang::ebpf::{Metadata, Wish, emit};
+use std::fmt::Write;
+
+/// Three maps and 32 predicates, each of which looks at something.
+fn largest() -> String {
+    let ports: Vec<_> = (1..=26).map(|n| format!("has_port {}", n * 100)).collect();
+    let (first, second) = ports.split_at(13);
+    format!(
+        "a = flow_map 0 key_5tuple\nb = for_ms 1000 (flow_map 0 key_ip_src)\nc = idle_after 1000 (flow_map 0 key_ip_dst)\n\
+         main = do\n  filter (is_ip .&&. (is_tcp .||. is_udp))\n  when ({}) (mark 1)\n  when ({}) (mark 2)\n  \
+         incr_fstate a\n  incr_fstate b\n  incr_fstate c\n  filter (get_fstate b .<= 1000)\n  \
+         unless (has_addr 10.0.0.0/8) (inc 1)\n  when (ip_ttl .< 5) drop\n  steer_flow\n",
+        first.join(" .||. "),
+        second.join(" .||. ")
+    )
+}
+
+fn programs() -> Vec<(&'static str, Metadata, String)> {
+    let flow = "main = ip >-> steer_flow".to_owned();
+    let with_record = [
+        ("ip and flow", flow.clone()),
+        ("mark and pair", "main = when is_tcp (mark 42) >-> steer_p2p".to_owned()),
+        ("forward or steer", "main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow".to_owned()),
+        ("count flows", "flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_flow".to_owned()),
+        ("tcpdump", "main = bpf \"(tcp port 80 or udp port 53) and not net 10.0.0.0/8\" >-> steer_link".to_owned()),
+        ("three maps, 32 predicates", largest()),
+    ];
+    let mut all: Vec<_> = with_record.into_iter().map(|(name, text)| (name, Metadata::Record, text)).collect();
+    all.push(("ip and flow, the least", Metadata::Least, flow));
+    all
+}
+
+/// The series of the running kernel, of which the numbers of the golden file are.
+fn series() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+#[test]
+fn the_verifier_is_not_asked_for_more_than_before() {
+    const LIMIT: u32 = 50_000;
+    let test = "the_verifier_is_not_asked_for_more_than_before";
+    let golden = include_str!("budget.txt");
+    let of_series = golden.lines().next().and_then(|l| l.rsplit(' ').next()).unwrap_or_default();
+    let mut now = format!("Instructions, and how many the verifier went through, kernel {}\n", series());
+    let mut worse = Vec::new();
+    for (name, metadata, text) in programs() {
+        let ir = lang::compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, name))).program;
+        let object = emit(&ir, &Wish { metadata, ..WISH }).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(object.stages, ir.stages.len(), "{name}: all of it is for the kernel");
+        let instructions = object.code.insns().len();
+        let Some(kernel) = Kernel::load(test, object) else { return };
+        let verified = kernel.program.info().expect("what was loaded is known").verified_insns;
+        assert!(verified < LIMIT, "{name}: the verifier went through {verified} instructions");
+        let _ = writeln!(now, "{name}: {instructions} {verified}");
+        let before = golden.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")?.split_once(' '));
+        let (before, went) = before.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?))).unwrap_or((0, 0));
+        if instructions > before || of_series == series() && verified > went + went / 10 {
+            worse.push(name);
+        }
+    }
+    eprintln!("{now}");
+    assert!(
+        worse.is_empty(),
+        "more than crates/bpf/tests/budget.txt has for {worse:?}; if that is meant, it is to say:\n{now}"
+    );
+}

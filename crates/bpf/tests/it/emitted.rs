@@ -1,0 +1,494 @@
+//! What the language's interpreter makes of a packet, and what the kernel makes of it, and what a machine of our own makes of the same
+//! instructions: the same, or they leave it undecided.
+
+use crate::frames;
+use crate::kernel;
+use crate::random;
+use crate::vm;
+
+use base::Prng;
+use kernel::{Answer, Kernel, Machine, USER, WISH};
+use lang::Facts;
+use lang::ebpf::{Fate, Handed, Metadata, Object, Refusal, Seen, Wish, announce, emit};
+use lang::interp::{Action, Interpreter, Memory, Outcome};
+use lang::ir::{Builder, Cmp, Effect, Expiry, Inst, Kind, Map, Operand, Program as Ir, Set, Var};
+use vm::Vm;
+
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+const REDIRECT: u32 = 4;
+
+/// A program in a machine beside its first stages in the interpreter.
+struct Both<M> {
+    head: Ir,
+    kernel: M,
+    memory: Memory,
+    last: u64,
+    /// Whether expired entries are taken out before each packet, as user space does from time to time.
+    sweeps: bool,
+}
+
+impl<M: Machine> Both<M> {
+    /// `None` where `load` could not.
+    fn new(ir: &Ir, metadata: Metadata, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
+        let object = emit(ir, &Wish { metadata, ..WISH })?;
+        let head = ir.split(object.stages).0;
+        // What is judged once more must not have been counted or kept before.
+        let acts = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
+        assert!(object.metadata == Metadata::Record || !acts, "{head}");
+        let memory = Memory::of(&head, WISH.hash_key);
+        Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
+    }
+
+    /// Whether the kernel decided.
+    fn run(&mut self, frame: &[u8], time: u64, context: &dyn Fn() -> String) -> bool {
+        if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
+            (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
+        }
+        let mut answer = self.kernel.run(frame, time);
+        // Whoever has seen this program need not be told again where that is all that there is to tell.
+        let need_not = self.kernel.object().judged_again && self.kernel.seen().by_user == WISH.generation;
+        if need_not && answer.verdict == USER {
+            let said = Handed { generation: WISH.generation, stages: 0, record: Outcome::start(0) };
+            assert_eq!(answer.handed.replace(said), None, "{}", context());
+        }
+        let (head, code) = (&self.head, &self.kernel.object().code);
+        let say = || format!("{}\n{frame:02x?}\n{answer:?}\n{head}\n{code:?}", context());
+        self.last = time;
+        if answer.fate == Some(Fate::Undecided) {
+            assert_eq!(answer.verdict, USER, "{}", say());
+            assert_eq!(
+                answer.handed.as_ref().map(|h| (h.generation, h.stages)),
+                Some((WISH.generation, 0)),
+                "{}",
+                say()
+            );
+            return false;
+        }
+        let facts = Facts { time, port: WISH.port, ingress: WISH.ingress, ..Facts::of(frame, 0, WISH.link_type) };
+        let out = Interpreter::new(&self.head).run(frame, &facts, &mut self.memory);
+        let Answer { verdict, fate, handed } = &answer;
+        let expected = match (&out.actions[..], out.kernel, handed) {
+            ([], false, Some(handed)) => {
+                let object = self.kernel.object();
+                let mut sets = head.blocks.iter().flat_map(|b| &b.code).filter_map(|inst| match inst {
+                    Inst::Set { var, .. } => Some(*var),
+                    _ => None,
+                });
+                if object.metadata == Metadata::Least && handed.stages == 0 {
+                    // The record is left to user space. All that can be seen here is that the packet passes.
+                    let kind_is_set = sets.clone().any(|var| var == Var::Kind);
+                    assert!(sets.next().is_some() && (kind_is_set || out.kind != Kind::Drop), "{}", say());
+                } else {
+                    assert_eq!((&handed.record, handed.stages), (&out, object.stages as u8), "{}", say());
+                }
+                assert_eq!(handed.generation, WISH.generation, "{}", say());
+                (USER, Fate::User)
+            }
+            ([], false, None) => (DROP, Fate::Dropped),
+            ([Action::Forward(device)], false, None) => {
+                let out_of = self.kernel.device();
+                assert!(out_of.is_none_or(|n| n == u32::from(*device)), "out of {out_of:?}, {}", say());
+                (REDIRECT, Fate::Forwarded)
+            }
+            ([], true, None) => (PASS, Fate::Kernel),
+            _ => panic!("{out:?} is not for the kernel: {}", say()),
+        };
+        assert_eq!((*verdict, *fate), (expected.0, Some(expected.1)), "{out:?} {}", say());
+        if *verdict != USER {
+            assert_eq!(out.kind, Kind::Drop, "{}", say());
+        }
+        true
+    }
+
+    fn compare_memory(&mut self, context: &str) {
+        let (counters, refused) = self.kernel.counters();
+        let listing = format!("{context}\n{}\n{:?}", self.head, self.kernel.object().code);
+        let say = || &listing;
+        assert_eq!(counters, self.memory.counters, "{}", say());
+        for (map, table) in self.memory.tables.iter().enumerate() {
+            let ours = self.kernel.entries(&self.head, map, self.last);
+            assert_eq!(ours, table.entries(self.last), "map {map}, {}", say());
+            assert_eq!(refused[map], table.refused(), "map {map}, {}", say());
+        }
+    }
+}
+
+/// What may go along with a packet.
+const METADATA: [Metadata; 2] = [Metadata::Record, Metadata::Least];
+
+/// Random programs over random packets, until `load` cannot.
+fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Option<M>) {
+    let seed = testkit::seed(test);
+    let rounds = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(rounds);
+    let (mut placed, mut decided, mut packets, mut entries, mut dropped) = (0, 0, 0, 0, 0);
+    for round in 0..rounds {
+        let mut prng = Prng::new(seed.wrapping_add(round));
+        let mut ir = random::program(&mut prng, 4);
+        // What is taken out of a map does not come back when time goes back a little, so one of the two is tried at a time.
+        let back = round % 2 == 0;
+        if back {
+            ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
+        }
+        let metadata = METADATA[(round / 2 % 2) as usize];
+        let mut both = match Both::new(&ir, metadata, &load) {
+            Ok(Some(both)) => both,
+            Ok(None) => return,
+            Err(Refusal::Nothing { .. }) => continue,
+            Err(other) => panic!("seed {seed}, round {round}: {other}\n{ir}"),
+        };
+        placed += 1;
+        both.sweeps = !back;
+        both.kernel.see(WISH.generation - prng.below(2) as u32);
+        let mut time = 1000;
+        for packet in 0..40 {
+            let frame = match packet % 3 {
+                0 => random::frame(&mut prng),
+                n => frames::frame(&mut prng, n == 1),
+            };
+            if frame.len() < 14 {
+                continue;
+            }
+            time += prng.below(300);
+            let back = if back && prng.below(10) == 0 { prng.below(500) } else { 0 };
+            packets += 1;
+            let context = || format!("seed {seed}, round {round}, packet {packet}");
+            decided += u64::from(both.run(&frame, time - back.min(time), &context));
+        }
+        both.compare_memory(&format!("seed {seed}, round {round}"));
+        entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
+        dropped += both.kernel.fates()[Fate::Dropped as usize];
+    }
+    eprintln!(
+        "{placed} of {rounds} programs, {decided} of {packets} packets decided, {dropped} dropped, {entries} entries"
+    );
+    let enough = placed > rounds / 8 && decided > packets / 4 && entries > 20 && dropped > 50;
+    assert!(rounds < 100 || enough, "hardly anything was done");
+}
+
+#[test]
+fn random_programs_in_the_kernel() {
+    let test = "random_programs_in_the_kernel";
+    random_walk(test, 1000, |object| Kernel::load(test, object));
+}
+
+#[test]
+fn random_programs_in_a_machine_that_forgives_nothing() {
+    random_walk("random_programs_in_a_machine_that_forgives_nothing", 3000, |object| Some(Vm::load(object)));
+}
+
+fn compiled(text: &str) -> Ir {
+    lang::compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program
+}
+
+/// Programs as people write them, each with what of it is for the kernel.
+const PROGRAMS: [(&str, usize); 17] = [
+    ("main = ip >-> steer_flow", 2),
+    ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
+    ("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow", 3),
+    ("main = unless is_tcp (bridge \"eth1\") >-> inc 1 >-> steer_ip", 3),
+    ("main = when is_udp detour >-> broadcast", 2),
+    ("main = when is_tcp steer_rss", 1),
+    ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_flow", 2),
+    (
+        "hosts = for_ms 1 (up_to 8 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate hosts 1\n  filter (get_fstate hosts .<= 2)\n",
+        2,
+    ),
+    ("main = bpf \"tcp port 80 or udp port 53 or ip6\" >-> steer_link", 2),
+    ("main = bpf \"ip[6:2] & 0x1fff = 0 and tcp[13] & 2 != 0\" >-> mark 7", 2),
+    ("main = unless (matches \"geneve and tcp[tcp[12] >> 2] = 0\") (inc 3) >-> steer_link", 2),
+    ("main = filter (has_addr 10.0.0.0/30) >-> inc 3 >-> steer_vlan", 3),
+    ("main = steer_local_net 10.0.0.0 24 32", 1),
+    ("main = filter (ip_ttl .> 3) >-> classify 5 >-> double_steer_ip", 3),
+    ("main = when has_vlan (inc 2) >-> steer_field 14 4", 2),
+    (
+        "a = [10.0.0.0/30, 10.0.1.0/24, 10.0.3.0/24, 10.0.5.0/24, 10.0.7.0/24, 10.0.9.0/24, 10.0.11.0/24]\n\
+         b = [10.0.0.2, 10.0.0.4/31, 10.2.0.0/16, 10.4.0.0/16, 10.6.0.0/16, 10.8.0.0/16, 10.10.0.0/16]\n\
+         main = when (has_addr_in a) (inc 1) >-> src (when (has_addr_in b) (inc 2)) >-> unless (has_addr_in b) (mark 3)",
+        3,
+    ),
+    ("main = icmp >-> when (icmp_type .== 8) drop >-> kernel >-> drop", 4),
+];
+
+/// Those programs over frames with everything in them.
+fn written<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    for ((text, stages), metadata) in PROGRAMS.into_iter().flat_map(|p| METADATA.map(|m| (p, m))) {
+        let ir = compiled(text);
+        let Some(mut both) = Both::new(&ir, metadata, &load).unwrap_or_else(|e| panic!("{text}: {e}")) else { return };
+        assert_eq!(both.kernel.object().stages, stages, "{text}\n{ir}");
+        let mut decided = 0;
+        for packet in 0..1500 {
+            let frame = frames::frame(&mut prng, packet % 4 == 0);
+            let context = || format!("seed {seed}, {text}, {metadata:?}, packet {packet}");
+            decided += usize::from(both.run(&frame, packet * 1000, &context));
+        }
+        both.compare_memory(text);
+        assert!(decided > 300, "{text}: only {decided} packets were decided");
+    }
+}
+
+/// More sets than a program of the kernel may have maps.
+#[test]
+fn a_rule_with_nets_for_each_of_seventy_customers_runs_in_the_kernel() {
+    let test = "a_rule_with_nets_for_each_of_seventy_customers_runs_in_the_kernel";
+    let nets = |i| (1..9).map(|k| format!("10.{i}.{}.0/28", 2 * k)).collect::<Vec<_>>().join(", ");
+    let stage = |i| format!("when (has_addr_in [10.0.0.{}, {}]) (inc {})", i % 9, nets(i), i % 64);
+    let stages: Vec<_> = (0..70).map(stage).collect();
+    let ir = compiled(&format!("main = {}", stages.join(" >-> ")));
+    let Some(mut both) = Both::new(&ir, Metadata::Record, |object| Kernel::load(test, object)).expect("for the kernel")
+    else {
+        return;
+    };
+    assert_eq!(both.kernel.object().stages, 70);
+    let mut prng = Prng::new(testkit::seed(test));
+    for packet in 0..500 {
+        both.run(&frames::frame(&mut prng, false), packet, &|| format!("packet {packet}"));
+    }
+    both.compare_memory(test);
+    assert!(both.memory.counters.iter().filter(|n| **n > 0).count() > 10, "{:?}", both.memory.counters);
+}
+
+#[test]
+fn programs_as_people_write_them_in_the_kernel() {
+    let test = "programs_as_people_write_them_in_the_kernel";
+    written(test, |object| Kernel::load(test, object));
+}
+
+#[test]
+fn programs_as_people_write_them_in_a_machine_that_forgives_nothing() {
+    written("programs_as_people_write_them_in_a_machine_that_forgives_nothing", |object| Some(Vm::load(object)));
+}
+
+#[test]
+fn real_packets_in_the_kernel() {
+    let test = "real_packets_in_the_kernel";
+    let Some(traces) = testkit::traces(test) else { return };
+    let mut prng = Prng::new(testkit::seed(test));
+    let mut files = Vec::new();
+    let mut folders = vec![traces];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).expect("a folder").flatten().map(|e| e.path()) {
+            match path.extension().and_then(|e| e.to_str()) {
+                _ if path.is_dir() => folders.push(path),
+                Some("pcap" | "pcapng" | "cap" | "trace") => files.push(path),
+                _ => (),
+            }
+        }
+    }
+    files.sort();
+    let (mut packets, mut decided) = (0_u64, 0_u64);
+    for (n, path) in files.iter().filter(|p| p.metadata().is_ok_and(|m| m.len() < 4 << 20)).enumerate() {
+        let Ok(file) = std::fs::File::open(path) else { continue };
+        let Ok(mut reader) = pcap::Reader::open(std::io::BufReader::new(file)) else { continue };
+        let mut frames = Vec::new();
+        while frames.len() < 200
+            && let Ok(Some(packet)) = reader.next()
+        {
+            if packet.link_type == WISH.link_type && (14..3000).contains(&packet.data.len()) {
+                frames.push((packet.data.to_vec(), packet.ts.map_or(0, base::Timestamp::nanos)));
+            }
+        }
+        let written = compiled(PROGRAMS[n % PROGRAMS.len()].0);
+        for mut ir in [written, random::program(&mut prng, 3)] {
+            ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
+            let metadata = METADATA[n / PROGRAMS.len() % 2];
+            let mut both = match Both::new(&ir, metadata, |object| Kernel::load(test, object)) {
+                Ok(Some(both)) => both,
+                Ok(None) => return,
+                Err(Refusal::Nothing { .. }) => continue,
+                Err(other) => panic!("{}: {other}\n{ir}", path.display()),
+            };
+            // As above: time goes back in some of them.
+            both.sweeps = false;
+            for (at, (frame, time)) in frames.iter().enumerate() {
+                packets += 1;
+                decided += u64::from(both.run(frame, *time, &|| format!("{}, packet {at}", path.display())));
+            }
+        }
+    }
+    eprintln!("{decided} of {packets} packets of {} files decided", files.len());
+    assert!(packets > 1000 && decided > packets / 4, "only {decided} of {packets} packets were decided");
+}
+
+/// A program that does with one map what the frame's first byte says, for the key in its second.
+fn one_map(expiry: Expiry) -> Ir {
+    let mut b = Builder::default();
+    let map = Map { name: "m".into(), key: lang::Key::default(), words: 1, capacity: 64, expiry };
+    b.tables().maps.push(map);
+    b.stage("one map");
+    let end = b.label();
+    b.fits(None, 0, 2, end);
+    let (what, key) = (b.load(None, 0, 1), b.load(None, 1, 1));
+    let (to, by, map) = (b.reg(), Operand::Reg(what), 0);
+    for (n, inst) in [
+        Inst::Has { to, map, key: vec![key] },
+        Inst::MapGet { to, map, key: vec![key] },
+        Inst::MapAdd { to, map, key: vec![key], by },
+        Inst::MapPut { map, key: vec![key], value: by },
+        Inst::MapDelete { map, key: vec![key] },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let next = b.label();
+        let writes = inst.target().is_some();
+        b.require(what, Cmp::Eq, n as u64, next);
+        b.push(inst);
+        if writes {
+            b.set(Var::State, to);
+        }
+        b.jump(end);
+        b.place(next);
+    }
+    b.place(end);
+    b.finish()
+}
+
+/// Few keys and short times, so that entries are met in the very moment in which they expire.
+fn moments<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    for expiry in [Expiry::Never, Expiry::Idle(3), Expiry::Life(3), Expiry::Idle(0), Expiry::Life(1 << 40)] {
+        let Some(mut both) = Both::new(&one_map(expiry), Metadata::Least, &load).expect("all of it is for the kernel")
+        else {
+            return;
+        };
+        both.sweeps = false;
+        let mut time: u64 = 1 << 41;
+        for packet in 0..2000 {
+            time = match (expiry, prng.below(12)) {
+                (_, 0) => time - prng.below(5),
+                (Expiry::Life(long), 1) => time + long - 3 + prng.below(6),
+                _ => time + prng.below(5),
+            };
+            let mut frame = [0; 20];
+            (frame[0], frame[1]) = (prng.below(6) as u8, prng.below(3) as u8);
+            let context = || format!("seed {seed}, {expiry:?}, packet {packet}");
+            assert!(both.run(&frame, time, &context), "{}", context());
+        }
+        both.compare_memory(&format!("seed {seed}, {expiry:?}"));
+    }
+}
+
+#[test]
+fn entries_expire_at_the_same_moment() {
+    let test = "entries_expire_at_the_same_moment";
+    moments(test, |object| Some(Vm::load(object)));
+    moments(test, |object| Kernel::load(test, object));
+}
+
+/// Asked for each address beside an end of a range.
+fn ends<M: Machine>(load: impl Fn(Object) -> Option<M>) {
+    let few = vec![(0, 3), (5 << 64, (9 << 64) - 1), (10 << 64 | 7, 10 << 64 | 7), (12 << 64 | 1, 12 << 64 | 9)];
+    let many: Vec<(u128, u128)> = (0..30).map(|n| (n << 120 | 5, n << 120 | 1 << 70 | 1)).collect();
+    let last = vec![(u128::MAX - 6, u128::MAX)];
+    for ranges in [few, many, last, vec![], vec![(0, u128::MAX)], vec![(3 << 63, 5 << 64)]] {
+        let mut b = Builder::default();
+        b.stage("a set");
+        let set = b.set_table(&Set::Ranges(ranges.clone()));
+        let end = b.label();
+        b.fits(None, 0, 16, end);
+        let (hi, lo, to) = (b.load(None, 0, 8), b.load(None, 8, 8), b.reg());
+        b.push(Inst::Member { to, set, hi, lo });
+        b.set(Var::State, to);
+        b.place(end);
+        let Some(mut both) = Both::new(&b.finish(), Metadata::Record, &load).expect("all of it is for the kernel")
+        else {
+            return;
+        };
+        for address in ranges.iter().flat_map(|r| [r.0, r.1]).chain([0, 1 << 64, u128::MAX]) {
+            for beside in [address.wrapping_sub(1), address, address.wrapping_add(1)] {
+                let mut frame = [0; 20];
+                frame[..16].copy_from_slice(&beside.to_be_bytes());
+                assert!(both.run(&frame, 0, &|| format!("{beside:#x} in {ranges:x?}")));
+            }
+        }
+    }
+}
+
+#[test]
+fn sets_end_at_the_same_address() {
+    ends(|object| Some(Vm::load(object)));
+    ends(|object| Kernel::load("sets_end_at_the_same_address", object));
+}
+
+#[test]
+fn without_room_for_the_record_nothing_is_done() {
+    let ir = compiled("flows = flow_map 0 key_5tuple\nmain = inc 1 >-> incr_fstate flows >-> drop");
+    let mut vm = Vm::load(emit(&ir, &WISH).expect("all of it is for the kernel"));
+    vm.has_room = false;
+    let mut bytes = [0; 60];
+    let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+    assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(Fate::Undecided), handed: None });
+    assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
+    assert_eq!(vm.seen(), Seen { by_user: 0, mute: WISH.generation }, "it is told why");
+    vm.has_room = true;
+    assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(Fate::Dropped), handed: None });
+    assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
+}
+
+#[test]
+fn what_was_seen_is_not_said_again() {
+    let test = "what_was_seen_is_not_said_again";
+    let least = Wish { metadata: Metadata::Least, ..WISH };
+    let flow = emit(&compiled("main = ip >-> steer_flow"), &least).expect("all of it is for the kernel");
+    let says_more = emit(&compiled("main = ip"), &least).expect("all of it is for the kernel");
+    said_until_seen(&mut Vm::load(flow.clone()), &mut Vm::load(says_more.clone()), &mut Vm::load(announce(&least)));
+    let [flow, says_more, nothing] = [flow, says_more, announce(&least)].map(|object| Kernel::load(test, object));
+    if let (Some(mut flow), Some(mut says_more), Some(mut nothing)) = (flow, says_more, nothing) {
+        said_until_seen(&mut flow, &mut says_more, &mut nothing);
+    }
+}
+
+fn said_until_seen<M: Machine>(flow: &mut M, says_more: &mut M, nothing: &mut M) {
+    let mut bytes = [0; 60];
+    let udp = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes).to_vec();
+    // An IPv4 header that contradicts the frame is left undecided.
+    let mut odd = udp.clone();
+    odd[14] = 0x41;
+    for (seen, silent) in [(0, false), (WISH.generation - 1, false), (WISH.generation, true), (0, false)] {
+        let announces = [(&mut *flow, &udp, Fate::User), (&mut *nothing, &odd, Fate::User)];
+        for (machine, frame, fate) in announces {
+            machine.see(seen);
+            let Answer { verdict, fate: became, handed } = machine.run(frame, 0);
+            assert_eq!((verdict, became), (USER, Some(fate)));
+            let said = handed.map(|h| (h.generation, h.stages));
+            assert_eq!(said, (!silent).then_some((WISH.generation, 0)), "{seen}");
+        }
+        flow.see(seen);
+        let answer = flow.run(&odd, 0);
+        assert_eq!((answer.verdict, answer.fate, answer.handed.is_none()), (USER, Some(Fate::Undecided), silent));
+        // Here it has to be said what was done.
+        says_more.see(seen);
+        let handed = says_more.run(&udp, 0).handed.expect("a word");
+        assert_eq!((handed.generation, handed.stages), (WISH.generation, 1));
+    }
+}
+
+/// How long the way of a plain packet is: what a packet costs, where no clock can be trusted.
+#[test]
+fn a_plain_packet_takes_a_short_way() {
+    use wire::build::Frame;
+    let udp = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53);
+    let tcp = Frame::tcp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 80);
+    let (flow, pair) = ("main = ip >-> steer_flow", "main = when is_tcp (mark 42) >-> steer_p2p");
+    for (text, metadata, frame, most) in [
+        (flow, Metadata::Record, udp, 145),
+        (flow, Metadata::Least, udp, 66),
+        (pair, Metadata::Record, tcp, 145),
+        (pair, Metadata::Least, tcp, 50),
+        ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows", Metadata::Least, udp, 130),
+    ] {
+        let mut bytes = [0; 60];
+        let frame = frame.fill(&mut bytes);
+        let wish = Wish { metadata, ..WISH };
+        let mut vm = Vm::load(emit(&compiled(text), &wish).unwrap_or_else(|e| panic!("{text}: {e}")));
+        let answer = vm.run(frame, 0);
+        assert_eq!(answer.fate, Some(Fate::User), "{text}");
+        vm.see(WISH.generation);
+        assert_eq!(vm.run(frame, 0).fate, Some(Fate::User), "{text}");
+        assert!(vm.steps <= most, "{text}, {metadata:?}: {} instructions\n{:?}", vm.steps, vm.object.code);
+    }
+}

@@ -1,0 +1,32 @@
+//! The simulation on virtual time. It makes up its own frames; a second run, taken one by one, says which.
+
+use crate::common::{Memory, Taken};
+use base::Timestamp;
+use netgrain_capture::sim::Sim;
+use netgrain_capture::{Polled, Source};
+use std::time::Duration;
+
+pub struct Rig;
+
+impl crate::conformance::Rig for Rig {
+    type Source = Sim;
+    const LIVE: bool = false;
+
+    fn new(_: &str) -> Option<Self> {
+        Some(Self)
+    }
+
+    fn start(&mut self, frames: &[Vec<u8>], _: Memory) -> (Sim, Vec<Vec<u8>>) {
+        let spec = format!("128,truth,rate=1Mpps,packets={}", frames.len()).parse().unwrap_or_else(|e| panic!("{e}"));
+        let open =
+            || Sim::open(&spec, Some(Timestamp::from_secs_nanos(1_700_000_000, 0))).unwrap_or_else(|e| panic!("{e}"));
+        let (mut oracle, mut expected) = (open(), Vec::new());
+        while oracle.poll(1, Duration::ZERO, |f| expected.push(Taken::new(f).bytes)).expect("poll") != Polled::End {}
+        assert_eq!(expected.len(), frames.len());
+        (open(), expected)
+    }
+
+    fn send(&mut self, _: &[Vec<u8>]) {
+        unreachable!("a simulation keeps its own schedule");
+    }
+}

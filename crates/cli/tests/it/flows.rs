@@ -1,0 +1,525 @@
+//! Asking for flow records from the command line: lists, sums, files, and the way on to packets.
+
+use crate::common;
+
+use base::{Prng, Timestamp};
+use common::{PATIENCE, Said, arg, netgrain, objects, run};
+use flow::{Around, EndReason, Key, Record, Side, TcpState};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime};
+use testkit::TempDir;
+use wire::{Decoded, IpProtocol, TunnelKind};
+
+/// 2026-11-21T10:42:00Z.
+const BEGIN: u64 = 1_795_257_720;
+
+/// One line on stderr that names the thing and says what to do, status 2, nothing on stdout.
+#[track_caller]
+fn refused(said: &Said, names: &str, advice: &str) {
+    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    let is = said.err.starts_with("netgrain: ") && said.err.contains(names) && said.err.contains(advice);
+    assert!(is, "{}", said.err);
+}
+
+fn record(prng: &mut Prng, id: u64) -> Record {
+    let v6 = prng.below(4) == 0;
+    let host = |prng: &mut Prng| match v6 {
+        false => std::net::IpAddr::from([10, 0, prng.below(3) as u8, prng.below(5) as u8]),
+        true => [0x2001, 0xdb8, 0, 0, 0, 0, 0, prng.below(5) as u16].into(),
+    };
+    let protocol = [IpProtocol::TCP, IpProtocol::UDP][prng.below(2) as usize];
+    let key = Key {
+        src: host(prng),
+        dst: host(prng),
+        src_port: 1024 + prng.below(1000) as u16,
+        dst_port: [53, 80, 443][prng.below(3) as usize],
+        protocol,
+    };
+    let began = Timestamp::from_nanos(BEGIN * 1_000_000_000 + prng.below(120_000_000_000));
+    let mut side = |packets: u64| {
+        let last = Timestamp::from_nanos(began.nanos() + prng.below(20_000_000_000));
+        let (bytes, retransmitted) = (packets * (60 + prng.below(1400)), prng.below(3));
+        Side { first: began, last, packets, bytes, retransmitted, zero_window: prng.below(4), ..Side::default() }
+    };
+    let sides = [side(1 + id % 7), if id.is_multiple_of(3) { Side::default() } else { side(id % 5 + 1) }];
+    let tcp = if protocol == IpProtocol::TCP { TcpState::Established } else { TcpState::None };
+    Record {
+        id: base::hash::mix64(id + 1),
+        key,
+        around: Around {
+            vlans: [[None; 2], [Some(5), None]][prng.below(2) as usize],
+            mpls: None,
+            tunnel: [None, Some((TunnelKind::Vxlan, 7))][prng.below(2) as usize],
+        },
+        interface: 0,
+        began,
+        part: 0,
+        sides,
+        end: EndReason::Idle,
+        tcp,
+        syn_rtt: None,
+        ack_rtt: None,
+        early: Vec::new(),
+        payload: [Vec::new(), Vec::new()],
+        locator: None,
+        lost: 0,
+    }
+}
+
+/// A store of two interfaces, and all records of each, in the order in which they begin.
+fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<(&'static str, Record)>) {
+    let mut prng = Prng::new(testkit::seed(test));
+    let store = dir.join("store");
+    let mut all: Vec<(&str, Record)> = Vec::new();
+    for id in 0..600 {
+        let name = if id % 3 == 0 { "uplink" } else { "eth1" };
+        let one = record(&mut prng, id);
+        if id % 50 == 7 {
+            // A flow of two records.
+            let next = Record { part: 1, began: one.began, ..record(&mut prng, id) };
+            all.push((name, Record { id: one.id, key: one.key, around: one.around, ..next }));
+            all.push((name, Record { end: EndReason::Active, ..one }));
+        } else {
+            all.push((name, one));
+        }
+    }
+    all.sort_by_key(|(_, r)| (r.first(), r.id));
+    for name in ["eth1", "uplink"] {
+        let mut writer = columns::Writer::new(columns::Config::new(&store, name)).expect("threads");
+        all.iter().filter(|(n, _)| *n == name).for_each(|(_, r)| writer.record(r));
+        let (counts, events) = writer.finish();
+        let trouble = events.iter().any(|e| matches!(e, columns::Event::Trouble(_)));
+        assert!(counts.sealed == counts.given && !trouble, "{counts:?} {events:?}");
+    }
+    (store, all)
+}
+
+fn flows(store: &Path, more: &[&str]) -> Said {
+    run(&[&["flows", "--store", arg(store)], more].concat())
+}
+
+fn number(object: &Value, field: &str) -> u64 {
+    object[field].as_u64().unwrap_or_else(|| panic!("{field} of {object}"))
+}
+
+fn matches(filter: &str, r: &Record) -> bool {
+    wire::Filter::parse(filter).expect(filter).of_flows().expect(filter).matches(&report::terms(r))
+}
+
+#[test]
+fn what_cannot_be_asked_is_named_with_advice() {
+    let dir = TempDir::new("flows-refused");
+    refused(&run(&["flows"]), "--store <DIR>", "see netgrain flows --help");
+    refused(&flows(&dir.join("none"), &[]), "none", "name the --store");
+    let (store, _) = store(&dir, "what_cannot_be_asked_is_named_with_advice");
+    let ask = |more: &[&str]| flows(&store, more);
+    refused(&ask(&["-i", "eth2"]), "eth2", "did you mean eth1?");
+    refused(&ask(&["hsot", "10.0.0.1"]), "`hsot`", "did you mean `host`?");
+    refused(&ask(&["udp", "and", "less", "64"]), "`less 64`", "netgrain packets");
+    refused(&ask(&["ether", "dst", "1:2:3:4:5:6"]), "a flow keeps no link address", "ether src host");
+    refused(&ask(&["--group", "source"]), "`source` is nothing to group by", "dport");
+    refused(&ask(&["--group", "src/33/1"]), "src/33/1", "32 bits");
+    refused(&ask(&["--group", "host,src"]), "host and port are of either end", "group by");
+    refused(&ask(&["--by", "size"]), "`size` is nothing to add up", "bytes");
+    refused(&ask(&["--top", "0"]), "--top", "0 is not in 1..");
+    refused(&ask(&["--fields", "src"]), "--fields", "--json or --csv");
+    refused(&ask(&["--json", "--fields", "sourc"]), "sourc", "did you mean");
+    refused(&ask(&["-w", "x"]), "--packets", "see netgrain flows --help");
+    refused(&ask(&["--packets", "--group", "src"]), "of flows, not of groups", "leave out --group");
+    refused(&ask(&["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");
+    refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "exchange them");
+    let note = dir.join("note");
+    std::fs::write(&note, "no flows").expect("a file");
+    refused(&run(&["flows", "-r", arg(&note)]), arg(&note), "netgrain packets -r");
+    refused(&run(&["packets", "--store", arg(&store), "--flow", "xyz"]), "\"xyz\" is not the id", "sixteen");
+    assert!(!dir.join("x").exists());
+}
+
+#[test]
+fn nothing_found_is_a_no_that_says_what_there_is() {
+    let dir = TempDir::new("flows-none");
+    let (store, _) = store(&dir, "nothing_found_is_a_no_that_says_what_there_is");
+    for more in [&["--json", "host", "192.0.2.1"][..], &["--top", "3", "host", "192.0.2.1"], &["host", "192.0.2.1"]] {
+        let said = flows(&store, more);
+        assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{said:?}");
+        assert!(said.err.contains("no flows of `host 192.0.2.1`") && said.err.contains("eth1"), "{}", said.err);
+    }
+    let said = run(&["packets", "--store", arg(&store), "--flow", "1"]);
+    assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{said:?}");
+    assert!(said.err.contains("no record of flow 0000000000000001"), "{}", said.err);
+}
+
+#[test]
+fn records_of_an_interval_and_a_filter_come_in_order_in_every_form() {
+    let dir = TempDir::new("flows-list");
+    let (store, all) = store(&dir, "records_of_an_interval_and_a_filter_come_in_order_in_every_form");
+    let (from, to) = (BEGIN + 20, BEGIN + 60);
+    let moments = (Timestamp::from_secs_nanos(from, 0), Timestamp::from_secs_nanos(to, 0));
+    let interval = ["--from".to_owned(), from.to_string(), "--to".to_owned(), to.to_string()];
+    let interval: Vec<&str> = interval.iter().map(String::as_str).collect();
+    for (filter, interface) in [
+        ("", None),
+        ("tcp dst port 80", None),
+        ("net 10.0.1.0/24 and not port 53", Some("eth1")),
+        ("vlan 5 and ip6", None),
+    ] {
+        let wanted = |(name, r): &&(&str, Record)| {
+            let in_time = r.first() <= moments.1 && r.last() >= moments.0;
+            in_time && matches(filter, r) && interface.is_none_or(|i| i == *name)
+        };
+        let expected: Vec<&(&str, Record)> = all.iter().filter(wanted).collect();
+        assert!(expected.len() > 3, "{filter}");
+        let mut more = interval.clone();
+        if let Some(interface) = interface {
+            more.extend(["-i", interface]);
+        }
+        more.extend((!filter.is_empty()).then_some(filter));
+        let told = flows(&store, &[&more[..], &["--json"]].concat());
+        assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "{told:?}");
+        let told = objects(&told.out);
+        assert_eq!(told.len(), expected.len(), "{filter}");
+        for (object, (name, r)) in told.iter().zip(&expected) {
+            assert_eq!(object["id"], format!("{:016x}", r.id).as_str(), "{filter}");
+            assert_eq!((object["interface"].as_str(), number(object, "part")), (Some(*name), r.part.into()));
+            assert_eq!(object["src"], r.key.src.to_string().as_str());
+        }
+        let lines = flows(&store, &more);
+        assert_eq!(lines.out.lines().count(), expected.len() + 1, "a header and the records");
+        for (line, (name, r)) in lines.out.lines().skip(1).zip(&expected) {
+            assert!(line.starts_with(&r.first().to_string()) && line.contains(name), "{line}");
+            assert!(line.ends_with(&format!("id {:016x}", r.id)), "{line}");
+        }
+        let csv = flows(&store, &[&more[..], &["--csv", "--fields", "id,src_port"]].concat());
+        let rows: Vec<String> = expected.iter().map(|(_, r)| format!("{:016x},{}", r.id, r.key.src_port)).collect();
+        assert_eq!(csv.out, format!("id,src_port\r\n{}\r\n", rows.join("\r\n")));
+    }
+    let limited = flows(&store, &["--limit", "7", "--json", "--explain"]);
+    assert_eq!(objects(&limited.out).len(), 7);
+    assert_eq!(objects(&limited.err)[0]["explain"]["records"], 7);
+}
+
+/// What the records of a store add up to by their destination ports.
+fn by_port<'a>(records: impl Iterator<Item = &'a Record>) -> BTreeMap<u64, [u64; 4]> {
+    let mut sums: BTreeMap<u64, [u64; 4]> = BTreeMap::new();
+    for r in records {
+        let sum = sums.entry(r.key.dst_port.into()).or_default();
+        let zero_window = r.sides[0].zero_window + r.sides[1].zero_window;
+        let more = [u64::from(r.part == 0), r.packets(), r.bytes(), zero_window];
+        sum.iter_mut().zip(more).for_each(|(a, b)| *a += b);
+    }
+    sums
+}
+
+#[test]
+fn groups_are_the_sums_of_the_records_by_columns_and_by_records() {
+    let dir = TempDir::new("flows-groups");
+    let (store, all) = store(&dir, "groups_are_the_sums_of_the_records_by_columns_and_by_records");
+    for filter in ["", "udp and net 10.0.0.0/23", "vlan 5"] {
+        let expected = by_port(all.iter().map(|(_, r)| r).filter(|r| matches(filter, r)));
+        let total: u64 = expected.values().map(|sum| sum[1]).sum();
+        // Zero windows are in no column, so the second way reads whole records.
+        for (ask, with_windows) in [("flows,packets,bytes", false), ("flows,packets,bytes,zero-window", true)] {
+            let said = flows(&store, &["--group", "dport", "--by", "packets", "--fields", ask, "--json", "--", filter]);
+            assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{filter}: {said:?}");
+            let told = objects(&said.out);
+            assert_eq!(told.len(), expected.len());
+            assert!(told.windows(2).all(|w| number(&w[0], "packets") >= number(&w[1], "packets")));
+            for line in &told {
+                let [flows, packets, bytes, windows] = expected[&number(line, "dport")];
+                assert_eq!(["flows", "packets", "bytes"].map(|f| number(line, f)), [flows, packets, bytes], "{filter}");
+                assert!(!with_windows || number(line, "zero_window") == windows, "{line}");
+                let share = line["share"].as_f64().expect("a share");
+                assert!((share - packets as f64 / total as f64).abs() < 1e-9, "{line}");
+            }
+        }
+    }
+    let table = flows(&store, &["--group", "dport,interface", "--top", "2"]);
+    assert_eq!(table.out.lines().count(), 3, "{}", table.out);
+    assert!(table.out.lines().next().is_some_and(|l| l.starts_with("dport  interface") && l.contains("of bytes")));
+    assert!(table.err.contains("2 of 6 groups"), "{}", table.err);
+    let csv = flows(&store, &["--group", "proto", "--csv"]);
+    assert!(csv.out.starts_with("proto,flows,packets,bytes\r\n") && csv.out.lines().count() == 3, "{}", csv.out);
+}
+
+#[test]
+fn groups_in_a_parquet_file_are_those_of_json() {
+    let test = "groups_in_a_parquet_file_are_those_of_json";
+    let Some(mut python) = testkit::python_with(test, "duckdb") else { return };
+    let dir = TempDir::new("flows-groups");
+    let (store, _) = store(&dir, test);
+    let file = dir.join("groups.parquet");
+    let ask = ["--group", "src/16,dport,interface,vlan,tunnel", "--fields", "flows,bytes,duration,last", "--top", "40"];
+    let said = flows(&store, &[&ask[..], &["--parquet", arg(&file)]].concat());
+    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
+    assert!(said.err.contains("groups into"), "{}", said.err);
+    let script = "import sys, duckdb, json\n\
+        rows = duckdb.sql(\"select * replace (strftime(last at time zone 'UTC', '%Y-%m-%dT%H:%M:%S') as last) from '\" + sys.argv[1] + \"'\")\n\
+        for row in rows.fetchall(): print(json.dumps(dict(zip(rows.columns, row))))";
+    let out = python.args(["-c", script]).arg(&file).output().expect("Python");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let theirs = objects(&String::from_utf8_lossy(&out.stdout));
+    let ours = objects(&flows(&store, &[&ask[..], &["--json"]].concat()).out);
+    assert!(ours.len() > 5);
+    assert_eq!(theirs.len(), ours.len());
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        for same in ["src", "dport", "interface", "flows", "bytes", "tunnel", "duration", "share"] {
+            assert_eq!(theirs[same], ours[same], "{same}: {theirs} {ours}");
+        }
+        assert!(ours["last"].as_str().expect("a moment").starts_with(theirs["last"].as_str().expect("a text")));
+    }
+    let file = dir.join("top.parquet");
+    let said = flows(&store, &["--top", "3", "--parquet", arg(&file)]);
+    assert!(said.status == Some(0) && said.err.contains("3 groups into"), "{said:?}");
+    let said = flows(&store, &["--group", "src", "--parquet", arg(&file), "port 1 and port 2 and port 3"]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+}
+
+#[test]
+fn the_greatest_flows_are_those_of_all_their_records() {
+    let dir = TempDir::new("flows-top");
+    let (store, all) = store(&dir, "the_greatest_flows_are_those_of_all_their_records");
+    let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
+    all.iter().for_each(|(_, r)| *sums.entry(r.id).or_default() += r.bytes());
+    let mut ranked: Vec<u64> = sums.values().copied().collect();
+    ranked.sort_unstable_by(|a, b| b.cmp(a));
+    let told = objects(&flows(&store, &["--top", "25", "--json"]).out);
+    assert_eq!(told.iter().map(|l| number(l, "bytes")).collect::<Vec<_>>(), ranked[..25]);
+    for line in &told {
+        let id = u64::from_str_radix(line["flow"].as_str().expect("an id"), 16).expect("digits");
+        assert_eq!(sums[&id], number(line, "bytes"));
+    }
+}
+
+#[test]
+fn records_go_through_a_parquet_file_and_through_ipfix_and_are_asked_alike() {
+    let dir = TempDir::new("flows-files");
+    let (store, all) = store(&dir, "records_go_through_a_parquet_file_and_through_ipfix_and_are_asked_alike");
+    let ids = |out: &str| objects(out).iter().map(|o| o["id"].as_str().expect("an id").to_owned()).collect::<Vec<_>>();
+    let expected = ids(&flows(&store, &["--json", "udp"]).out);
+    assert!(expected.len() > 100);
+
+    let parquet = dir.join("udp.parquet");
+    let said = flows(&store, &["--parquet", arg(&parquet), "udp"]);
+    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
+    assert_eq!(ids(&run(&["flows", "-r", arg(&parquet), "--json"]).out), expected);
+    let whole = |args: &[&str]| run(&[&["flows", "--json"], args].concat()).out;
+    assert_eq!(whole(&["-r", arg(&parquet)]), whole(&["--store", arg(&store), "udp"]), "names of interfaces included");
+    assert!(
+        objects(&whole(&["-r", arg(&parquet)]))
+            .iter()
+            .all(|o| ["eth1", "uplink"].map(Some).contains(&o["interface"].as_str()))
+    );
+
+    use export::Encode as _;
+    let mut messages = Vec::new();
+    let mut encoder = export::ipfix::Encoder::new(export::Config::reliable());
+    let now = Timestamp::from_secs_nanos(BEGIN + 200, 0);
+    encoder.interface(0, "far, \"away\"");
+    let mut out = |m: export::encode::Message<'_>| messages.extend_from_slice(m.bytes);
+    for (_, r) in &all {
+        encoder.record(r, now, &mut out).expect("it fits");
+    }
+    encoder.flush(now, &mut out);
+    let ipfix = dir.join("all.ipfix");
+    std::fs::write(&ipfix, &messages).expect("a file");
+    let told = run(&["flows", "-r", arg(&ipfix), arg(&parquet), "--json", "--", "udp"]);
+    let twice = [&expected[..], &expected].concat();
+    assert_eq!((told.status, ids(&told.out).iter().collect::<BTreeSet<_>>()), (Some(0), expected.iter().collect()));
+    assert_eq!(ids(&told.out).len(), twice.len());
+    assert!(objects(&told.out).iter().any(|o| o["interface"] == "far, \"away\""));
+
+    // Cut off, it gives what is whole, says so, and is no clean yes.
+    std::fs::write(&ipfix, &messages[..messages.len() - 5]).expect("a file");
+    let cut = run(&["flows", "-r", arg(&ipfix), "--json", "udp"]);
+    assert_eq!(cut.status, Some(1), "{}", cut.err);
+    assert!(
+        cut.err.contains("all.ipfix: the message at byte")
+            && cut.err.contains("is cut off; what came before it has been read"),
+        "{}",
+        cut.err
+    );
+}
+
+#[test]
+fn legacy_lines_are_those_of_the_directions_that_have_packets() {
+    let dir = TempDir::new("flows-legacy");
+    let (store, records) = store(&dir, "legacy_lines_are_those_of_the_directions_that_have_packets");
+    let payload = dir.join("payload.bin");
+    let told = flows(&store, &["--format", "legacy", "--payload", arg(&payload)]);
+    assert_eq!(told.status, Some(0), "{told:?}");
+    let sides = records.iter().flat_map(|(_, r)| &r.sides).filter(|side| side.packets > 0);
+    let lines: Vec<Vec<&str>> = told.out.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.len(), sides.clone().count());
+    let sum = |at: usize| lines.iter().map(|cells| cells[at].parse::<u64>().expect("a number")).sum::<u64>();
+    assert_eq!((sum(7), sum(8)), (sides.clone().map(|s| s.packets).sum(), sides.map(|s| s.bytes).sum()));
+    assert_eq!(std::fs::metadata(&payload).map(|m| m.len()).ok(), Some(sum(30)));
+    refused(&flows(&store, &["--format", "legacy", "--json"]), "--json", "--format");
+}
+
+#[test]
+fn damage_in_the_middle_of_a_journal_costs_its_batch_and_is_told_by_everybody() {
+    let dir = TempDir::new("flows-damage");
+    let (store, mut prng) = (dir.join("store"), Prng::new(testkit::seed("damage_in_the_middle_of_a_journal")));
+    let records: Vec<Record> = (0..400).map(|id| record(&mut prng, id)).collect();
+    let writer = || columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
+    // Something was published here before.
+    let mut before = writer();
+    before.row(&series::Row { second: BEGIN, ..series::Row::default() });
+    before.finish();
+    let mut writer = writer();
+    writer.tick(Timestamp::from_secs_nanos(BEGIN, 0));
+    for (second, some) in (1..).zip(records.chunks(40)) {
+        some.iter().for_each(|r| writer.record(r));
+        writer.tick(Timestamp::from_secs_nanos(BEGIN + second, 0));
+        // What was appended is synced twice a second.
+        std::thread::sleep(Duration::from_millis(if second == 8 { 700 } else { 0 }));
+    }
+    drop(writer);
+    let ids = |said: &Said| objects(&said.out).iter().filter(|o| o["id"].is_string()).count();
+    let told = |said: &Said, what: &str| said.err.contains(what) || said.out.contains(what);
+    common::until("all is journaled", || ids(&flows(&store, &["--json"])) == 400);
+    let left = common::walk(&store).into_iter().find(|path| arg(path).ends_with(".flows.partial"));
+    let journal = left.expect("a journal that nobody writes any more");
+    let is_free = || std::fs::File::open(&journal).is_ok_and(|file| file.try_lock().is_ok());
+    common::until("its writer has let it go", is_free);
+    let whole = std::fs::read(&journal).expect("the journal");
+    let verified = run(&["verify", "--json", arg(&store)]);
+    let grain = |said: &Said| objects(&said.out).into_iter().find(|o| o["finding"]["kind"] == "grain");
+    assert_eq!((flows(&store, &[]).status, grain(&verified)), (Some(0), None), "nothing is damaged yet: {verified:?}");
+
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 4].iter_mut().for_each(|byte| *byte ^= 0xff);
+    std::fs::write(&journal, &bytes).expect("damaged");
+    let said = flows(&store, &["--json"]);
+    assert_eq!((said.status, ids(&said)), (Some(1), 360), "{}", said.err);
+    assert!(told(&said, "are damaged") && told(&said, arg(&journal)), "{}", said.err);
+    let said = run(&["verify", "--json", arg(&store)]);
+    let finding = grain(&said).expect("a finding");
+    assert!(said.status == Some(1) && finding["finding"]["byte"].as_u64() < Some(middle as u64), "{finding}");
+    let said = run(&["repair", arg(&store)]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let aside = common::walk(&store).into_iter().find(|path| arg(path).ends_with(".flows.damaged")).expect("kept");
+    assert!(
+        told(&said, "360 flow records") && told(&said, arg(&aside)) && !told(&said, "not written whole"),
+        "{said:?}"
+    );
+    assert!(std::fs::read(&aside).is_ok_and(|kept| kept == bytes) && !journal.exists());
+    let said = flows(&store, &["--json"]);
+    assert_eq!((said.status, ids(&said)), (Some(0), 360), "{}", said.err);
+
+    // A torn end is no damage, and nothing of it is kept.
+    for path in common::walk(&store).iter().filter(|path| arg(path).contains(".flows.")) {
+        std::fs::remove_file(path).expect("a file");
+    }
+    std::fs::write(&journal, &whole[..whole.len() - 5]).expect("torn");
+    let said = flows(&store, &["--json"]);
+    assert_eq!((said.status, ids(&said)), (Some(0), 360), "{}", said.err);
+    let said = run(&["repair", arg(&store)]);
+    assert!(said.status == Some(0) && told(&said, "were not written whole"), "{said:?}");
+    assert!(common::walk(&store).iter().all(|path| !arg(path).ends_with(".damaged")));
+}
+
+#[test]
+fn live_tells_flows_as_they_end() {
+    let dir = TempDir::new("flows-live");
+    let store = dir.join("store");
+    let mut prng = Prng::new(testkit::seed("live_tells_flows_as_they_end"));
+    let mut writer = columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
+    let now = || {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        Timestamp::ZERO.after(since)
+    };
+    let at = |record: Record| {
+        let moment = now();
+        let side = |s: Side| if s.packets > 0 { Side { first: moment, last: moment, ..s } } else { s };
+        Record { began: moment, sides: record.sides.map(side), ..record }
+    };
+    let mut keep = |writer: &mut columns::Writer, id: u64| {
+        let one = at(record(&mut prng, id));
+        writer.record(&one);
+        writer.tick(now());
+        one.id
+    };
+    let first = keep(&mut writer, 1);
+    // Its folder is there before it is.
+    common::until("there is a journal", || run(&["flows", "--store", arg(&store), "--json"]).status == Some(0));
+    let ask = ["flows", "--store", arg(&store), "--live", "--from", "-1min", "--limit", "3", "--json"];
+    let child = netgrain(&ask).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut child = common::Running(child);
+    let lines = BufReader::new(child.0.stdout.take().expect("caught")).lines();
+    let (told, reader) = std::sync::mpsc::channel();
+    std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| told.send(line)));
+    let mut expected = vec![first];
+    for turn in 0..3 {
+        let begun = Instant::now();
+        let line = loop {
+            match reader.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => break line,
+                Err(_) => assert!(begun.elapsed() < PATIENCE, "waited in vain for record {turn}"),
+            }
+            // Time passes, as it does in a meter.
+            writer.tick(now());
+        };
+        let id = objects(&line)[0]["id"].as_str().expect("an id").to_owned();
+        assert_eq!(id, format!("{:016x}", expected[turn]), "each once, as they came");
+        expected.push(keep(&mut writer, 2 + turn as u64));
+    }
+}
+
+/// A store of packets and of the flow records that a meter makes of them.
+fn recorded(dir: &TempDir) -> (PathBuf, Vec<Record>) {
+    let (store, frames) = (dir.join("store"), dir.join("frames.pcap"));
+    let made = run(&["gen", "-w", arg(&frames), "imix,flows=40,rate=20kpps", "--packets", "4000"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let said = run(&["record", "-r", arg(&frames), "--store", arg(&store), "-q", "--ring", "16MiB"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let interface = std::fs::read_dir(&store).expect("a store").next().expect("an interface").expect("an entry");
+    let mut records: Vec<Record> = Vec::new();
+    let mut meter = flow::Meter::new(flow::Config::default(), 0);
+    let mut reader = pcap::Reader::open(std::fs::File::open(&frames).expect("frames")).expect("a capture");
+    while let Some(packet) = reader.next().expect("whole") {
+        let decoded = Decoded::of(packet.data, packet.wire_len, packet.link_type);
+        let ts = packet.ts.expect("stamped");
+        let (wire_len, data, position) = (packet.wire_len, packet.data, packet.offset);
+        let one = flow::Packet { ts, wire_len, data, decoded: &decoded, position, queue: 0 };
+        meter.push(&[one], &mut records);
+    }
+    meter.finish(&mut records);
+    let name = interface.file_name().into_string().expect("characters");
+    let mut writer = columns::Writer::new(columns::Config::new(&store, name)).expect("threads");
+    records.iter().for_each(|r| writer.record(r));
+    writer.finish();
+    (store, records)
+}
+
+#[test]
+fn from_a_flow_to_its_packets_and_from_the_greatest_flows_to_theirs() {
+    let dir = TempDir::new("flows-cross");
+    let (store, records) = recorded(&dir);
+    let mut packets: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for r in &records {
+        let sum = packets.entry(r.id).or_default();
+        *sum = (sum.0 + r.packets(), sum.1 + r.bytes());
+    }
+    assert!(packets.len() >= 20 && packets.values().map(|p| p.0).sum::<u64>() == 4000, "{}", packets.len());
+    for (id, (count, bytes)) in packets.iter().step_by(packets.len() / 8) {
+        let said = run(&["packets", "--store", arg(&store), "--flow", &format!("{id:016x}"), "--count", "--json"]);
+        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
+        let told = &objects(&said.out)[0];
+        assert_eq!((number(told, "packets"), number(told, "bytes")), (*count, *bytes));
+    }
+    let mut ranked: Vec<u64> = packets.values().map(|p| p.0).collect();
+    ranked.sort_unstable_by(|a, b| b.cmp(a));
+    let out = dir.join("top.pcapng");
+    let said = flows(&store, &["--top", "3", "--by", "packets", "--packets", "-w", arg(&out), "--json"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_eq!(number(&objects(&said.out)[0], "packets"), ranked[..3].iter().sum::<u64>());
+    let all = flows(&store, &["--packets", "--json"]);
+    assert_eq!((all.status, all.out.lines().count()), (Some(0), 4000), "{}", all.err);
+}

@@ -1,0 +1,574 @@
+//! Groups of the configuration, and what the engine does itself with a group's packets: files, ports, the host. And who may
+//! do what, with a process of another user.
+
+use crate::common;
+
+use common::{Open, Running, Said, arg, netgrain, objects, run, say, signal, until};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, Command};
+use std::time::Duration;
+use sys::netlink::Address;
+use testkit::{Port, RawReader, RawSender, Sandbox, TempDir};
+use wire::build::Frame;
+
+const NOBODY: u32 = 65_534;
+
+const FLOWS: u16 = 40;
+
+/// Frames of [`FLOWS`] flows, each with its flow behind the headers.
+fn frames(rounds: u32) -> Vec<Vec<u8>> {
+    let frame = |n: u32| {
+        let flow = (n % u32::from(FLOWS)) as u16;
+        let mut bytes = vec![0; 64];
+        Frame::udp4([10, 0, (flow >> 8) as u8, flow as u8], 1000 + flow, [192, 168, 0, 1], 53).fill(&mut bytes);
+        bytes[50..52].copy_from_slice(&flow.to_be_bytes());
+        bytes
+    };
+    (0..rounds * u32::from(FLOWS)).map(frame).collect()
+}
+
+/// How many frames of which flow are in a pcap file.
+fn flows(path: &Path) -> BTreeMap<u16, u32> {
+    let mut out = BTreeMap::new();
+    let file = std::fs::read(path).unwrap_or_default();
+    let mut at = 24;
+    while at + 16 <= file.len() {
+        let caplen = u32::from_le_bytes(file[at + 8..at + 12].try_into().expect("four")) as usize;
+        let frame = &file[at + 16..at + 16 + caplen];
+        *out.entry(u16::from_be_bytes([frame[50], frame[51]])).or_default() += 1;
+        at += 16 + caplen;
+    }
+    out
+}
+
+fn sum(flows: &BTreeMap<u16, u32>) -> u32 {
+    flows.values().sum()
+}
+
+/// An engine on a port, with a socket.
+struct Engine {
+    running: Running,
+    err: BufReader<ChildStderr>,
+    groups: PathBuf,
+}
+
+impl Engine {
+    fn start(port: &Port, dir: &Path, more: &[&str]) -> Self {
+        let (store, socket) = (dir.join("store"), dir.join("s.sock"));
+        let listen = format!("listen.socket={}", arg(&socket));
+        let args =
+            ["run", "-i", &port.name, "--store", arg(&store), "-q", "--set", "capture.ring=8MiB", "--set", &listen];
+        let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
+        let groups = dir.join("s.groups");
+        until("the door of its groups", || groups.exists());
+        Self { running, err, groups }
+    }
+
+    fn group(&self, verb: &str, more: &[&str]) -> Said {
+        run(&[&["group", verb, "--socket", arg(&self.groups)], more].concat())
+    }
+
+    fn books(&self, group: &str) -> serde_json::Value {
+        let said = self.group("stats", &["--json", group]);
+        let books = objects(&said.out).pop().unwrap_or_else(|| panic!("no books: {said:?}"));
+        assert_eq!(books["contradictions"], serde_json::json!([]), "{books}");
+        books
+    }
+
+    /// Reads what it says until a line contains this.
+    fn said(&mut self, part: &str) -> String {
+        let mut line = String::new();
+        while !line.contains(part) {
+            line.clear();
+            assert!(self.err.read_line(&mut line).expect("text") > 0, "it ended without saying {part:?}");
+        }
+        line
+    }
+}
+
+#[test]
+fn a_replay_through_configured_groups_puts_every_packet_into_its_files() {
+    let dir = TempDir::new("a_replay_through_configured_groups");
+    let frames = frames(25);
+    let (capture, config) = (dir.join("in.pcap"), dir.join("c.toml"));
+    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
+    for (n, frame) in frames.iter().enumerate() {
+        let header = [1_700_000_000 + n as u32 / 100, 0, frame.len() as u32, frame.len() as u32];
+        header.iter().for_each(|word| file.extend(word.to_le_bytes()));
+        file.extend(frame);
+    }
+    std::fs::write(&capture, file).expect("written");
+    std::fs::write(dir.join("some.ng"), "main = filter (has_src_port 1003) >-> inc 2").expect("written");
+    std::fs::write(
+        &config,
+        "[[group]]\nname = \"all\"\nmembers = [\"file:all.pcap\"]\n\
+         [[group]]\nname = \"two\"\nprogram = \"main = ip >-> steer_flow\"\n\
+         members = [\"file:a.pcap\", \"file:b.pcap\"]\n\
+         [[group]]\nname = \"some\"\nfile = \"some.ng\"\nmembers = [\"file:some.pcap,most=1000\"]\n",
+    )
+    .expect("written");
+    let checked = run(&["config", "--check", arg(&config)]);
+    assert_eq!(checked.status, Some(0), "{checked:?}");
+    let said = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB", "--json"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let last = objects(&said.out).pop().expect("a report");
+    let groups = last["groups"].as_array().expect("their books");
+    let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{groups:?}"));
+    for g in groups {
+        assert_eq!((&g["received"], &g["skipped"]), (&1000.into(), &0.into()), "from the very first: {g}");
+        assert_eq!(g["contradictions"], serde_json::json!([]));
+    }
+    assert_eq!(sum(&flows(&dir.join("all.pcap"))), 1000);
+    let (a, b) = (flows(&dir.join("a.pcap")), flows(&dir.join("b.pcap")));
+    assert_eq!(sum(&a) + sum(&b), 1000);
+    assert!(!a.is_empty() && !b.is_empty() && a.keys().all(|flow| !b.contains_key(flow)), "flow by flow");
+    // 24 bytes, then 80 for each: 12 fit into 1000.
+    assert_eq!(flows(&dir.join("some.pcap")), BTreeMap::from([(3, 12)]));
+    let some = group("some");
+    let outlet = &some["members"][0]["outlet"];
+    assert_eq!((&outlet["sent"], &outlet["failed"]), (&12.into(), &13.into()), "{some}");
+    assert_eq!(some["counters"]["2"], 25);
+    // What is there of a run before stays, and is no reason not to run.
+    let again = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB"]);
+    assert!(again.status == Some(0) && again.out.contains("all.pcap is there already"), "{again:?}");
+    assert_eq!((sum(&flows(&dir.join("all.pcap"))), sum(&flows(&dir.join("all-2.pcap")))), (1000, 1000));
+}
+
+#[test]
+fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
+    let test = "a_hangup_swaps_the_programs_that_changed_and_leaves_the_others";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("hangup");
+    let config = dir.join("c.toml");
+    let write = |text: &str| std::fs::write(&config, text).expect("written");
+    write("[[group]]\nname = \"web\"\nprogram = \"steer tcp\"\n[[group]]\nname = \"old\"\n[[group]]\nname = \"dns\"\n");
+    let mut engine = Engine::start(&b, dir.path(), &["--config", arg(&config)]);
+    write("[[group]]\nname = \"web\"\nprogram = \"main = tcpp\"\n");
+    signal(&engine.running.0, "HUP");
+    let line = engine.said("nothing is changed");
+    assert!(line.contains("line 3: group.program"), "{line}");
+    write(
+        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\n[[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
+    );
+    signal(&engine.running.0, "HUP");
+    engine.said("configuration read again: changed group");
+    let said = engine.group("list", &["--json"]);
+    let generations: BTreeMap<String, u64> = objects(&said.out)
+        .iter()
+        .map(|g| (g["group"].as_str().expect("a name").to_owned(), g["generation"].as_u64().expect("a number")))
+        .collect();
+    let expected = [("dns", 1), ("new", 1), ("web", 2)].map(|(name, n)| (name.to_owned(), n));
+    assert_eq!(generations, BTreeMap::from(expected));
+    // Who is in a group waits for the next start, and nothing is said to have changed.
+    write(
+        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\nmembers = [\"port:va\"]\n\
+         [[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
+    );
+    signal(&engine.running.0, "HUP");
+    let line = engine.said("\n");
+    let said = "configuration read again: nothing changes; only the next start changes members of group web";
+    assert!(line.contains(said), "{line}");
+    let web = engine.books("web");
+    assert!(web["runs"] == "native" || web["why"].is_string(), "{web}");
+}
+
+#[test]
+fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
+    let test = "ports_that_are_attached_balance_the_load_and_go_when_they_are_detached";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let (_, d) = sandbox.veth("vc", "vd");
+    let (_, f) = sandbox.veth("ve", "vf");
+    let dir = TempDir::new("balance");
+    let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
+    assert_eq!(engine.group("create", &["lb", "main = udp >-> steer_flow"]).status, Some(0));
+    for (port, more) in [("vc", &[][..]), ("ve", &["--bpf", "udp"])] {
+        let said = engine.group("attach", &[&["lb", "--port", port], more].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+    }
+    let nowhere = engine.group("attach", &["lb", "--port", "nosuch0"]);
+    assert!(nowhere.status == Some(2) && nowhere.err.contains("no port nosuch0"), "{nowhere:?}");
+    let mut ends = [&d, &f].map(RawReader::new);
+    RawSender::new(&a).send(&frames(10));
+    let put = |books: &serde_json::Value| -> u64 {
+        books["members"].as_array().into_iter().flatten().filter_map(|m| m["outlet"]["sent"].as_u64()).sum()
+    };
+    until("all are through", || put(&engine.books("lb")) == 400);
+    let heard: Vec<BTreeSet<u16>> = ends
+        .iter_mut()
+        .map(|end| {
+            let all = end.all(Duration::from_millis(300)).into_iter().filter(|f| f.len() == 64);
+            all.map(|f| u16::from_be_bytes([f[50], f[51]])).collect()
+        })
+        .collect();
+    assert!(heard.iter().all(|flows| flows.len() > 5), "{heard:?}");
+    assert!(heard[0].is_disjoint(&heard[1]) && heard[0].len() + heard[1].len() == usize::from(FLOWS));
+    assert_eq!(engine.group("detach", &["lb", "1"]).status, Some(0));
+    assert_eq!(engine.group("detach", &["lb", "1"]).status, Some(2));
+    RawSender::new(&a).send(&frames(1));
+    until("all go one way", || put(&engine.books("lb")) == u64::from(FLOWS) + put_before(&heard, 0));
+}
+
+/// What the first port had been given before.
+fn put_before(heard: &[BTreeSet<u16>], end: usize) -> u64 {
+    heard[end].len() as u64 * 10
+}
+
+#[test]
+fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detached() {
+    let test = "a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detached";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("full");
+    let config = dir.join("c.toml");
+    let group = "[[group]]\nname = \"g\"\nprogram = \"main = filter (has_src_port 1003)\"\n";
+    std::fs::write(&config, format!("{group}members = [\"file:full.pcap,most=1000\"]\n")).expect("written");
+    let more = ["--set", "capture.source=tpacket", "--config", arg(&config)];
+    let mut engine = Engine::start(&b, dir.path(), &more);
+    assert_eq!(engine.group("stats", &["g"]).status, Some(0));
+    RawSender::new(&a).send(&frames(20));
+    // 24 bytes, then 80 for each: 12 fit into 1000.
+    let of = |books: &serde_json::Value| [&books["sent"], &books["failed"]].map(|n| n.as_u64().expect("a number"));
+    until("all are through", || of(&engine.books("g")["members"][0]["outlet"]) == [12, 8]);
+    assert_eq!(
+        sum(&flows(&dir.join("full.pcap"))),
+        12,
+        "what is in the books is in the file while the member is there"
+    );
+    let line = engine.said("is full");
+    assert!(line.contains("full.pcap"), "{line}");
+    assert_eq!(engine.group("stats", &["g"]).status, Some(1), "packets that are nowhere are no healthy end");
+    assert_eq!(engine.group("detach", &["g", "0"]).status, Some(0));
+    let said = engine.group("stats", &["g"]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+    assert!(said.out.contains("ports and files that are closed: put 12, failed 8"), "{said:?}");
+    assert_eq!(of(&engine.books("g")["departed"]), [12, 8]);
+    signal(&engine.running.0, "INT");
+    let Engine { running, err, .. } = engine;
+    assert!(!running.end(err).err.contains("is full"), "once is enough");
+}
+
+/// A port of a name that no other test has, since the sockets of engines lie side by side.
+fn own_names() -> [String; 4] {
+    ["a", "b", "c", "d"].map(|end| format!("gl{}{end}", std::process::id()))
+}
+
+#[test]
+fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
+    let test = "several_ports_are_asked_each_and_one_that_does_not_answer_is_named";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let [a, b, c, d] = own_names();
+    let (dir, (_, b), (_, d)) = (TempDir::new("two-doors"), sandbox.veth(&a, &b), sandbox.veth(&c, &d));
+    let start = |port: &Port| {
+        let store = dir.join(&port.name);
+        let args =
+            ["record", "-i", &port.name, "--store", arg(&store), "--source-kind", "tpacket", "--ring", "8MiB", "-q"];
+        let (running, err) = Running::start(&mut netgrain(&args));
+        let door = Path::new("/run/netgrain").join(format!("{}.groups", port.name));
+        until("the door of its groups", || door.exists());
+        (running, err)
+    };
+    let engines = [start(&b), start(&d)];
+    let group = |verb: &str, ports: &str, more: &[&str]| run(&[&["group", verb, "-i", ports], more].concat());
+    let both = format!("{},{}", b.name, d.name);
+    assert_eq!(group("create", &b.name, &["one"]).status, Some(0));
+    assert_eq!(group("create", &d.name, &["two"]).status, Some(0));
+    for verb in ["list", "stats"] {
+        let said = group(verb, &both, &["--json"]);
+        let names: Vec<String> =
+            objects(&said.out).iter().map(|g| g["group"].as_str().unwrap_or_default().to_owned()).collect();
+        assert_eq!((said.status, names), (Some(0), vec!["one".to_owned(), "two".to_owned()]), "{verb}: {}", said.err);
+        let said = group(verb, &format!("{},nosuch0", b.name), &[]);
+        assert!(said.status == Some(2) && said.err.contains("nosuch0.groups"), "{verb}: {said:?}");
+    }
+    let said = group("stats", &both, &["one"]);
+    assert!(said.status == Some(2) && said.err.contains(&format!("{}.groups: there is no group", d.name)), "{said:?}");
+    let said = group("delete", &both, &["one"]);
+    assert!(said.status == Some(2) && said.err.contains(&format!("not from {}", d.name)), "{said:?}");
+    for (running, err) in engines {
+        signal(&running.0, "INT");
+        running.end(err);
+    }
+}
+
+#[test]
+fn lines_of_members_and_programs_tell_queue_class_mark_and_group() {
+    let test = "lines_of_members_and_programs_tell_queue_class_mark_and_group";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("lines"), sandbox.veth("va", "vb"));
+    let mut engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
+    for (group, program) in [("d", "main = classify 3 >-> mark 77 >-> log_packet"), ("e", "main = udp >-> mark 5")] {
+        assert_eq!(engine.group("create", &[group, program]).status, Some(0));
+        // The byte of the queue has the generation too.
+        assert_eq!(engine.group("swap", &[group, &format!("{program} >-> inc 1")]).status, Some(0));
+    }
+    for (group, class, told) in [("d", "3", "class 3 mark 77"), ("e", "default", "class default mark 5")] {
+        let args = ["group", "join", "--socket", arg(&engine.groups), group, "--class", class, "--print", "-c", "2"];
+        let mut command = netgrain(&args);
+        let member = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
+        let mut member = Running(member.expect("it starts"));
+        let mut line = String::new();
+        BufReader::new(member.0.stderr.as_mut().expect("caught")).read_line(&mut line).expect("text");
+        assert!(line.contains("place"), "{line}");
+        RawSender::new(&a).send(&frames(1));
+        let mut out = String::new();
+        member.0.stdout.as_mut().expect("caught").read_to_string(&mut out).expect("text");
+        assert_eq!(out.lines().count(), 2, "{out}");
+        assert!(out.lines().all(|line| line.contains(" q0 ") && line.ends_with(told)), "{out}");
+        member.0.wait().expect("it ends");
+    }
+    let line = engine.said("group d at vb: ");
+    assert!(line.contains("10.0.0."), "{line}");
+    signal(&engine.running.0, "INT");
+    let Engine { running, err, .. } = engine;
+    running.end(err);
+}
+
+#[test]
+fn a_full_map_is_in_the_books_and_an_exchange_says_that_it_begins_anew() {
+    let test = "a_full_map_is_in_the_books_and_an_exchange_says_that_it_begins_anew";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("map");
+    let config = dir.join("c.toml");
+    let write = |program: &str| {
+        let text = format!("[[group]]\nname = \"g\"\nprogram = \"\"\"{program}\"\"\"\n");
+        std::fs::write(&config, text).expect("written");
+    };
+    let of = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_src)\nmain = incr_fstate m");
+    write(&of(3));
+    let more = ["--set", "capture.source=tpacket", "--config", arg(&config)];
+    let mut engine = Engine::start(&b, dir.path(), &more);
+    RawSender::new(&a).send(&frames(2));
+    let judged = u64::from(FLOWS) * 2;
+    until("all are judged", || engine.books("g")["received"].as_u64() >= Some(judged));
+    let map = serde_json::json!({"map": "m", "used": 3, "most": 3, "refused": judged - 6});
+    assert_eq!(engine.books("g")["maps"], serde_json::json!([map]));
+    let said = engine.group("stats", &["g"]);
+    assert!(said.out.contains("map m: 3 of 3 entries, refused 74"), "{said:?}");
+    let said = engine.group("swap", &["g", &of(5)]);
+    assert!(said.err.contains("m begins anew (up_to 5, not 3)"), "{said:?}");
+    let said = engine.group("swap", &["g", &(of(5) + " >-> mark 1")]);
+    assert!(said.err.contains("keeps m"), "{said:?}");
+    write(&of(7));
+    signal(&engine.running.0, "HUP");
+    let line = engine.said("generation 4");
+    assert!(line.contains("m begins anew (up_to 7, not 5)"), "{line}");
+}
+
+#[test]
+fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_its_answers() {
+    let test = "a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_its_answers";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("host");
+    let engine = Engine::start(&b, dir.path(), &["--dedicated", "--set", "capture.source=af-xdp"]);
+    let said = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let device = format!("ng{}", b.index);
+    let mut netlink = sandbox.netlink();
+    let link = netlink.link(&device).expect("the host's device").index;
+    let port = netlink.link(&b.name).expect("the port");
+    let ip = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
+    netlink.add_address(&Address { link, ip, prefix: 24 }).expect("an address");
+    let host = UdpSocket::bind((ip, 5300)).expect("a socket");
+    host.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+    host.set_broadcast(true).expect("allowed");
+    let mut far = RawReader::new(&a);
+    let mut udp = vec![0; 60];
+    Frame::udp4([10, 77, 0, 2], 4000, [10, 77, 0, 1], 5300).fill(&mut udp);
+    udp[..6].copy_from_slice(&port.mac.expect("Ethernet"));
+    let mut other = udp.clone();
+    other[36..38].copy_from_slice(&5301u16.to_be_bytes());
+    // The group has what comes after its dispatcher has joined the ring, a moment after it was made.
+    let wire = RawSender::new(&a);
+    until("the host hears it", || {
+        wire.send(&[&other, &udp]);
+        host.recv_from(&mut [0; 100]).is_ok_and(|(_, from)| from.port() == 4000)
+    });
+    let before = engine.books("fw");
+    wire.send(&[&other, &udp]);
+    host.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    host.recv_from(&mut [0; 100]).expect("and once more");
+    let books = engine.books("fw");
+    let more = |key: &str| books[key].as_u64().zip(before[key].as_u64()).map(|(now, then)| now - then);
+    assert_eq!((more("to_kernel"), more("dropped")), (Some(1), Some(2)), "only what was for it: {books}");
+    let port = &books["ports"][0];
+    assert_eq!((&port["sent"], &port["port"]), (&books["to_kernel"], &device.as_str().into()), "{books}");
+    // And what the host says through it is heard at the other end of the wire.
+    host.send_to(b"an answer", ("10.77.0.255", 4000)).expect("sent");
+    let answer = far.all(Duration::from_secs(1)).into_iter().find(|f| f.ends_with(b"an answer"));
+    assert!(answer.is_some(), "the answer goes out of the port");
+    signal(&engine.running.0, "INT");
+    let Engine { running, err, .. } = engine;
+    running.end(err);
+    assert!(sandbox.netlink().link(&device).is_err(), "the device goes with the engine");
+}
+
+#[test]
+fn another_user_may_what_the_policy_lets_it_and_no_more() {
+    let test = "another_user_may_what_the_policy_lets_it_and_no_more";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = Open::new("policy");
+    let binary = dir.join("netgrain");
+    let engine = Engine::start(&b, &dir.0, &["--set", "listen.owner=nobody"]);
+    let stranger = |verb: &str, more: &[&str]| {
+        let mut command = Command::new(&binary);
+        command.args(["group", verb, "--socket", arg(&engine.groups)]).args(more);
+        say(command.uid(NOBODY).gid(NOBODY))
+    };
+    let count = ["--duration", "10ms"];
+    assert_eq!(engine.group("create", &["ours"]).status, Some(0));
+    assert_eq!(engine.group("create", &["all", "--policy", "shared"]).status, Some(0));
+    for (verb, more) in
+        [("join", &["ours", "--duration", "10ms"][..]), ("swap", &["ours", "drop"]), ("delete", &["ours"])]
+    {
+        let said = stranger(verb, more);
+        assert!(said.status == Some(2) && said.err.contains("restricted to user 0"), "{verb}: {said:?}");
+    }
+    let joined = stranger("join", &[&["all"], &count[..]].concat());
+    assert!(joined.err.contains("place 0"), "{joined:?}");
+    assert_eq!(stranger("swap", &["all", "drop udp"]).status, Some(0));
+    let file = dir.join("stolen.pcap");
+    let said = stranger("attach", &["all", "-w", arg(&file)]);
+    assert!(said.status == Some(2) && said.err.contains("only root"), "{said:?}");
+    assert!(!file.exists());
+    assert_eq!(stranger("create", &["theirs"]).status, Some(0));
+    assert_eq!(engine.group("swap", &["theirs", "copy"]).status, Some(0), "root may");
+    // Whom the socket does not know gets nowhere.
+    let mut command = Command::new(&binary);
+    command.args(["group", "list", "--socket", arg(&engine.groups)]);
+    let nobody_else = say(command.uid(NOBODY - 1).gid(NOBODY - 1));
+    assert!(nobody_else.status == Some(2) && nobody_else.err.contains("ermission"), "{nobody_else:?}");
+    let mut left = String::new();
+    let Engine { mut running, mut err, .. } = engine;
+    signal(&running.0, "INT");
+    running.0.wait().expect("it ends");
+    err.read_to_string(&mut left).expect("text");
+}
+
+#[test]
+fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
+    let test = "a_group_of_two_ports_has_both_directions_of_a_link_at_one_member";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let (c, d) = sandbox.veth("vc", "vd");
+    let dir = TempDir::new("two-ports");
+    let config = dir.join("c.toml");
+    // The state of a flow is one, by whichever port its packets come; a port that is not there costs nothing but itself.
+    std::fs::write(
+        &config,
+        "[[group]]\nname = \"tap\"\nprogram = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\
+         members = [\"file:one.pcap\", \"file:two.pcap\"]\n\
+         [[group]]\nname = \"left\"\nports = [\"vb\"]\nprogram = \"main = udp\"\n\
+         [[group]]\nname = \"lost\"\nmembers = [\"port:nosuch0\"]\n",
+    )
+    .expect("written");
+    let args = ["run", "-i", &b.name, "-i", &d.name, "--config", arg(&config), "--json"];
+    let more = [
+        "--set",
+        "capture.ring=8MiB",
+        "--set",
+        "capture.source=tpacket",
+        "--set",
+        "listen.socket=none",
+        "--duration",
+        "4s",
+    ];
+    let (running, err) = Running::start(&mut netgrain(&[&args[..], &more].concat()));
+    std::thread::sleep(Duration::from_millis(300));
+    let there = frames(5);
+    // The answers: addresses and ports the other way round.
+    let back: Vec<Vec<u8>> = there
+        .iter()
+        .map(|frame| {
+            let mut bytes = frame.clone();
+            bytes[26..30].copy_from_slice(&frame[30..34]);
+            bytes[30..34].copy_from_slice(&frame[26..30]);
+            bytes[34..36].copy_from_slice(&frame[36..38]);
+            bytes[36..38].copy_from_slice(&frame[34..36]);
+            bytes
+        })
+        .collect();
+    RawSender::new(&a).send(&there);
+    RawSender::new(&c).send(&back);
+    let said = running.end(err);
+    assert!(said.out.contains("group lost: there is no port nosuch0"), "{said:?}");
+    let (one, two) = (flows(&dir.join("one.pcap")), flows(&dir.join("two.pcap")));
+    assert_eq!(one.len() + two.len(), usize::from(FLOWS), "no flow is in both: {one:?} {two:?}");
+    assert!(one.len() > 5 && two.len() > 5, "{one:?} {two:?}");
+    assert!(one.values().chain(two.values()).all(|n| *n == 10), "five packets each way: {one:?} {two:?}");
+    let groups: Vec<serde_json::Value> =
+        objects(&said.out).iter().filter_map(|o| o["groups"].as_array().cloned()).flatten().collect();
+    let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{said:?}"));
+    assert_eq!(groups.len(), 3, "each once: {groups:?}");
+    let maps = group("tap")["maps"].as_array().expect("a list");
+    assert!(maps.len() == 1 && maps[0]["used"] == 1, "one map for both ports: {maps:?}");
+    assert_eq!(group("left")["sources"], serde_json::json!(["vb"]));
+    let judged = |name: &str| group(name)["received"].as_u64().expect("a number");
+    assert!(judged("left") < judged("tap") && judged("left") >= 200);
+}
+
+/// What `/metrics` says.
+fn metrics(address: &str) -> String {
+    use std::io::Write;
+    let mut stream = std::net::TcpStream::connect(address).expect("somebody listens");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+#[test]
+fn the_metrics_have_the_books_of_groups() {
+    let test = "the_metrics_have_the_books_of_groups";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("metered-groups");
+    let address = "127.0.0.1:19643";
+    let more = ["--set", "capture.source=tpacket", "--metrics", address];
+    let engine = Engine::start(&b, dir.path(), &more);
+    assert_eq!(engine.group("create", &["web", "main = udp >-> steer_flow"]).status, Some(0));
+    assert_eq!(engine.group("attach", &["web", "-w", arg(&dir.join("web.pcap"))]).status, Some(0));
+    RawSender::new(&a).send(&frames(2));
+    until("all are delivered", || engine.books("web")["passed"].as_u64() == Some(2 * u64::from(FLOWS)));
+    let text = metrics(address);
+    for line in [
+        "netgrain_group_passed_packets_total{interface=\"vb\",group=\"web\"} 80",
+        "netgrain_group_members{interface=\"vb\",group=\"web\"} 1",
+        "netgrain_group_class_packets_total{interface=\"vb\",group=\"web\",class=\"default\"} 80",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}: {text}");
+    }
+    let delivered = "netgrain_group_member_delivered_packets_total{interface=\"vb\",group=\"web\",place=\"0\"";
+    assert!(text.lines().any(|l| l.starts_with(delivered) && l.ends_with(" 80")), "{text}");
+}
+
+#[test]
+fn whoever_reads_our_words_may_go_and_packets_are_recorded_and_judged_all_the_same() {
+    let test = "whoever_reads_our_words_may_go_and_packets_are_recorded_and_judged_all_the_same";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("deaf");
+    let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
+    assert_eq!(engine.group("create", &["loud", "main = log_msg \"a\\nb\""]).status, Some(0));
+    // The only reader of its standard error goes.
+    let Engine { running, err, groups } = engine;
+    drop(err);
+    let books = || objects(&run(&["group", "stats", "--json", "--socket", arg(&groups)]).out).pop().expect("its books");
+    for round in 1..=2u64 {
+        RawSender::new(&a).send(&frames(1));
+        until("all are judged", || books()["received"].as_u64() >= Some(round * u64::from(FLOWS)));
+    }
+    // A remark of the engine itself.
+    signal(&running.0, "HUP");
+    RawSender::new(&a).send(&frames(1));
+    until("all are judged", || books()["received"].as_u64() >= Some(3 * u64::from(FLOWS)));
+    assert!(books()["counters"]["logged"].as_u64() >= Some(100));
+}

@@ -1,0 +1,151 @@
+//! The binary on ports, in a network of the test's own: recording, listening beside it, and the demonstration.
+
+use crate::common;
+
+use common::{Running, Said, arg, netgrain, objects, run, say, signal, until, walk};
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use testkit::{Port, RawSender, Sandbox, TempDir};
+
+/// `netgrain record` on a port, once it captures and lets listeners in.
+struct Recorder {
+    running: Running,
+    err: std::io::BufReader<std::process::ChildStderr>,
+}
+
+impl Recorder {
+    fn start(port: &Port, store: &Path, socket: &Path, more: &[&str]) -> Self {
+        let args = ["record", "-i", &port.name, "--store", arg(store), "--socket", arg(socket), "--ring", "8MiB"];
+        let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
+        until("its socket", || socket.exists());
+        Self { running, err }
+    }
+
+    fn interrupt(self) -> Said {
+        signal(&self.running.0, "INT");
+        self.running.end(self.err)
+    }
+}
+
+fn frames(count: u32) -> Vec<Vec<u8>> {
+    let frame = |n: u32| {
+        let mut bytes = vec![0x5a; 60 + n as usize % 1400];
+        bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+        bytes[14..18].copy_from_slice(&n.to_be_bytes());
+        bytes
+    };
+    (0..count).map(frame).collect()
+}
+
+#[test]
+fn what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump() {
+    let test = "what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("pipe_tcpdump");
+    let (store, socket) = (dir.join("store"), dir.join("s"));
+    for kind in ["af-xdp", "tpacket"] {
+        let recorder = Recorder::start(&b, &store.join(kind), &socket, &["--source-kind", kind]);
+        let args = ["listen", "--socket", arg(&socket), "-w", "-", "--format", "pcap", "-c", "500", "--gate"];
+        let mut listener = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut out = listener.stdout.take().expect("caught");
+        // The file's header is written once it has attached.
+        let mut header = [0; 24];
+        out.read_exact(&mut header).expect("a header");
+        RawSender::new(&a).send(&frames(500));
+        let mut listener = Running(listener);
+        let mut file = header.to_vec();
+        out.read_to_end(&mut file).expect("the packets");
+        assert_eq!(listener.0.wait().expect("it ends").code(), Some(0));
+        let said = recorder.interrupt();
+        assert_eq!(said.status, Some(0), "{said:?}");
+        // Byte for byte what lies on disk.
+        let stored = walk(&store.join(kind)).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap"));
+        assert!(
+            std::fs::read(stored.expect("a file")).expect("the file") == file,
+            "{kind}: the listener saw other bytes"
+        );
+        let path = dir.join("heard.pcap");
+        std::fs::write(&path, &file).expect("a file");
+        let counted = say(tcpdump.args(["-nn", "--count", "-r"]).arg(&path));
+        assert!(counted.out.starts_with("500 packets"), "{counted:?}");
+        tcpdump = std::process::Command::new("tcpdump");
+    }
+}
+
+#[test]
+fn a_listener_whose_reader_has_enough_and_one_whose_engine_ends_succeed() {
+    let test = "a_listener_whose_reader_has_enough_and_one_whose_engine_ends_succeed";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("enough");
+    let socket = dir.join("s");
+    let recorder = Recorder::start(&b, &dir.join("store"), &socket, &[]);
+    let start = |more: &[&str]| {
+        let mut command = netgrain(&[&["listen", "--socket", arg(&socket)], more].concat());
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
+    };
+    let (mut piped, mut counts) = (start(&["-w", "-"]), start(&["--json"]));
+    let mut header = [0; 24];
+    let mut out = piped.0.stdout.take().expect("caught");
+    out.read_exact(&mut header).expect("a header");
+    drop(out);
+    let wire = RawSender::new(&a);
+    until("the listener ends", || {
+        wire.send(&frames(10));
+        piped.0.try_wait().expect("a child").is_some()
+    });
+    assert_eq!(piped.0.wait().expect("it ended").code(), Some(0));
+    let said = recorder.interrupt();
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(!socket.exists(), "the socket is left behind");
+    let mut text = String::new();
+    counts.0.stdout.take().expect("caught").read_to_string(&mut text).expect("text");
+    assert_eq!(counts.0.wait().expect("it ended").code(), Some(0));
+    assert!(objects(&text).last().expect("a report")["report"]["missed"] == 0, "{text}");
+}
+
+#[test]
+fn the_generator_the_recorder_and_the_checker_agree_over_a_wire() {
+    let test = "the_generator_the_recorder_and_the_checker_agree_over_a_wire";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    for port in [&a, &b] {
+        // A port with a queue makes the sender wait instead of dropping.
+        sandbox.netlink().add_fifo(port.index, 1000).expect("a queue");
+    }
+    let dir = TempDir::new("wire");
+    let store = dir.join("store");
+    let recorder = Recorder::start(&b, &store, &dir.join("s"), &["--json", "--dedicated", "--filter", "udp"]);
+    let made = run(&["gen", "-i", "va", "imix,flows=1k", "--packets", "20k", "--rate", "40kpps", "--json"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let said = recorder.interrupt();
+    let objects = objects(&said.out);
+    let report = &objects.last().expect("a report")["report"];
+    let checked = run(&["check", arg(&store), "--sent", "20k", "--json"]);
+    let verdict = &common::objects(&checked.out)[0];
+    let lost = report["lost_total"].as_u64().expect("a number");
+    assert_eq!((report["residue"].as_i64(), report["offered"].as_u64()), (Some(0), Some(20_000)), "{report}");
+    assert_eq!((verdict["missing"].as_u64(), &verdict["frames"]), (Some(lost), &report["stored"]));
+    assert_eq!((said.status, checked.status), (Some(i32::from(lost > 0)), Some(i32::from(lost > 0))));
+}
+
+#[test]
+fn the_live_demo_is_complete_and_leaves_nothing_behind() {
+    let test = "the_live_demo_is_complete_and_leaves_nothing_behind";
+    // Only to know whether there may be networks of one's own; the demo makes another.
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let dir = TempDir::new("demo");
+    let sockets = || walk(Path::new("/run/netgrain")).into_iter().filter(|p| arg(p).contains("ng-demo")).count();
+    let before = sockets();
+    let mut command = netgrain(&["demo", "--duration", "3s", "--rate", "5kpps", "--json"]);
+    let said = say(command.env("TMPDIR", dir.path()));
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let report = &objects(&said.out)[0];
+    assert_eq!(report["report"]["interface"], "ng-demo1");
+    common::is_a_whole_walk(report);
+    assert!(walk(dir.path()).is_empty() && sockets() == before);
+    assert!(sandbox.netlink().link("ng-demo0").is_err(), "it is not in our network either");
+}

@@ -1,0 +1,31 @@
+//! All integration tests of this crate in one program, which is linked once; each module is a subject.
+
+mod circles_live;
+mod common;
+mod convert;
+mod crossing;
+mod disorder;
+mod doctor;
+mod examples_live;
+mod flows;
+mod ground;
+mod group;
+mod groups;
+mod killed;
+mod lang;
+mod live;
+mod meters;
+mod multicast;
+mod packets;
+mod privileges;
+mod program_live;
+mod record;
+mod replay;
+mod retain;
+mod run;
+mod series;
+mod service;
+mod silent_queues;
+mod steering_live;
+mod upkeep;
+mod usage;

@@ -1,0 +1,507 @@
+//! `netgrain run` and its configuration, as users have them: wrong first, then files, a simulation, a port.
+
+use crate::common;
+
+use base::Timestamp;
+use common::{Running, Said, arg, netgrain, objects, run, signal, walk};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use testkit::{RawSender, Sandbox, TempDir};
+use wire::build::Frame;
+
+const RING: [&str; 2] = ["--set", "capture.ring=8MiB"];
+
+fn generated(dir: &TempDir, packets: &str) -> std::path::PathBuf {
+    let file = dir.join("frames.pcap");
+    let made = run(&["gen", "-w", arg(&file), "imix,flows=300,rate=10kpps", "--packets", packets]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    file
+}
+
+/// The report of a run with one interface, after the checks that hold of every good one.
+fn report(said: &Said) -> serde_json::Value {
+    report_that(said, 0)
+}
+
+/// The same of a run that ends with this status: 1 if a collector did not get everything.
+fn report_that(said: &Said, status: i32) -> serde_json::Value {
+    assert_eq!(said.status, Some(status), "{said:?}");
+    let last = objects(&said.out).pop().expect("a report");
+    let (report, meter) = (&last["report"], &last["report"]["meter"]);
+    assert_eq!(report["faults"], serde_json::json!([]), "{said:?}");
+    let count = |value: &serde_json::Value| value.as_u64().expect("a number");
+    assert_eq!(count(&meter["packets"]) + count(&meter["unmetered"]), count(&report["stored"]));
+    assert_eq!(meter["in_rows"], meter["packets"]);
+    assert_eq!(count(&meter["in_records"]) + count(&meter["flowless"]), count(&meter["packets"]));
+    report.clone()
+}
+
+#[test]
+fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
+    let dir = TempDir::new("run-two-ports");
+    let file = generated(&dir, "3000");
+    // What passed a switch is seen at both of its ports.
+    let both = dir.join("both.pcapng");
+    let mut w = pcap::ng::Writer::new(Vec::new(), "", "").expect("a buffer");
+    let ports = ["left", "right"].map(|name| w.interface(name, pcap::ETHERNET).expect("a buffer"));
+    let mut reader = pcap::Reader::open(std::fs::File::open(&file).expect("a file")).expect("a capture");
+    while let Some(packet) = reader.next().expect("packets") {
+        for port in ports {
+            let ts = packet.ts.expect("a moment");
+            w.packet(port, ts, packet.wire_len, packet.data, pcap::ng::PacketOptions::default()).expect("a buffer");
+        }
+    }
+    std::fs::write(&both, w.finish().expect("a buffer")).expect("a file");
+    let (one, two) = (dir.join("one"), dir.join("two"));
+    for (file, store, name) in [(&file, &one, "one"), (&both, &two, "switch")] {
+        let said = run(&[&["run", "-r", arg(file), "--name", name, "--store", arg(store), "-q"], &RING[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        assert!(!said.err.contains("another interface"), "{said:?}");
+    }
+    let ask = |store: &Path, port: &str, what: &str| {
+        let said = run(&[what, "--store", arg(store), "-i", port, "--json", "--from", "1970-01-02"]);
+        let mut told = objects(&said.out);
+        assert!(!told.is_empty(), "{said:?}");
+        for object in &mut told {
+            for own in ["id", "interface"] {
+                object.as_object_mut().expect("an object").remove(own);
+            }
+        }
+        told
+    };
+    for what in ["flows", "series"] {
+        let expected = ask(&one, "one", what);
+        for port in ["switch.left", "switch.right"] {
+            for (there, expected) in ask(&two, port, what).iter().zip(&expected) {
+                assert_eq!(there, expected, "{what} of {port}");
+            }
+            assert_eq!(ask(&two, port, what).len(), expected.len(), "{what} of {port}");
+        }
+    }
+    let refused = run(&["run", "-r", arg(&both), "--store", arg(&dir.join("x")), "--export", "file:/tmp/never.ipfix"]);
+    assert_eq!((refused.status, refused.err.lines().count()), (Some(2), 1), "{refused:?}");
+    assert!(refused.err.contains("a file is of one interface, the capture of 2"), "{}", refused.err);
+    // Beside a file that is not there, it is that which is said.
+    let refused = run(&["run", "-r", arg(&both), "/nowhere.pcap", "--store", arg(&dir.join("x"))]);
+    assert!(refused.status == Some(2) && refused.err.contains("/nowhere.pcap"), "{refused:?}");
+}
+
+#[test]
+fn behind_a_capture_that_is_cut_the_others_are_taken_too() {
+    let dir = TempDir::new("run-cut");
+    let (whole, cut, store) = (generated(&dir, "3000"), dir.join("cut.pcap"), dir.join("store"));
+    let bytes = std::fs::read(&whole).expect("a file");
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).expect("a file");
+    let args = ["run", "-r", arg(&cut), arg(&whole), "--store", arg(&store), "--json", "-q"];
+    let said = run(&[&args[..], &RING[..]].concat());
+    assert_eq!(said.status, Some(1), "{said:?}");
+    assert!(said.err.contains("cut.pcap") && said.err.contains("at least one was lost"), "{}", said.err);
+    let stored = objects(&said.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
+    assert!((4000..6000).contains(&stored), "half of one and all of the other: {stored}");
+    // What is no capture at all is an error, wherever it stands.
+    let other = dir.join("other");
+    let args = ["run", "-r", arg(&whole), "/etc/passwd", "--store", arg(&other), "-q"];
+    let said = run(&[&args[..], &RING[..]].concat());
+    assert!(said.status == Some(2) && said.err.contains("/etc/passwd"), "{said:?}");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
+    let dir = TempDir::new("a_configuration_that_is_wrong");
+    let file = dir.join("netgrain.toml");
+    std::fs::write(&file, "[flow]\nidel = \"7s\"\nactive = \"soon\"\n").expect("a file");
+    let said = run(&["config", "--check", arg(&file)]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+    assert!(said.err.contains("line 2: no key flow.idel; did you mean flow.idle?"), "{}", said.err);
+    assert!(said.err.contains("line 3: flow.active"), "all of it at once: {}", said.err);
+    let said = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
+    assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
+    assert!(said.err.contains("and 1 more"), "{}", said.err);
+    let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \"steer\"\nports = [\"eth9\"]\n";
+    std::fs::write(&file, together).expect("a file");
+    let said = run(&["config", "--check", arg(&file)]);
+    assert!(said.status == Some(1) && said.err.lines().count() == 2, "what run would refuse: {said:?}");
+    assert!(said.err.contains("capture.ring") && said.err.contains("no port eth9"), "{}", said.err);
+    let said = run(&["config", "--check", arg(&dir.join("none.toml"))]);
+    assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
+}
+
+#[test]
+fn the_check_refuses_what_a_run_refuses_with_its_line_beside_what_is_misspelt() {
+    let dir = TempDir::new("the_check_refuses_what_a_run_refuses");
+    let (file, frames, store) = (dir.join("netgrain.toml"), generated(&dir, "10"), dir.join("store"));
+    for (section, line, part) in [
+        ("export", "targets = [\"foo:bar\"]", "udp:HOST"),
+        ("export", "targets = [\"file:x\", \"file:x\"]", "stands there twice"),
+        ("export", "targets = [\"udp:127.0.0.1,kinds=all\"]", "kinds=both"),
+        ("capture", "filter = \"host and\"", "capture.filter"),
+        ("capture", "program = \"/nowhere.ng\"", "/nowhere.ng"),
+        ("status", "metrics = \"zzz\"", "127.0.0.1:9600"),
+        ("status", "user = \"nosuchuser\"", "nosuchuser"),
+        ("listen", "owner = \"nosuchuser\"", "nosuchuser"),
+        ("listen", "group = \"nosuchgroup\"", "nosuchgroup"),
+        ("flow", "shards = 65", "from 1 to 64"),
+    ] {
+        std::fs::write(&file, format!("[series]\nrecrod = true\n[{section}]\n{line}\n")).expect("a file");
+        let said = run(&["config", "--check", arg(&file)]);
+        let lines: Vec<&str> = said.err.lines().collect();
+        assert_eq!((said.status, lines.len()), (Some(1), 2), "{line}: {said:?}");
+        assert!(lines[0].contains("line 2: no key series.recrod"), "{line}: {lines:?}");
+        assert!(lines[1].contains(&format!("line 4: {section}.")) && lines[1].contains(part), "{line}: {lines:?}");
+        std::fs::write(&file, format!("[{section}]\n{line}\n")).expect("a file");
+        let args = ["run", "-r", arg(&frames), "--config", arg(&file), "--store", arg(&store)];
+        let said = run(&[&args[..], &RING[..]].concat());
+        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{line}: {said:?}");
+        assert!(said.err.contains(part), "{line}: {}", said.err);
+    }
+    for (ports, part) in [("\"a/b\"", "no name of a port"), ("\"eth1\", \"eth1\"", "stands there twice")] {
+        std::fs::write(&file, format!("[capture]\ninterfaces = [{ports}]\n")).expect("a file");
+        let said = run(&["config", "--check", arg(&file)]);
+        assert!(said.status == Some(1) && said.err.contains("line 2") && said.err.contains(part), "{said:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_said_in_one_line() {
+    let dir = TempDir::new("what_cannot_be_run");
+    let store = dir.join("store");
+    let here = ["--store", arg(&store)];
+    for (args, part) in [
+        (&["run"][..], "nothing would be kept"),
+        (&[&["run"], &here[..]].concat(), "no source"),
+        (&[&["run", "--sim", "60", "--set", "flow.idle"], &here[..]].concat(), "KEY=VALUE"),
+        (&[&["run", "--sim", "60", "--set", "flow.idel=3"], &here[..]].concat(), "did you mean flow.idle"),
+        (&[&["run", "--sim", "60", "--shards", "0"], &here[..]].concat(), "flow.shards"),
+        (&[&["run", "--sim", "60", "--export", "sctp:x"], &here[..]].concat(), "udp:HOST"),
+        (&[&["run", "-r", "/nowhere.pcap"], &here[..]].concat(), "/nowhere.pcap"),
+    ] {
+        let said = run(args);
+        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{args:?}: {said:?}");
+        assert!(said.err.contains(part), "{args:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn what_is_dumped_is_accepted_and_says_what_is_in_force() {
+    let dir = TempDir::new("what_is_dumped_is_accepted");
+    let file = dir.join("netgrain.toml");
+    std::fs::write(&file, "[flow]\nidle = \"7s\"\n").expect("a file");
+    let said = run(&["config", "--dump", arg(&file)]);
+    assert!(said.status == Some(0) && said.out.contains("idle = \"7s\""), "{said:?}");
+    std::fs::write(&file, &said.out).expect("a file");
+    assert_eq!(run(&["config", "--check", arg(&file)]).status, Some(0));
+    assert_eq!(run(&["config", "--dump", arg(&file)]).out, said.out);
+}
+
+#[test]
+fn a_file_gives_packets_flows_and_rows_in_one_store_and_the_same_export_for_any_number_of_shards() {
+    let dir = TempDir::new("a_file_gives_packets_flows_and_rows");
+    let file = generated(&dir, "30k");
+    let one = |shards: &str| {
+        let (store, sent) = (dir.join(format!("store-{shards}")), dir.join(format!("{shards}.ipfix")));
+        let export = format!("file:{}", arg(&sent));
+        let args = ["run", "-r", arg(&file), "--store", arg(&store), "--shards", shards, "--export", &export, "--json"];
+        let report = report(&run(&[&args[..], &RING[..]].concat()));
+        assert_eq!((&report["stored"], &report["meter"]["begun"]), (&30_000.into(), &300.into()));
+        let files = walk(&store);
+        for end in ["pcap", "parquet"] {
+            assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == end)), "no {end}: {files:?}");
+        }
+        std::fs::read(&sent).expect("an export")
+    };
+    let first = one("1");
+    assert!(first.len() > 300 * 40, "{} bytes are no 300 flows", first.len());
+    assert!(one("2") == first && one("8") == first, "shards make a difference");
+}
+
+#[test]
+fn without_packets_the_store_has_the_other_grains_and_the_summary_says_that_they_agree() {
+    let dir = TempDir::new("without_packets");
+    let (file, store) = (generated(&dir, "5k"), dir.join("store"));
+    let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.out.contains("grains (packets)") && !said.out.contains("FAULT"), "{}", said.out);
+    let files = walk(&store);
+    assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == "parquet")), "{files:?}");
+    assert!(!files.iter().any(|p| p.extension().is_some_and(|e| e == "pcap")), "{files:?}");
+}
+
+/// Two packets of UDP and two of TCP, 12 s between the first and the second.
+fn apart(path: &Path) {
+    let file = std::fs::File::create(path).expect("a file");
+    let mut out = pcap::classic::Writer::new(file, pcap::classic::Resolution::Nanos, pcap::ETHERNET).expect("a header");
+    for second in [0, 12] {
+        let (mut one, mut other) = ([0; 80], [0; 80]);
+        let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        for frame in [Frame::udp4(a, 4000, b, 53).fill(&mut one), Frame::tcp4(a, 4000, b, 80).fill(&mut other)] {
+            let at = Timestamp::from_secs_nanos(1_700_000_000 + second, 0);
+            out.write(at, frame.len() as u32, frame).expect("a record");
+        }
+    }
+    out.finish().expect("the end");
+}
+
+#[test]
+fn each_protocol_has_the_idle_timeout_that_is_set_for_it() {
+    let dir = TempDir::new("each_protocol_has_the_idle_timeout");
+    let file = dir.join("apart.pcap");
+    apart(&file);
+    for (set, udp, tcp) in
+        [("flow.idle=30s", 1, 1), ("flow.idle_of=udp=10s,icmp=5s", 2, 1), ("flow.idle_of=6=10s", 1, 2)]
+    {
+        let store = dir.join(set);
+        let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--set", set, "-q"], &RING[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        let count = |words: &str| run(&["flows", "--store", arg(&store), "--json", words]).out.lines().count();
+        assert_eq!((count("udp"), count("tcp")), (udp, tcp), "{set}");
+    }
+}
+
+#[test]
+fn a_collector_gets_the_kinds_that_are_asked_for_it() {
+    let dir = TempDir::new("a_collector_gets_the_kinds");
+    let file = dir.join("apart.pcap");
+    apart(&file);
+    for (kinds, flows, rows) in [("", 2, 0), (",kinds=both", 2, 13), (",kinds=series", 0, 13)] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let collector = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("an exporter");
+            let mut reader = export::file::Reader::new(stream, export::element::PEN);
+            let mut counts = (0, 0);
+            while let Some(item) = reader.next_item().expect("messages") {
+                match item {
+                    export::ipfix::Item::Flow(_) => counts.0 += 1,
+                    export::ipfix::Item::Row(_) => counts.1 += 1,
+                    _ => {}
+                }
+            }
+            counts
+        });
+        let target = format!("tcp:127.0.0.1:{port}{kinds}");
+        let said = run(&[&["run", "-r", arg(&file), "--export", &target, "--json", "-q"], &RING[..]].concat());
+        assert_eq!(collector.join().expect("a collector"), (flows, rows), "{target}");
+        let outlet = &report(&said)["meter"]["outlets"][0];
+        assert_eq!((&outlet["records"], &outlet["rows"], &outlet["lost"]), (&flows.into(), &rows.into(), &0.into()));
+    }
+    let said = run(&["run", "-r", arg(&file), "--export", "udp:127.0.0.1", "--set", "flow.record=false"]);
+    assert!(said.status == Some(2) && said.err.contains("udp:127.0.0.1,kinds=series"), "{said:?}");
+}
+
+#[test]
+fn wireshark_as_it_comes_reads_the_standard_fields_that_run_exports() {
+    let test = "wireshark_as_it_comes_reads_the_standard_fields_that_run_exports";
+    let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
+    let dir = TempDir::new("wireshark_as_it_comes");
+    let (file, out) = (dir.join("apart.pcap"), dir.join("out.ipfix"));
+    apart(&file);
+    let target = format!("file:{},fields=standard", arg(&out));
+    let said = run(&[&["run", "-r", arg(&file), "--export", &target, "-q"], &RING[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    tshark.args([
+        "-r",
+        arg(&out),
+        "-T",
+        "fields",
+        "-e",
+        "cflow.srcport",
+        "-e",
+        "cflow.dstport",
+        "-e",
+        "_ws.expert.message",
+    ]);
+    let read = tshark.output().expect("tshark runs");
+    let text = String::from_utf8_lossy(&read.stdout);
+    let lines: Vec<_> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    assert!(lines.iter().any(|l| l.contains("4000") && l.contains("53")), "the flow of UDP: {text}");
+    assert!(lines.iter().any(|l| l.contains("4000") && l.contains("80")), "the flow of TCP: {text}");
+    let complaints = text.lines().filter(|l| l.split('\t').nth(2).is_some_and(|c| !c.is_empty()));
+    assert_eq!(complaints.count(), 0, "{text}");
+}
+
+/// Bytes of the files in a store that end so.
+fn bytes(store: &Path, end: &str) -> u64 {
+    let files = walk(store).into_iter().filter(|p| p.to_string_lossy().ends_with(end));
+    files.map(|p| p.metadata().expect("a file").len()).sum()
+}
+
+#[test]
+fn each_kind_is_kept_as_its_own_rules_say() {
+    let dir = TempDir::new("each_kind_is_kept_as_its_own_rules_say");
+    let (file, store) = (dir.join("apart.pcap"), dir.join("store"));
+    apart(&file);
+    let all = |sets: &[&str]| {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let args = ["run", "-r", arg(&file), "--store", arg(&store), "-q"];
+        let said = run(&[&args[..], &RING[..], &sets[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+    };
+    all(&[]);
+    let kinds = [".pcap", ".flows.parquet", ".series.parquet"];
+    let whole = kinds.map(|kind| bytes(&store, kind));
+    assert!(whole.iter().all(|bytes| *bytes > 0), "{whole:?}");
+    // A limit that is smaller than what there is takes what an earlier run left, and only of its kind. What this run seals
+    // may come before the rule is looked at or after it; a day that is over may be one file of rows by then.
+    all(&["flow.max_size=1"]);
+    let more = kinds.map(|kind| bytes(&store, kind));
+    assert!(more[0] == 2 * whole[0] && more[1] <= whole[1] && more[2] > whole[2], "{more:?} of {whole:?}");
+    // Rows of 2023 are older than a day.
+    all(&["series.max_age=1d"]);
+    let last = kinds.map(|kind| bytes(&store, kind));
+    assert!(last[0] == 3 * whole[0] && last[1] == more[1] + whole[1] && last[2] <= whole[2], "{last:?} of {whole:?}");
+}
+
+/// Reads what it says until a line contains this.
+fn said(err: &mut BufReader<std::process::ChildStderr>, part: &str) -> String {
+    let mut line = String::new();
+    while !line.contains(part) {
+        line.clear();
+        assert!(err.read_line(&mut line).expect("text") > 0, "it ended without saying {part:?}");
+    }
+    line
+}
+
+#[test]
+fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_nothing() {
+    let dir = TempDir::new("a_hangup_changes_what_can_change");
+    let (config, store, sent) = (dir.join("netgrain.toml"), dir.join("store"), dir.join("late.ipfix"));
+    let write = |text: &str| std::fs::write(&config, text).expect("a file");
+    write("[capture]\nring = \"8MiB\"\n");
+    let args =
+        ["run", "--sim", "imix,flows=50,rate=2kpps", "--config", arg(&config), "--store", arg(&store), "--json", "-q"];
+    let (running, mut err) = Running::start(&mut netgrain(&args));
+    write("[flow]\nidel = 3\n");
+    signal(&running.0, "HUP");
+    let line = said(&mut err, "nothing is changed");
+    assert!(line.contains("did you mean flow.idle"), "{line}");
+    let target = format!("file:{}", arg(&sent));
+    write(&format!("[capture]\nring = \"16MiB\"\n[flow]\nmax_age = \"90d\"\n[export]\ntargets = [\"{target}\"]\n"));
+    signal(&running.0, "HUP");
+    let line = said(&mut err, "configuration read again");
+    assert!(line.contains("changed flow.max_age, export.targets"), "{line}");
+    assert!(line.contains("only the next start changes capture.ring"), "{line}");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(&running.0, "INT");
+    let report = report(&running.end(err));
+    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let late = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the new collector");
+    assert_eq!(late["records"], 50, "those that ended with the run: {outlets:?}");
+    assert!(std::fs::metadata(&sent).is_ok_and(|m| m.len() > 1000));
+}
+
+/// Nobody listens there.
+fn free() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    format!("tcp:{free}")
+}
+
+/// More flows than wait for a collector at most.
+fn crowd(dir: &TempDir) -> std::path::PathBuf {
+    let file = dir.join("crowd.pcap");
+    let made = run(&["gen", "-w", arg(&file), "60,flows=40k,rate=1Mpps", "--packets", "40k"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    file
+}
+
+#[test]
+fn a_replay_waits_for_a_dead_collector_once_and_says_what_it_did_not_get() {
+    let dir = TempDir::new("a_replay_waits_for_a_dead_collector_once");
+    let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
+    let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json", "-q"];
+    let report = report_that(&run(&[&args[..], &RING[..]].concat()), 1);
+    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let dead = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the collector");
+    assert_eq!((&dead["records"], &dead["lost"]), (&report["meter"]["begun"], &report["meter"]["begun"]));
+    assert!(report["meter"]["begun"].as_u64().is_some_and(|flows| flows > 20_000), "{report}");
+}
+
+#[test]
+fn an_interrupt_ends_the_waiting_for_a_dead_collector_in_order() {
+    let dir = TempDir::new("an_interrupt_ends_the_waiting");
+    let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
+    let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json"];
+    let mut command = netgrain(&[&args[..], &RING[..]].concat());
+    let (running, err) = Running::start(&mut command);
+    // Flow records are made at the end of the file; by then it waits, or it will find that nobody wants it to.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    signal(&running.0, "INT");
+    let report = report_that(&running.end(err), 1);
+    assert_eq!(report["meter"]["ended"], true);
+    assert!(parquet(&store) >= 2, "records and rows are sealed: {:?}", walk(&store));
+}
+
+#[test]
+fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
+    let dir = TempDir::new("a_hangup_lets_collectors_that_stay_alone");
+    let (config, sent, dead) = (dir.join("netgrain.toml"), dir.join("stays.ipfix"), free());
+    let stays = format!("file:{}", arg(&sent));
+    let write = |targets: &[&str]| {
+        let text = format!("[capture]\nring = \"8MiB\"\n[flow]\nidle = \"1s\"\n[export]\ntargets = {targets:?}\n");
+        std::fs::write(&config, text).expect("a file");
+    };
+    write(&[&stays, &dead]);
+    let args = ["run", "--sim", "imix,flows=2000,rate=5kpps", "--set", "flow.active=1s", "--config", arg(&config)];
+    let store = dir.join("store");
+    let (running, mut err) =
+        Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store), "--json", "-q"]].concat()));
+    // By then there are records that the dead one waits with.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    for more in [&["udp:127.0.0.1:9"][..], &[], &["udp:127.0.0.1:9"], &[]] {
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        write(&[&[stays.as_str()], more].concat());
+        signal(&running.0, "HUP");
+        said(&mut err, "changed export.targets");
+    }
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    signal(&running.0, "INT");
+    let report = report_that(&running.end(err), 1);
+    assert_eq!((&report["lost_total"], &report["meter"]["unmetered"]), (&0.into(), &0.into()));
+    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let of =
+        |name: &str| outlets.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("no {name}: {outlets:?}"));
+    let made: u64 = report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
+    assert_eq!((&of(&stays)["records"], &of(&stays)["lost"]), (&made.into(), &0.into()));
+    assert!(of("replaced")["lost"].as_u64().is_some_and(|lost| lost > 0), "what the dead one never got: {outlets:?}");
+    let told = run(&["flows", "-r", arg(&sent), "--json"]);
+    assert_eq!(objects(&told.out).len() as u64, made, "the file has every record once");
+    let stored = run(&["flows", "--store", arg(&store), "--json"]);
+    assert_eq!(objects(&stored.out).len() as u64, made);
+    let rows = |args: &[&str]| objects(&run(&[&["series"], args, &["--json"]].concat()).out);
+    let of_file = rows(&["-r", arg(&sent)]);
+    assert!(
+        !of_file.is_empty() && of_file == rows(&["--store", arg(&store)]),
+        "rows of the file are those of the store"
+    );
+}
+
+#[test]
+fn a_port_is_watched_at_every_grain_until_an_interrupt() {
+    let test = "a_port_is_watched_at_every_grain_until_an_interrupt";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let dir = TempDir::new(test);
+    let (a, b) = sandbox.veth("wa", "wb");
+    let store = dir.join("store");
+    let args = ["run", "-i", &b.name, "--store", arg(&store), "--set", "listen.socket=none", "--json"];
+    let (running, err) = Running::start(&mut netgrain(&[&args[..], &RING[..]].concat()));
+    let frames: Vec<Vec<u8>> = (0..1000u32).map(udp).collect();
+    RawSender::new(&a).send(&frames);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    signal(&running.0, "INT");
+    let report = report(&running.end(err));
+    assert_eq!((&report["stored"], &report["meter"]["begun"]), (&1000.into(), &20.into()));
+    assert_eq!(report["meter"]["unmetered"], 0);
+    assert!(parquet(&store) >= 2, "records and rows: {:?}", walk(&store));
+}
+
+fn parquet(store: &Path) -> usize {
+    walk(store).iter().filter(|p| p.extension().is_some_and(|e| e == "parquet")).count()
+}
+
+/// One of twenty conversations.
+fn udp(n: u32) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..42].copy_from_slice(&[0x10, (n % 20) as u8, 0, 53, 0, 26, 0, 0]);
+    frame
+}

@@ -1,0 +1,225 @@
+//! Asking for series from the command line: seconds and steps, silence and gaps.
+
+use crate::common;
+
+use base::Prng;
+use common::{Said, arg, objects, run, walk};
+use series::{Direction, Row, Volume};
+use std::path::{Path, PathBuf};
+use testkit::TempDir;
+
+/// 2026-11-21T10:00:00Z.
+const BEGIN: u64 = 1_795_255_200;
+
+/// One line on stderr that names the thing and says what to do, status 2, nothing on stdout.
+#[track_caller]
+fn refused(said: &Said, names: &str, advice: &str) {
+    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    assert!(said.err.contains(names) && said.err.contains(advice), "{}", said.err);
+}
+
+/// A store whose one interface was watched for 100 s, of which every third was silent, then not for 20, then for 80 again.
+fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<Row>) {
+    let mut prng = Prng::new(testkit::seed(test));
+    let store = dir.join("store");
+    let mut writer = columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
+    let mut rows = Vec::new();
+    for second in (BEGIN..BEGIN + 100).chain(BEGIN + 120..BEGIN + 200) {
+        let packets = if second % 3 == 0 { 0 } else { prng.below(1000) };
+        let total = Volume { packets, bytes: packets * 700 };
+        let row = Row { second, direction: Direction::In, total, syn: packets / 2, ..Row::default() };
+        writer.row(&row);
+        rows.push(row);
+    }
+    let (counts, _) = writer.finish();
+    assert_eq!(counts.sealed, rows.len() as u64);
+    (store, rows)
+}
+
+fn ask(store: &Path, more: &[&str]) -> Said {
+    run(&[&["series", "--store", arg(store)], more].concat())
+}
+
+#[test]
+fn what_cannot_be_asked_is_named_with_advice() {
+    let dir = TempDir::new("series-refused");
+    refused(&ask(&dir.join("none"), &[]), "none", "name the --store");
+    let (store, _) = store(&dir, "what_cannot_be_asked_is_named_with_advice");
+    refused(&ask(&store, &["-i", "eth2"]), "eth2", "did you mean eth1?");
+    refused(&ask(&store, &["--fields", "bytes"]), "--fields", "--json or --csv");
+    refused(&ask(&store, &["--json", "--fields", "byts"]), "byts", "did you mean bytes?");
+    refused(&ask(&store, &["--step", "2m"]), "--step", "5m");
+    refused(&ask(&store, &["--direction", "out", "udp"]), "--direction out", "keep no direction");
+    let none = ask(&store, &["--to", "2001-01-01"]);
+    assert_eq!((none.status, none.out.as_str()), (Some(1), ""));
+    assert!(none.err.contains("no series from the beginning to 2001-01-01"), "{}", none.err);
+}
+
+#[test]
+fn a_direction_leaves_the_other_away() {
+    let dir = TempDir::new("series-direction");
+    let store = dir.join("store");
+    let mut writer = columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
+    for second in BEGIN..BEGIN + 20 {
+        for (direction, packets) in [(Direction::In, 3), (Direction::Out, second - BEGIN)] {
+            let total = Volume { packets, bytes: packets * 100 };
+            writer.row(&Row { second, direction, total, ..Row::default() });
+        }
+    }
+    writer.finish();
+    let packets = |more: &[&str]| -> Vec<u64> {
+        let said = ask(&store, &[&["--json", "--fields", "direction,packets"], more].concat());
+        objects(&said.out).iter().map(|row| row["packets"].as_u64().expect("a number")).collect()
+    };
+    assert_eq!(packets(&["--direction", "out"]), (0..20).collect::<Vec<u64>>());
+    assert_eq!(packets(&["--direction", "in"]), vec![3; 20]);
+    assert_eq!(packets(&[]).len(), 40);
+}
+
+#[test]
+fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
+    let dir = TempDir::new("series-seconds");
+    let (store, rows) = store(&dir, "silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one");
+    let told = ask(&store, &["--json"]);
+    assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "{told:?}");
+    let (gaps, told): (Vec<_>, Vec<_>) = objects(&told.out).into_iter().partition(|o| o.get("gap").is_some());
+    assert_eq!(told.iter().map(|o| o["packets"].as_u64()).collect::<Vec<_>>(), {
+        rows.iter().map(|r| Some(r.total.packets)).collect::<Vec<_>>()
+    });
+    assert!(told.iter().all(|o| o["interface"] == "eth1"));
+    assert_eq!(gaps.len(), 1);
+    let gap = &gaps[0]["gap"];
+    assert_eq!((gap["seconds"].as_u64(), gap["from"].as_str()), (Some(20), Some("2026-11-21T10:01:40Z")));
+
+    let table = ask(&store, &[]);
+    assert_eq!(table.out.lines().count(), 1 + rows.len() + 1, "a header, the seconds, one gap");
+    assert!(table.out.contains("nothing is known of 20 s, to 2026-11-21T10:01:59Z"), "{}", table.out);
+    assert!(table.err.contains("180 rows, 20 s unknown in between"), "{}", table.err);
+
+    let (from, to) = ((BEGIN + 10).to_string(), (BEGIN + 12).to_string());
+    let csv = ask(&store, &["--from", &from, "--to", &to, "--csv", "--fields", "packets,tcp_syn"]);
+    let line = |r: &Row| format!("{},{}\r\n", r.total.packets, r.syn);
+    assert_eq!(csv.out, format!("packets,tcp_syn\r\n{}", rows[10..13].iter().map(line).collect::<String>()));
+}
+
+#[test]
+fn legacy_lines_have_second_bits_packets_and_active_flows() {
+    let dir = TempDir::new("series-legacy");
+    let (store, rows) = store(&dir, "legacy_lines_have_second_bits_packets_and_active_flows");
+    let told = ask(&store, &["--format", "legacy"]);
+    let line = |r: &Row| format!("{}\t{}\t{}\t{}\n", r.second, r.total.bytes * 8, r.total.packets, r.flows_active);
+    assert_eq!((told.status, told.out), (Some(0), rows.iter().map(line).collect::<String>()));
+}
+
+#[test]
+fn steps_are_what_their_seconds_add_up_to() {
+    let dir = TempDir::new("series-steps");
+    let (store, rows) = store(&dir, "steps_are_what_their_seconds_add_up_to");
+    let table = ask(&store, &["--step", "1m"]);
+    assert_eq!((table.status, table.out.lines().count()), (Some(0), 5), "{table:?}");
+    for (line, known) in table.out.lines().skip(1).zip(["60/60 s", "40/60 s", "60/60 s", "20/60 s"]) {
+        assert!(line.contains(known), "{line}");
+    }
+    let hour = objects(&ask(&store, &["--step", "1h", "--json"]).out);
+    assert_eq!(hour.len(), 1);
+    let bytes: u64 = rows.iter().map(|r| r.total.bytes).sum();
+    let greatest = rows.iter().map(|r| r.total.bytes).max();
+    assert_eq!((hour[0]["bytes_sum"].as_u64(), hour[0]["bytes_max"].as_u64()), (Some(bytes), greatest), "{}", hour[0]);
+}
+
+/// A store with packets, rows and a secret of its own.
+fn metered(dir: &TempDir, packets: &str) -> PathBuf {
+    let store = dir.join("metered");
+    let sets = ["capture.ring=8MiB", "series.key=0123456789abcdef"].map(|set| ["--set", set]).concat();
+    let spec = ["--sim", "backbone,flows=3000,rate=10kpps", "--packets", packets, "--quiet"];
+    let said = run(&[&["run", "--store", arg(&store)], &spec[..], &sets[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    store
+}
+
+#[test]
+fn the_curve_of_a_filter_that_lets_all_pass_is_that_of_the_meter() {
+    let dir = TempDir::new("series-filter-all");
+    let store = metered(&dir, "25k");
+    let (metered, made) = (ask(&store, &["--json"]), ask(&store, &["--json", "not host 192.0.2.77"]));
+    assert_eq!((metered.status, made.status), (Some(0), Some(0)), "{made:?}");
+    let without_flows = |said: &Said| {
+        let mut rows = objects(&said.out);
+        let flows = |name: &str| name.starts_with("flows_") || name.starts_with("tunnel_");
+        rows.iter_mut().for_each(|row| row.as_object_mut().expect("an object").retain(|name, _| !flows(name)));
+        rows
+    };
+    assert!(objects(&metered.out).len() >= 3);
+    assert!(objects(&made.out).iter().all(|row| row.get("flows_new").is_none()), "that is not known");
+    assert_eq!(without_flows(&made), without_flows(&metered));
+    let steps = [["--step", "1m", "--json"], ["--step", "1m", "--csv"]];
+    for step in steps {
+        assert_eq!(ask(&store, &[&step[..], &["not host 192.0.2.77"]].concat()).status, Some(0));
+    }
+}
+
+#[test]
+fn the_curve_of_a_filter_counts_the_packets_that_match_and_seconds_without_any_are_zeros() {
+    let dir = TempDir::new("series-filter-some");
+    let store = metered(&dir, "25k");
+    for filter in ["tcp port 443", "udp and less 100", "host 198.51.100.250"] {
+        let rows = objects(&ask(&store, &["--json", filter]).out);
+        let sum = |field: &str| rows.iter().map(|row| row[field].as_u64().expect("a number")).sum::<u64>();
+        let counted = run(&["packets", "--store", arg(&store), "--count", "--json", filter]);
+        let counted = &objects(&counted.out)[0];
+        assert_eq!(
+            (Some(sum("packets")), Some(sum("bytes"))),
+            (counted["packets"].as_u64(), counted["bytes"].as_u64())
+        );
+        let all = objects(&ask(&store, &["--json"]).out);
+        let seconds = |rows: &[serde_json::Value]| rows.iter().map(|row| row["second"].clone()).collect::<Vec<_>>();
+        assert_eq!(seconds(&rows), seconds(&all), "{filter}: what is known stays known");
+        assert_eq!(sum("stored"), 25_000, "the ledger is that of all packets");
+    }
+    // An interval that begins and ends within seconds has them whole, as without a filter.
+    let first = objects(&ask(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
+    let (from, to) = (format!("{}300", first + 1), format!("{}700", first + 2));
+    let interval = ["--json", "--from", &from, "--to", &to];
+    let packets = |more: &[&str]| {
+        let rows = objects(&ask(&store, &[&interval[..], more].concat()).out);
+        rows.iter().map(|row| row["packets"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    assert_eq!(packets(&["not host 192.0.2.77"]), packets(&[]));
+    // Seconds of which retention has removed the packets are unknown, not silent.
+    let (packets, later) = (walk(&store), dir.join("later"));
+    let packets: Vec<&PathBuf> = packets.iter().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
+    let [file] = packets[..] else { panic!("one file: {packets:?}") };
+    let first = objects(&ask(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
+    let second = base::Timestamp::from_secs_nanos(first + 1, 0);
+    std::fs::rename(file, &later).expect("it moves");
+    std::fs::remove_file(file.with_extension("ngi")).expect("it goes");
+    let left = file.with_file_name(format!("{}.pcap", store::names::stem(second, None, 0)));
+    let tail =
+        run(&["packets", "-r", arg(&later), "--from", &second.to_string(), "--format", "pcap", "-w", arg(&left)]);
+    assert_eq!(tail.status, Some(0), "{tail:?}");
+    let rows = objects(&ask(&store, &["--json", "udp"]).out);
+    assert_eq!(rows[0]["second"].as_u64(), Some(first + 1), "{rows:?}");
+    let table = ask(&store, &["udp"]);
+    assert!(table.out.lines().skip(1).all(|line| line.matches(" - ").count() == 2), "{}", table.out);
+    refused(&ask(&store, &["--json", "--fields", "packets,flows_new", "udp"]), "flows_new", "netgrain flows");
+    refused(&ask(&store, &["--live", "udp"]), "--live", "FILTER");
+    refused(&ask(&store, &["prot udp"]), "filter", "did you mean");
+}
+
+#[test]
+fn rows_go_through_a_parquet_file() {
+    let dir = TempDir::new("series-parquet");
+    let (store, rows) = store(&dir, "rows_go_through_a_parquet_file");
+    let file = dir.join("rows.parquet");
+    let said = ask(&store, &["--parquet", arg(&file)]);
+    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
+    assert!(said.err.contains(&format!("{} rows into", rows.len())), "{}", said.err);
+    let told = run(&["series", "-r", arg(&file), "--json"]);
+    assert_eq!(told.out, ask(&store, &["--json"]).out, "gaps and names included: {}", told.err);
+    let minutes = run(&["series", "-r", arg(&file), "--step", "1m", "--json"]);
+    assert_eq!(minutes.out, ask(&store, &["--step", "1m", "--json"]).out);
+    refused(&ask(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");
+    refused(&run(&["flows", "-r", arg(&file)]), "rows.parquet", "not a file of flows");
+    refused(&ask(&store, &["--parquet", arg(&file), "--step", "1m"]), "--parquet", "cannot be used with");
+}

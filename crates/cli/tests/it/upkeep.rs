@@ -1,0 +1,306 @@
+//! `netgrain verify` and `netgrain repair`: what they say of sound and damaged files, beside a living recorder and beside
+//! retention.
+
+use crate::common;
+
+use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
+use std::path::{Path, PathBuf};
+use testkit::TempDir;
+
+/// A store with this many frames, of which all is whole.
+fn recorded(store: &Path) -> PathBuf {
+    let said = run(&["record", "--sim", "1000,truth,packets=5k", "--ring", "8MiB", "--store", arg(store)]);
+    assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
+    packet_files(store).pop().expect("a file")
+}
+
+fn packet_files(store: &Path) -> Vec<PathBuf> {
+    walk(store).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).collect()
+}
+
+/// Changes one byte in the middle.
+fn flip(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("the file");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x40;
+    std::fs::write(path, bytes).expect("the file");
+}
+
+/// The kinds of what was found wrong.
+fn wrong(said: &Said) -> Vec<String> {
+    let object = |o: serde_json::Value| {
+        let finding = o.get("finding")?;
+        (finding["level"] == "damage").then(|| finding["kind"].as_str().expect("a word").to_owned())
+    };
+    objects(&said.out).into_iter().filter_map(object).collect()
+}
+
+#[test]
+fn what_is_not_there_is_an_error_that_names_it() {
+    let dir = TempDir::new("upkeep-usage");
+    let nowhere = dir.join("nowhere");
+    let said = run(&["repair", arg(&nowhere)]);
+    assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (Some(2), "", 1), "{said:?}");
+    assert!(said.err.starts_with("netgrain: ") && said.err.contains(arg(&nowhere)), "{}", said.err);
+    let said = run(&["verify", arg(&nowhere)]);
+    assert_eq!(said.status, Some(2), "{said:?}");
+    assert!(said.out.contains(arg(&nowhere)) && said.err.starts_with("netgrain: "), "{said:?}");
+    assert!(said.out.contains("\n0 files, 0 packets"), "what is not there is not counted: {said:?}");
+    for verb in ["verify", "repair"] {
+        let said = run(&[verb]);
+        assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (Some(2), "", 1), "{said:?}");
+    }
+}
+
+#[test]
+fn what_is_no_capture_cannot_be_judged_and_is_called_what_it_is() {
+    let dir = TempDir::new("upkeep-no-capture");
+    let (text, empty, folder) = (dir.join("notes.txt"), dir.join("empty.pcap"), dir.join("folder"));
+    std::fs::write(&text, "root:x:0:0:root:/root:/bin/sh\n").expect("a file");
+    std::fs::write(&empty, "").expect("a file");
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::write(folder.join("readme"), "by hand").expect("a file");
+    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "no packet file lies in it")] {
+        let said = run(&["verify", arg(path)]);
+        assert_eq!(said.status, Some(2), "{said:?}");
+        assert!(said.out.contains(arg(path)) && said.out.contains(what), "{said:?}");
+        assert!(!said.out.contains("nothing") || said.out.contains("nothing that could be judged"), "{said:?}");
+        assert!(!said.out.contains("wrong"), "{said:?}");
+        assert_eq!(said.err.lines().count(), 1, "{said:?}");
+        let json = objects(&run(&["verify", "--json", arg(path)]).out);
+        assert!(json.iter().any(|o| o["finding"]["kind"] == "no_capture"), "{json:?}");
+        for dry in [&["repair"][..], &["repair", "--dry-run"]] {
+            let said = run(&[dry, &[arg(path)]].concat());
+            assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{dry:?} {said:?}");
+            assert!(said.out.contains(what), "{dry:?} {said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_sound_store_is_a_yes_and_left_as_it_is() {
+    let dir = TempDir::new("upkeep-sound");
+    let store = dir.join("store");
+    let file = recorded(&store);
+    let before = (walk(&store), std::fs::read(&file).expect("the file"));
+    let said = run(&["verify", arg(&store)]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.out.contains("nothing is wrong"), "{}", said.out);
+    let full = objects(&run(&["verify", "--json", "--store", arg(&store)]).out).pop().expect("totals");
+    let quick = objects(&run(&["verify", "--json", "--quick", arg(&store)]).out).pop().expect("totals");
+    let verified = &full["verified"];
+    assert_eq!((&verified["damage"], &verified["ledger"]["stored"]), (&0.into(), &verified["packets"]));
+    assert_eq!(verified, &quick["verified"], "the indexes say the same as the packets");
+    for verb in [&["repair", "--dry-run"][..], &["repair"]] {
+        let said = run(&[verb, &[arg(&store)]].concat());
+        assert_eq!((said.status, said.out.lines().count()), (Some(0), 1), "{said:?}");
+        assert!(said.out.contains(arg(&store)) && said.out.contains("nothing to mend"), "{said:?}");
+    }
+    assert_eq!(run(&["repair", arg(&file)]).status, Some(0));
+    let after = walk(&store).into_iter().filter(|path| before.0.contains(path)).collect();
+    assert_eq!((after, std::fs::read(&file).expect("the file")), before);
+}
+
+#[test]
+fn a_flipped_bit_is_found_told_beforehand_and_mended() {
+    let dir = TempDir::new("upkeep-flipped");
+    let store = dir.join("store");
+    let file = recorded(&store);
+    flip(&file);
+    let damaged = std::fs::read(&file).expect("the file");
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["checksum".to_owned()]), "{said:?}");
+    assert_eq!(run(&["verify", "--quick", arg(&store)]).status, Some(0), "the packets were not to be read");
+    let before = walk(&store);
+    let told = run(&["repair", "--dry-run", "--json", arg(&store)]);
+    assert_eq!((told.status, walk(&store)), (Some(1), before), "{told:?}");
+    assert!(objects(&told.out).iter().all(|o| o["repair"]["kind"] == "would_mend"), "{}", told.out);
+    assert_eq!(std::fs::read(&file).expect("the file"), damaged);
+    let mended = run(&["repair", "--json", arg(&store)]);
+    assert_eq!(mended.status, Some(0), "{mended:?}");
+    let done = &objects(&mended.out)[0]["repair"];
+    assert_eq!((&done["kind"], &done["done"]), (&"mended".into(), &true.into()), "{}", mended.out);
+    let kept = walk(&store).into_iter().filter(|path| arg(path).ends_with(".damaged"));
+    assert!(kept.map(|path| std::fs::read(path).expect("the original")).any(|bytes| bytes == damaged));
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+    let verified = &objects(&said.out).pop().expect("totals")["verified"];
+    assert!(verified["packets"].as_u64() > Some(0) && verified["ledger"]["residue"] == 0, "{verified}");
+}
+
+#[test]
+fn beside_a_living_recorder_nothing_is_wrong_and_nothing_of_it_is_touched() {
+    let dir = TempDir::new("upkeep-living");
+    let store = dir.join("store");
+    let args = ["record", "--sim", "700,truth,rate=20kpps", "--ring", "16MiB", "--segment", "8MiB", "--json"];
+    let (running, err) = Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store)]].concat()));
+    until("a file is published", || !packet_files(&store).is_empty());
+    let mut open = 0;
+    for _ in 0..10 {
+        let said = run(&["verify", "--json", arg(&store)]);
+        assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+        open += objects(&said.out).pop().expect("totals")["verified"]["open"].as_u64().expect("a count");
+    }
+    assert!(open > 0, "no file was open");
+    run(&["repair", arg(&store)]);
+    signal(&running.0, "INT");
+    let said = running.end(err);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+    assert!(walk(&store).iter().all(|path| !arg(path).ends_with(".damaged")));
+    assert_eq!(run(&["check", arg(&store)]).status, Some(0));
+}
+
+#[test]
+fn a_file_that_is_being_prepared_is_a_leftover_only_where_nobody_records() {
+    let dir = TempDir::new("upkeep-prepared");
+    let store = dir.join("store");
+    recorded(&store);
+    // Made, and not locked yet.
+    std::fs::write(store.join("sim/.next-q0-6.pcap.partial"), [0; 4096]).expect("a file");
+    let me = store::Claimant::this(base::Timestamp::from_nanos(7), None, Vec::new());
+    let claim = store::Claim::take(&store.join("sim"), &me).expect("nobody else");
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+    drop(claim);
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["leftover".to_owned()]), "{said:?}");
+}
+
+#[test]
+fn beside_retention_nothing_is_wrong() {
+    let dir = TempDir::new("upkeep-retained");
+    let store = dir.join("store");
+    let args = ["record", "--sim", "400,truth,rate=40kpps", "--ring", "8MiB", "--depth", "4", "--segment", "2MiB"];
+    let more = ["--max-size", "12MiB", "--duration", "5s", "--json", "--store", arg(&store)];
+    let (mut running, err) = Running::start(&mut netgrain(&[&args[..], &more].concat()));
+    let mut answers = 0;
+    while running.0.try_wait().expect("its state").is_none() {
+        let said = run(&["verify", "--json", arg(&store)]);
+        assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "answer {answers}: {said:?}");
+        answers += 1;
+    }
+    let said = running.end(err);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let last = objects(&said.out).pop().expect("a report");
+    let removed = last["retention"]["removed"]["files"].as_u64().expect("a count");
+    assert!(removed > 0 && answers > 3, "{removed} files removed, {answers} times looked");
+}
+
+#[test]
+fn a_store_of_another_user_takes_the_right_to_override_and_one_of_ours_does_not() {
+    let test = "a_store_of_another_user_takes_the_right_to_override_and_one_of_ours_does_not";
+    let dir = TempDir::new("upkeep-others");
+    let store = dir.join("store");
+    let file = recorded(&store);
+    let said = run(&["repair", arg(&file)]);
+    assert!(said.status == Some(0) && !said.err.contains("CAP_DAC_OVERRIDE"), "{said:?}");
+    flip(&file);
+    let given = walk(&store).into_iter().chain(file.ancestors().take(6).map(Path::to_owned));
+    for path in given {
+        if let Err(e) = std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)) {
+            return testkit::skip(test, &format!("cannot give {} away: {e}", path.display()));
+        }
+    }
+    let said = run(&["repair", arg(&store)]);
+    assert!(said.status == Some(0) && said.err.contains("keeps CAP_DAC_OVERRIDE"), "{said:?}");
+    assert_eq!(run(&["verify", arg(&store)]).status, Some(0));
+}
+
+/// Every grain of a simulation, in a store.
+fn watched(store: &Path) {
+    let said = run(&["run", "--sim", "imix,rate=20kpps,packets=5k", "--store", arg(store), "-q"]);
+    assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
+}
+
+fn grains(store: &Path) -> Vec<PathBuf> {
+    walk(store).into_iter().filter(|path| path.extension().is_some_and(|e| e == "parquet")).collect()
+}
+
+#[test]
+fn flow_records_and_rows_are_known_and_their_damage_is_told() {
+    let dir = TempDir::new("upkeep-grains");
+    let store = dir.join("store");
+    watched(&store);
+    let files = grains(&store);
+    assert_eq!(files.len(), 2, "{files:?}");
+    let said = run(&["verify", arg(&store)]);
+    assert_eq!((said.status, said.out.lines().count()), (Some(0), 1), "{said:?}");
+    assert!(said.out.contains("; 2 files of records and rows: nothing is wrong"), "{}", said.out);
+    for file in &files {
+        let said = run(&["verify", "--json", arg(file)]);
+        assert_eq!((said.status, &objects(&said.out)[0]["verified"]["grains"]), (Some(0), &1.into()), "{said:?}");
+    }
+    assert!(run(&["repair", arg(&store)]).out.contains("nothing to mend"));
+    assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
+    // Cut, and in an hour that is not its own: what is wrong is said, and repair leaves it as it is.
+    let whole = std::fs::read(&files[0]).expect("the file");
+    std::fs::write(&files[0], &whole[..whole.len() - 1]).expect("cut");
+    let moved = store.join("sim/2001/02/03/04").join(files[1].file_name().expect("a name"));
+    std::fs::create_dir_all(moved.parent().expect("a folder")).expect("a folder");
+    std::fs::rename(&files[1], &moved).expect("moved");
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["grain".to_owned(); 2]), "{said:?}");
+    run(&["repair", arg(&store)]);
+    assert!(files[0].exists() && moved.exists());
+    std::fs::write(&files[0], "PAR1").expect("cut");
+    assert!(run(&["verify", arg(&files[0])]).out.contains("4 bytes are no Parquet file"));
+}
+
+#[test]
+fn what_a_killed_run_left_of_records_and_rows_is_sealed_by_repair() {
+    let dir = TempDir::new("upkeep-journals");
+    let store = dir.join("store");
+    let args = ["run", "--sim", "imix,rate=20kpps", "--set", "capture.ring=8MiB", "--store", arg(&store), "-q"];
+    let (recorder, _err) = Running::start(&mut netgrain(&args));
+    let journal = |kind: &str| {
+        let ending = format!(".{kind}.partial");
+        walk(&store).into_iter().find(|path| arg(path).ends_with(&ending)).map(|p| p.metadata().map_or(0, |m| m.len()))
+    };
+    until("rows are journaled", || journal("series") > Some(24));
+    let living = run(&["verify", arg(&store)]);
+    assert_eq!(living.status, Some(0), "a living recorder's journals are no leftovers: {living:?}");
+    drop(recorder);
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+    let left = journal("series").into_iter().chain(journal("flows")).count();
+    let told = objects(&said.out).into_iter().filter(|o| {
+        o["finding"]["kind"] == "leftover"
+            && o["finding"]["text"].as_str().is_some_and(|t| t.contains("recorder that died"))
+    });
+    assert!(told.count() >= left, "{said:?}");
+    assert!(said.out.contains("netgrain repair"), "{said:?}");
+    assert_eq!(run(&["repair", "--dry-run", arg(&store)]).status, Some(1));
+    let mended = run(&["repair", "--json", arg(&store)]);
+    assert_eq!(mended.status, Some(0), "{mended:?}");
+    assert!(objects(&mended.out).iter().any(|o| o["repair"]["kind"] == "sealed"), "{mended:?}");
+    assert_eq!((journal("series"), journal("flows")), (None, None));
+    assert!(!grains(&store).is_empty());
+    let said = run(&["verify", arg(&store)]);
+    assert_eq!((said.status, said.out.contains("nothing is wrong")), (Some(0), true), "{said:?}");
+}
+
+#[test]
+fn after_a_kill_the_answer_names_what_mends() {
+    let dir = TempDir::new("upkeep-killed");
+    let store = dir.join("store");
+    let args = ["record", "--sim", "1000,rate=20kpps", "--ring", "8MiB", "--store", arg(&store), "-q"];
+    let (recorder, _err) = Running::start(&mut netgrain(&args));
+    let ask = || run(&["packets", "--store", arg(&store), "--count"]);
+    until("packets are stored", || ask().status == Some(0));
+    drop(recorder);
+    // What it was writing when it died is not whole.
+    let open = walk(&store).into_iter().find(|p| arg(p).ends_with(".pcap.partial") && !arg(p).contains(".next-"));
+    let open = open.expect("nothing was left open");
+    let file = std::fs::File::options().write(true).open(&open).expect("the file");
+    file.set_len(5000).expect("cut");
+    let said = run(&["verify", arg(&store)]);
+    assert!(said.status == Some(1) && said.out.contains("netgrain repair mends it"), "{said:?}");
+    let said = ask();
+    assert!(said.status == Some(1) && said.err.contains("netgrain repair mends it"), "{said:?}");
+    assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
+    let said = ask();
+    assert!(!said.err.contains("repair") && !said.err.contains("verify"), "it is mended: {said:?}");
+    assert_eq!(run(&["verify", arg(&store)]).status, Some(0));
+}

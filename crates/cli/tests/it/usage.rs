@@ -1,0 +1,196 @@
+//! Help that never fails, and errors of one line that say what to do.
+
+use crate::common;
+
+use common::{Said, arg, netgrain, run, say};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use testkit::{Sandbox, TempDir};
+
+/// Nothing on stdout, one line on stderr that names the thing and says what to do, status 2.
+#[track_caller]
+fn refused(said: &Said, names: &str, advice: &str) {
+    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+    let line = said.err.strip_suffix('\n').expect("a line");
+    let line = line.lines().last().unwrap_or_default();
+    assert!(line.starts_with("netgrain: ") && line.contains(names) && line.contains(advice), "{}", said.err);
+    assert_eq!(said.err.lines().filter(|l| !l.contains("TPACKET_V3, because")).count(), 1, "{}", said.err);
+}
+
+#[test]
+fn help_and_version_are_answers_of_every_verb() {
+    assert!(run(&["--version"]).out.starts_with("netgrain "));
+    let all = run(&["--help"]);
+    assert_eq!((all.status, all.err.as_str()), (Some(0), ""));
+    for verb in ["record", "listen", "gen", "check", "demo", "bench"] {
+        assert!(all.out.contains(verb), "{verb} is not in the help");
+        for help in [run(&[verb, "--help"]), run(&[verb, "-h"]), run(&["help", verb])] {
+            assert_eq!((help.status, help.err.as_str()), (Some(0), ""), "{verb}");
+            assert!(help.out.contains("Usage: netgrain"), "{}", help.out);
+        }
+    }
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_same_table() {
+    let dir = TempDir::new("man");
+    assert_eq!(run(&["man", arg(dir.path())]).status, Some(0));
+    for page in ["netgrain.1", "netgrain-record.1", "netgrain-listen.1", "netgrain-gen.1", "netgrain-check.1"] {
+        assert!(dir.join(page).is_file(), "{page}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&["completions", shell]).out.contains("netgrain"), "{shell}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_named_with_advice() {
+    let dir = TempDir::new("usage");
+    let store = dir.join("store");
+    let record = |more: &[&str]| run(&[&["record", "--store", arg(&store), "--ring", "8MiB"], more].concat());
+    refused(&run(&["packets", "--store", arg(&store), "--limit", "0"]), "'0'", "at least 1");
+    refused(&run(&["recrod"]), "'recrod'", "record");
+    refused(&run(&["record", "--stoer", "x"]), "'--stoer'", "'--store'");
+    refused(&run(&["record", "--sim", "60"]), "--store <DIR>", "see netgrain record --help");
+    refused(&record(&[]), "--interface <IFACE>", "see netgrain record --help");
+    refused(&record(&["--sim", "60", "-r", "x"]), "--sim <SPEC>", "see netgrain record --help");
+    refused(&record(&["--sim", "60", "--segment", "much"]), "\"much\" is not a size", "write 512MiB");
+    refused(&record(&["--sim", "60", "--duration", "soon"]), "soon", "10s");
+    refused(&record(&["--sim", "60", "--cpu", "fast"]), "\"fast\"", "write 2 or 2,3");
+    refused(&record(&["--sim", "sixty"]), "\"sixty\"", "write a length");
+    refused(&record(&["--sim", "60", "--filter", "hsot 1.2.3.4"]), "`hsot` at column 1", "did you mean `host`?");
+    refused(&record(&["-r", "no-such-file"]), "no-such-file", "check the path");
+    refused(&record(&["-i", "no-such-port"]), "no-such-port", "see ip link");
+    // What is of ports alone is not passed over in silence where there is none.
+    let of_ports = [&["--source-kind", "tpacket"][..], &["--dedicated"], &["--queues", "2"], &["--busy-poll"]];
+    for flag in of_ports {
+        let said = record(&[&["--sim", "60,packets=1"], flag].concat());
+        refused(&said, flag[0], "cannot be used with");
+        refused(&record(&[&["-r", "x"], flag].concat()), flag[0], "cannot be used with");
+    }
+    for flag in &of_ports[..2] {
+        let said = run(&[&["run", "--store", arg(&store), "--sim", "60,packets=1"], *flag].concat());
+        refused(&said, flag[0], "cannot be used with");
+    }
+    refused(&record(&["-i", "lo", "--source-kind", "pcap"]), "'pcap'", "auto, af-xdp, tpacket");
+    refused(&run(&["run", "-i", "lo", "--source-kind", "pcap"]), "'pcap'", "auto, af-xdp, tpacket");
+    refused(&run(&["gen", "-i", "no-such-port"]), "no-such-port", "see ip link");
+    refused(&run(&["gen", "-w", "x"]), "a file needs an end", "say --packets or --duration");
+    refused(&run(&["gen", "-i", "lo", "--packets", "many"]), "\"many\"", "write 100k");
+    refused(&run(&["listen", "-i", "no-such-port"]), "no-such-port.sock", "is `netgrain record` running");
+    refused(&run(&["listen", "--socket", "x", "--filter", "port http and"]), "filter", "");
+    refused(&run(&["check", arg(dir.path())]), arg(dir.path()), "name the folder of a store");
+    // The trouble came before anything was recorded.
+    assert!(common::walk(dir.path()).is_empty());
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_named_before_anything_is_captured() {
+    let dir = TempDir::new("blocked");
+    let blocked = dir.join("file");
+    std::fs::write(&blocked, "x").expect("a file");
+    let said = run(&["record", "--sim", "60,packets=10", "--ring", "8MiB", "--store", arg(&blocked)]);
+    refused(&said, arg(&blocked), "--store");
+}
+
+#[test]
+fn a_source_that_does_not_suit_the_port_is_refused_with_one_that_does() {
+    let test = "a_source_that_does_not_suit_the_port_is_refused_with_one_that_does";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let Some(mut ip) = testkit::tool(test, "ip") else { return };
+    let (_va, vb) = sandbox.veth("va", "vb");
+    let address = sys::netlink::Address { link: vb.index, ip: [192, 0, 2, 9].into(), prefix: 24 };
+    sandbox.netlink().add_address(&address).expect("an address");
+    let dir = TempDir::new(test);
+    for (verb, more) in [("record", "-q"), ("run", "--no-packets")] {
+        let on = |port: &str, flags: &[&str]| {
+            let usual = [verb, "-i", port, "--store", arg(dir.path()), more, "--duration", "200ms"];
+            run(&[&usual[..], flags].concat())
+        };
+        refused(
+            &on("vb", &["--source-kind", "af-xdp"]),
+            "192.0.2.9",
+            "--source-kind tpacket to share it, or --dedicated",
+        );
+        for flags in [&["--source-kind", "af-xdp"][..], &["--source-kind", "af-xdp", "--dedicated"]] {
+            refused(&on("lo", flags), "lo: AF_XDP", "say --source-kind tpacket");
+        }
+    }
+    let shared =
+        ["record", "-i", "vb", "--store", arg(dir.path()), "--ring", "8MiB", "--socket", "none", "--duration", "200ms"];
+    let said = run(&[&shared[..], &["--source-kind", "tpacket", "--dedicated", "--busy-poll"]].concat());
+    for remark in ["the host goes on to receive", "TPACKET goes on without it"] {
+        assert!(said.status == Some(0) && said.err.contains(remark), "{said:?}");
+    }
+    // A port of packets without an Ethernet header.
+    if !ip.args(["tuntap", "add", "tn", "mode", "tun"]).status().expect("it runs").success() {
+        return testkit::skip(test, "no tun devices");
+    }
+    for kind in ["auto", "af-xdp", "tpacket"] {
+        let said = run(&[
+            "record",
+            "-i",
+            "tn",
+            "--store",
+            arg(dir.path()),
+            "--socket",
+            "none",
+            "--source-kind",
+            kind,
+            "--duration",
+            "200ms",
+        ]);
+        refused(&said, "tn: its frames", "not Ethernet; capture the port below it");
+    }
+}
+
+#[test]
+fn a_missing_privilege_is_named() {
+    let test = "a_missing_privilege_is_named";
+    const NOBODY: u32 = 65_534;
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let _ports = sandbox.veth("va", "vb");
+    // Where everybody may go, unlike the folder of the build.
+    let dir = std::env::temp_dir().join(format!("netgrain-nobody-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("store")).expect("a folder");
+    for path in [&dir, &dir.join("store")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("open to all");
+    }
+    let program = dir.join("netgrain");
+    std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), &program).expect("a copy");
+    let as_nobody = |args: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        say(command.args(args).uid(NOBODY).gid(NOBODY).current_dir(&dir))
+    };
+    let record = ["record", "--store", "store", "--ring", "8MiB", "--socket", "none"];
+    let tpacket = as_nobody(&[&record[..], &["-i", "vb", "--source-kind", "tpacket"]].concat());
+    let afxdp = as_nobody(&[&record[..], &["-i", "vb", "--source-kind", "af-xdp", "--dedicated"]].concat());
+    let generate = as_nobody(&["gen", "-i", "va", "--packets", "1"]);
+    // What needs no privilege works without.
+    let simulated = as_nobody(&[&record[..], &["--sim", "60,packets=10"]].concat());
+    std::fs::remove_dir_all(&dir).expect("clean up");
+    refused(&tpacket, "vb", "CAP_NET_RAW");
+    refused(&afxdp, "vb", "CAP_");
+    refused(&generate, "va", "CAP_");
+    assert_eq!(simulated.status, Some(0), "{simulated:?}");
+}
+
+#[test]
+fn a_socket_of_another_engine_is_not_taken_over() {
+    let dir = TempDir::new("twice");
+    let (socket, store) = (dir.join("s"), dir.join("store"));
+    let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--store", arg(&store), "--socket", arg(&socket)];
+    let (first, err) = common::Running::start(&mut netgrain(&args));
+    common::until("its socket", || socket.exists());
+    let second = run(&[&args[..], &["-q"]].concat());
+    assert_eq!(second.status, Some(2), "{second:?}");
+    assert!(second.err.contains(&first.0.id().to_string()) && second.err.contains("--store"), "{}", second.err);
+    let elsewhere = dir.join("elsewhere");
+    let args: Vec<&str> = args.iter().map(|a| if *a == arg(&store) { arg(&elsewhere) } else { a }).collect();
+    let third = run(&[&args[..], &["-q"]].concat());
+    assert_eq!(third.status, Some(2), "{third:?}");
+    assert!(third.err.contains(arg(&socket)) && third.err.contains("--socket"), "{}", third.err);
+    common::signal(&first.0, "TERM");
+    assert_eq!(first.end(err).status, Some(0));
+    assert!(!socket.exists(), "the socket is left behind");
+}

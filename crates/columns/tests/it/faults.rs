@@ -1,0 +1,309 @@
+//! What a volume may do to a store of columns: power that fails at any step, no room, writes and syncs that fail, bits that
+//! flip. What was synced is there afterwards, once, as it was given; what is not as it was written is told with its name.
+
+use crate::common;
+
+use base::{Prng, Timestamp};
+use flow::Record;
+use netgrain_columns::{
+    Config, Counts, Disks, Event, Kind, Query, Writer, compact_on, files, flows, recover, recover_on, series,
+};
+use series::Row;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::device::{Fault, MemoryDevice, Surviving};
+use testkit::TempDir;
+
+/// The store, on the volume in memory.
+const STORE: &str = "/store";
+
+/// Three files of records and an unsealed rest, or hours of rows.
+const FLOWS: usize = 100;
+
+fn site(seed: u64) -> Vec<Record> {
+    let mut site = common::Site::new(seed, 100.0);
+    (0..FLOWS).map(|_| site.record()).collect()
+}
+
+fn writer(device: &MemoryDevice) -> Writer {
+    let device = device.clone();
+    let disks: Disks = Arc::new(move || Box::new(device.clone()));
+    let config = Config { flows_most: 30, patient: true, ..Config::new(STORE, "eth1") };
+    Writer::on(config, disks).expect("threads")
+}
+
+/// All records through a writer, a batch every few.
+fn write(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>) {
+    let mut writer = writer(device);
+    for (i, record) in records.iter().enumerate() {
+        writer.record(record);
+        if i % 7 == 6 {
+            writer.tick(Timestamp::from_nanos(i as u64 * 1_000_000_000));
+        }
+    }
+    writer.finish()
+}
+
+/// These files on a real volume.
+fn laid_out(files: &Surviving) -> TempDir {
+    let dir = TempDir::new("columns-faults");
+    for (path, bytes) in files {
+        let path = dir.join(path.strip_prefix("/").expect("absolute"));
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, bytes).expect("a file");
+    }
+    dir
+}
+
+fn store_of(dir: &TempDir) -> PathBuf {
+    let store = dir.join(&STORE[1..]);
+    fs::create_dir_all(&store).expect("a folder");
+    store
+}
+
+/// What is found there, by id: once, and as it was given.
+fn found(store: &Path, given: &BTreeMap<u64, &Record>, note: &str) -> BTreeMap<u64, Record> {
+    let mut found = BTreeMap::new();
+    for record in flows(&Query::new(store)).expect("a store") {
+        assert_eq!(given.get(&record.id).copied(), Some(&record), "{note}: not as it was given");
+        assert!(found.insert(record.id, record).is_none(), "{note}: a record is there twice");
+    }
+    found
+}
+
+fn by_id(records: &[Record]) -> BTreeMap<u64, &Record> {
+    records.iter().map(|record| (record.id, record)).collect()
+}
+
+fn journals(files: &Surviving) -> usize {
+    files.keys().filter(|path| path.to_string_lossy().ends_with(".partial")).count()
+}
+
+#[test]
+fn a_power_failure_at_any_call_loses_nothing_that_was_synced_and_doubles_nothing() {
+    let seed = testkit::seed("a_power_failure_at_any_call_loses_nothing_that_was_synced_and_doubles_nothing");
+    let mut prng = Prng::new(seed);
+    let records = site(seed);
+    let given = by_id(&records);
+    let device = MemoryDevice::new(seed);
+    let (counts, events) = write(&device, &records);
+    assert_eq!((counts.sealed, counts.files), (FLOWS as u64, 4), "{events:?}");
+    let dir = laid_out(&device.synced());
+    assert_eq!(found(&store_of(&dir), &given, "no failure").len(), FLOWS, "what is published is synced");
+    let calls = device.calls();
+    for at in 0..calls {
+        let device = MemoryDevice::new(seed);
+        device.set_fault(Fault { crash_at: Some(at), ..Fault::default() });
+        let (counts, _) = write(&device, &records);
+        let note = format!("seed {seed}, call {at} of {calls}");
+        let synced = found(&store_of(&laid_out(&device.synced())), &given, &note);
+        assert!(synced.len() as u64 >= counts.sealed, "{note}: {} of {} sealed", synced.len(), counts.sealed);
+        for _ in 0..3 {
+            let dir = laid_out(&device.surviving(&mut prng));
+            let store = store_of(&dir);
+            let before = found(&store, &given, &note);
+            assert!(synced.keys().all(|id| before.contains_key(id)), "{note}: what was synced is gone");
+            let recovered = recover(&store, "eth1").expect("a store");
+            assert!(recovered.aside.is_empty(), "{note}: what no sync vouched for is no damage: {:?}", recovered.aside);
+            // A journal whose header was not synced holds nothing that was.
+            let damaged = recovered.troubles.iter().filter(|e| e.to_string().contains("header")).count();
+            assert_eq!(recovered.troubles.len(), damaged, "{note}: {:?}", recovered.troubles);
+            assert_eq!(found(&store, &given, &note), before, "{note}: recovery changed something");
+        }
+    }
+}
+
+#[test]
+fn recovery_may_be_cut_off_at_any_call_and_done_again() {
+    let seed = testkit::seed("recovery_may_be_cut_off_at_any_call_and_done_again");
+    let mut prng = Prng::new(seed);
+    let records = site(seed);
+    let given = by_id(&records);
+    let device = MemoryDevice::new(seed);
+    // Nobody seals: each writer's process is killed.
+    for some in records.chunks(40) {
+        let mut writer = writer(&device);
+        some.iter().take(30).for_each(|record| writer.record(record));
+        drop(writer);
+        let begun = std::time::Instant::now();
+        let whole = || {
+            let dir = laid_out(&device.files());
+            let upto = records.chunks(40).take_while(|chunk| chunk.as_ptr() <= some.as_ptr());
+            flows(&Query::new(store_of(&dir))).is_ok_and(|a| a.count() == upto.map(|chunk| chunk.len().min(30)).sum())
+        };
+        while !whole() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "the writer never journaled what it was given");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        device.kill();
+    }
+    let left = device.files();
+    let all = found(&store_of(&laid_out(&left)), &given, "the journals");
+    assert_eq!((journals(&left), all.len()), (3, 80));
+    let device = MemoryDevice::with(seed, left.clone());
+    recover_on(&mut device.clone(), Path::new(STORE), "eth1").expect("a store");
+    assert_eq!(journals(&device.files()), 0);
+    for at in 0..device.calls() {
+        let device = MemoryDevice::with(seed ^ at, left.clone());
+        device.set_fault(Fault { crash_at: Some(at), ..Fault::default() });
+        // What it could not do is told, or it is cut off altogether.
+        let _ = recover_on(&mut device.clone(), Path::new(STORE), "eth1");
+        for _ in 0..3 {
+            let note = format!("seed {seed}, call {at}");
+            let dir = laid_out(&device.surviving(&mut prng));
+            let store = store_of(&dir);
+            assert_eq!(found(&store, &given, &note), all, "{note}");
+            let recovered = recover(&store, "eth1").expect("a store");
+            assert!(recovered.troubles.is_empty(), "{note}: {:?}", recovered.troubles);
+            assert_eq!(found(&store, &given, &note), all, "{note}: after recovery");
+        }
+    }
+}
+
+#[test]
+fn a_day_may_be_cut_off_at_any_call_of_its_becoming_one_file() {
+    let seed = testkit::seed("a_day_may_be_cut_off_at_any_call_of_its_becoming_one_file");
+    let mut prng = Prng::new(seed);
+    let device = MemoryDevice::new(seed);
+    let mut writer = writer(&device);
+    let rows: Vec<Row> = (0..4 * 60).map(|i| common::any_row(&mut prng, common::START + i * 60)).collect();
+    rows.iter().for_each(|row| writer.row(row));
+    let (counts, events) = writer.finish();
+    assert!(counts.files >= 4, "{counts:?}: {events:?}");
+    let left = device.synced();
+    let all = |dir: &TempDir| -> Vec<Row> {
+        let answer = series(&Query::new(store_of(dir))).expect("a store");
+        let mut answer = answer.collect::<Vec<_>>();
+        answer.sort_by_key(|row| (row.second, row.interface, row.direction));
+        answer
+    };
+    let wanted = all(&laid_out(&left));
+    assert_eq!(wanted.len(), rows.len());
+    let day = Timestamp::from_secs_nanos((common::START / 86_400 + 1) * 86_400, 0);
+    let device = MemoryDevice::with(seed, left.clone());
+    assert_eq!(compact_on(&mut device.clone(), Path::new(STORE), "eth1", day).expect("a store").len(), 1);
+    assert_eq!(device.files().len(), 1);
+    for at in 0..device.calls() {
+        let device = MemoryDevice::with(seed ^ at, left.clone());
+        device.set_fault(Fault { crash_at: Some(at), ..Fault::default() });
+        let _ = compact_on(&mut device.clone(), Path::new(STORE), "eth1", day);
+        for _ in 0..3 {
+            let survived = device.surviving(&mut prng);
+            let note = format!("seed {seed}, call {at}: {:?}", survived.keys());
+            assert!(all(&laid_out(&survived)) == wanted, "{note}");
+            let device = MemoryDevice::with(seed, survived);
+            compact_on(&mut device.clone(), Path::new(STORE), "eth1", day).expect("a store");
+            assert!(all(&laid_out(&device.files())) == wanted, "{note}: done again");
+            let sealed = device.files().into_keys().filter(|path| path.to_string_lossy().ends_with(".parquet")).count();
+            assert_eq!(sealed, 1, "{note}");
+        }
+    }
+}
+
+#[test]
+fn what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted() {
+    let seed = testkit::seed("what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted");
+    let mut prng = Prng::new(seed);
+    let records = site(seed);
+    let given = by_id(&records);
+    for round in 0..60 {
+        let device = MemoryDevice::new(seed ^ round);
+        let fault = match round % 3 {
+            0 => Fault { capacity: Some(prng.below(60_000)), quota: round % 2 == 0, ..Fault::default() },
+            1 => Fault { sync_error: 1 + prng.below(800), ..Fault::default() },
+            _ => Fault { io_error: 1 + prng.below(400), ..Fault::default() },
+        };
+        device.set_fault(fault);
+        let (counts, events) = write(&device, &records);
+        let note = format!("seed {seed} round {round}: {counts:?} {events:?}");
+        assert_eq!(counts.given, counts.journaled + counts.refused + counts.dropped, "{note}");
+        assert!(counts.sealed == FLOWS as u64 || !events.is_empty(), "{note}: nothing was said");
+        let is_trouble = |event: &Event| matches!(event, Event::Trouble(e) if e.to_string().contains("/store/"));
+        assert!(events.iter().all(|e| matches!(e, Event::Sealed { .. }) || is_trouble(e)), "{note}");
+        let dir = laid_out(&device.files());
+        let before = found(&store_of(&dir), &given, &note);
+        assert_eq!(before.len() as u64, counts.journaled, "{note}");
+        // What is published is synced, whatever failed before.
+        let synced = found(&store_of(&laid_out(&device.synced())), &given, &note);
+        assert!(synced.len() as u64 >= counts.sealed, "{note}");
+        // A failure of the power now: recovery finds what was synced, and what came back of sealed journals is no second time.
+        for _ in 0..3 {
+            let dir = laid_out(&device.surviving(&mut prng));
+            let store = store_of(&dir);
+            recover(&store, "eth1").expect("a store");
+            let survived = found(&store, &given, &note);
+            assert!(synced.keys().all(|id| survived.contains_key(id)), "{note}");
+        }
+        // The volume has recovered, and the next start seals the rest.
+        device.set_fault(Fault::default());
+        device.kill();
+        let recovered = recover_on(&mut device.clone(), Path::new(STORE), "eth1").expect("a store");
+        assert!(recovered.troubles.is_empty(), "{note}: {:?}", recovered.troubles);
+        assert_eq!(journals(&device.files()), 0, "{note}");
+        let dir = laid_out(&device.synced());
+        assert_eq!(found(&store_of(&dir), &given, &note), before, "{note}: after recovery");
+    }
+}
+
+/// Flips bits of a whole file, one at a time, and asks.
+fn flips<T: PartialEq>(
+    path: &Path,
+    prng: &mut Prng,
+    note: &str,
+    wanted: &[T],
+    ask: impl Fn() -> (Vec<T>, Vec<String>),
+) -> u32 {
+    let bytes = fs::read(path).expect("a file");
+    let mut told = 0;
+    for _ in 0..400 {
+        let at = prng.below(bytes.len() as u64) as usize;
+        let mut broken = bytes.clone();
+        broken[at] ^= 1 << prng.below(8);
+        fs::write(path, &broken).expect("a file");
+        let (answer, remarks) = ask();
+        if remarks.is_empty() {
+            assert!(answer == wanted, "{note}: the bit at {at} of {} was believed", bytes.len());
+        } else {
+            told += 1;
+            assert!(remarks.iter().all(|remark| remark.contains(&path.display().to_string())), "{remarks:?}");
+            assert!(answer.is_empty() || answer == wanted, "{note}: a part was given with the bit at {at}");
+        }
+    }
+    fs::write(path, &bytes).expect("a file");
+    told
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing() {
+    let seed = testkit::seed("a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-bits");
+    let records = site(seed);
+    let rows: Vec<Row> = (0..50).map(|i| common::any_row(&mut prng, common::START + i)).collect();
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    rows.iter().for_each(|row| writer.row(row));
+    writer.finish();
+    let of = |kind| files(store.path(), "eth1", kind).expect("a listing").remove(0).path;
+    // The address makes the filters be asked.
+    let need = format!("host {}", records[5].key.src).parse::<wire::Filter>().expect("a filter").need();
+    let asked = Query { need, ..Query::new(store.path()) };
+    let ask = || {
+        let mut answer = flows(&asked).expect("a store");
+        (answer.by_ref().collect::<Vec<_>>(), answer.remarks())
+    };
+    let (wanted, remarks) = ask();
+    assert_eq!((wanted.len(), remarks.len()), (FLOWS, 0));
+    let told = flips(&of(Kind::Flows), &mut prng, &format!("seed {seed}, flows"), &wanted, ask);
+    assert!(told > 390, "seed {seed}: only {told} of 400 were told");
+    let ask = || {
+        let mut answer = series(&Query::new(store.path())).expect("a store");
+        (answer.by_ref().collect::<Vec<_>>(), answer.remarks())
+    };
+    let (wanted, _) = ask();
+    let told = flips(&of(Kind::Series), &mut prng, &format!("seed {seed}, series"), &wanted, ask);
+    assert_eq!(told, 400, "seed {seed}");
+}

@@ -1,0 +1,244 @@
+//! Loops over a store: what they miss and what they refuse, and that they tell everything else once, live or by interval.
+
+use crate::common;
+
+use base::{Prng, Timestamp};
+use flow::{Record, Side};
+use netgrain_columns::{ColumnsError, Config, FLOW_LATE, FlowLoop, Query, SeriesLoop, Step, Writer};
+use series::{Direction, Row};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use testkit::TempDir;
+
+const START: u64 = 1_700_000_000;
+
+fn at(secs: u64, nanos: u32) -> Timestamp {
+    Timestamp::from_secs_nanos(secs, u64::from(nanos))
+}
+
+/// A record of one packet.
+fn record(prng: &mut Prng, moment: Timestamp) -> Record {
+    let side = Side { first: moment, last: moment, packets: 1, bytes: 60, ..Side::default() };
+    Record { sides: [side, Side::default()], began: moment, ..common::any_record(prng) }
+}
+
+fn row(second: u64, packets: u64) -> Row {
+    let mut row = Row { second, direction: Direction::In, ..Row::default() };
+    row.total.packets = packets;
+    row
+}
+
+fn writer(store: &Path, interface: &str) -> Writer {
+    Writer::new(Config { patient: true, ..Config::new(store, interface) }).expect("threads")
+}
+
+/// Lets what was given be journaled, as it is within half a second of the engine's time.
+fn journaled(writer: &mut Writer, now: &mut Timestamp) {
+    *now = now.after(Duration::from_millis(300));
+    writer.tick(*now);
+    for _ in 0..10_000 {
+        let counts = writer.counts();
+        if counts.journaled == counts.given {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("not journaled: {:?}", writer.counts());
+}
+
+/// One look: everything until there is nothing at the moment, or ever.
+fn look(flows: &mut FlowLoop, now: Timestamp) -> (Vec<Record>, bool) {
+    let mut told = Vec::new();
+    loop {
+        match flows.next(now).expect("a store") {
+            Step::One(record) => told.push(record),
+            Step::Idle => return (told, true),
+            Step::End => return (told, false),
+        }
+    }
+}
+
+fn look_at_series(rows: &mut SeriesLoop, now: Timestamp) -> (Vec<(u64, String, u64)>, bool) {
+    let mut told = Vec::new();
+    loop {
+        match rows.next(now).expect("a store") {
+            Step::One(row) => {
+                let name = rows.interfaces()[usize::from(row.interface)].clone();
+                told.push((row.second, name, row.total.packets));
+            }
+            Step::Idle => return (told, true),
+            Step::End => return (told, false),
+        }
+    }
+}
+
+#[test]
+fn an_interface_that_there_is_not_is_said_before_anything_is_asked_for() {
+    let store = TempDir::new("follow-none");
+    let query = Query { interfaces: vec!["eth9".to_owned()], ..Query::new(store.path()) };
+    let refused = FlowLoop::new(query.clone()).live(FLOW_LATE).look(at(START, 0));
+    assert!(matches!(refused, Err(ColumnsError::NoInterface { ref name, .. }) if name == "eth9"), "{refused:?}");
+    assert!(SeriesLoop::new(query).look(at(START, 0)).is_err());
+    assert!(FlowLoop::new(Query::new(store.join("nowhere"))).look(at(START, 0)).is_err());
+}
+
+#[test]
+fn a_record_that_comes_later_than_was_said_is_missed_live_and_found_by_interval() {
+    let store = TempDir::new("follow-late");
+    let (mut prng, mut now) = (Prng::new(testkit::seed("follow-late")), at(START, 0));
+    let mut writer = writer(store.path(), "eth1");
+    let mut flows = FlowLoop::new(Query::new(store.path())).live(Duration::from_secs(20));
+    let mut give = |writer: &mut Writer, now: &mut Timestamp, ago: u64| {
+        let given = record(&mut prng, now.before(Duration::from_secs(ago)));
+        writer.record(&given);
+        journaled(writer, now);
+        given.id
+    };
+    let first = give(&mut writer, &mut now, 1);
+    let told = look(&mut flows, now);
+    assert_eq!((told.0.iter().map(|r| r.id).collect::<Vec<_>>(), told.1), (vec![first], true));
+    let (late, in_time) = (give(&mut writer, &mut now, 60), give(&mut writer, &mut now, 15));
+    let told: Vec<u64> = look(&mut flows, now).0.iter().map(|r| r.id).collect();
+    assert_eq!(told, [in_time]);
+    let all: Vec<u64> = look(&mut FlowLoop::new(Query::new(store.path())), now).0.iter().map(|r| r.id).collect();
+    assert_eq!(all, [late, in_time, first]);
+}
+
+#[test]
+fn live_records_of_several_interfaces_are_told_once_whatever_is_sealed_meanwhile_and_whatever_the_clock_does() {
+    let test = "live_records_of_several_interfaces_are_told_once";
+    let mut prng = Prng::new(testkit::seed(test));
+    let store = TempDir::new(test);
+    let names = ["eth1", "eth2"];
+    let mut writers = names.map(|name| Some(writer(store.path(), name)));
+    let mut now = at(START, 0);
+    let to = at(START + 3000, 0);
+    let mut flows = FlowLoop::new(Query { to, ..Query::new(store.path()) }).live(Duration::from_secs(60));
+    // By interface and id: how often it was told.
+    let mut given: BTreeMap<(String, u64), u32> = BTreeMap::new();
+    let called = |flows: &FlowLoop, r: &Record| (flows.interfaces()[usize::from(r.interface)].clone(), r.id);
+    for round in 0..200 {
+        for _ in 0..prng.below(20) {
+            let place = prng.below(2) as usize;
+            let late = Duration::from_nanos(prng.below(30_000_000_000));
+            let record = record(&mut prng, now.before(late));
+            if let Some(writer) = &mut writers[place] {
+                writer.record(&record);
+                given.insert((names[place].to_owned(), record.id), 0);
+            }
+        }
+        for writer in writers.iter_mut().flatten() {
+            journaled(writer, &mut now);
+        }
+        if round == 150 {
+            // One engine ends: what it had open is sealed.
+            writers[0].take().expect("not yet").finish();
+        }
+        if prng.below(3) > 0 {
+            // Whose clock was set back sees the same.
+            let seen = if prng.below(5) == 0 { now.before(Duration::from_secs(10)) } else { now };
+            let (told, goes_on) = look(&mut flows, seen);
+            assert!(goes_on);
+            for record in told {
+                *given.get_mut(&called(&flows, &record)).expect("one that was given") += 1;
+            }
+        }
+        now = now.after(Duration::from_nanos(prng.below(20_000_000_000)));
+    }
+    writers.iter_mut().filter_map(Option::take).for_each(|writer| _ = writer.finish());
+    let (told, goes_on) = look(&mut flows, to.after(Duration::from_secs(61)));
+    assert!(!goes_on, "the interval is over");
+    for record in told {
+        *given.get_mut(&called(&flows, &record)).expect("one that was given") += 1;
+    }
+    assert!(given.len() > 1000, "{}", given.len());
+    let wrong: Vec<_> = given.iter().filter(|(_, told)| **told != 1).collect();
+    assert!(wrong.is_empty(), "of {} records these were not told once: {wrong:?}", given.len());
+    assert_eq!(flows.remarks(), Vec::<String>::new());
+}
+
+#[test]
+fn an_interval_of_two_interfaces_is_one_list_in_the_order_of_time() {
+    let test = "an_interval_of_two_interfaces_is_one_list_in_the_order_of_time";
+    let mut prng = Prng::new(testkit::seed(test));
+    let store = TempDir::new(test);
+    let mut model = Vec::new();
+    for name in ["eth1", "eth2"] {
+        let mut writer = writer(store.path(), name);
+        for _ in 0..500 {
+            let moment = at(START + prng.below(100), prng.below(1_000_000_000) as u32);
+            let record = record(&mut prng, moment);
+            writer.record(&record);
+            if (at(START + 20, 0)..=at(START + 70, 0)).contains(&moment) {
+                model.push((record.first(), record.id, name.to_owned()));
+            }
+        }
+        writer.finish();
+    }
+    model.sort();
+    let query = Query { from: at(START + 20, 0), to: at(START + 70, 0), ..Query::new(store.path()) };
+    let mut flows = FlowLoop::new(query);
+    let (told, goes_on) = look(&mut flows, at(START, 0));
+    let name = |record: &Record| flows.interfaces()[usize::from(record.interface)].clone();
+    let told: Vec<_> = told.iter().map(|record| (record.first(), record.id, name(record))).collect();
+    assert!(!goes_on && told == model, "{} and {}", told.len(), model.len());
+}
+
+#[test]
+fn seconds_are_told_once_when_they_have_settled_and_no_interface_holds_up_another() {
+    let store = TempDir::new("follow-series");
+    let mut writers = ["eth1", "eth2"].map(|name| writer(store.path(), name));
+    let mut now = at(START, 0);
+    let query = || Query { to: at(START + 100, 0), ..Query::new(store.path()) };
+    let mut rows = SeriesLoop::new(query()).live();
+    for second in 0..3 {
+        writers[0].row(&row(START + second, 10 + second));
+    }
+    writers[1].row(&row(START, 7));
+    writers.iter_mut().for_each(|writer| journaled(writer, &mut now));
+    let told = |second: u64, name: &str, packets| (START + second, name.to_owned(), packets);
+
+    // Three seconds after it began a second has settled; those behind it have not.
+    assert_eq!(look_at_series(&mut rows, at(START + 3, 0)), (vec![told(0, "eth1", 10), told(0, "eth2", 7)], true));
+    // What late packets add to a second that was told is left out live, and added by interval.
+    writers[0].row(&row(START, 5));
+    writers[0].row(&row(START + 1, 5));
+    now = now.after(Duration::from_secs(1));
+    journaled(&mut writers[0], &mut now);
+    assert_eq!(look_at_series(&mut rows, at(START + 5, 0)), (vec![told(1, "eth1", 16), told(2, "eth1", 12)], true));
+    // The second interface was late by itself.
+    writers[1].row(&row(START + 1, 8));
+    now = now.after(Duration::from_secs(1));
+    journaled(&mut writers[1], &mut now);
+    assert_eq!(look_at_series(&mut rows, at(START + 8, 0)), (vec![told(1, "eth2", 8)], true));
+    assert_eq!(look_at_series(&mut rows, at(START + 131, 0)), (vec![], false));
+    for writer in writers {
+        writer.finish();
+    }
+    let all = [(0, "eth1", 15), (0, "eth2", 7), (1, "eth1", 16), (1, "eth2", 8), (2, "eth1", 12)];
+    let all: Vec<_> = all.iter().map(|(second, name, packets)| told(*second, name, *packets)).collect();
+    assert_eq!(look_at_series(&mut SeriesLoop::new(query()), now), (all, false));
+}
+
+#[test]
+fn a_clock_that_was_years_ahead_for_a_while_ends_no_loop() {
+    let test = "a_clock_that_was_years_ahead_for_a_while_ends_no_loop";
+    let store = TempDir::new(test);
+    let (mut prng, mut now) = (Prng::new(testkit::seed(test)), at(START, 0));
+    let mut writer = writer(store.path(), "eth1");
+    let mut flows = FlowLoop::new(Query::new(store.path())).live(FLOW_LATE);
+    let mut rows = SeriesLoop::new(Query::new(store.path())).live();
+    let ahead = |moment: Timestamp| moment.after(Duration::from_secs(100_000_000));
+    for (moment, second) in [(now, START), (ahead(now), ahead(now).secs()), (now.after(FLOW_LATE), START + 90)] {
+        let given = record(&mut prng, moment);
+        writer.record(&given);
+        writer.row(&row(second, 1));
+        journaled(&mut writer, &mut now);
+        let seen = moment.after(Duration::from_secs(10));
+        let told: Vec<u64> = look(&mut flows, seen).0.iter().map(|r| r.id).collect();
+        assert!(told.contains(&given.id), "{second}: {told:?}");
+        let (told, goes_on) = look_at_series(&mut rows, seen);
+        assert!(goes_on && told.contains(&(second, "eth1".to_owned(), 1)), "{second}: {told:?}");
+    }
+}

@@ -1,0 +1,438 @@
+//! What crashes, damage, other people and time do to a store, and what a reader gets all the same.
+
+use crate::common;
+
+use base::{Prng, Timestamp};
+use flow::Record;
+use netgrain_columns::{
+    Column, Config, Kind, Query, Rules, Writer, compact, files, flows, recover, retain, scan, scan_shared, series,
+};
+use series::Row;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use store::{Hold, names};
+use testkit::TempDir;
+
+fn site(seed: u64, n: usize) -> Vec<Record> {
+    let mut site = common::Site::new(seed, 100.0);
+    (0..n).map(|_| site.record()).collect()
+}
+
+fn config(store: &Path) -> Config {
+    Config { patient: true, ..Config::new(store, "eth1") }
+}
+
+/// A journal that a crash left, and where it lies.
+fn crashed(store: &Path, records: &[Record]) -> PathBuf {
+    let mut writer = Writer::new(config(store)).expect("threads");
+    for (i, record) in records.iter().enumerate() {
+        writer.record(record);
+        // A batch every few records.
+        if i % 7 == 6 {
+            writer.tick(Timestamp::from_nanos(i as u64 * 1_000_000_000));
+        }
+    }
+    drop(writer);
+    let folder = names::interface_folder(store, "eth1");
+    let find = || {
+        let names = fs::read_dir(&folder).ok()?.flatten().map(|e| e.path());
+        let mut found: Vec<PathBuf> = names.filter(|p| p.extension().is_some_and(|e| e == "partial")).collect();
+        found.pop()
+    };
+    for _ in 0..10_000 {
+        // The writer's thread gives the journal up when everything is in it.
+        if let Some(path) = find()
+            && fs::File::open(&path).is_ok_and(|f| f.try_lock().is_ok())
+            && flows(&Query::new(store)).is_ok_and(|a| a.count() == records.len())
+        {
+            return path;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{}: no journal with all {} records in it", folder.display(), records.len());
+}
+
+fn in_order(mut records: Vec<Record>) -> Vec<Record> {
+    records.sort_by_key(|r| (r.first(), r.id, r.part));
+    records
+}
+
+fn all(store: &Path) -> Vec<Record> {
+    flows(&Query::new(store)).expect("a store").collect()
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_gives_whole_batches_and_is_sealed_as_far() {
+    let store = TempDir::new("columns-torn");
+    let records = site(1, 40);
+    let path = crashed(store.path(), &records);
+    let bytes = fs::read(&path).expect("a journal");
+    let mut counts = BTreeSet::new();
+    for cut in 0..=bytes.len() {
+        fs::write(&path, &bytes[..cut]).expect("a shorter journal");
+        let found = all(store.path());
+        assert!(found.len().is_multiple_of(7) || found.len() == records.len(), "{cut}: {}", found.len());
+        assert_eq!(found, in_order(records[..found.len()].to_vec()), "cut at {cut}");
+        counts.insert(found.len());
+        if cut % 1009 == 1000 {
+            let recovered = recover(store.path(), "eth1").expect("a folder");
+            assert_eq!(recovered.things, found.len() as u64, "{:?}", recovered.troubles);
+            assert_eq!(all(store.path()), found, "cut at {cut}, sealed");
+            files(store.path(), "eth1", Kind::Flows).expect("a listing").iter().for_each(|f| {
+                fs::remove_file(&f.path).expect("a file");
+            });
+        }
+    }
+    assert_eq!(counts.len(), 7, "{counts:?}");
+}
+
+#[test]
+fn recovery_has_no_trouble_with_journals_that_their_writers_seal_meanwhile() {
+    let store = TempDir::new("columns-meanwhile");
+    let records = site(3, 40);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..150 {
+                let mut writer = Writer::new(config(store.path())).expect("threads");
+                records.iter().for_each(|record| writer.record(record));
+                writer.finish();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        while !over.load(Ordering::Relaxed) {
+            // There is no folder before the first journal.
+            let recovered = recover(store.path(), "eth1").expect("a folder");
+            assert!(recovered.troubles.is_empty(), "{:?}", recovered.troubles);
+            assert_eq!(recovered.journals, 0, "one of a living writer was taken");
+        }
+    });
+    assert_eq!(all(store.path()).len(), 150 * records.len());
+}
+
+#[test]
+fn any_byte_of_a_journal_may_be_another() {
+    let seed = testkit::seed("any_byte_of_a_journal_may_be_another");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-fuzz-journal");
+    let records = site(seed, 40);
+    let path = crashed(store.path(), &records);
+    let bytes = fs::read(&path).expect("a journal");
+    // Of the header, and of what lies before the columns of a batch.
+    const HEADER: usize = 24;
+    const HEAD: usize = 20;
+    let (mut batches, mut at) = (Vec::new(), HEADER);
+    while let Some(length) = bytes.get(at..at + 4) {
+        let end = at + HEAD + u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        batches.push(at..end);
+        at = end;
+    }
+    assert_eq!((at, batches.len()), (bytes.len(), 6));
+    for round in 0..2000 {
+        let mut broken = bytes.clone();
+        for _ in 0..=prng.below(3) {
+            let at = prng.below(broken.len() as u64) as usize;
+            broken[at] ^= 1 << prng.below(8);
+        }
+        fs::write(&path, &broken).expect("a journal");
+        let found = all(store.path());
+        let mut expected = Vec::new();
+        for (range, some) in batches.iter().zip(records.chunks(7)) {
+            if broken[..HEADER] == bytes[..HEADER] && broken[range.clone()] == bytes[range.clone()] {
+                expected.extend_from_slice(some);
+            }
+        }
+        assert_eq!(found, in_order(expected), "seed {seed} round {round}");
+        assert!(found.len() < records.len(), "seed {seed} round {round}: a flipped bit was believed");
+    }
+}
+
+#[test]
+fn damaged_empty_and_foreign_files_are_named_and_the_rest_is_read() {
+    let seed = testkit::seed("damaged_empty_and_foreign_files_are_named_and_the_rest_is_read");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-damage");
+    let records = site(2, 400);
+    let mut writer = Writer::new(Config { flows_most: 200, ..config(store.path()) }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    let sealed = files(store.path(), "eth1", Kind::Flows).expect("a listing");
+    assert_eq!(sealed.len(), 2);
+    let folder = sealed[0].path.parent().expect("an hour");
+    for (name, content) in [("20261121T104000.000000000Z.flows.parquet", &b""[..]), ("notes.txt", b"hello")] {
+        fs::write(folder.join(name), content).expect("a file");
+    }
+    fs::write(folder.join("20261121T104000.000000001Z.flows.parquet"), b"PAR1 is not all there is to it PAR1")
+        .expect("a file");
+    let mut answer = flows(&Query::new(store.path())).expect("a store");
+    assert_eq!(answer.by_ref().collect::<Vec<_>>(), in_order(records.clone()));
+    assert_eq!(answer.remarks().len(), 2, "{:?}", answer.remarks());
+
+    let bytes = fs::read(&sealed[1].path).expect("a file");
+    let first_half = &in_order(records)[..200];
+    for round in 0..150 {
+        let mut broken = bytes.clone();
+        if prng.below(4) == 0 {
+            broken.truncate(prng.below(bytes.len() as u64) as usize);
+        }
+        for _ in 0..prng.below(40) {
+            let at = prng.below(broken.len().max(1) as u64) as usize;
+            broken.iter_mut().skip(at).take(1).for_each(|byte| *byte = prng.next_u64() as u8);
+        }
+        fs::write(&sealed[1].path, &broken).expect("a file");
+        // Whatever became of this file, what is whole beside it is read all the same.
+        let found: BTreeSet<u64> = flows(&Query::new(store.path())).expect("a store").map(|r| r.id).collect();
+        assert!(first_half.iter().all(|r| found.contains(&r.id)), "seed {seed} round {round}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let seed = testkit::seed("a_flipped_bit_in_any_page_is_told_and_never_believed");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-flipped");
+    let records = in_order(site(seed, 600));
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    let path = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let bytes = fs::read(&path).expect("a file");
+    let opened = SerializedFileReader::new(fs::File::open(&path).expect("a file")).expect("Parquet");
+    let columns = opened.metadata().row_group(0).columns().to_vec();
+    for round in 0..300 {
+        let column = &columns[prng.below(columns.len() as u64) as usize];
+        // The header before a page is shorter than this; what it says has no checksum.
+        const HEADER: u64 = 48;
+        let (begin, len) = column.byte_range();
+        let data = column.data_page_offset() as u64 + HEADER;
+        if data >= begin + len {
+            continue;
+        }
+        let at = data + prng.below(begin + len - data);
+        let mut broken = bytes.clone();
+        broken[at as usize] ^= 1 << prng.below(8);
+        fs::write(&path, &broken).expect("a file");
+        let name = column.column_path().string();
+        let mut answer = flows(&Query::new(store.path())).expect("a store");
+        assert_eq!(answer.by_ref().count(), 0, "seed {seed} round {round}: {name}");
+        assert_eq!(answer.remarks().len(), 1, "seed {seed} round {round}: {name}");
+        let asked = Column::ALL.iter().find(|c| c.name() == name);
+        if let Some(asked) = asked {
+            let mut rows = 0;
+            let remarks = scan(&Query::new(store.path()), &[*asked], |batch| rows += batch.rows()).expect("a store");
+            assert_eq!((rows, remarks.len()), (0, 1), "seed {seed} round {round}: {name}");
+            assert!(remarks[0].contains(&path.display().to_string()), "{remarks:?}");
+        }
+    }
+}
+
+#[test]
+fn who_reads_beside_the_writer_meets_every_record_once_and_in_order() {
+    let store = TempDir::new("columns-beside");
+    let records = site(3, 6000);
+    let root = store.path().to_owned();
+    let given = records.clone();
+    let writing = std::thread::spawn(move || {
+        let mut writer = Writer::new(Config { flows_most: 700, ..config(&root) }).expect("threads");
+        for (i, record) in given.iter().enumerate() {
+            writer.record(record);
+            if i % 20 == 0 {
+                writer.tick(Timestamp::from_nanos(i as u64 * 20_000_000));
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        }
+        writer.finish().0
+    });
+    let mut seen = 0;
+    while !writing.is_finished() {
+        let Ok(answer) = flows(&Query::new(store.path())) else { continue };
+        let found: Vec<_> = answer.collect();
+        assert!(found.len() >= seen, "{} after {seen}", found.len());
+        assert!(found.is_sorted_by_key(|r| (r.first(), r.id)));
+        let ids: BTreeSet<u64> = found.iter().map(|r| r.id).collect();
+        assert_eq!(ids.len(), found.len(), "a record was met twice");
+        seen = found.len();
+    }
+    assert_eq!(writing.join().expect("a writer").sealed, 6000);
+    assert_eq!(all(store.path()), in_order(records));
+}
+
+#[test]
+fn a_crash_between_the_files_name_and_the_journals_end_doubles_nothing() {
+    let store = TempDir::new("columns-twice");
+    let records = site(4, 50);
+    let path = crashed(store.path(), &records);
+    let journal = fs::read(&path).expect("a journal");
+    recover(store.path(), "eth1").expect("a folder");
+    assert!(!path.exists());
+    fs::write(&path, &journal).expect("the journal, back");
+    assert_eq!(all(store.path()), in_order(records.clone()));
+    let mut rows = 0;
+    scan(&Query::new(store.path()), &[Column::Src], |batch| rows += batch.rows()).expect("a store");
+    assert_eq!(rows, 50);
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").things, 50);
+    assert_eq!(files(store.path(), "eth1", Kind::Flows).expect("a listing").len(), 1);
+    assert_eq!(all(store.path()), in_order(records));
+}
+
+#[test]
+fn whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way() {
+    let seed = testkit::seed("whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-killed");
+    let records = in_order(site(seed, 80));
+    let journal = crashed(store.path(), &records);
+    let journaled = fs::read(&journal).expect("a journal");
+    recover(store.path(), "eth1").expect("a folder");
+    let sealed = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0);
+    let whole = fs::read(&sealed.path).expect("a file");
+    let hidden = sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, 0), Kind::Flows.ending()));
+    for round in 0..60 {
+        fs::remove_file(&sealed.path).expect("a file");
+        fs::write(&journal, &journaled).expect("the journal, back");
+        let cut = prng.below(1 + whole.len() as u64) as usize;
+        fs::write(&hidden, &whole[..cut]).expect("what the killed one left");
+        assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}");
+        let recovered = recover(store.path(), "eth1").expect("a folder");
+        assert_eq!((recovered.things, recovered.troubles.len()), (80, 0), "seed {seed} round {round}: cut at {cut}");
+        assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}, sealed");
+        assert!(!hidden.exists() && !journal.exists(), "seed {seed} round {round}: cut at {cut}");
+    }
+}
+
+#[test]
+fn what_cannot_be_sealed_stays_a_journal_is_told_and_is_sealed_later() {
+    let store = TempDir::new("columns-refused");
+    let records = in_order(site(8, 60));
+    let root = names::interface_folder(store.path(), "eth1");
+    fs::create_dir_all(&root).expect("a folder");
+    // Where the folders of its hours would be, there is something else.
+    fs::write(root.join("2026"), b"in the way").expect("a file");
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    let (counts, events) = writer.finish();
+    assert_eq!((counts.journaled, counts.sealed, counts.files), (60, 0, 0));
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").troubles.len(), 1);
+    fs::remove_file(root.join("2026")).expect("a file");
+    assert_eq!(all(store.path()), records);
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").things, 60);
+    assert_eq!(all(store.path()), records);
+}
+
+#[test]
+fn a_journal_of_which_nothing_can_be_read_is_kept_aside() {
+    let store = TempDir::new("columns-aside");
+    let path = crashed(store.path(), &site(5, 10));
+    fs::write(&path, b"not a journal of anybody's").expect("a file");
+    let recovered = recover(store.path(), "eth1").expect("a folder");
+    assert_eq!(recovered.troubles.len(), 1);
+    assert!(!path.exists());
+    let kept = fs::read_dir(store.path().join("eth1")).expect("a folder").flatten();
+    assert!(kept.into_iter().any(|e| e.file_name().to_string_lossy().ends_with(".damaged")));
+}
+
+#[test]
+fn a_scan_gives_what_the_records_say_for_any_interval() {
+    let seed = testkit::seed("a_scan_gives_what_the_records_say_for_any_interval");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-scan");
+    let records = site(6, 3000);
+    let mut writer = Writer::new(Config { flows_most: 900, ..config(store.path()) }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    for round in 0..20 {
+        let moment = |p: &mut Prng| Timestamp::from_nanos(common::START * 1_000_000_000 + p.below(40_000_000_000));
+        let (a, b) = (moment(&mut prng), moment(&mut prng));
+        let id = (round % 5 == 4).then(|| records[prng.below(3000) as usize].id);
+        let query = Query { from: a.min(b), to: a.max(b), id, ..Query::new(store.path()) };
+        let wanted = |r: &&Record| r.first() <= query.to && r.last() >= query.from && id.is_none_or(|id| r.id == id);
+        let wanted: Vec<_> = in_order(records.iter().filter(wanted).cloned().collect());
+        assert_eq!(flows(&query).expect("a store").collect::<Vec<_>>(), wanted, "seed {seed} round {round}");
+        let mut sums = (0, 0, 0);
+        scan(&query, &[Column::Src, Column::FwdBytes, Column::DstPort], |batch| {
+            sums.0 += batch.addresses(0).iter().filter(|a| a.is_ipv4()).count() as u64;
+            sums.1 += batch.numbers(1).iter().sum::<u64>();
+            sums.2 += batch.numbers(2).iter().sum::<u64>();
+        })
+        .expect("a store");
+        let v4 = wanted.iter().filter(|r| r.key.src.is_ipv4()).count() as u64;
+        let ports = wanted.iter().map(|r| u64::from(r.key.dst_port)).sum::<u64>();
+        assert_eq!(sums, (v4, wanted.iter().map(|r| r.sides[0].bytes).sum(), ports), "seed {seed} round {round}");
+        for threads in 1..4 {
+            let add = |sum: &mut (u64, u64), batch: &netgrain_columns::Batch| {
+                sum.0 += batch.numbers(0).iter().sum::<u64>();
+                sum.1 += batch.numbers(1).iter().sum::<u64>();
+            };
+            let asked = [Column::FwdBytes, Column::DstPort];
+            let (shared, _) = scan_shared(&query, &asked, threads, || (0, 0), add).expect("a store");
+            assert_eq!(shared.len(), threads);
+            let all = shared.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            assert_eq!(all, (sums.1, sums.2), "seed {seed} round {round}: {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn what_a_filter_needs_leaves_out_whole_groups_and_nothing_that_matches() {
+    let store = TempDir::new("columns-need");
+    let records = site(7, 500);
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    let ask = |filter: &str| {
+        let need = filter.parse::<wire::Filter>().expect("a filter").need();
+        flows(&Query { need, ..Query::new(store.path()) }).expect("a store").count()
+    };
+    assert_eq!(ask("host 203.0.113.77 or port 65535"), 0);
+    assert_eq!(ask(&format!("host {}", records[9].key.src)), 500);
+    assert_eq!(ask("port 53"), 500);
+}
+
+#[test]
+fn the_oldest_go_by_age_and_by_size_and_nothing_that_is_being_read() {
+    let store = TempDir::new("columns-retain");
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    for hour in 0..4 {
+        (0..10).for_each(|i| writer.row(&Row { second: common::START + hour * 3600 + i, ..Row::default() }));
+    }
+    writer.finish();
+    let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
+    let now = Timestamp::from_secs_nanos(common::START + 4 * 3600, 0);
+    let keep = |rules: Rules| retain(store.path(), "eth1", Kind::Series, &rules, now).expect("a store");
+    assert_eq!(list().len(), 4);
+    let held = Hold::reader(list()[0].path.parent().expect("an hour")).expect("a hold");
+    let age = Rules { max_age: Some(Duration::from_secs(3 * 3600 - 1)), ..Rules::default() };
+    let kept = keep(age);
+    assert_eq!((kept.held, kept.removed.len(), kept.files), (1, 1, 3));
+    drop(held);
+    assert_eq!((keep(age).removed.len(), list().len()), (1, 2));
+    let size = Rules { max_size: Some(list()[1].bytes), ..Rules::default() };
+    let last = list()[1].path.clone();
+    assert_eq!((keep(size).removed.len(), list()[0].path.clone()), (1, last));
+    assert_eq!(retain(store.path(), "eth1", Kind::Flows, &age, now).expect("a store").files, 0);
+}
+
+#[test]
+fn a_day_of_rows_becomes_one_file_and_no_row_is_told_twice_meanwhile() {
+    let store = TempDir::new("columns-compact");
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    let rows: Vec<Row> =
+        (0..5 * 3600).step_by(60).map(|i| Row { second: common::START + i, ..Row::default() }).collect();
+    rows.iter().for_each(|row| writer.row(row));
+    writer.finish();
+    let all = || series(&Query::new(store.path())).expect("a store").collect::<Vec<_>>();
+    let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
+    let (before, day) = (list(), Timestamp::from_secs_nanos(common::START / 86_400 * 86_400 + 86_400, 0));
+    assert!(compact(store.path(), "eth1", day.before(Duration::from_secs(1))).expect("a store").is_empty());
+    let held = Hold::reader(before[2].path.parent().expect("an hour")).expect("a hold");
+    assert_eq!(compact(store.path(), "eth1", day).expect("a store").len(), 1);
+    assert_eq!((list().len(), all()), (2, rows.clone()));
+    drop(held);
+    assert!(compact(store.path(), "eth1", day).expect("a store").is_empty());
+    assert_eq!((list().len(), all()), (1, rows));
+}

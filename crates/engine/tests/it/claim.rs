@@ -1,0 +1,110 @@
+//! One recorder per interface and store, in one process or two, whatever becomes of the first.
+
+use crate::common;
+
+use common::{end, plan, sim, start, stop, until};
+use netgrain_engine::{Capture, EngineError, Plan, SocketPlan};
+use std::path::Path;
+use store::Claim;
+use store::claim::ClaimError;
+use testkit::{Alone, TempDir};
+
+/// Set for a process that only records: the store.
+const STORE: &str = "NETGRAIN_TEST_STORE";
+
+fn endless(store: &Path) -> Plan {
+    Plan { cpus: vec![0], ..plan(sim("200,rate=1kpps,truth"), store) }
+}
+
+/// Not a test of its own: the body of [`recorder_process`].
+#[test]
+fn a_process_that_only_records() {
+    let Some(store) = std::env::var_os(STORE) else { return };
+    let mut capture = start(&endless(Path::new(&store)));
+    // Until it is killed.
+    let _ = capture.wait();
+}
+
+fn recorder_process(store: &Path) -> Alone {
+    Alone::start(module_path!(), "a_process_that_only_records", STORE, store)
+}
+
+fn refusal(plan: &Plan) -> String {
+    match Capture::start(plan).err() {
+        Some(e @ EngineError::Claim(ClaimError::Taken { .. })) => e.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_second_recorder_is_refused_by_the_name_of_the_first_and_leaves_no_trace() {
+    let dir = TempDir::new("a_second_recorder_is_refused");
+    let socket =
+        SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() };
+    let plan = Plan { socket: Some(socket), ..endless(&dir.join("store")) };
+    let capture = start(&plan);
+    until("it records", || capture.report().counts.stored > 100);
+    let told = refusal(&plan);
+    let me = std::process::id();
+    assert!(told.contains(&format!("process {me} ")) && !told.contains('\n'), "{told}");
+    assert!(told.starts_with(dir.join("store/sim").to_str().expect("a name")), "{told}");
+    let holder = Claim::holder(&dir.join("store/sim")).expect("the first holds on");
+    assert_eq!((holder.pid, &holder.socket, &holder.cpus[..]), (me, &Some(dir.join("s")), &[0][..]));
+    let age = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_nanos() as u64;
+    assert!(holder.since.nanos() <= age && age - holder.since.nanos() < 600_000_000_000, "{holder:?}");
+    // Of another interface into the same store, and of this one into another store, there may be recorders.
+    let other = Plan { packets: Some(10), ..endless(&dir.join("elsewhere")) };
+    end(start(&other), &other);
+    assert_eq!(stop(capture, &plan).report.counts.lost_total, 0);
+    assert_eq!(Claim::holder(&dir.join("store/sim")), None);
+    start(&Plan { packets: Some(10), ..plan }).wait().expect("the next one records");
+}
+
+#[test]
+fn looking_who_records_never_keeps_a_recorder_from_starting() {
+    let dir = TempDir::new("looking_who_records");
+    let plan = Plan { packets: Some(1), ..endless(&dir.join("store")) };
+    let folder = dir.join("store/sim");
+    // Left by a recorder that was killed: the file stays, the lock does not.
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join(store::claim::CLAIM), "pid 1\nsince 0\n").expect("a claim");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = Claim::holder(&folder);
+                    std::thread::sleep(std::time::Duration::from_micros(100));
+                }
+            });
+        }
+        for _ in 0..20 {
+            let outcome = Capture::start(&plan).map(|mut c| c.wait());
+            if outcome.is_err() {
+                over.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+            outcome.unwrap_or_else(|e| panic!("{e}")).expect("an end");
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn the_claim_of_a_killed_process_is_free_at_once() {
+    let dir = TempDir::new("the_claim_of_a_killed_process");
+    let store = dir.join("store");
+    let folder = store.join("sim");
+    let mut first = recorder_process(&store);
+    until("it records", || Claim::holder(&folder).is_some());
+    let told = refusal(&endless(&store));
+    assert!(told.contains(&format!("process {} ", first.id())), "{told}");
+    first.kill();
+    assert_eq!(Claim::holder(&folder), None);
+    let plan = Plan { packets: Some(10), ..endless(&store) };
+    let mut capture = start(&plan);
+    capture.wait().expect("it records");
+    assert_eq!(capture.report().counts.stored, 10);
+    drop(capture);
+    let published = store.join("sim");
+    assert!(common::walk(&published).iter().any(|p| p.extension().is_some_and(|e| e == "pcap")));
+}

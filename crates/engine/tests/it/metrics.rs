@@ -1,0 +1,101 @@
+//! One truth, told in many places: `/metrics`, the report, its JSON, the seconds and the index agree to the packet.
+
+use crate::common;
+
+use common::{plan, run, sim};
+use netgrain_engine::{Capture, MetricsServer, Plan, Second};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use testkit::TempDir;
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+/// The samples of an exposition: name and labels to value.
+fn samples(text: &str) -> BTreeMap<&str, f64> {
+    let body = text.split_once("\r\n\r\n").map_or(text, |(_, body)| body);
+    let lines = body.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+    lines.map(|l| l.rsplit_once(' ').expect("a sample")).map(|(k, v)| (k, v.parse().expect("a number"))).collect()
+}
+
+/// Flat out into a small ring, half of it refused: losses and refusals both.
+fn lossy(store: &TempDir) -> Plan {
+    Plan {
+        filter: Some("net 198.18.0.0/16".to_owned()),
+        ..plan(sim("1000,flows=1k,packets=200k,truth"), &store.join("s"))
+    }
+}
+
+#[test]
+fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet() {
+    let store = TempDir::new("metrics");
+    let plan = lossy(&store);
+    let capture = Capture::start(&plan).unwrap_or_else(|e| panic!("{e}"));
+    let observer = capture.observer();
+    let server = MetricsServer::start("127.0.0.1:0", move || observer.report()).expect("an address");
+    assert!(get(server.address(), "/").contains("404"));
+    common::until("it has ended", || capture.finished());
+    let seconds = {
+        // The files, their index, the checker and the seconds are compared in here.
+        let mut capture = capture;
+        capture.wait().expect("a good end");
+        let seconds: Vec<Second> = capture.ledger().rows().map(|r| Second::from(&r)).collect();
+        (seconds, common::end(capture, &plan))
+    };
+    let (seconds, ended) = seconds;
+    let counts = &ended.report.counts;
+    assert!(
+        counts.offered == 200_000 && counts.filtered > 0 && counts.lost_total > 0 && counts.stored > 0,
+        "{counts:?}"
+    );
+
+    let text = get(server.address(), "/metrics");
+    assert!(text.contains("text/plain; version=0.0.4"), "{text}");
+    let found = samples(&text);
+    let of = |name: &str, more: &str| {
+        let key = format!("netgrain_{name}{{interface=\"sim\",queue=\"0\"{more}}}");
+        *found.get(key.as_str()).unwrap_or_else(|| panic!("no {key} in {text}")) as u64
+    };
+    assert_eq!(of("offered_packets_total", ""), counts.offered);
+    assert_eq!(of("stored_packets_total", ""), counts.stored);
+    assert_eq!(of("stored_wire_bytes_total", ""), counts.stored_bytes);
+    assert_eq!(of("filtered_packets_total", ""), counts.filtered);
+    assert_eq!(of("residue_packets", ""), 0);
+    for cause in base::Cause::ALL {
+        let lost = of("lost_packets_total", &format!(",cause=\"{}\"", cause.name()));
+        assert_eq!(lost, ended.lost(cause), "{}", cause.name());
+    }
+    let by_gate = found.get("netgrain_lost_to_gate_packets_total{interface=\"sim\",gate=\"recorder\"}");
+    assert_eq!(by_gate.copied(), Some(counts.lost_total as f64));
+
+    let json = serde_json::to_value(&ended.report).expect("JSON");
+    assert_eq!(json["offered"], counts.offered);
+    assert_eq!(json["stored"], counts.stored);
+    assert_eq!(json["lost"]["ring_full"], counts.lost_total);
+    let sum = |term: &str| -> u64 {
+        let of = |s: &Second| serde_json::to_value(s).expect("JSON")[term].as_u64().expect("a number");
+        seconds.iter().map(of).sum()
+    };
+    assert_eq!((sum("offered"), sum("stored")), (counts.offered, counts.stored));
+    assert_eq!((sum("filtered"), sum("lost_total")), (counts.filtered, counts.lost_total));
+}
+
+#[test]
+fn two_runs_on_virtual_time_give_the_same_files_bit_for_bit_and_lose_nothing() {
+    let dir = TempDir::new("twice");
+    let start = Some(base::Timestamp::from_secs_nanos(1_700_000_000, 0));
+    let files = ["one", "two"].map(|name| {
+        let spec = "imix,flows=1k,rate=100kpps,packets=100k,truth".parse().expect("a specification");
+        let source = netgrain_engine::SourcePlan::Sim { spec, start };
+        let ended = run(&plan(source, &dir.join(name)));
+        assert_eq!((ended.report.counts.stored, ended.report.counts.lost_total), (100_000, 0));
+        ended.files.iter().map(|f| std::fs::read(&f.path).expect("a file")).collect::<Vec<_>>()
+    });
+    assert!(files[0] == files[1], "two runs differ");
+}

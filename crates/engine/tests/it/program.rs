@@ -1,0 +1,540 @@
+//! A port with a program of the language, live: in the kernel and in the engine's thread, swapped while packets come.
+
+use crate::common;
+
+use bpf::{Asm, Frames, Helper, Program, Reg};
+use capture::auto::Kind;
+use common::{PATIENCE, end, plan, port, start, stop, until, until_offered};
+use netgrain_engine::{Capture, EngineError, Plan, ProgramPlan, ProgramReport, SocketPlan, SourcePlan};
+use ring::{Desc, Listener, Mode};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use testkit::{Alone, Port, RawReader, RawSender, Sandbox, TempDir, VethOptions};
+use wire::EtherType;
+use wire::build::Frame;
+
+const QUIET: Duration = Duration::from_millis(300);
+
+fn text(text: &str) -> ProgramPlan {
+    ProgramPlan { name: "test".into(), text: text.into() }
+}
+
+fn live(b: &Port, kind: Kind, program: &str, dir: &Path) -> Plan {
+    let socket =
+        SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() };
+    let source = SourcePlan::Interface(port(&b.name, kind));
+    Plan { program: Some(text(program)), socket: Some(socket), ..plan(source, &dir.join(format!("{kind:?}"))) }
+}
+
+fn udp(host: u8, port: u16) -> Vec<u8> {
+    let mut bytes = [0; 60];
+    Frame::udp4([10, 0, 0, host], 1000, [10, 0, 1, 1], port).fill(&mut bytes).to_vec()
+}
+
+fn program_of(capture: &Capture) -> ProgramReport {
+    capture.report().program.expect("a program")
+}
+
+/// All descriptors of packets that came so far.
+fn descs(listeners: &mut [Listener], all: &mut Vec<Desc>) {
+    let mut batch = Vec::new();
+    for listener in listeners {
+        loop {
+            listener.next(1024, &mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            all.extend(batch.iter().filter(|d| d.is_packet()).copied());
+        }
+    }
+}
+
+/// A pair of ports `c` and `d`, of which `c` takes frames of XDP.
+fn way_out(sandbox: &Sandbox) -> (Port, Port) {
+    let (c, d) = sandbox.veth("c", "d");
+    sys::ethtool::Offload::Gro.set(&d.name, true).expect("GRO");
+    (c, d)
+}
+
+const EACH: &str = "main = when (has_port 1) drop >-> when (has_port 2) (forward \"c\" >-> drop) \
+                    >-> when (has_port 3) (kernel >-> drop) >-> mark 42 >-> steer_flow";
+
+#[test]
+fn every_verdict_is_carried_out_and_booked_wherever_the_program_runs() {
+    let test = "every_verdict_is_carried_out_and_booked_wherever_the_program_runs";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    for (kind, in_kernel) in [(Kind::AfXdp, true), (Kind::Tpacket, false)] {
+        let dir = TempDir::new(&format!("xdp-{kind:?}"));
+        let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
+        let (c, d) = if in_kernel {
+            way_out(&sandbox)
+        } else {
+            (
+                Port { name: "c".into(), index: 0 },
+                Port { name: "d".into(), index: sandbox.netlink().link("d").expect("d").index },
+            )
+        };
+        assert_eq!(c.name, "c");
+        let plan = live(&b, kind, EACH, dir.path());
+        let (mut host, mut out) = (RawReader::new(&b), RawReader::new(&d));
+        let capture = start(&plan);
+        assert_eq!(program_of(&capture).in_kernel > 0, in_kernel, "{:?}", program_of(&capture));
+        let mut listeners = ring::attach(&dir.join("s"), Mode::Lossy, "test").expect("attach");
+        let sent: Vec<_> = (0..40u8).map(|n| udp(n, u16::from(n % 5))).collect();
+        RawSender::new(&a).send(&sent);
+        until_offered(&capture, 40);
+        let mut seen = Vec::new();
+        until("sixteen packets in the ring", || {
+            descs(&mut listeners, &mut seen);
+            seen.len() >= 16
+        });
+        assert!(seen.iter().all(|d| d.mark == 42), "{seen:?}");
+        let hashes: std::collections::BTreeSet<u32> = seen.iter().map(|d| d.hash).collect();
+        assert_eq!(hashes.len(), 16, "flows are told apart");
+        let forwarded: Vec<_> = out.all(QUIET);
+        let of = |rest: u8| sent.iter().skip(rest.into()).step_by(5).cloned().collect::<Vec<_>>();
+        assert_eq!(forwarded, of(2), "{kind:?}: out of the other port");
+        let heard = host.all(QUIET);
+        let for_host = if in_kernel { of(3) } else { sent.clone() };
+        assert_eq!(heard, for_host, "{kind:?}: to the host");
+        let ended = stop(capture, &plan);
+        let counts = &ended.report.counts;
+        assert_eq!((counts.stored, counts.filtered, counts.lost_total), (16, 24, 0), "{:?}", ended.report);
+        let program = ended.report.program.as_ref().expect("a program");
+        let (kernel, user) = (&program.kernel, &program.user);
+        let by = [kernel.dropped, kernel.forwarded, kernel.to_host, kernel.unsent];
+        let here = [user.dropped, user.forwarded, user.to_host, user.unsent];
+        assert_eq!(if in_kernel { (by, here) } else { (here, by) }, ([8, 8, 8, 0], [0; 4]), "{program:?}");
+        assert!(ended.report.is_healthy(), "{:?}", ended.report);
+    }
+}
+
+/// Three VLAN tags are more than the kernel walks along, and a port of VXLAN may hide another packet.
+#[test]
+fn what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space() {
+    let test = "what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let (_c, d) = way_out(&sandbox);
+    let plan = live(&b, Kind::AfXdp, EACH, dir.path());
+    let mut out = RawReader::new(&d);
+    let capture = start(&plan);
+    let tagged = |port: u16| {
+        let mut bytes = [0; 72];
+        let frame = Frame::udp4([10, 0, 0, 9], 1000, [10, 0, 1, 1], port);
+        frame.tag(EtherType(0x8100), 1).tag(EtherType(0x8100), 2).tag(EtherType(0x8100), 3).fill(&mut bytes).to_vec()
+    };
+    let sent = [tagged(1), tagged(2), tagged(9), udp(1, 4789), udp(1, 1)];
+    RawSender::new(&a).send(&sent);
+    until_offered(&capture, 5);
+    // The reader does not see a tag that the kernel takes out on the way to it: the outermost.
+    let expected = tagged(2);
+    assert_eq!(out.all(QUIET), [[&expected[..12], &expected[16..]].concat()]);
+    let ended = stop(capture, &plan);
+    let program = ended.report.program.as_ref().expect("a program");
+    assert_eq!((program.undecided, program.user.dropped, program.user.forwarded), (4, 1, 1), "{program:?}");
+    assert_eq!((program.kernel.dropped, ended.report.counts.stored), (1, 2));
+    assert!(ended.report.is_healthy(), "{:?}", ended.report);
+}
+
+/// Each program marks with its number; packets come in order, so numbers never go back. Among them are those of which each packet says which
+/// program it met, those that say so only at first, and those that are not for the kernel.
+#[test]
+fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
+    const SWAPS: u32 = 150;
+    let test = "swapping_under_traffic_accounts_for_every_packet_and_never_goes_back";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let _out = sandbox.veth("out", "far");
+    for (kind, rest) in [(Kind::AfXdp, "steer_flow"), (Kind::AfXdp, "steer_rrobin"), (Kind::Tpacket, "steer_flow")] {
+        let dir = TempDir::new(&format!("xdp-{}", rest.len()));
+        let (a, b) = sandbox.veth(&format!("a{kind:?}{}", rest.len()), &format!("b{kind:?}{}", rest.len()));
+        // Most drop one port or another: in the kernel, so a packet that is dropped in user space met another half there.
+        let numbered = |n: u32| {
+            let first = match n % 6 {
+                2 => "inc 1".to_owned(),
+                5 => "forward \"out\"".to_owned(),
+                _ => format!("when (has_port {}) drop", 5 + n % 4),
+            };
+            format!("main = {first} >-> mark {n} >-> {rest}")
+        };
+        let plan = live(&b, kind, &numbered(1), dir.path());
+        let capture = start(&plan);
+        let mut listeners = ring::attach(&dir.join("s"), Mode::Lossy, "test").expect("attach");
+        let stop_sending = AtomicBool::new(false);
+        let (mut seen, mut sent) = (Vec::new(), 0u64);
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let wire = RawSender::new(&a);
+                let frames: Vec<_> = (0..64u8).map(|n| udp(n, 5 + u16::from(n % 4))).collect();
+                let mut sent = 0;
+                while !stop_sending.load(Ordering::Relaxed) {
+                    wire.send(&frames);
+                    sent += frames.len() as u64;
+                    // Slow enough that neither the receive ring nor the listener's patience is the limit.
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+                sent
+            });
+            for n in 2..=SWAPS + 1 {
+                let report = capture.swap_program(&text(&numbered(n))).expect("a sound program").expect("another one");
+                let not_for_the_kernel = n % 6 == 5 || kind == Kind::Tpacket;
+                assert_eq!((report.generation, report.in_kernel == 0), (n, not_for_the_kernel), "{report:?}");
+                descs(&mut listeners, &mut seen);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            stop_sending.store(true, Ordering::Relaxed);
+            sent = sender.join().expect("a sender");
+        });
+        until_offered(&capture, sent);
+        descs(&mut listeners, &mut seen);
+        let ended = stop(capture, &plan);
+        let counts = &ended.report.counts;
+        // A machine with other things to do may lose some to a full ring; what counts is that it is told.
+        assert_eq!(counts.offered, sent, "{kind:?} {rest}: {:?}", ended.report);
+        assert!(counts.filtered > 0 && counts.stored > 0, "{counts:?}");
+        assert!(ended.report.faults.is_empty(), "{:?}", ended.report.faults);
+        let (kernel, user) =
+            ended.report.program.as_ref().map(|p| (p.kernel.dropped, p.user.dropped)).expect("a program");
+        assert_eq!(
+            (kernel > 0, user > 0),
+            (kind == Kind::AfXdp, kind != Kind::AfXdp),
+            "{kind:?} {rest}: {kernel}, {user}"
+        );
+        assert!(seen.is_sorted_by_key(|d| d.mark), "{kind:?} {rest}: numbers go back");
+        assert!(seen.last().is_some_and(|d| d.mark == SWAPS + 1), "{:?}", seen.last());
+        assert!(seen.first().is_some_and(|d| d.mark < SWAPS), "{:?}", seen.first());
+    }
+}
+
+/// Some drivers leave a program no room to write before a frame. Here the room is taken by whoever sent the frames.
+#[test]
+fn where_packets_cannot_say_which_program_they_met_they_are_judged_by_the_next_one_all_the_same() {
+    let test = "where_packets_cannot_say_which_program_they_met_they_are_judged_by_the_next_one_all_the_same";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let mut sender = Asm::new();
+    sender.mov(Reg::R2, -216);
+    sender.call(Helper::XdpAdjustMeta);
+    sender.mov(Reg::R1, a.index as i32);
+    sender.mov(Reg::R2, 0);
+    sender.call(Helper::Redirect);
+    sender.exit();
+    let sender = Program::load("sender", &sender.finish().expect("no labels"), Frames::Linear).expect("a program");
+    let numbered = |n: u32| format!("main = when (has_port 7) drop >-> mark {n} >-> steer_flow");
+    let plan = live(&b, Kind::AfXdp, &numbered(1), dir.path());
+    let capture = start(&plan);
+    let mut listeners = ring::attach(&dir.join("s"), Mode::Lossy, "test").expect("attach");
+    let mut seen = Vec::new();
+    for n in 1..=3u32 {
+        if n > 1 {
+            capture.swap_program(&text(&numbered(n))).expect("a sound program").expect("another one");
+        }
+        sender.run_live(&udp(1, 9), 0, 10, 1).expect("frames without a socket");
+        until_offered(&capture, u64::from(n) * 10);
+        until("ten more packets in the ring", || {
+            descs(&mut listeners, &mut seen);
+            seen.len() == n as usize * 10
+        });
+    }
+    let marks: Vec<u32> = seen.iter().map(|d| d.mark).collect();
+    assert_eq!(marks, [[1; 10], [2; 10], [3; 10]].concat());
+    let ended = stop(capture, &plan);
+    let program = ended.report.program.as_ref().expect("a program");
+    // All that there was to say is which program it was, so they are decided all the same.
+    assert_eq!((program.undecided, program.in_kernel > 0), (0, true), "{program:?}");
+    assert!(ended.report.is_healthy(), "{:?}", ended.report);
+}
+
+/// The driver would take them, or lose them, without a word.
+#[test]
+fn what_the_kernel_half_has_for_a_port_without_an_other_end_is_not_sent_and_counted() {
+    let test = "what_the_kernel_half_has_for_a_port_without_an_other_end_is_not_sent_and_counted";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let (c, d) = way_out(&sandbox);
+    let plan = live(&b, Kind::AfXdp, "main = forward \"c\" >-> drop", dir.path());
+    let capture = start(&plan);
+    let wire = RawSender::new(&a);
+    let booked = || {
+        let kernel = program_of(&capture).kernel;
+        (kernel.forwarded, kernel.unsent)
+    };
+    // Each way in which nothing gets out, and its end.
+    let carrier = |up: bool| sandbox.netlink().set_up(d.index, up).expect("the other end");
+    let switched = |up: bool| sandbox.netlink().set_up(c.index, up).expect("the port");
+    let takes = |up: bool| sys::ethtool::Offload::Gro.set(&d.name, up).expect("GRO");
+    for (nth, way) in (1..).zip([&carrier as &dyn Fn(bool), &switched, &takes]) {
+        way(false);
+        let before = booked().1;
+        until("it is not sent", || {
+            wire.send(&[udp(1, nth)]);
+            std::thread::sleep(Duration::from_millis(20));
+            booked().1 > before
+        });
+        way(true);
+        let before = booked().0;
+        until("it is sent again", || {
+            wire.send(&[udp(1, nth)]);
+            std::thread::sleep(Duration::from_millis(20));
+            booked().0 > before
+        });
+    }
+    let ended = stop(capture, &plan);
+    assert_eq!(ended.report.counts.stored, 0, "{:?}", ended.report);
+}
+
+#[test]
+fn a_program_that_is_refused_replaces_nothing() {
+    let test = "a_program_that_is_refused_replaces_nothing";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    sandbox.veth("e", "f");
+    let plan = live(&b, Kind::AfXdp, "main = when (has_port 1) drop", dir.path());
+    let capture = start(&plan);
+    for (program, why) in [
+        ("main = when (has_port", "test, line 1"),
+        ("main = forward \"nowhere\" >-> drop", "there is no port nowhere"),
+        ("main = log_msg \"x\"", "writes no logs"),
+        // Nothing takes XDP frames at the other end of this one.
+        ("main = forward \"e\" >-> drop", "port e: its driver takes no frames"),
+        // Where its packets go is known only here, and from here nothing gets to the host.
+        ("main = steer_rrobin >-> detour", "nothing gets to the host"),
+        // One packet, two fates.
+        ("main = when (has_port 80) kernel", "gives it no copies"),
+        ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "gives it no copies"),
+        ("main = kernel >-> forward \"lo\" >-> drop", "gives it no copies"),
+        ("main = when is_udp (forward \"lo\") >-> detour", "gives it no copies"),
+    ] {
+        match capture.swap_program(&text(program)) {
+            Err(EngineError::Program(said)) => assert!(said.contains(why), "{program}: {said}"),
+            other => panic!("{program}: {other:?}"),
+        }
+    }
+    assert!(capture.swap_program(&text("main = when (has_port 1) drop")).expect("sound").is_none(), "the same");
+    RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
+    until_offered(&capture, 2);
+    let ended = stop(capture, &plan);
+    let program = ended.report.program.as_ref().expect("a program");
+    assert_eq!((program.generation, program.kernel.dropped, ended.report.counts.stored), (1, 1, 1));
+}
+
+#[test]
+fn counters_and_the_state_of_flows_live_on_in_the_next_program() {
+    let test = "counters_and_the_state_of_flows_live_on_in_the_next_program";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    for kind in [Kind::AfXdp, Kind::Tpacket] {
+        let dir = TempDir::new(&format!("xdp-{kind:?}"));
+        let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
+        // A flow is stored from its fourth packet on.
+        let counting = |mark: u32| {
+            format!(
+                "flows = flow_map 0 key_5tuple\n\
+                 main = inc 3 >-> incr_fstate flows >-> when (get_fstate flows .< 4) drop >-> mark {mark}"
+            )
+        };
+        let plan = live(&b, kind, &counting(1), dir.path());
+        let capture = start(&plan);
+        let wire = RawSender::new(&a);
+        wire.send(&[udp(1, 9), udp(1, 9), udp(2, 9)]);
+        until_offered(&capture, 3);
+        let report = capture.swap_program(&text(&counting(2))).expect("sound").expect("another");
+        assert_eq!(report.took_over.to_string(), "keeps flows", "{report:?}");
+        wire.send(&[udp(1, 9), udp(1, 9), udp(2, 9)]);
+        until_offered(&capture, 6);
+        until("all counted", || program_of(&capture).counters.get(&3) == Some(&6));
+        let ended = stop(capture, &plan);
+        assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (1, 5), "{kind:?} {:?}", ended.report);
+    }
+}
+
+#[test]
+fn two_queues_are_judged_by_one_program() {
+    let test = "two_queues_are_judged_by_one_program";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let dir = TempDir::new("xdp");
+    let (a, b) = sandbox.veth_with("a", "b", VethOptions { queues: 2, ..VethOptions::default() });
+    let mut plan = live(&b, Kind::AfXdp, "main = inc 1 >-> when (has_port 1) drop", dir.path());
+    let capture = start(&plan);
+    RawSender::new(&a).send(&(0..100u8).map(|n| udp(n, u16::from(n % 2))).collect::<Vec<_>>());
+    until_offered(&capture, 100);
+    until("all counted", || program_of(&capture).counters.get(&1) == Some(&100));
+    let ended = stop(capture, &plan);
+    assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (50, 50), "{:?}", ended.report);
+    let SourcePlan::Interface(interface) = &mut plan.source else { unreachable!("a port") };
+    interface.queues = Some(1);
+    match Capture::start(&plan) {
+        Err(EngineError::Program(said)) => assert!(said.contains("leave --queues out"), "{said}"),
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+#[test]
+fn a_port_that_comes_back_gets_its_program_again() {
+    let test = "a_port_that_comes_back_gets_its_program_again";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let plan = live(&b, Kind::AfXdp, "main = when (has_port 1) drop", dir.path());
+    let capture = start(&plan);
+    RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
+    until_offered(&capture, 2);
+    sandbox.netlink().delete_link(b.index).expect("the pair goes");
+    until("its absence is noticed", || capture.report().remarks.iter().any(|r| r.contains("went away")));
+    let (a, _b) = sandbox.veth("a", "b");
+    let (wire, before) = (RawSender::new(&a), program_of(&capture).kernel.dropped);
+    until("it judges again", || {
+        let _ = wire.try_send(&[udp(1, 1)]);
+        std::thread::sleep(Duration::from_millis(20));
+        program_of(&capture).kernel.dropped > before
+    });
+    let ended = stop(capture, &plan);
+    assert_eq!(ended.report.counts.stored, 1, "{:?}", ended.report);
+}
+
+/// Nobody has seen a packet of the program that was put there before the port went, so the queue still has the one before.
+#[test]
+fn a_port_that_comes_back_goes_on_with_the_newest_program() {
+    let test = "a_port_that_comes_back_goes_on_with_the_newest_program";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let _out = sandbox.veth("out", "far");
+    for (nth, newest) in ["main = mark 2 >-> steer_flow", "main = forward \"out\" >-> mark 2"].into_iter().enumerate() {
+        let dir = TempDir::new("xdp");
+        let names = [format!("a{nth}"), format!("b{nth}")];
+        let (a, b) = sandbox.veth(&names[0], &names[1]);
+        let plan = live(&b, Kind::AfXdp, "main = mark 1 >-> steer_flow", dir.path());
+        let capture = start(&plan);
+        let mut listeners = ring::attach(&dir.join("s"), Mode::Lossy, "test").expect("attach");
+        RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
+        until_offered(&capture, 2);
+        capture.swap_program(&text(newest)).expect("a sound program").expect("another one");
+        sandbox.netlink().delete_link(b.index).expect("the pair goes");
+        until("its absence is noticed", || capture.report().remarks.iter().any(|r| r.contains("went away")));
+        let (a, _b) = sandbox.veth(&names[0], &names[1]);
+        let (wire, mut seen) = (RawSender::new(&a), Vec::new());
+        until("it judges again", || {
+            let _ = wire.try_send(&[udp(1, 1)]);
+            std::thread::sleep(Duration::from_millis(20));
+            descs(&mut listeners, &mut seen);
+            seen.len() > 4
+        });
+        let marks: Vec<u32> = seen.iter().map(|d| d.mark).collect();
+        assert_eq!((&marks[..2], marks[2..].iter().all(|m| *m == 2)), (&[1, 1][..], true), "{newest}: {marks:?}");
+        let ended = stop(capture, &plan);
+        assert!(ended.report.faults.is_empty(), "{:?}", ended.report.faults);
+    }
+}
+
+#[test]
+fn a_way_out_that_comes_back_is_used_again_by_both_halves() {
+    let test = "a_way_out_that_comes_back_is_used_again_by_both_halves";
+    // Made first, so that the thread ends up in the second.
+    let Some(elsewhere) = Sandbox::new(test) else { return };
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let (c, _) = way_out(&sandbox);
+    let plan = live(&b, Kind::AfXdp, EACH, dir.path());
+    let capture = start(&plan);
+    // Of the second, the kernel does not find the headers, so the user half sends it.
+    let mut tags = [0; 72];
+    let frame = Frame::udp4([10, 0, 0, 9], 1000, [10, 0, 1, 1], 2);
+    frame.tag(EtherType(0x8100), 1).tag(EtherType(0x8100), 2).tag(EtherType(0x8100), 3).fill(&mut tags);
+    let (wire, sent) = (RawSender::new(&a), [udp(1, 2), tags.to_vec()]);
+    let by_both = || {
+        let program = program_of(&capture);
+        (program.kernel.forwarded, program.user.forwarded)
+    };
+    wire.send(&sent);
+    until("both are forwarded", || by_both() == (1, 1));
+    sandbox.netlink().delete_link(c.index).expect("the pair goes");
+    wire.send(&sent);
+    until("neither is forwarded", || {
+        let program = program_of(&capture);
+        program.kernel.unsent + program.user.unsent == 2
+    });
+    let (c, d) = way_out(&sandbox);
+    let mut out = RawReader::new(&d);
+    let forwarded_again = |before: (u64, u64)| {
+        until("both are forwarded again", || {
+            wire.send(&sent);
+            std::thread::sleep(Duration::from_millis(20));
+            let (kernel, user) = by_both();
+            kernel > before.0 && user > before.1
+        });
+    };
+    forwarded_again((1, 1));
+    assert!(out.all(QUIET).contains(&sent[0]), "they are on the wire");
+    // Through another namespace it comes back with the number that it had.
+    sandbox.netlink().move_to(c.index, elsewhere.namespace().as_fd()).expect("away");
+    let unsent = |of: ProgramReport| of.kernel.unsent + of.user.unsent;
+    let before = unsent(program_of(&capture));
+    wire.send(&sent);
+    until("neither is forwarded", || unsent(program_of(&capture)) == before + 2);
+    elsewhere.namespace().enter().expect("there");
+    let index = elsewhere.netlink().link(&c.name).expect("it is there").index;
+    elsewhere.netlink().move_to(index, sandbox.namespace().as_fd()).expect("and back");
+    sandbox.namespace().enter().expect("here");
+    assert_eq!(sandbox.netlink().link(&c.name).expect("it is back").index, c.index);
+    sandbox.set_up(&c, true);
+    forwarded_again(by_both());
+    let ended = stop(capture, &plan);
+    assert_eq!(ended.report.counts.stored, 0, "{:?}", ended.report);
+    // The inner sandbox is left before the outer one.
+    drop(sandbox);
+    drop(elsewhere);
+}
+
+#[test]
+fn what_is_replayed_is_judged_too_but_never_sent() {
+    let dir = TempDir::new("xdp");
+    let source = || common::sim("60,flows=10,packets=1000,seed=7");
+    let judged = Plan { program: Some(text("main = drop")), ..plan(source(), &dir.join("store")) };
+    let capture = start(&judged);
+    let ended = end(capture, &judged);
+    assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (0, 1000), "{:?}", ended.report);
+    let sent = Plan { program: Some(text("main = forward \"lo\"")), ..plan(source(), &dir.join("other")) };
+    match Capture::start(&sent) {
+        Err(EngineError::Program(said)) => assert!(said.contains("only replayed"), "{said}"),
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+const FOLDER: &str = "NETGRAIN_TEST_PROGRAM";
+
+/// Not a test of its own: the body of the process that is killed below.
+#[test]
+fn a_process_that_judges_until_it_is_killed() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let b = Port { name: "b".into(), index: 0 };
+    let plan = live(&b, Kind::AfXdp, "main = drop", Path::new(&folder));
+    let _capture = start(&plan);
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn nothing_stays_on_the_port_however_the_capture_ends() {
+    let test = "nothing_stays_on_the_port_however_the_capture_ends";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (_a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let busy = |plan: &Plan| match Capture::start(plan) {
+        Ok(_) => false,
+        Err(e) if e.to_string().contains("the interface is busy") => true,
+        Err(e) => panic!("{e}"),
+    };
+    let plan = live(&b, Kind::AfXdp, "main = drop", dir.path());
+    let capture = start(&plan);
+    let other = live(&b, Kind::AfXdp, "main = drop", &dir.join("o"));
+    assert!(busy(&other), "one program is on a port");
+    stop(capture, &plan);
+    assert!(!busy(&other), "and goes with the capture");
+    let folder = dir.join("k");
+    let mut process = Alone::start(module_path!(), "a_process_that_judges_until_it_is_killed", FOLDER, &folder);
+    // It lets listeners in once its program is there.
+    until("it has put its program there", || folder.join("s").exists());
+    assert!(busy(&other), "the other process is on the port");
+    process.kill();
+    until("the kernel takes the program off", || !busy(&other));
+}

@@ -1,0 +1,266 @@
+//! What IPFIX carries: every record and second there and back, whatever the message length, and nothing believed on the
+//! way back.
+
+use crate::common;
+
+use base::{Prng, Timestamp};
+use flow::{Record, Side};
+use netgrain_export::ipfix::{DecodeError, Decoder, Encoder, Item};
+use netgrain_export::{Config, Encode, Fields, Fit, MESSAGE_MAX, MESSAGE_MIN, Refresh};
+use std::time::Duration;
+
+const NOW: Timestamp = Timestamp::from_secs_nanos(common::DAY, 0);
+
+/// All messages that an encoder makes of what is put into it.
+fn messages(
+    config: Config,
+    put: impl FnOnce(&mut Encoder, &mut dyn FnMut(netgrain_export::encode::Message<'_>)),
+) -> Vec<Vec<u8>> {
+    let mut encoder = Encoder::new(config);
+    let mut messages = Vec::new();
+    let mut out = |m: netgrain_export::encode::Message<'_>| messages.push(m.bytes.to_vec());
+    put(&mut encoder, &mut out);
+    encoder.flush(NOW, &mut out);
+    messages
+}
+
+fn decode(messages: &[Vec<u8>]) -> (Vec<Item>, Decoder) {
+    let (mut decoder, mut items) = (Decoder::default(), Vec::new());
+    for message in messages {
+        decoder.message(message, &mut |item| items.push(item)).expect("our own messages are right");
+    }
+    (items, decoder)
+}
+
+#[test]
+fn what_is_no_message_is_refused_with_its_fault() {
+    let mut decoder = Decoder::default();
+    let mut refuse = |bytes: &[u8]| decoder.message(bytes, &mut |_| ()).expect_err("it is wrong");
+    assert_eq!(refuse(&[]), DecodeError::TooShort { offset: 0, need: 16, have: 0 });
+    assert_eq!(refuse(&[0; 16]), DecodeError::Version(0));
+    let header = |len: u8| [0, 10, 0, len, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    assert_eq!(refuse(&header(17)), DecodeError::Length { says: 17, have: 16 });
+    let mut with = |tail: &[u8]| refuse(&[&header(16 + tail.len() as u8), tail].concat());
+    // A set that claims more than there is, and one that claims less than its own header.
+    assert_eq!(with(&[1, 0, 0, 9]), DecodeError::TooShort { offset: 16, need: 9, have: 4 });
+    assert_eq!(with(&[1, 0, 0, 3]), DecodeError::TooShort { offset: 16, need: 4, have: 4 });
+    // Template 256 of one field that has no length: its records would never end.
+    assert_eq!(with(&[0, 2, 0, 12, 1, 0, 0, 1, 0, 8, 0, 0]), DecodeError::Empty { template: 256 });
+    // Template 256 of 2000 fields.
+    let many = with(&[0, 2, 0, 8, 1, 0, 0x07, 0xd0]);
+    assert!(matches!(many, DecodeError::TooMany { what: "fields in a template", .. }), "{many}");
+}
+
+#[test]
+fn random_records_and_seconds_come_back_as_they_were() {
+    let mut prng = Prng::new(testkit::seed("random_records_and_seconds_come_back_as_they_were"));
+    for message in [MESSAGE_MAX, 4000] {
+        let mut want = Vec::new();
+        let sent = messages(Config { message, ..Config::default() }, |encoder, out| {
+            for _ in 0..1000 {
+                if prng.below(4) == 0 {
+                    let row = common::row(&mut prng);
+                    assert_eq!(encoder.row(&row, NOW, out), Ok(()));
+                    want.push(Item::Row(row));
+                } else {
+                    let record = common::record(&mut prng);
+                    assert_eq!(encoder.record(&record, NOW, out), Ok(Fit::Whole));
+                    want.push(Item::Flow(record));
+                }
+            }
+        });
+        assert!(sent.iter().all(|m| m.len() <= message && m.len().is_multiple_of(4)));
+        let (got, decoder) = decode(&sent);
+        let got: Vec<Item> = got.into_iter().filter(|i| matches!(i, Item::Flow(_) | Item::Row(_))).collect();
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&want) {
+            assert_eq!(got, want);
+        }
+        let arrived = decoder.arrived();
+        assert_eq!((arrived.missed, arrived.without_template, arrived.foreign), (0, 0, 0));
+    }
+}
+
+#[test]
+fn standard_fields_carry_addresses_counts_times_and_flags() {
+    let mut prng = Prng::new(testkit::seed("standard_fields_carry_addresses_counts_times_and_flags"));
+    let records: Vec<Record> = (0..300).map(|_| common::record(&mut prng)).collect();
+    let config = Config { fields: Fields::Standard, ..Config::default() };
+    let sent = messages(config, |encoder, out| {
+        for record in &records {
+            assert_eq!(encoder.record(record, NOW, out), Ok(Fit::Whole));
+        }
+    });
+    let (got, _) = decode(&sent);
+    let got: Vec<Record> = got.into_iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None }).collect();
+    assert_eq!(got.len(), records.len());
+    for (got, want) in got.iter().zip(&records) {
+        assert_eq!((got.id, got.key, got.interface, got.end), (want.id, want.key, want.interface, want.end));
+        assert_eq!((got.around.vlans, got.around.mpls), (want.around.vlans, want.around.mpls));
+        for (got, want) in got.sides.iter().zip(&want.sides) {
+            let common = |s: &Side| (s.first, s.last, s.packets, s.bytes, s.ip_bytes, s.length, s.payload_bytes, s.ttl);
+            assert_eq!(common(got), common(want));
+            assert_eq!(got.flags[..6], want.flags[..6]);
+            assert_eq!((got.mac, got.dscp.0), (want.mac, want.dscp.0));
+        }
+        assert!(got.early.is_empty() && got.payload.iter().all(Vec::is_empty));
+    }
+}
+
+#[test]
+fn the_way_back_stands_under_the_numbers_of_rfc_5103() {
+    let mut record = common::record(&mut Prng::new(9));
+    record.sides = [Side { packets: 3, ..Side::default() }, Side { packets: 5, ..Side::default() }];
+    let sent = messages(Config::default(), |encoder, out| assert!(encoder.record(&record, NOW, out).is_ok()));
+    let all: Vec<u8> = sent.concat();
+    let has = |bytes: &[u8]| all.windows(bytes.len()).any(|w| w == bytes);
+    // packetDeltaCount, 8 octets: forward without an enterprise, backward under 29305.
+    assert!(has(&[0, 2, 0, 8]) && has(&[0x80, 2, 0, 8, 0, 0, 0x72, 0x79]));
+    // Ours, number 28 and its reverse with bit 14, under the letters.
+    assert!(has(b"\x80\x1c\x00\x08ngrn") && has(b"\xc0\x1c\x00\x08ngrn"));
+    // What belongs to no direction has no reverse: flowId.
+    assert!(has(&[0, 148, 0, 8]) && !has(&[0x80, 148, 0, 8, 0, 0, 0x72, 0x79]));
+}
+
+#[test]
+fn a_record_without_any_packet_keeps_who_it_is_of() {
+    let mut record = common::record(&mut Prng::new(1));
+    record.sides = [Side::default(); 2];
+    record.payload = Default::default();
+    let sent = messages(Config::reliable(), |encoder, out| assert!(encoder.record(&record, NOW, out).is_ok()));
+    assert!(decode(&sent).0.contains(&Item::Flow(record)));
+}
+
+#[test]
+fn a_record_that_is_too_long_loses_its_payload_first_and_then_its_lists() {
+    let mut record = common::record(&mut Prng::new(1));
+    record.early.resize(10, flow::Early::default());
+    record.payload = [vec![1; 400], vec![2; 400]];
+    record.sides = [Side { packets: 1, ..Side::default() }; 2];
+    let mut got = Vec::new();
+    for early in [10, 200] {
+        record.early.resize(early, flow::Early::default());
+        let config = Config { message: MESSAGE_MIN, ..Config::default() };
+        let sent = messages(config, |encoder, out| assert_eq!(encoder.record(&record, NOW, out), Ok(Fit::Trimmed)));
+        got.extend(decode(&sent).0.into_iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None }));
+    }
+    assert_eq!(got[0].early.len(), 10);
+    assert!(got[0].payload.iter().all(Vec::is_empty));
+    assert!(got[1].early.is_empty());
+    assert_eq!((got[0].key, got[1].key), (record.key, record.key));
+}
+
+#[test]
+fn templates_lead_and_come_again_by_time_and_by_messages() {
+    let has_templates = |m: &Vec<u8>| m[16..18] == [0, 2];
+    let refresh = Refresh { every: Duration::from_secs(20), messages: 100 };
+    let mut encoder = Encoder::new(Config { refresh: Some(refresh), ..Config::default() });
+    let mut record = common::record(&mut Prng::new(3));
+    record.payload = Default::default();
+    let mut at = |seconds: u64| {
+        let now = NOW.after(Duration::from_secs(seconds));
+        let mut sent = Vec::new();
+        let mut out = |m: netgrain_export::encode::Message<'_>| sent.push(m.bytes.to_vec());
+        encoder.record(&record, now, &mut out).expect("it fits");
+        encoder.flush(now, &mut out);
+        sent.iter().any(has_templates)
+    };
+    assert!(at(0), "nothing can be read before them");
+    assert!(!at(0) && !at(19));
+    assert!(at(20), "by time");
+    let again = (0..200).position(|_| at(21)).expect("by messages");
+    assert!((80..=100).contains(&again), "after {again} messages");
+    assert!(at(5), "a clock that steps back says nothing about how long ago it was");
+    encoder.restart();
+    let mut first = Vec::new();
+    encoder.tick(NOW, &mut |m| first.push(m.bytes.to_vec()));
+    assert!(has_templates(&first[0]), "a new session begins with them");
+    assert_eq!(first[0][8..12], [0; 4], "and with sequence 0");
+}
+
+#[test]
+fn what_is_lost_on_the_way_is_known_to_the_reader() {
+    let mut prng = Prng::new(testkit::seed("what_is_lost_on_the_way_is_known_to_the_reader"));
+    let sent = messages(Config::default(), |encoder, out| {
+        for _ in 0..400 {
+            encoder.record(&common::plausible(&mut prng), NOW, out).expect("it fits");
+        }
+    });
+    let (all, _) = decode(&sent);
+    let flows = |items: &[Item]| items.iter().filter(|i| matches!(i, Item::Flow(_))).count() as u64;
+    let kept: Vec<Vec<u8>> =
+        sent.iter().enumerate().filter(|(i, _)| i % 7 != 6 || *i < 14).map(|(_, m)| m.clone()).collect();
+    assert!(kept.len() < sent.len() - 10, "some are gone, and the last one is not");
+    let mut kept = kept;
+    kept.push(sent.last().expect("there are some").clone());
+    kept.dedup();
+    let (some, decoder) = decode(&kept);
+    assert_eq!(flows(&some) + decoder.arrived().missed, flows(&all));
+}
+
+#[test]
+fn interfaces_have_names_and_losses() {
+    let mut row = common::row(&mut Prng::new(5));
+    row.direction = series::Direction::In;
+    let sent = messages(Config::reliable(), |encoder, out| {
+        encoder.interface(row.interface, "eth7");
+        encoder.ledger(&row);
+        encoder.ledger(&row);
+        encoder.tick(NOW, out);
+    });
+    let (items, _) = decode(&sent);
+    assert!(items.contains(&Item::Interface { number: row.interface, name: "eth7".into() }));
+    let (offered, lost) = (2 * row.ledger.offered, 2 * row.ledger.lost_total());
+    assert!(items.contains(&Item::Loss { interface: row.interface, offered, lost }), "{items:?}");
+}
+
+#[test]
+fn a_message_cut_or_changed_anywhere_never_harms_the_reader() {
+    let seed = testkit::seed("a_message_cut_or_changed_anywhere_never_harms_the_reader");
+    let mut prng = Prng::new(seed);
+    let rounds = std::env::var("NETGRAIN_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
+    let sent = messages(Config::default(), |encoder, out| {
+        encoder.interface(1, "eth1");
+        for _ in 0..40 {
+            encoder.record(&common::plausible(&mut prng), NOW, out).expect("it fits");
+            encoder.row(&common::row(&mut prng), NOW, out).expect("it fits");
+        }
+    });
+    let mut decoder = Decoder::default();
+    let mut told = 0u64;
+    for _ in 0..rounds {
+        let mut message = sent[prng.below(sent.len() as u64) as usize].clone();
+        for _ in 0..prng.below(6) {
+            let at = prng.below(message.len() as u64) as usize;
+            // Lengths and counts break more than other bytes: small, large, and any.
+            message[at] = [0, 1, 4, 255, prng.next_u64() as u8][prng.below(5) as usize];
+        }
+        if prng.below(4) == 0 {
+            message.truncate(prng.below(message.len() as u64 + 1) as usize);
+            if let Some(len) = message.get_mut(2..4)
+                && prng.below(2) == 0
+            {
+                len.copy_from_slice(&[0, 0]);
+            }
+        }
+        if message.len() >= 4 && prng.below(2) == 0 {
+            let len = message.len() as u16;
+            message[2..4].copy_from_slice(&len.to_be_bytes());
+            message[..2].copy_from_slice(&[0, 10]);
+        }
+        let _ = decoder.message(&message, &mut |_| told += 1);
+    }
+    assert!(told > 100, "changed messages still say something: {told}");
+    // Pure noise behind a right header.
+    for _ in 0..rounds {
+        let mut noise = vec![0; 16 + prng.below(300) as usize];
+        prng.fill(&mut noise);
+        let len = noise.len() as u16;
+        noise[..4].copy_from_slice(&[[0, 10], len.to_be_bytes()].concat());
+        let _ = decoder.message(&noise, &mut |_| ());
+    }
+    // It still reads what is right.
+    let (mut fresh, mut after) = (Decoder::default(), 0);
+    let want = sent.iter().map(|m| fresh.message(m, &mut |_| after += 1)).filter(Result::is_ok).count();
+    assert_eq!(want, sent.len());
+}

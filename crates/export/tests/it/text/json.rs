@@ -1,0 +1,231 @@
+//! NDJSON, read by serde_json.
+
+use super::things;
+use base::{Prng, Timestamp};
+use flow::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
+use netgrain_export::text::{Format, Told, Value, Writer, choose};
+use serde_json::{Value as Json, json};
+use series::{Row, quantities};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use wire::{IpProtocol, MacAddr, TunnelKind};
+
+/// Whose name needs every kind of escape.
+const AWKWARD: &str = "tap \"0\",\\\tup\n\u{1}é";
+
+fn lines<T: Told>(things: &[T]) -> Vec<Json> {
+    let mut writer = Writer::new(Vec::new(), Format::Ndjson, None).expect("memory");
+    writer.name_interface(1, AWKWARD);
+    things.iter().for_each(|thing| writer.write(thing).expect("memory"));
+    let text = String::from_utf8(writer.into_inner()).expect("UTF-8");
+    assert!(text.is_empty() || text.ends_with('\n'));
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// What JSON says is what the value is.
+fn same(value: &Value<'_>, json: &Json) -> bool {
+    let text = json.as_str();
+    match *value {
+        Value::Absent => false,
+        Value::Number(number) => json.as_u64() == Some(number),
+        Value::Real(real) => json.as_f64() == Some(real),
+        Value::Word(word) => text == Some(word),
+        Value::Id(id) => text.is_some_and(|t| t.len() == 16 && u64::from_str_radix(t, 16) == Ok(id)),
+        Value::Time(time) => text.is_some_and(|t| Timestamp::parse(t, Timestamp::ZERO) == Ok(time)),
+        Value::Address(address) => text.is_some_and(|t| t.parse() == Ok(address)),
+        Value::Mac(mac) => text.is_some_and(|t| t.parse() == Ok(mac)),
+        Value::Protocol(protocol) => {
+            text.is_some_and(|t| IpProtocol::from_name(t).or_else(|| t.parse().ok().map(IpProtocol)) == Some(protocol))
+        }
+        Value::Community(ref key) => text == Some(&*wire::community_id(key)),
+        Value::Interface(number) => {
+            text == Some(if number == 1 { AWKWARD } else { ["0", "", "2"][usize::from(number)] })
+        }
+        Value::Bytes(bytes) => {
+            let digits = text.map(|t| t.as_bytes().chunks(2).map(|two| str::from_utf8(two).unwrap_or("")));
+            digits.is_some_and(|d| d.map(|two| u8::from_str_radix(two, 16)).eq(bytes.iter().map(|b| Ok(*b))))
+        }
+        Value::Early(packets, of) => {
+            json.as_array().is_some_and(|list| list.iter().map(Json::as_u64).eq(packets.iter().map(|p| Some(of(p)))))
+        }
+    }
+}
+
+fn round_trip<T: Told>(things: &[T]) {
+    let read = lines(things);
+    assert_eq!(read.len(), things.len());
+    for (thing, read) in things.iter().zip(&read) {
+        let object = read.as_object().expect("an object");
+        let told: Vec<_> = T::fields().iter().filter(|field| !field.of(thing).is_absent()).collect();
+        assert_eq!(object.len(), told.len());
+        for field in told {
+            let value = field.of(thing);
+            assert!(same(&value, &object[&*field.name]), "{}: {value:?} {}", field.name, object[&*field.name]);
+        }
+    }
+}
+
+/// A disk that is full.
+struct Full;
+
+impl Write for Full {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    assert!(Writer::<Row, _>::new(Full, Format::Csv, None).is_err());
+    let mut writer = Writer::new(Full, Format::Ndjson, None).expect("nothing to write yet");
+    assert_eq!(writer.write(&Row::default()).map_err(|e| e.kind()), Err(io::ErrorKind::StorageFull));
+}
+
+#[test]
+fn random_things_come_back_from_ndjson() {
+    let mut prng = Prng::new(testkit::seed("random_things_come_back_from_ndjson"));
+    round_trip(&(0..500).map(|_| things::record(&mut prng)).collect::<Vec<_>>());
+    round_trip(&(0..200).map(|_| things::row(&mut prng)).collect::<Vec<_>>());
+    round_trip(&(0..50).map(|_| things::rollup(&mut prng)).collect::<Vec<_>>());
+    round_trip::<Row>(&[]);
+}
+
+#[test]
+fn only_the_chosen_fields_are_told_in_their_order() {
+    let fields = choose::<Row>("bytes,second").expect("known");
+    let mut writer = Writer::new(Vec::new(), Format::Ndjson, Some(fields)).expect("memory");
+    writer.write(&Row { second: 7, ..Row::default() }).expect("memory");
+    assert_eq!(writer.into_inner(), b"{\"bytes\":0,\"second\":7}\n");
+}
+
+/// Written out by hand: that each name reads the number it says.
+#[test]
+fn every_field_of_a_record_says_what_it_is() {
+    let moments = |at: u64| Moments { min: at, max: at + 4, sum: 3 * at + 6, squares: squares(at) };
+    let side = |n: u64| Side {
+        first: Timestamp::from_secs_nanos(n, 1),
+        last: Timestamp::from_secs_nanos(n + 1, 2),
+        packets: 3,
+        bytes: n + 3,
+        ip_bytes: n + 4,
+        payload_bytes: n + 5,
+        payload_packets: n + 6,
+        length: moments(n + 7),
+        gap: moments(n + 20),
+        gaps: 3,
+        flags: std::array::from_fn(|i| n + 30 + i as u64),
+        zero_window: n + 40,
+        retransmitted: n + 41,
+        retransmitted_bytes: n + 42,
+        out_of_order: n + 43,
+        ttl: (n as u8 + 44, n as u8 + 45),
+        dscp: (n as u8 + 46, n as u8 + 47),
+        mac: Some(MacAddr([n as u8; 6])),
+        tunnel_sequence: Some((n as u32 + 48, n as u32 + 49)),
+    };
+    let record = Record {
+        id: 0xab,
+        key: Key {
+            src: IpAddr::from([10, 0, 0, 1]),
+            dst: IpAddr::from([10, 0, 0, 2]),
+            src_port: 1000,
+            dst_port: 443,
+            protocol: IpProtocol::TCP,
+        },
+        around: Around { vlans: [Some(5), Some(6)], mpls: Some(7), tunnel: Some((TunnelKind::Vxlan, 8)) },
+        interface: 2,
+        began: Timestamp::from_secs_nanos(9, 0),
+        part: 10,
+        sides: [side(0), side(100)],
+        end: EndReason::Active,
+        tcp: TcpState::Established,
+        syn_rtt: Some(11),
+        ack_rtt: Some(12),
+        early: vec![
+            Early { after: 0, length: 60, flags: 2, reverse: false },
+            Early { after: 11, length: 61, flags: 18, reverse: true },
+        ],
+        payload: [vec![1, 0xff], vec![2]],
+        locator: Some(Locator { queue: 13, first: 14, last: 15 }),
+        lost: 16,
+    };
+    let mut expected = json!({
+        "id": "00000000000000ab", "interface": "2", "began": "1970-01-01T00:00:09.000000000Z",
+        "first": "1970-01-01T00:00:00.000000001Z", "last": "1970-01-01T00:01:41.000000002Z",
+        "duration_ns": 101_000_000_001u64, "part": 10, "end": "active",
+        "src": "10.0.0.1", "dst": "10.0.0.2", "src_port": 1000, "dst_port": 443, "protocol": "tcp",
+        // SHA-1 and base64 of Python, by the specification.
+        "community_id": "1:DDhmOm0xnuMo3+jHHkLHYVv3udY=",
+        "vlan": 5, "vlan_inner": 6, "mpls": 7, "tunnel": "vxlan", "tunnel_id": 8,
+        "packets": 6, "bytes": 106, "tcp_state": "established", "syn_rtt_ns": 11, "ack_rtt_ns": 12, "lost": 16,
+        "early_after_ns": [0, 11], "early_lengths": [60, 61], "early_flags": [2, 18], "early_directions": [0, 1],
+        "fwd_payload": "01ff", "rev_payload": "02", "queue": 13, "first_position": 14, "last_position": 15,
+    });
+    for (prefix, n, seconds, mac) in [
+        ("fwd", 0, ["00:00:00", "00:00:01"], "00:00:00:00:00:00"),
+        ("rev", 100, ["00:01:40", "00:01:41"], "64:64:64:64:64:64"),
+    ] {
+        let mut put = |name: &str, value: Json| expected[format!("{prefix}_{name}")] = value;
+        put("first", format!("1970-01-01T{}.000000001Z", seconds[0]).into());
+        put("last", format!("1970-01-01T{}.000000002Z", seconds[1]).into());
+        put("mac", mac.into());
+        put("packets", 3.into());
+        put("gaps", 3.into());
+        // Of three values a, a+2 and a+4 the mean is a+2, and so is the sample deviation 2.
+        for (name, at) in [("length_mean", n + 9), ("gap_mean_ns", n + 22)] {
+            put(name, f64::from(at).into());
+        }
+        put("length_dev", 2.0.into());
+        put("gap_dev_ns", 2.0.into());
+        let rest = [
+            ("bytes", 3),
+            ("ip_bytes", 4),
+            ("payload_bytes", 5),
+            ("payload_packets", 6),
+            ("length_min", 7),
+            ("length_max", 11),
+            ("gap_min_ns", 20),
+            ("gap_max_ns", 24),
+            ("fin", 30),
+            ("syn", 31),
+            ("rst", 32),
+            ("psh", 33),
+            ("ack", 34),
+            ("urg", 35),
+            ("ece", 36),
+            ("cwr", 37),
+            ("zero_window", 40),
+            ("retransmitted", 41),
+            ("retransmitted_bytes", 42),
+            ("out_of_order", 43),
+            ("ttl_min", 44),
+            ("ttl_max", 45),
+            ("dscp_min", 46),
+            ("dscp_max", 47),
+            ("tunnel_seq_first", 48),
+            ("tunnel_seq_last", 49),
+        ];
+        rest.into_iter().for_each(|(name, more)| put(name, (n + more).into()));
+    }
+    let mut ping = record.clone();
+    ping.key = Key { src_port: 0, dst_port: 0x0800, protocol: IpProtocol::ICMP, ..record.key };
+    let read = lines(&[record, ping]);
+    assert_eq!(read[0], expected);
+    assert_eq!(read[1]["community_id"], "1:YcMyyWJfhc95EW1GfXt6jlZ3DiQ=");
+}
+
+/// The squares of a, a+2 and a+4 together.
+fn squares(a: u64) -> u128 {
+    [a, a + 2, a + 4].map(|v| u128::from(v * v)).iter().sum()
+}
+
+#[test]
+fn a_silent_second_is_an_object_of_zeros() {
+    let read = &lines(&[Row { second: 60, ..Row::default() }])[0];
+    assert_eq!(read["time"], "1970-01-01T00:01:00.000000000Z");
+    assert!(quantities().iter().all(|quantity| read[&*quantity.name] == 0));
+}

@@ -1,0 +1,222 @@
+//! The flows that CESNET's FlowTest says each of its captures must give: who with whom, packets and bytes of both
+//! directions, VLANs, labels, tunnel, link addresses, DSCP, TTL, flags, types of ICMP.
+//!
+//! Each capture is metered in both ways. With both directions in one record, the sums per conversation and direction must be
+//! the expected ones, and nothing else may be there; with one record per direction, each must have what is said of it.
+
+use crate::captures;
+
+use netgrain_flow::{Config, Meter, Packet, Record};
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use wire::{Fragments, TunnelKind};
+
+/// What a flow is expected to have: the words of the file, as they stand there.
+type Expected = BTreeMap<String, String>;
+
+/// One file of expectations.
+#[derive(Default)]
+struct Case {
+    pcap: String,
+    /// Words that tell its flows apart; empty for the usual ones.
+    key: String,
+    flows: Vec<Expected>,
+}
+
+impl Case {
+    /// Reads as much YAML as the files have: words at the margin, and under `flows:` a list of words, in which what is
+    /// further in belongs to protocols that we do not look into.
+    fn read(text: &str) -> Self {
+        let mut case = Self::default();
+        let mut in_flows = false;
+        for line in text.lines() {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let value = value.trim().to_owned();
+            match name.len() - name.trim_start().len() {
+                0 if name.starts_with("- ") => (),
+                0 => {
+                    in_flows = name == "flows";
+                    match name {
+                        "pcap" => case.pcap = value,
+                        "key" => case.key = value,
+                        _ => (),
+                    }
+                }
+                2 if in_flows && name.starts_with("  - ") => {
+                    case.flows.push([(name[4..].to_owned(), value)].into());
+                }
+                4 if in_flows => {
+                    if let Some(flow) = case.flows.last_mut() {
+                        flow.insert(name.trim().to_owned(), value);
+                    }
+                }
+                _ => (),
+            }
+        }
+        case
+    }
+
+    fn has_ports(&self) -> bool {
+        self.key.is_empty()
+    }
+}
+
+fn number(text: &str) -> u64 {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
+        None => text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number")),
+    }
+}
+
+/// One direction of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Way {
+    src: (IpAddr, u16),
+    dst: (IpAddr, u16),
+    protocol: u8,
+}
+
+impl Way {
+    fn reversed(self) -> Self {
+        Self { src: self.dst, dst: self.src, ..self }
+    }
+
+    fn expected(flow: &Expected, ports: bool) -> Self {
+        let address = |name: &str| flow[name].parse().unwrap_or_else(|_| panic!("{}", flow[name]));
+        let port = |name: &str| flow.get(name).filter(|_| ports).map_or(0, |text| number(text) as u16);
+        let protocol = number(&flow["protocol"]) as u8;
+        Self { src: (address("src_ip"), port("src_port")), dst: (address("dst_ip"), port("dst_port")), protocol }
+    }
+
+    fn of(record: &Record, ports: bool) -> Self {
+        let key = record.key;
+        let has_ports = ports && key.protocol.has_ports();
+        let port = |port: u16| if has_ports { port } else { 0 };
+        Self { src: (key.src, port(key.src_port)), dst: (key.dst, port(key.dst_port)), protocol: key.protocol.0 }
+    }
+}
+
+/// Packets and bytes of each direction that has any.
+type Sums = BTreeMap<Way, (u64, u64)>;
+
+fn add(sums: &mut Sums, way: Way, packets: u64, bytes: u64) {
+    if packets > 0 {
+        let sum = sums.entry(way).or_default();
+        *sum = (sum.0 + packets, sum.1 + bytes);
+    }
+}
+
+fn metered(file: &Path, bidirectional: bool) -> Vec<Record> {
+    let config = Config { bidirectional, capacity: 10_000, ..Config::default() };
+    let (mut meter, mut fragments) = (Meter::new(config, 0), Fragments::new(0));
+    let mut records = Vec::new();
+    for mut p in captures::packets(file) {
+        let ts = p.ts;
+        fragments.resolve(&mut p.decoded, &p.data, ts);
+        let (data, decoded) = (&p.data[..], &p.decoded);
+        let packet = Packet { ts, wire_len: p.wire_len, data, decoded, position: p.offset, queue: 0 };
+        meter.tick(ts, &mut records);
+        meter.push(&[packet], &mut records);
+    }
+    meter.finish(&mut records);
+    records
+}
+
+/// What is not as it is said of one direction; `suffix` is that of its words. Where records follow each other, one of them
+/// must have it.
+fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut check = |name: &str, is: &dyn Fn(&Record, u64) -> bool, of: &[&Record]| {
+        if let Some(text) = flow.get(&format!("{name}{suffix}"))
+            && !of.iter().any(|record| is(record, number(text)))
+        {
+            wrong.push(format!("{name}{suffix} is not {text}"));
+        }
+    };
+    let within = |range: (u8, u8), value: u64| (u64::from(range.0)..=u64::from(range.1)).contains(&value);
+    let tunnel = |record: &Record, kind, id: u64| record.around.tunnel == Some((kind, id as u32));
+    check("ip_version", &|r, v| (if r.key.src.is_ipv4() { 4 } else { 6 }) == v, there);
+    check("ttl", &|r, v| within(r.sides[0].ttl, v), there);
+    check("tos", &|r, v| within(r.sides[0].dscp, v >> 2), there);
+    check("vlan_id", &|r, v| r.around.vlans[0].map(u64::from) == Some(v), there);
+    check("vlan_id_inner", &|r, v| r.around.vlans[1].map(u64::from) == Some(v), there);
+    // IPFIX's section of the label stack: behind the label, its class and the bottom bit.
+    check("mpls_label_1", &|r, v| r.around.mpls.map(u64::from) == Some(v >> 4), there);
+    check("vxlan_id", &|r, v| tunnel(r, TunnelKind::Vxlan, v), there);
+    check("icmp_type", &|r, v| u64::from(r.key.dst_port >> 8) == v, there);
+    check("icmp_code", &|r, v| u64::from(r.key.dst_port & 0xff) == v, there);
+    check("icmp_type_code", &|r, v| u64::from(r.key.dst_port) == v, there);
+    check("tcp_syn_size", &|r, v| r.early.first().is_some_and(|e| e.flags == 2 && u64::from(e.length) == v), there);
+    // The captures with outer bytes have Ethernet around them, and no padding.
+    check("bytes_outer", &|r, v| r.sides[0].bytes == v + 14 * r.sides[0].packets, there);
+    let bits = |r: &Record| (0..8).filter(|bit| r.sides[0].flags[*bit] > 0).map(|bit| 1 << bit).sum::<u64>();
+    let seen = there.iter().fold(0, |seen, record| seen | bits(record));
+    check("tcp_flags", &|_, v| seen == v, there);
+    for (name, records) in [("src_mac", there), ("dst_mac", back)] {
+        let Some(text) = flow.get(&format!("{name}{suffix}")) else { continue };
+        let mac = text.parse().unwrap();
+        if !records.iter().any(|record| record.sides[0].mac == Some(mac)) {
+            wrong.push(format!("{name}{suffix} is not {text}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_capture_of_flowtest_gives_the_flows_that_it_must() {
+    let Some(traces) = testkit::traces("every_capture_of_flowtest_gives_the_flows_that_it_must") else { return };
+    let folder = traces.join("flowtest");
+    let (mut cases, mut flows) = (0, 0);
+    let mut differences = Vec::new();
+    let mut files: Vec<_> =
+        fs::read_dir(folder.join("testing/validation")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files {
+        let case = Case::read(&fs::read_to_string(&file).unwrap());
+        let name = file.file_stem().unwrap().to_string_lossy();
+        let capture = folder.join("pcap").join(&case.pcap);
+        let mut expected = Sums::new();
+        for flow in &case.flows {
+            let way = Way::expected(flow, case.has_ports());
+            let value = |name: &str| flow.get(name).map_or(0, |text| number(text));
+            add(&mut expected, way, value("packets"), value("bytes"));
+            add(&mut expected, way.reversed(), value("packets@rev"), value("bytes@rev"));
+        }
+        let mut sums = Sums::new();
+        for record in metered(&capture, true) {
+            let way = Way::of(&record, case.has_ports());
+            for (way, side) in [way, way.reversed()].into_iter().zip(&record.sides) {
+                add(&mut sums, way, side.packets, side.ip_bytes);
+            }
+        }
+        for (way, sum) in &expected {
+            if sums.get(way) != Some(sum) {
+                differences
+                    .push(format!("{name}: {way:?} must have {sum:?} packets and bytes, has {:?}", sums.get(way)));
+            }
+        }
+        for (way, sum) in sums.iter().filter(|(way, _)| !expected.contains_key(way)) {
+            differences.push(format!("{name}: nobody expects {way:?} with {sum:?} packets and bytes"));
+        }
+        let one_way = metered(&capture, false);
+        for (i, flow) in case.flows.iter().enumerate() {
+            let way = Way::expected(flow, case.has_ports());
+            // To us messages of ICMP between two ends are one flow, whatever their types: the record has the first one's.
+            if case.flows[..i].iter().any(|other| Way::expected(other, case.has_ports()) == way) {
+                continue;
+            }
+            let of = |way: Way| -> Vec<&Record> {
+                one_way.iter().filter(|record| Way::of(record, case.has_ports()) == way).collect()
+            };
+            let (there, back) = (of(way), of(way.reversed()));
+            let wrong = [wrong(flow, "", &there, &back), wrong(flow, "@rev", &back, &there)].concat();
+            differences.extend(wrong.into_iter().map(|what| format!("{name}: {way:?}: {what}")));
+        }
+        (cases, flows) = (cases + 1, flows + case.flows.len());
+    }
+    eprintln!("{flows} flows of {cases} captures");
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+    assert!(cases > 50 && flows > 60, "only {flows} flows of {cases} captures");
+}

@@ -1,0 +1,352 @@
+//! The layouts as files: what is written is read, little is read, and no bytes harm.
+
+use crate::common;
+
+use base::{Prng, Timestamp};
+use common::{entry, header, random_frame};
+use netgrain_index::{Builder, Content, Entry, Format, Growing, Header, Index, IndexError, Reader, Tail};
+use std::ops::Range;
+use wire::filter::Need;
+
+/// Blocks of a few packets of their own host each, and of some of all.
+fn blocks(count: u32, prng: &mut Prng) -> Vec<Entry> {
+    (0..count)
+        .map(|block| {
+            let packets: Vec<_> = (0..prng.below(40))
+                .map(|_| {
+                    let mut frame = random_frame(prng);
+                    if frame.len() > 34 && frame[12..14] == [8, 0] {
+                        frame[26..30].copy_from_slice(&[172, 16, (block >> 8) as u8, block as u8]);
+                    }
+                    let wire_len = frame.len() as u32;
+                    (frame, wire_len, 1)
+                })
+                .collect();
+            entry(block, 1 << 20, &packets)
+        })
+        .collect()
+}
+
+fn seal(header: &Header, entries: &[Entry], context: &[Range<u64>]) -> Vec<u8> {
+    let mut builder = Builder::new(header.clone());
+    entries.iter().for_each(|e| builder.push(e.clone()));
+    let mut out = Vec::new();
+    let bytes = entries.iter().map(|e| u64::from(e.bytes)).sum();
+    builder.finish(bytes, Timestamp::from_nanos(9), context, &mut out).expect("memory refuses nothing");
+    out
+}
+
+fn grow(header: &Header, entries: &[Entry]) -> Vec<u8> {
+    let mut out = header.encode();
+    let mut growing = Growing::behind(&out);
+    for e in entries {
+        let words = growing.say(e, &e.rows, true);
+        out.resize(words.at as usize, 0);
+        out.extend(&words.bytes);
+        growing.said(words);
+    }
+    out
+}
+
+/// Where the entries of full blocks begin.
+fn chain(header: &Header, entries: &[Entry]) -> usize {
+    Growing::behind(&header.encode()).say(&entries[0], &entries[0].rows, true).at as usize
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> usize {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize
+}
+
+/// Asks everything there is to ask; only panics matter.
+fn ask_all(bytes: &[u8]) -> Option<Vec<bool>> {
+    drop(Index::parse(bytes));
+    let mut reader = Reader::open(&bytes).ok()?;
+    for need in [Need::Ports(1, 3), Need::Net("10.0.0.0".parse().unwrap(), 12), Need::Vlan(None), Need::Protocol(6)] {
+        reader.candidates(&bytes, &need).expect("memory refuses nothing");
+    }
+    (0..reader.blocks().len()).for_each(|b| drop(reader.rows(&bytes, b)));
+    drop(reader.parts(&bytes, 0..reader.blocks().len() + 1));
+    reader.candidates(&bytes, &Need::Host("172.16.0.1".parse().unwrap())).ok()
+}
+
+#[test]
+fn what_is_no_index_of_ours_is_refused_with_the_reason() {
+    let entries = blocks(3, &mut Prng::new(1));
+    let whole = seal(&header(), &entries, &[]);
+    assert_eq!(Index::parse(b"PK\x03\x04"), Err(IndexError::NotAnIndex));
+    let mut old = whole.clone();
+    old[8] = 5;
+    let error = Index::parse(&old).expect_err("version 5");
+    assert!(error.to_string().starts_with("index version 5, this program reads 6"), "{error}");
+    for end in 0..whole.len() {
+        let error = Index::parse(&whole[..end]).expect_err("a sealed index that is cut off");
+        let part = if let IndexError::Damaged { part } = error { part } else { "header" };
+        assert!(Reader::begin(&&whole[..end]).is_err(), "cut at {end}: {part}");
+    }
+    // What stands behind the end was not written by us.
+    let more = [&whole[..], &[0]].concat();
+    assert_eq!(Index::parse(&more), Err(IndexError::Damaged { part: "end" }));
+}
+
+#[test]
+fn where_each_packet_has_two_other_hosts_a_question_for_one_reads_few_sixteenths_in_vain() {
+    let test = "where_each_packet_has_two_other_hosts_a_question_for_one_reads_few_sixteenths_in_vain";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let frame = |prng: &mut Prng| {
+        let mut frame = vec![0; 1000];
+        let [a, b] = [(); 2].map(|()| (prng.next_u64() as u32 >> 4 | 0x1000_0000).to_be_bytes());
+        let [p, q] = [(); 2].map(|()| prng.next_u64() as u16);
+        wire::build::Frame::udp4(a, p, b, q).fill(&mut frame);
+        (frame, 1000, 1)
+    };
+    let entries: Vec<Entry> =
+        (0..64).map(|block| entry(block, 1 << 20, &(0..1184).map(|_| frame(&mut prng)).collect::<Vec<_>>())).collect();
+    let bytes = seal(&header(), &entries, &[]);
+    assert!(bytes.len() * 100 <= 64 << 20, "seed {seed}: {} bytes of index for 64 MiB", bytes.len());
+    let (mut in_vain, questions) = (0, 500);
+    for i in 0..questions {
+        let host = Need::Host(std::net::Ipv4Addr::from(0xc612_0000 + i).into());
+        let mut reader = Reader::begin(&&bytes[..]).expect("what was sealed");
+        let spots = reader.spots(&&bytes[..], &host).expect("memory refuses nothing");
+        in_vain += spots.iter().map(|spots| spots.0.count_ones()).sum::<u32>();
+    }
+    // Of 10 000 blocks 30; were hosts given as much room as flows are, it would be 580.
+    let share = f64::from(in_vain) / f64::from(64 * questions);
+    assert!(share < 0.008, "seed {seed}: {share} sixteenths of each block that does not have the host");
+}
+
+#[test]
+fn a_summary_that_contradicts_the_blocks_is_refused() {
+    let mut entries = blocks(3, &mut Prng::new(1));
+    let header = header();
+    let mut bytes = seal(&header, &entries, &[]);
+    // The length of the packet file stands behind tag, length, and size of the index.
+    let summary = u32_at(&bytes, 12);
+    bytes[summary + 16] ^= 1;
+    let end = summary + u32_at(&bytes, summary + 4);
+    let crc = crc32c::crc32c(&bytes[summary..end - 4]);
+    bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
+    let error = Index::parse(&bytes).expect_err("a byte too many");
+    assert!(error.to_string().starts_with("bytes: 3145729 in the summary, 3145728 in the blocks"), "{error}");
+    entries[1].block = 5;
+    assert_eq!(Index::parse(&seal(&header, &entries, &[])), Err(IndexError::Damaged { part: "table" }));
+}
+
+#[test]
+fn a_growing_index_is_read_up_to_where_it_is_cut_off() {
+    let entries = blocks(5, &mut Prng::new(2));
+    let bytes = grow(&header(), &entries);
+    let head = header().encode().len();
+    // Between header and chain lie slots, all of them empty here.
+    for len in (0..=head).chain(chain(&header(), &entries)..=bytes.len()) {
+        match Index::parse(&bytes[..len]) {
+            Ok(index) => {
+                assert!(len >= head && index.entries == entries[..index.entries.len()], "cut at {len}");
+                let Tail::Open { at, broken, .. } = index.tail else { panic!("cut at {len}: sealed") };
+                assert_eq!(broken, (len > at).then_some(at as u64), "cut at {len}");
+                let reader = Reader::open(&&bytes[..len]).expect("the same");
+                assert_eq!(reader.end(), Some(at.min(len) as u64), "cut at {len}");
+                assert_eq!((reader.blocks().len(), reader.is_sealed()), (index.entries.len(), false));
+            }
+            Err(e) => assert!(len < head, "cut at {len}: {e}"),
+        }
+    }
+    assert_eq!(Index::parse(&bytes).expect("all of it").entries, entries);
+}
+
+#[test]
+fn a_sealed_index_says_what_the_growing_one_said() {
+    let mut prng = Prng::new(3);
+    for count in [0, 1, 2, 7, 300] {
+        let entries = blocks(count, &mut prng);
+        let foreign = Content::Foreign { format: Format::PcapNg, bytes: 77, modified: 1 << 60 };
+        let header = Header { content: foreign, ..header() };
+        let context = [0..24, 24..30, 100..200];
+        let bytes = seal(&header, &entries, &context);
+        let index = Index::parse(&bytes).expect("a sealed index");
+        assert_eq!(index.header, header);
+        let Tail::Complete(footer) = &index.tail else { panic!("not sealed") };
+        assert_eq!((footer.bytes, footer.end.nanos()), (u64::from(count) << 20, 9));
+        assert_eq!(footer.context, [0..30, 100..200]);
+        let mut reader = Reader::open(&&bytes[..]).expect("the same");
+        let growing = Reader::open(&&grow(&header, &entries)[..]).expect("as it grew");
+        assert_eq!(reader.blocks(), growing.blocks());
+        let (summary, before) = (reader.summary().clone(), growing.summary().clone());
+        assert_eq!((summary.tally, summary.stamps, summary.blocks), (before.tally, before.stamps, before.blocks));
+        for (i, (a, b)) in index.entries.iter().zip(&entries).enumerate() {
+            assert_eq!((a.block, a.bytes, a.crc, &a.rows), (b.block, b.bytes, b.crc, &b.rows));
+            assert_eq!(reader.rows(&&bytes[..], i).expect("its rows"), b.rows);
+            assert_eq!(a.parts, b.parts);
+        }
+        let parts: Vec<_> = entries.iter().map(|e| e.parts).collect();
+        assert_eq!(reader.parts(&&bytes[..], 0..entries.len() + 1).expect("memory refuses nothing"), parts);
+        for block in 0..count {
+            let host = Need::Host([172, 16, (block >> 8) as u8, block as u8].into());
+            let candidates = reader.candidates(&&bytes[..], &host).expect("memory refuses nothing");
+            assert_eq!(candidates[block as usize], entries[block as usize].sets.admit(&host), "{block}");
+            assert!(candidates.iter().filter(|c| **c).count() <= 3, "{block}: {candidates:?}");
+        }
+    }
+}
+
+#[test]
+fn a_question_reads_one_stripe_and_a_file_of_another_time_only_its_summary() {
+    let mut prng = Prng::new(4);
+    let entries = blocks(1000, &mut prng);
+    let bytes = seal(&header(), &entries, &[]);
+    let mut reader = Reader::begin(&&bytes[..]).expect("a sealed index");
+    assert_eq!(reader.bytes_read(), 8192);
+    assert_eq!(reader.summary().stamps.expect("packets").1, entries.iter().map(|e| e.last).max().expect("blocks"));
+    reader.candidates(&&bytes[..], &Need::Host("172.16.0.1".parse().unwrap())).expect("an answer");
+    assert_eq!(reader.bytes_read(), 8192 + 2 * 32_004);
+    assert!(reader.blocks().is_empty());
+    reader.load(&&bytes[..]).expect("the table");
+    assert_eq!((reader.blocks().len(), reader.bytes_read()), (1000, 8192 + 2 * 32_004 + 52 * 1000 + 4));
+    // Of a small index the first read is all of it.
+    let small = seal(&header(), &entries[..3], &[]);
+    let mut reader = Reader::open(&&small[..]).expect("a sealed index");
+    reader.candidates(&&small[..], &Need::Vlan(Some(5))).expect("an answer");
+    assert_eq!(reader.bytes_read(), small.len() as u64);
+}
+
+#[test]
+fn the_index_stays_below_one_percent_whatever_passes() {
+    let seed = testkit::seed("the_index_stays_below_one_percent_whatever_passes");
+    let mut prng = Prng::new(seed);
+    for (packets, len) in [(1032, 1000), (13_800, 60), (200, 5000)] {
+        let full: Vec<_> = (0..packets)
+            .map(|_| {
+                let mut frame = random_frame(&mut prng);
+                frame.resize(60, 0);
+                frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+                prng.fill(&mut frame[26..38]);
+                (frame, len, 1)
+            })
+            .collect();
+        let entries: Vec<Entry> = (0..8).map(|block| entry(block, 1 << 20, &full)).collect();
+        for e in &entries {
+            let words = Growing::behind(&[]).say(e, &e.rows, true);
+            assert!(words.bytes.len() * 100 <= 1 << 20, "growing: {} bytes", words.bytes.len());
+        }
+        let sealed = seal(&header(), &entries, &[]);
+        assert!(sealed.len() * 100 <= 8 << 20, "sealed: {} bytes of {}", sealed.len(), 8 << 20);
+        let hosts = (0..200).filter(|_| {
+            let host = Need::Host(std::net::Ipv4Addr::from(prng.next_u64() as u32).into());
+            entries[0].sets.admit(&host)
+        });
+        let wrong = hosts.count();
+        // 27 600 hosts in a MiB are more than 1 % of it can tell apart; two thousand are not.
+        assert!(packets > 2000 || wrong < 10, "{packets} packets: {wrong} wrong answers of 200");
+    }
+}
+
+#[test]
+fn damage_is_noticed_or_hides_nothing() {
+    // `NETGRAIN_FUZZ_ITERS` multiplies the rounds.
+    let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 3_000;
+    let seed = testkit::seed("damage_is_noticed_or_hides_nothing");
+    let mut prng = Prng::new(seed);
+    let entries = blocks(12, &mut prng);
+    for bytes in [seal(&header(), &entries, &[]), grow(&header(), &entries)] {
+        let right = ask_all(&bytes).expect("undamaged");
+        let mut read = 0;
+        for round in 0..rounds {
+            let mut damaged = bytes.clone();
+            for _ in 0..=prng.below(4) {
+                let at = prng.below(damaged.len() as u64) as usize;
+                match prng.below(4) {
+                    0 => damaged[at] ^= 1 << prng.below(8),
+                    1 => damaged[at] = prng.next_u64() as u8,
+                    2 if prng.below(10) == 0 => damaged.truncate(at.max(1)),
+                    _ => drop(damaged.splice(at..at, (0..prng.below(9) * prng.below(2)).map(|i| i as u8))),
+                }
+            }
+            if let Some(candidates) = ask_all(&damaged) {
+                read += 1;
+                for (block, candidate) in candidates.iter().enumerate() {
+                    assert!(*candidate || !right[block], "seed {seed} round {round}: block {block} is hidden");
+                }
+                let mut reader = Reader::open(&&damaged[..]).expect("it was read");
+                let parts = reader.parts(&&damaged[..], 0..12).expect("memory refuses nothing");
+                for (parts, entry) in parts.iter().zip(&entries).filter(|(parts, _)| !parts.is_unknown()) {
+                    assert_eq!(*parts, entry.parts, "seed {seed} round {round}");
+                }
+            }
+            if let Ok(index) = Index::parse(&damaged) {
+                for (a, b) in index.entries.iter().zip(&entries) {
+                    assert_eq!((&a.rows, a.crc), (&b.rows, b.crc), "seed {seed} round {round}");
+                }
+            }
+        }
+        assert!(read > 10, "hardly any damaged index was looked at: {read}");
+    }
+}
+
+#[test]
+fn wrong_numbers_behind_right_checksums_do_no_harm() {
+    let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 4_000;
+    let seed = testkit::seed("wrong_numbers_behind_right_checksums_do_no_harm");
+    let mut prng = Prng::new(seed);
+    let entries = blocks(4, &mut prng);
+    let whole = seal(&header(), &entries, &[0..24, 40..48]);
+    let summary = u32_at(&whole, 12);
+    let summary_end = summary + u32_at(&whole, summary + 4);
+    let table = u64_at(&whole, summary + 48);
+    let parts = u64_at(&whole, summary + 56);
+    let rows = u64_at(&whole, summary + 64);
+    let first_rows = rows..rows + u32_at(&whole, table + 48);
+    let grown = grow(&header(), &entries);
+    let entry = chain(&header(), &entries);
+    let entry = entry..entry + u32_at(&grown, entry + 4);
+    let pieces: [(&[u8], Range<usize>, usize); 6] = [
+        (&whole, 0..summary, 12),
+        (&whole, summary..summary_end, 8),
+        (&whole, table..table + 52 * 4 + 4, 0),
+        (&whole, parts..parts + 132, 0),
+        (&whole, first_rows, 0),
+        (&grown, entry, 8),
+    ];
+    for (bytes, part, from) in pieces {
+        for _ in 0..rounds {
+            let mut changed = bytes.to_vec();
+            let content = part.start..part.end - 4;
+            for _ in 0..=prng.below(3) {
+                let at = content.start + from + prng.below((content.len() - from) as u64) as usize;
+                let len = 1 + prng.below(8).min((content.end - at - 1) as u64) as usize;
+                let value = [0, 1, u64::MAX, prng.next_u64(), 1 << prng.below(64)][prng.below(5) as usize];
+                changed[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+            }
+            let crc = crc32c::crc32c(&changed[content.clone()]);
+            changed[content.end..part.end].copy_from_slice(&crc.to_le_bytes());
+            ask_all(&changed);
+        }
+    }
+}
+
+#[test]
+fn random_bytes_are_not_an_index() {
+    let mut prng = Prng::new(9);
+    for _ in 0..20_000 {
+        let mut bytes = vec![0; prng.below(300) as usize];
+        prng.fill(&mut bytes);
+        if prng.below(2) == 0 && bytes.len() > 16 {
+            bytes[..12].copy_from_slice(b"\x89NGI\r\n\x1a\n\x04\0\x01\0");
+        }
+        assert!(ask_all(&bytes).is_none());
+    }
+}
+
+#[test]
+fn more_context_than_is_believed_becomes_one_stretch() {
+    let context: Vec<Range<u64>> = (0..5000).map(|i| 100 * i..100 * i + 10).collect();
+    let bytes = seal(&header(), &blocks(1, &mut Prng::new(5)), &context);
+    let reader = Reader::open(&&bytes[..]).expect("a sealed index");
+    let read = &reader.summary().context;
+    assert!(read.len() <= 4096 && read.last().expect("some").end == 499_910);
+    assert!(context.iter().all(|c| read.iter().any(|r| r.start <= c.start && c.end <= r.end)));
+}

@@ -1,0 +1,186 @@
+//! What the examples are run over: frames made for them, and real ones.
+
+use super::plain::Plain;
+use super::trial::To;
+use base::Prng;
+use std::collections::HashMap;
+use std::path::Path;
+use wire::build::Frame;
+use wire::{EtherType, IpProtocol, link, tcp_flags as flags};
+
+/// A frame of which the plain reader has an opinion.
+pub struct Known {
+    pub bytes: Vec<u8>,
+    /// Nanoseconds.
+    pub time: u64,
+    pub plain: Plain,
+}
+
+/// Which way the parts of datagrams go under one form of steering: the later ones after the first, or all after the one that came first.
+#[derive(Default)]
+pub struct Parts(HashMap<(u128, u128, u64), Datagram>);
+
+struct Datagram {
+    to: To,
+    /// Where the first one was to go, once it came.
+    first: Option<To>,
+    since: u64,
+}
+
+impl Parts {
+    /// Where a packet goes that is to go to `own` by itself.
+    pub fn way(&mut self, k: &Known, own: To) -> To {
+        let Some(ip) = k.plain.ip.as_ref() else { return own };
+        let Some(is_later) = ip.fragment else { return own };
+        let key = (ip.src, ip.dst, ip.id);
+        let known = self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000);
+        match known {
+            Some(d) if is_later => return d.to.clone(),
+            Some(d) if own != To::Nobody && d.first.as_ref().is_none_or(|first| *first == own) => {
+                d.first = Some(own);
+                return d.to.clone();
+            }
+            _ => _ = self.0.remove(&key),
+        }
+        if own != To::Nobody {
+            let first = (!is_later).then(|| own.clone());
+            self.0.insert(key, Datagram { to: own.clone(), first, since: k.time });
+        }
+        own
+    }
+}
+
+/// Which ports the parts of datagrams have: those of the first one, none where another came before it.
+#[derive(Default)]
+pub struct Ports(HashMap<(u128, u128, u64), Ported>);
+
+struct Ported {
+    all: [u16; 2],
+    /// Those of the first one, once it came.
+    first: Option<[u16; 2]>,
+    since: u64,
+}
+
+impl Ports {
+    /// The ports of a packet that is asked for them.
+    pub fn of(&mut self, k: &Known) -> [u16; 2] {
+        let Some(ip) = k.plain.ip.as_ref() else { return [0; 2] };
+        let own = ip.ports().unwrap_or_default();
+        let Some(is_later) = ip.fragment else { return own };
+        let key = (ip.src, ip.dst, ip.id);
+        match self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000) {
+            Some(d) if is_later => return d.all,
+            Some(d) if d.first.is_none_or(|first| first == own) => {
+                // Another datagram of these ports, perhaps.
+                d.since = if d.first.is_some() { k.time } else { d.since };
+                d.first = Some(own);
+                return d.all;
+            }
+            _ => {}
+        }
+        self.0.insert(key, Ported { all: own, first: (!is_later).then_some(own), since: k.time });
+        own
+    }
+}
+
+/// Hosts that the examples know, and some that they do not.
+const HOSTS: [[u8; 4]; 14] = [
+    [131, 114, 9, 1],
+    [131, 114, 9, 77],
+    [131, 114, 10, 1],
+    [10, 1, 0, 5],
+    [10, 2, 255, 1],
+    [10, 3, 7, 7],
+    [10, 4, 0, 1],
+    [192, 0, 2, 10],
+    [192, 0, 2, 11],
+    [192, 0, 3, 10],
+    [8, 8, 8, 8],
+    [255, 255, 255, 255],
+    [172, 16, 0, 1],
+    [172, 16, 0, 2],
+];
+const PORTS: [u16; 20] = [
+    22, 53, 80, 443, 999, 4000, 4001, 4002, 4003, 5000, 5060, 5061, 5123, 5999, 6000, 6234, 7345, 8456, 40_000, 40_001,
+];
+
+fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
+    of[prng.below(of.len() as u64) as usize]
+}
+
+/// So many frames, half a millisecond apart.
+pub fn made(prng: &mut Prng, count: u64) -> Vec<Known> {
+    let mut out = Vec::new();
+    while (out.len() as u64) < count {
+        let bytes = one(prng);
+        let time = 1_000_000_000 + out.len() as u64 * 500_000;
+        let plain = Plain::read(&bytes).unwrap_or_else(|| panic!("it was made to be read: {bytes:02x?}"));
+        out.push(Known { bytes, time, plain });
+    }
+    out
+}
+
+fn one(prng: &mut Prng) -> Vec<u8> {
+    let (a, b) = (pick(prng, &HOSTS), pick(prng, &HOSTS));
+    let (p, q) = (pick(prng, &PORTS), pick(prng, &PORTS));
+    let six = |n: [u8; 4]| [0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(n[3])];
+    // What telephony looks like, among other beginnings of a payload.
+    let mut payload = [0_u8; 24];
+    payload[0] = pick(prng, &[0x80, 0x80, 0x90, 0x40, 0]);
+    payload[1] = pick(prng, &[0, 8, 34, 40, 96, 127, 200, 201, 205, 0x80 | 8]);
+    let tcp = pick(prng, &[flags::SYN, flags::SYN, flags::ACK, flags::SYN | flags::ACK, flags::RST, flags::FIN]);
+    let mut frame = match prng.below(12) {
+        0..=3 => Frame::udp4(a, p, b, q),
+        4..=7 => Frame::tcp4(a, p, b, q).tcp(tcp, 1, 1),
+        8 => Frame::udp6(six(a), p, six(b), q),
+        9 => Frame::tcp6(six(a), p, six(b), q).tcp(tcp, 1, 1),
+        10 => Frame::icmp4(a, b, 8, 0, [0; 4]),
+        _ => Frame::ethernet(EtherType::ARP),
+    };
+    frame = frame.payload(&payload);
+    match prng.below(12) {
+        0 => frame = frame.fragment(7, 0, true),
+        1 => frame = frame.fragment(7, 1480, false),
+        2 => frame = frame.tag(EtherType::VLAN, 5),
+        3 => frame = frame.tag(EtherType::QINQ, 5).tag(EtherType::VLAN, 6),
+        4 => frame = frame.extensions(&[(IpProtocol(60), &[0; 6])]),
+        5 => frame = frame.extensions(&[(IpProtocol(44), &[0, 1, 0, 0, 0, 9])]),
+        6 => frame = frame.extensions(&[(IpProtocol(44), &[5, 200, 0, 0, 0, 9])]),
+        _ => (),
+    }
+    let mut out = vec![0; frame.header_len() + payload.len()];
+    frame.write(&mut out).expect("there is room").to_vec()
+}
+
+/// Frames of the captures below `folder` that the plain reader has an opinion of, at most `most` of each; time does not go back.
+pub fn real(folder: &Path, most: usize) -> Vec<Known> {
+    let mut out = Vec::new();
+    real_into(folder, most, &mut out);
+    out
+}
+
+fn real_into(path: &Path, most: usize, out: &mut Vec<Known>) {
+    if path.is_dir() {
+        let mut paths: Vec<_> =
+            std::fs::read_dir(path).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+        paths.sort();
+        paths.iter().for_each(|p| real_into(p, most, out));
+        return;
+    }
+    let Ok(file) = std::fs::File::open(path) else { return };
+    let Ok(mut reader) = pcap::Reader::open(std::io::BufReader::new(file)) else { return };
+    let from = out.last().map_or(0, |k| k.time);
+    let mut begun = None;
+    for _ in 0..most {
+        let Ok(Some(packet)) = reader.next() else { return };
+        if packet.link_type != link::ETHERNET || packet.wire_len as usize != packet.data.len() {
+            continue;
+        }
+        let Some(plain) = Plain::read(packet.data) else { continue };
+        // Each capture follows the one before it.
+        let ts = packet.ts.map_or(0, base::Timestamp::nanos);
+        let time = from + ts.saturating_sub(*begun.get_or_insert(ts));
+        let time = out.last().map_or(time, |k| k.time.max(time));
+        out.push(Known { bytes: packet.data.to_vec(), time, plain });
+    }
+}

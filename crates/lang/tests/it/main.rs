@@ -1,0 +1,15 @@
+//! All integration tests of this crate in one program, which is linked once; each module is a subject.
+
+mod common;
+mod datagrams;
+mod ebpf;
+mod found;
+mod ir;
+mod laws;
+mod links;
+mod printed;
+mod programs;
+mod stranger;
+mod table;
+mod tcpdump;
+mod tunnels;

@@ -1,0 +1,333 @@
+//! Stores in all states that a disk, a crash or other people leave them in.
+
+use crate::common;
+
+use base::{Prng, Timestamp};
+use common::*;
+use netgrain_query::{Answer, Place, Question, ask};
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use store::catalogue::Hours;
+use store::{Hold, names};
+use testkit::TempDir;
+use wire::Filter;
+
+/// A store of some files of some blocks each, one microsecond between packets; their paths.
+fn store(dir: &Path, files: u64, packets: u64, prng: &mut Prng) -> Vec<PathBuf> {
+    let mut stream = Stream::new("eth1", 0, 1);
+    for file in 0..files {
+        for i in 0..packets {
+            let ts = START.after(Duration::from_micros(file * packets + i));
+            if i == 0 {
+                stream.rotate(ts);
+            }
+            let len = 42 + prng.below(1400) as usize;
+            stream.packet(ts, len as u32, &frame(prng, len));
+        }
+    }
+    stream.record(dir);
+    common::files(dir).into_iter().map(|(_, entry)| entry.path).collect()
+}
+
+fn whole(dir: &Path) -> (Vec<Packet>, Answer) {
+    let mut answer = everything(dir);
+    (collect(&mut answer), answer)
+}
+
+fn remark(answer: &Answer, path: &Path, what: &str) {
+    let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
+    let remarks = answer.remarks();
+    assert!(remarks.iter().any(|r| r.contains(name) && r.contains(what)), "no {what:?} of {name} in {remarks:#?}");
+}
+
+#[test]
+fn what_somebody_put_behind_the_recorded_bytes_is_remarked_and_is_no_answer() {
+    let test = "what_somebody_put_behind_the_recorded_bytes_is_remarked_and_is_no_answer";
+    let mut prng = Prng::new(testkit::seed(test));
+    let dir = TempDir::new("query-behind-the-end");
+    let paths = store(dir.path(), 2, 2000, &mut prng);
+    let (expected, _) = whole(dir.path());
+    let mut bytes = fs::read(&paths[0]).expect("a file");
+    let records = bytes[24..].to_vec();
+    bytes.extend(records);
+    fs::write(&paths[0], bytes).expect("a file");
+    OpenOptions::new().write(true).open(&paths[1]).and_then(|f| f.set_len(9 << 20)).expect("zeros");
+    let (found, answer) = whole(dir.path());
+    same(&found, &expected, "with more behind them");
+    paths.iter().for_each(|path| remark(&answer, path, "bytes lie behind those that were recorded"));
+}
+
+#[test]
+fn a_file_without_an_index_that_can_be_believed_is_read_whole_and_said_so() {
+    let test = "a_file_without_an_index_that_can_be_believed_is_read_whole_and_said_so";
+    let mut prng = Prng::new(testkit::seed(test));
+    let dir = TempDir::new("query-no-index");
+    let paths = store(dir.path(), 7, 2000, &mut prng);
+    let scan = Scan::of(dir.path());
+    let index = |i: usize| paths[i].with_extension("ngi");
+    fs::remove_file(index(0)).expect("an index");
+    fs::write(index(1), b"").expect("an index");
+    fs::write(index(2), b"PK\x03\x04 nothing of ours, whatever it is called").expect("an index");
+    fs::copy(index(4), index(3)).expect("an index");
+    let bytes = fs::read(index(4)).expect("an index");
+    fs::write(index(4), &bytes[..bytes.len() / 2]).expect("an index");
+    // A later version: the number behind the magic.
+    let mut bytes = fs::read(index(5)).expect("an index");
+    bytes[8] = 99;
+    fs::write(index(5), bytes).expect("an index");
+    for filter in ["", "host 10.0.0.3", "udp port 53 and less 700"] {
+        let question = Question { filter: Filter::parse(filter).expect("a filter"), ..Question::default() };
+        let expected = scan.answer(&question);
+        let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+        same(&collect(&mut answer), &expected, filter);
+        remark(&answer, &paths[0], "has no index; all of it is read");
+        (1..6).filter(|i| *i != 4).for_each(|i| remark(&answer, &paths[i], "all of it is read"));
+        assert!(!answer.remarks().iter().any(|r| r.contains(paths[6].to_str().expect("a name"))));
+        assert!(answer.is_whole());
+    }
+}
+
+#[test]
+fn flipped_bits_and_torn_or_exchanged_blocks_cost_their_own_packets_and_are_named() {
+    let test = "flipped_bits_and_torn_or_exchanged_blocks_cost_their_own_packets_and_are_named";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let dir = TempDir::new("query-damage");
+    let paths = store(dir.path(), 3, 8000, &mut prng);
+    let scan = Scan::of(dir.path());
+    let everything = scan.answer(&Question::default());
+    const BLOCK: u64 = 1 << 20;
+    for round in 0..30 {
+        let path = &paths[prng.below(3) as usize];
+        let original = fs::read(path).expect("a file");
+        let blocks = (original.len() as u64).div_ceil(BLOCK);
+        let mut damaged = original.clone();
+        let block = prng.below(blocks);
+        let part = (block * BLOCK) as usize..(((block + 1) * BLOCK) as usize).min(original.len());
+        let mut hurt = BTreeSet::from([block]);
+        match prng.below(4) {
+            0 => damaged[part.start + prng.below(part.len() as u64) as usize] ^= 1 << prng.below(8),
+            1 => damaged[part.start + part.len() / 2..part.end].fill(0),
+            2 => prng.fill(&mut damaged[part]),
+            _ => {
+                let other = prng.below(blocks - 1);
+                let (a, b) = ((block.min(blocks - 2) * BLOCK) as usize, (other * BLOCK) as usize);
+                let len = BLOCK as usize;
+                damaged.copy_within(b..b + len, a);
+                damaged[b..b + len].copy_from_slice(&original[a..a + len]);
+                hurt = BTreeSet::from([block.min(blocks - 2), other]);
+            }
+        }
+        if damaged == original {
+            continue;
+        }
+        fs::write(path, &damaged).expect("damage");
+        let (found, answer) = whole(dir.path());
+        fs::write(path, &original).expect("a repair");
+        let what = format!("seed {seed} round {round}");
+        // Whatever comes is right, and what lies wholly in other blocks comes.
+        let mut at = 0;
+        let (mut offset, file) = (24u64, scan.file(path));
+        let mut safe = BTreeSet::new();
+        for (ts, _, data) in file {
+            let end = offset + 16 + data.len() as u64;
+            if !(offset / BLOCK..=(end - 1) / BLOCK).any(|b| hurt.contains(&b)) {
+                safe.insert(*ts);
+            }
+            offset = end;
+        }
+        for packet in &found {
+            at += everything[at..]
+                .iter()
+                .position(|p| p == packet)
+                .unwrap_or_else(|| panic!("{what}: made up {packet:?}"))
+                + 1;
+        }
+        let stamps: BTreeSet<Timestamp> = found.iter().map(|p| p.ts).collect();
+        let others = everything.iter().filter(|p| !file.iter().any(|(ts, ..)| *ts == p.ts)).map(|p| p.ts);
+        assert!(safe.into_iter().chain(others).all(|ts| stamps.contains(&ts)), "{what}: too much is missing");
+        hurt.iter().for_each(|block| remark(&answer, path, &format!("block {block}: is not what was written")));
+        assert!(!answer.is_whole(), "{what}");
+    }
+}
+
+#[test]
+fn hostile_records_behind_a_right_checksum_do_no_harm() {
+    let test = "hostile_records_behind_a_right_checksum_do_no_harm";
+    let seed = testkit::seed(test);
+    let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 40;
+    let mut prng = Prng::new(seed);
+    for round in 0..rounds {
+        let dir = TempDir::new("query-hostile");
+        let mut stream = Stream::new("eth1", 0, 1);
+        stream.rotate(START);
+        for i in 0..1500 {
+            stream.packet(START.after(Duration::from_micros(i)), 1400, &frame(&mut prng, 1400));
+        }
+        // The recorder itself takes checksums of what lies there by then.
+        let stamps = stream.spoil(&mut prng, 1 + round % 7);
+        stream.record(dir.path());
+        let (found, _) = whole(dir.path());
+        assert!(found.len() <= 1500 + stamps, "seed {seed} round {round}: {} packets", found.len());
+        let mut answer = everything(dir.path());
+        while let Some(batch) = answer.next_batch().expect("an answer") {
+            assert!(batch.packets as usize * 16 <= batch.records.len(), "seed {seed} round {round}");
+        }
+    }
+}
+
+#[test]
+fn files_that_somebody_removes_meanwhile_are_named_and_the_rest_comes() {
+    let dir = TempDir::new("query-vanish");
+    let mut prng = Prng::new(21);
+    // Those that are removed are farther away than scouts go: what they have opened comes all the same.
+    let paths = store(dir.path(), 80, 20, &mut prng);
+    let mut answer = everything(dir.path());
+    for _ in 0..10 {
+        answer.next().expect("an answer").expect("a packet");
+    }
+    fs::remove_file(&paths[76]).expect("a file");
+    fs::remove_file(paths[78].with_extension("ngi")).expect("an index");
+    let rest = collect(&mut answer);
+    assert_eq!(rest.len(), 78 * 20 + 10);
+    remark(&answer, &paths[76], "removed");
+    remark(&answer, &paths[78], "lost its index");
+    assert!(!answer.is_whole());
+}
+
+#[test]
+fn what_is_not_ours_in_a_store_changes_no_answer() {
+    let dir = TempDir::new("query-foreign-things");
+    let mut prng = Prng::new(22);
+    let paths = store(dir.path(), 2, 100, &mut prng);
+    let scan = Scan::of(dir.path());
+    let hour = paths[0].parent().expect("an hour");
+    let stem = |secs| names::stem(START.after(Duration::from_secs(secs)), None, 0);
+    fs::write(hour.join("notes.pcap"), b"text").expect("a file");
+    fs::write(hour.join(format!("{}.ngi", stem(1))), b"an index without its file").expect("a file");
+    fs::write(hour.join(format!("{}.pcap", stem(2))), b"no capture at all, under a right name").expect("a file");
+    fs::write(hour.join(format!("{}.pcap", stem(3))), b"").expect("a file");
+    fs::write(hour.join(names::hidden(&stem(4), "pcap")), b"left by somebody").expect("a file");
+    fs::create_dir(hour.join(format!("{}.pcap", stem(5)))).expect("a folder");
+    fs::create_dir_all(dir.join("eth1/backup/2026")).expect("a folder");
+    fs::create_dir_all(dir.join("lost+found")).expect("a folder");
+    std::os::unix::fs::symlink(dir.join("nowhere"), hour.join(format!("{}.pcap", stem(6)))).expect("a link");
+    let (found, answer) = whole(dir.path());
+    same(&found, &scan.answer(&Question::default()), "with foreign things");
+    for (secs, what) in [(2, "not a capture"), (3, "empty"), (4, "netgrain repair")] {
+        assert!(
+            answer.remarks().iter().any(|r| r.contains(&stem(secs)) && r.contains(what)),
+            "{:#?}",
+            answer.remarks()
+        );
+    }
+}
+
+#[test]
+fn a_file_that_its_recorder_left_unfinished_is_read_as_far_as_its_index_vouches() {
+    let dir = TempDir::new("query-unfinished");
+    let mut prng = Prng::new(23);
+    let paths = store(dir.path(), 3, 500, &mut prng);
+    let scan = Scan::of(dir.path());
+    let expected = scan.answer(&Question::default());
+    // As a crash between the two renames of sealing leaves it: whole, and still hidden; behind it room made ahead.
+    let stem = paths[2].file_stem().and_then(|s| s.to_str()).expect("a name");
+    let hidden = paths[2].with_file_name(names::hidden(stem, "pcap"));
+    fs::rename(&paths[2], &hidden).expect("a rename");
+    OpenOptions::new().write(true).open(&hidden).and_then(|f| f.set_len(4 << 20)).expect("room");
+    let (found, answer) = whole(dir.path());
+    same(&found, &expected, "an unfinished file");
+    assert!(answer.remarks().is_empty(), "{:?}", answer.remarks());
+    // The same with one of its bytes changed.
+    let file = OpenOptions::new().write(true).open(&hidden).expect("the file");
+    file.write_all_at(b"!", 1000).expect("damage");
+    let (found, answer) = whole(dir.path());
+    same(&found, &expected[..1000], "without the damaged block");
+    remark(&answer, &hidden, "block 0");
+}
+
+#[test]
+fn raw_files_are_read_like_others() {
+    let dir = TempDir::new("query-raw");
+    let mut prng = Prng::new(24);
+    let mut stream = Stream::new("eth1", 0, 1);
+    stream.format = recorder::Format::Raw { file_bytes: 3 << 20 };
+    stream.rotate(START);
+    for i in 0..9000 {
+        let len = 42 + prng.below(1400) as usize;
+        stream.packet(START.after(Duration::from_micros(i)), len as u32, &frame(&mut prng, len));
+    }
+    stream.record(dir.path());
+    let scan = Scan::of(dir.path());
+    assert_eq!(scan.packets(), 9000);
+    for filter in ["", "host 10.0.0.3"] {
+        let question = Question { filter: Filter::parse(filter).expect("a filter"), ..Question::default() };
+        let place = Place::Store(dir.path().to_owned());
+        let expected = scan.answer(&question);
+        let mut answer = ask(&place, question.clone()).expect("a store");
+        same(&collect(&mut answer), &expected, filter);
+        assert!(answer.remarks().is_empty(), "{:?}", answer.remarks());
+        let mut answer = ask(&place, question).expect("a store");
+        same(&collect_batches(&mut answer, &mut prng), &expected, filter);
+    }
+}
+
+#[test]
+fn while_files_rotate_and_the_oldest_hours_go_every_answer_is_without_gap_or_double() {
+    const PACKETS: u64 = 40_000;
+    let dir = TempDir::new("query-rotate");
+    let mut prng = Prng::new(25);
+    let mut stream = Stream::new("eth1", 0, 1);
+    for i in 0..PACKETS {
+        let ts = START.after(Duration::from_secs(i));
+        if i % 900 == 0 {
+            stream.rotate(ts);
+        }
+        stream.packet(ts, 60, &frame(&mut prng, 60));
+    }
+    stream.pause = Duration::from_millis(20);
+    let (root, interface) = (dir.path(), dir.join("eth1"));
+    let done = AtomicBool::new(false);
+    let mut answers = 0;
+    std::thread::scope(|scope| {
+        let recorder = scope.spawn(|| {
+            stream.record(root);
+            done.store(true, Ordering::Relaxed);
+        });
+        // Retention in a hurry: the oldest hour goes unless somebody holds it, but never the newest two.
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let mut hours = Vec::new();
+                let mut walk = Hours::forward(&interface, Timestamp::ZERO, Timestamp::MAX);
+                while let Ok(Some(hour)) = walk.next() {
+                    hours.push(hour);
+                }
+                // What is still being sealed is its recorder's.
+                if hours.len() > 2
+                    && hours[0].list().is_ok_and(|listing| listing.unfinished.is_empty())
+                    && let Ok(Some(_held)) = Hold::remover(&hours[0].folder)
+                {
+                    fs::remove_dir_all(&hours[0].folder).expect("an hour");
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        while !done.load(Ordering::Relaxed) {
+            let Ok(mut answer) = ask(&Place::Store(root.to_owned()), Question::default()) else { continue };
+            let mut before = None;
+            while let Some(second) = answer.next().expect("an answer").map(|found| found.ts.since(START).as_secs()) {
+                assert!(before.is_none_or(|b| b + 1 == second), "{second} behind {before:?}: {:?}", answer.remarks());
+                before = Some(second);
+            }
+            let named = |r: &&String| !r.contains("the last second");
+            assert_eq!(answer.remarks().iter().find(named), None);
+            answers += u64::from(before.is_some());
+        }
+        recorder.join().expect("a recorder");
+    });
+    assert!(answers > 0, "nothing was ever asked while it was recorded");
+}

@@ -1,0 +1,381 @@
+//! Captures of anyone: the answer is that of tcpdump, in the order of time, whatever the format and the order of the file.
+
+use crate::captures;
+
+use base::{Prng, Timestamp};
+use captures::{KINDS, Kind, Packet};
+use netgrain_query::indexes::State;
+use netgrain_query::{Answer, Place, Question, ask, indexes};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use testkit::TempDir;
+use wire::Filter;
+
+/// All packets of an answer, one by one or in batches.
+fn all(answer: &mut Answer, batches: bool) -> Vec<Packet> {
+    let mut out = Vec::new();
+    if !batches {
+        while let Some(f) = answer.next().expect("an answer") {
+            out.push(Packet { ts: f.ts, wire_len: f.wire_len, data: f.data.to_vec() });
+        }
+        return out;
+    }
+    while let Some(batch) = answer.next_batch().expect("an answer") {
+        let file = [&pcap::FILE_HEADER_NS, batch.records].concat();
+        let mut reader = pcap::Reader::open(&file[..]).expect("records of pcap");
+        let before = out.len();
+        while let Some(p) = reader.next().expect("whole records") {
+            out.push(Packet { ts: p.ts.expect("a stamp"), wire_len: p.wire_len, data: p.data.to_vec() });
+        }
+        assert_eq!((out.len() - before) as u64, batch.packets);
+        assert_eq!(out[before].ts, batch.first);
+    }
+    out
+}
+
+fn question(filter: &str, from: Timestamp, to: Timestamp) -> Question {
+    Question { filter: Filter::parse(filter).expect("a filter"), from, to, ..Question::default() }
+}
+
+fn ask_file(path: &Path, question: Question) -> Answer {
+    ask(&Place::Files(vec![path.to_owned()]), question).expect("a capture")
+}
+
+/// A few thousand packets without real captures.
+fn made(count: u64, prng: &mut Prng) -> Vec<Packet> {
+    let packet = |i: u64| {
+        let mut data = vec![0; 14 + prng.below(1400) as usize];
+        prng.fill(&mut data);
+        data[12..14].copy_from_slice(&[0x88, 0xb5]);
+        let ts = Timestamp::from_nanos(1_700_000_000_000_000_000 + i * 1_000_003);
+        Packet { ts, wire_len: data.len() as u32, data }
+    };
+    (0..count).map(packet).collect()
+}
+
+fn index(path: &Path) -> indexes::Made {
+    indexes::make(path, None, &AtomicBool::new(false)).expect("an index").expect("not stopped")
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused_by_name_with_what_to_do() {
+    let dir = TempDir::new("foreign-refused");
+    let refused = |path: PathBuf| match ask(&Place::Files(vec![path.clone()]), Question::default()) {
+        Err(e) => {
+            let text = e.to_string();
+            assert!(text.starts_with(path.to_str().expect("text")), "{text}");
+            text
+        }
+        Ok(_) => panic!("{} was taken", path.display()),
+    };
+    for (name, bytes, advice) in [
+        ("x.pcap.gz", &[0x1f, 0x8b, 8, 0][..], "gzip -dk"),
+        ("x.pcap.zst", &[0x28, 0xb5, 0x2f, 0xfd], "zstd -dk"),
+        ("empty", &[], "the file is empty"),
+        ("text", b"this is no capture at all, but a text", "not a capture"),
+        ("cut", &pcap::FILE_HEADER_NS[..20], "24 bytes"),
+    ] {
+        std::fs::write(dir.join(name), bytes).expect("a file");
+        assert!(refused(dir.join(name)).contains(advice), "{name}");
+    }
+    assert!(refused(dir.path().to_owned()).contains("--store"));
+    assert!(refused(dir.join("none")).contains("No such file"));
+}
+
+#[test]
+fn a_capture_that_is_cut_or_damaged_gives_what_is_whole_and_says_where_it_ends() {
+    let dir = TempDir::new("foreign-cut");
+    let mut prng = Prng::new(testkit::seed("foreign-cut"));
+    let packets = made(4000, &mut prng);
+    for kind in KINDS {
+        let (path, bytes) = (dir.join("cut"), kind.bytes(&packets));
+        let cut = bytes.len() / 2 + prng.below(bytes.len() as u64 / 3) as usize;
+        std::fs::write(&path, &bytes[..cut]).expect("a file");
+        let mut answer = ask_file(&path, Question::default());
+        let found = all(&mut answer, false);
+        // Whoever reads the cut file plainly comes as far.
+        let mut reader = pcap::Reader::open(&bytes[..cut]).expect("a capture");
+        let mut whole = 0;
+        while let Ok(Some(_)) = reader.next() {
+            whole += 1;
+        }
+        assert_eq!(found[..], packets[..whole].iter().map(|p| stamped(p, kind)).collect::<Vec<_>>()[..], "{kind:?}");
+        let remarks = answer.remarks();
+        assert!(!answer.is_whole() && remarks[0].contains("it was cut short"), "{kind:?} {cut}: {remarks:?}");
+    }
+}
+
+fn stamped(p: &Packet, kind: Kind) -> Packet {
+    Packet { ts: kind.stamp(p.ts), ..p.clone() }
+}
+
+#[test]
+fn several_captures_are_one_in_the_order_of_time_and_interfaces_can_be_chosen() {
+    let dir = TempDir::new("foreign-several");
+    let mut prng = Prng::new(testkit::seed("foreign-several"));
+    let mut packets = made(6000, &mut prng);
+    let mut parts = vec![Vec::new(); KINDS.len()];
+    for p in &mut packets {
+        // Whole microseconds, so that every format has the same stamp.
+        p.ts = Kind::Micros.stamp(p.ts);
+        parts[prng.below(KINDS.len() as u64) as usize].push(p.clone());
+    }
+    let paths: Vec<PathBuf> = (0..KINDS.len()).map(|i| dir.join(format!("{i}.cap"))).collect();
+    for ((kind, part), path) in KINDS.iter().zip(&parts).zip(&paths) {
+        kind.write(path, part);
+    }
+    let mut answer = ask(&Place::Files(paths.clone()), Question::default()).expect("captures");
+    assert_eq!(all(&mut answer, true), packets);
+    let names: Vec<&str> = answer.origins().iter().map(|o| &o.interface[..]).collect();
+    for name in ["0.cap", "5.cap", "eth0", "eth1", "eth2"] {
+        assert!(names.contains(&name), "{name} is not among {names:?}");
+    }
+    let only = Question { interfaces: vec!["eth2".into()], ..Question::default() };
+    let found = all(&mut ask(&Place::Files(paths), only).expect("captures"), false);
+    assert!(!found.is_empty() && found.len() < parts[3].len() && found.iter().all(|p| parts[3].contains(p)));
+}
+
+#[test]
+fn what_a_capture_says_was_lost_is_told_before_the_next_packet_that_is_found() {
+    let dir = TempDir::new("foreign-lost");
+    let mut prng = Prng::new(testkit::seed("foreign-lost"));
+    let packets = made(3000, &mut prng);
+    let mut out = pcap::ng::Writer::new(Vec::new(), "", "").expect("memory");
+    out.interface("eth0", pcap::ETHERNET).expect("memory");
+    let mut lost = 0;
+    for p in &packets {
+        let drops = (prng.below(10) == 0).then(|| prng.below(5));
+        lost += drops.unwrap_or(0);
+        let options = pcap::ng::PacketOptions { drops, ..Default::default() };
+        out.packet(0, p.ts, p.wire_len, &p.data, options).expect("memory");
+    }
+    // The last packet is found by every question, so that nothing is left untold.
+    let last = &packets[2999];
+    let path = dir.join("lost.pcapng");
+    std::fs::write(&path, out.finish().expect("memory")).expect("a file");
+    for filter in ["", "less 700", "less 50"] {
+        let filter = if filter.is_empty() { String::new() } else { format!("{filter} or len = {}", last.wire_len) };
+        let mut answer = ask_file(&path, question(&filter, Timestamp::ZERO, Timestamp::MAX));
+        let mut told = 0;
+        while let Some(found) = answer.next().expect("an answer") {
+            told += found.lost;
+        }
+        assert_eq!(told, lost, "{filter}");
+    }
+}
+
+#[test]
+fn the_answer_is_that_of_tcpdump_for_any_filter_interval_format_and_order() {
+    let test = "the_answer_is_that_of_tcpdump_for_any_filter_interval_format_and_order";
+    let Some(traces) = testkit::traces(test) else { return };
+    if testkit::tool(test, "tcpdump").is_none() {
+        return;
+    }
+    let dir = TempDir::new("foreign-tcpdump");
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let mut packets = Vec::new();
+    captures::collect(&traces, &mut packets);
+    assert!(packets.len() > 10_000, "only {} packets", packets.len());
+    captures::disorder(&mut packets, &mut prng);
+    let mut chosen_in_all = 0;
+    let paths: Vec<PathBuf> = KINDS.iter().map(|kind| dir.join(format!("{kind:?}.cap"))).collect();
+    for (kind, path) in KINDS.iter().zip(&paths) {
+        kind.write(path, &packets);
+    }
+    let mut skipped = 0;
+    for round in 0..30 {
+        if round == 15 {
+            // From here on with indexes, every second time asked by the name of the index.
+            paths.iter().for_each(|path| drop(index(path)));
+        }
+        let filter = if round == 0 { String::new() } else { captures::filter(&packets, &mut prng) };
+        let chosen = captures::tcpdump(&dir, &packets, &filter);
+        let mut moment = || packets[prng.below(packets.len() as u64) as usize].ts;
+        let (a, b) = if round % 3 == 0 { (Timestamp::ZERO, Timestamp::MAX) } else { (moment(), moment()) };
+        let (from, to) = (a.min(b), a.max(b));
+        for (kind, path) in KINDS.iter().zip(&paths) {
+            let mut expected: Vec<Packet> = chosen.iter().map(|i| stamped(&packets[*i], *kind)).collect();
+            expected.retain(|p| from <= p.ts && p.ts <= to);
+            expected.sort_by_key(|p| p.ts);
+            let index_path = indexes::path(path, None);
+            let asked = if round >= 15 && round % 2 == 0 { &index_path } else { path };
+            let mut answer = ask_file(asked, question(&filter, from, to));
+            let found = all(&mut answer, round % 2 == 1);
+            skipped += answer.cost().blocks_skipped_keys + answer.cost().blocks_skipped_time;
+            let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
+            assert_eq!(
+                (found.len(), differs),
+                (expected.len(), None),
+                "seed {seed} round {round} {kind:?} `{filter}` {from} {to}"
+            );
+            assert!(answer.is_whole(), "{:?}", answer.remarks());
+            chosen_in_all += found.len();
+        }
+    }
+    assert!(skipped > 100, "the indexes let skip only {skipped} blocks");
+    assert!(chosen_in_all > 10_000, "the filters chose only {chosen_in_all}");
+}
+
+#[test]
+fn an_index_that_does_not_fit_its_capture_is_not_used_and_said() {
+    let dir = TempDir::new("foreign-stale");
+    let mut prng = Prng::new(testkit::seed("foreign-stale"));
+    let packets = made(5000, &mut prng);
+    let path = dir.join("x.pcap");
+    Kind::Nanos.write(&path, &packets);
+    let made = index(&path);
+    assert_eq!((made.path.clone(), made.damage), (dir.join("x.pcap.ngi"), None));
+    assert_eq!((made.summary.tally.stored, made.capture_bytes), (5000, made.summary.bytes));
+    let everything = |note: &str| {
+        let mut answer = ask_file(&path, Question::default());
+        let found = all(&mut answer, true);
+        assert!(answer.is_whole(), "{:?}", answer.remarks());
+        let remarks = answer.remarks();
+        match note {
+            "" => assert!(remarks.is_empty(), "{remarks:?}"),
+            _ => assert!(remarks.len() == 1 && remarks[0].contains(note), "{note}: {remarks:?}"),
+        }
+        found
+    };
+    assert_eq!(everything(""), packets);
+    let fits = |state: State| matches!(state, State::Fits(_));
+    assert!(fits(indexes::look(&path, None).expect("a capture")));
+    let verify = || indexes::verify(&path, None, &AtomicBool::new(false)).expect("a capture");
+    assert!(fits(verify()));
+
+    // Newer: the same length, other content, another time.
+    let mut other = packets.clone();
+    other.iter_mut().for_each(|p| p.ts = p.ts.after(std::time::Duration::from_secs(7)));
+    let modified = std::fs::metadata(&path).expect("there").modified().expect("a time");
+    Kind::Nanos.write(&path, &other);
+    assert_eq!(everything("was changed after it was indexed"), other);
+    // Even where somebody turned the time back, the checksums tell.
+    let file = std::fs::File::options().write(true).open(&path).expect("the capture");
+    file.set_modified(modified).expect("turned back");
+    assert!(fits(indexes::look(&path, None).expect("a capture")));
+    assert!(matches!(verify(), State::Stale(why) if why.contains("are others than they were")));
+    // Longer.
+    let longer = made_longer(&path, &other);
+    assert_eq!(everything("not as long as it was"), longer);
+    // Damaged, in its header.
+    let mut bytes = std::fs::read(&made.path).expect("the index");
+    bytes[20] ^= 1;
+    std::fs::write(&made.path, &bytes).expect("damaged");
+    assert_eq!(everything("x.pcap.ngi"), longer);
+    assert!(indexes::remove(&path, None).is_err(), "what cannot be recognised is not removed");
+    index(&path);
+    assert_eq!(everything(""), longer);
+    assert!(indexes::remove(&path, None).expect("removed") && !made.path.exists());
+    assert!(!indexes::remove(&path, None).expect("nothing to remove"));
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a folder").collect();
+    assert_eq!(left.len(), 1, "hidden files are left behind: {left:?}");
+}
+
+fn made_longer(path: &Path, packets: &[Packet]) -> Vec<Packet> {
+    let mut longer = packets.to_vec();
+    longer.push(packets[packets.len() - 1].clone());
+    Kind::Nanos.write(path, &longer);
+    longer
+}
+
+#[test]
+fn an_index_in_a_folder_of_its_own_is_asked_in_the_place_of_its_capture() {
+    let dir = TempDir::new("foreign-into");
+    let mut prng = Prng::new(testkit::seed("foreign-into"));
+    let into = dir.join("indexes");
+    std::fs::create_dir(&into).expect("a folder");
+    let mut asked = Vec::new();
+    let mut expected = Vec::new();
+    for (name, kind) in [("a", Kind::Ng), ("b", Kind::Raw)] {
+        std::fs::create_dir(dir.join(name)).expect("a folder");
+        let (path, packets) = (dir.join(name).join("x.cap"), made(2000, &mut prng));
+        kind.write(&path, &packets);
+        let made = indexes::make(&path, Some(&into), &AtomicBool::new(false)).expect("an index").expect("not stopped");
+        assert_eq!(made.path.parent(), Some(into.as_path()));
+        asked.push(made.path);
+        expected.extend(packets);
+    }
+    assert_ne!(asked[0], asked[1]);
+    expected.sort_by_key(|p| p.ts);
+    let mut answer = ask(&Place::Files(asked), Question::default()).expect("captures");
+    let found = all(&mut answer, false);
+    assert_eq!(found.len(), expected.len());
+    assert!(found.iter().map(|p| p.ts).eq(expected.iter().map(|p| p.ts)), "not in order");
+    assert!(answer.cost().index_bytes_read > 0, "{:?}", answer.cost());
+}
+
+#[test]
+fn a_cut_capture_that_was_indexed_says_so_each_time() {
+    let dir = TempDir::new("foreign-cut-indexed");
+    let mut prng = Prng::new(testkit::seed("foreign-cut-indexed"));
+    let packets = made(4000, &mut prng);
+    for kind in KINDS {
+        let (path, bytes) = (dir.join("cut"), kind.bytes(&packets));
+        std::fs::write(&path, &bytes[..bytes.len() - 5]).expect("a file");
+        let made = index(&path);
+        assert!(made.damage.expect("it is cut").contains("it was cut short"));
+        let mut answer = ask_file(&path, Question::default());
+        let expected: Vec<Packet> = packets[..packets.len() - 1].iter().map(|p| stamped(p, kind)).collect();
+        assert_eq!(all(&mut answer, true), expected, "{kind:?}");
+        assert!(
+            !answer.is_whole()
+                && answer.remarks()[0].contains("was cut short or is damaged here, as it was when it was indexed"),
+            "{:?}",
+            answer.remarks()
+        );
+    }
+}
+
+/// Captures and indexes with changed bytes: any answer is one, the memory is bounded, and it ends.
+#[test]
+fn mutated_captures_and_indexes_do_no_harm() {
+    let test = "mutated_captures_and_indexes_do_no_harm";
+    let dir = TempDir::new("foreign-fuzz");
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let packets = made(2500, &mut prng);
+    let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 120;
+    let mut answered = 0;
+    for round in 0..rounds {
+        let kind = KINDS[round % KINDS.len()];
+        let path = dir.join("fuzz.cap");
+        let mut bytes = kind.bytes(&packets);
+        let with_index = prng.below(2) == 0;
+        let mut mutate = |bytes: &mut Vec<u8>| {
+            for _ in 0..=prng.below(6) {
+                // Headers are near the beginning, records everywhere.
+                let most = if prng.below(3) == 0 { 200 } else { bytes.len() as u64 };
+                let at = prng.below(most.min(bytes.len() as u64)) as usize;
+                match prng.below(5) {
+                    0 => bytes[at] ^= 1 << prng.below(8),
+                    1 => bytes[at] = prng.next_u64() as u8,
+                    2 => bytes[at] = 0xff,
+                    3 if at > 1000 => bytes.truncate(at),
+                    _ => drop(bytes.splice(at..at, [0, 0, 0, 7])),
+                }
+            }
+        };
+        if !with_index {
+            mutate(&mut bytes);
+        }
+        std::fs::write(&path, &bytes).expect("a file");
+        if with_index {
+            let made = index(&path);
+            let mut bytes = std::fs::read(&made.path).expect("an index");
+            mutate(&mut bytes);
+            std::fs::write(&made.path, &bytes).expect("a file");
+        }
+        let place = Place::Files(vec![path.clone()]);
+        if let Ok(mut answer) = ask(&place, question("less 700", Timestamp::ZERO, Timestamp::MAX)) {
+            let mut before = Timestamp::ZERO;
+            while let Some(found) = answer.next().expect("damage is a remark") {
+                assert!(found.ts >= before && found.wire_len <= 700, "seed {seed} round {round}");
+                before = found.ts;
+                answered += 1;
+            }
+        }
+        let _ = std::fs::remove_file(indexes::path(&path, None));
+    }
+    assert!(answered > 0);
+}

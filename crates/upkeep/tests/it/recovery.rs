@@ -1,0 +1,118 @@
+//! A recorder that dies anywhere, and a recovery that dies anywhere: what is published then.
+
+use crate::common;
+
+use base::Prng;
+use common::{Stream, check, check_clean, config, lost, recover, run, segments};
+use store::device::{Fault, MemoryDevice, Surviving};
+
+/// Records the stream until call `at`; what is left then, and up to which position the ring had its memory back.
+fn record_until(stream: &Stream, at: u64, seed: u64) -> (MemoryDevice, u64) {
+    let device = MemoryDevice::new(seed);
+    device.set_fault(Fault { crash_at: Some(at), slow: at % 2 == 1, ..Fault::default() });
+    let config = netgrain_recorder::Config { allocate: 1 << 17, ..config() };
+    let mut prng = Prng::new(seed);
+    let outcome = run(stream, device.clone(), config, &mut prng, |_, _, _| !device.crashed());
+    (device, outcome.released)
+}
+
+/// Calls that recording the whole stream takes.
+fn calls_of(stream: &Stream, seed: u64) -> u64 {
+    record_until(stream, u64::MAX, seed).0.calls()
+}
+
+/// Packets of the stream that end before this position.
+fn packets_before(stream: &Stream, pos: u64) -> usize {
+    stream.descs.iter().filter(|d| d.is_packet() && d.end() <= pos).count()
+}
+
+/// Which files differ, for people.
+fn difference(one: &Surviving, other: &Surviving) -> String {
+    let size = |files: &Surviving, path| files.get(path).map(Vec::len);
+    let paths: std::collections::BTreeSet<_> = one.keys().chain(other.keys()).collect();
+    let differ = paths.into_iter().filter(|p| one.get(*p) != other.get(*p));
+    differ.map(|p| format!("{} {:?} {:?}; ", p.display(), size(one, p), size(other, p))).collect()
+}
+
+/// Recovers, and checks that it ends and leaves nothing behind; the calls that it took.
+fn recovered(stream: &Stream, files: Surviving, note: &str) -> (Surviving, common::Published, u64) {
+    let device = MemoryDevice::with(1, files);
+    let told = recover(device.clone());
+    assert!(!told.iter().any(|t| t.contains("cannot be recovered")), "{note}: {told:#?}");
+    let files = device.files();
+    check_clean(&files, &told, note);
+    (files.clone(), check(stream, &files, note), device.calls())
+}
+
+#[test]
+fn a_recorder_killed_at_any_call_loses_nothing_that_the_ring_was_told_is_written() {
+    let test = "a_recorder_killed_at_any_call_loses_nothing_that_the_ring_was_told_is_written";
+    let seed = testkit::seed(test);
+    for (longest, packets) in [(1500, 20), (60_000, 40)] {
+        let stream = segments(&mut Prng::new(seed), 2, packets, longest);
+        let mut most = 0;
+        for at in 0..calls_of(&stream, seed) {
+            let note = format!("seed {seed}, call {at}");
+            let (device, released) = record_until(&stream, at, seed);
+            let (_, published, _) = recovered(&stream, device.files(), &note);
+            let safe = packets_before(&stream, released);
+            let prefix = published.packets.iter().enumerate().take_while(|(i, n)| i == *n).count();
+            assert!(prefix >= safe, "{note}: {safe} packets were written, {prefix} are there");
+            assert_eq!(prefix, published.packets.len(), "{note}: a hole");
+            most = most.max(lost(&published.tally));
+        }
+        // What was on its way when the recorder died looked like packets at least once.
+        assert!(most > 0, "no crash ever found a packet that was not confirmed");
+    }
+}
+
+#[test]
+fn a_recovery_killed_at_any_call_is_taken_up_with_the_same_result() {
+    let test = "a_recovery_killed_at_any_call_is_taken_up_with_the_same_result";
+    let seed = testkit::seed(test);
+    let stream = segments(&mut Prng::new(seed), 2, 20, 3000);
+    for at in 0..calls_of(&stream, seed) {
+        let note = format!("seed {seed}, call {at}");
+        let (device, _) = record_until(&stream, at, seed);
+        let left = device.files();
+        let (whole, published, calls) = recovered(&stream, left.clone(), &note);
+        for second in 0..calls {
+            let note = format!("{note}, then call {second} of the recovery");
+            let device = MemoryDevice::with(1, left.clone());
+            device.set_fault(Fault { crash_at: Some(second), ..Fault::default() });
+            recover(device.clone());
+            let (again, ..) = recovered(&stream, device.files(), &note);
+            assert!(again == whole, "{note}: the second recovery ended otherwise: {}", difference(&whole, &again));
+            // The power fails, too.
+            let mut prng = Prng::new(seed ^ second);
+            let (_, again, _) = recovered(&stream, device.surviving(&mut prng), &note);
+            assert_eq!(again, published, "{note}: after a failure of the power");
+        }
+    }
+}
+
+#[test]
+fn a_failure_of_the_power_leaves_what_checksums_vouch_for_and_says_what_is_missing() {
+    let test = "a_failure_of_the_power_leaves_what_checksums_vouch_for_and_says_what_is_missing";
+    let seed = testkit::seed(test);
+    let stream = segments(&mut Prng::new(seed), 2, 60, 60_000);
+    let mut prng = Prng::new(seed);
+    let mut holes = 0;
+    for at in 0..calls_of(&stream, seed) {
+        let (device, _) = record_until(&stream, at, seed);
+        for round in 0..2 {
+            let note = format!("seed {seed}, call {at}, round {round}");
+            let left = device.surviving(&mut prng);
+            let (whole, published, calls) = recovered(&stream, left.clone(), &note);
+            holes += usize::from(lost(&published.tally) > 0);
+            let second = prng.below(calls.max(1));
+            let device = MemoryDevice::with(1, left);
+            device.set_fault(Fault { crash_at: Some(second), ..Fault::default() });
+            recover(device.clone());
+            let note = format!("{note}, then call {second} of the recovery");
+            let (again, ..) = recovered(&stream, device.files(), &note);
+            assert!(again == whole, "{note}: the second recovery ended otherwise: {}", difference(&whole, &again));
+        }
+    }
+    assert!(holes > 0, "no failure of the power ever lost a packet");
+}

@@ -1,0 +1,603 @@
+//! Damage done on purpose: what verify says of it, and what repair saves.
+
+use crate::common;
+
+use base::Prng;
+use common::{Stream, check, config, path, read_all, recover, run, segments};
+use index::{Builder, Header, Index, Tail};
+use netgrain_upkeep::repair::{Did, Repair};
+use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::device::{Fault, MemoryDevice, Surviving};
+use store::{Claim, Claimant, DiskDevice};
+use testkit::TempDir;
+
+/// A store in which all of the stream was recorded.
+fn recorded(stream: &Stream) -> Surviving {
+    let device = MemoryDevice::new(1);
+    let outcome = run(stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true);
+    assert!(outcome.done);
+    device.files()
+}
+
+fn verify(files: &Surviving, quick: bool) -> (Vec<Finding>, u64) {
+    let mut findings = Vec::new();
+    let mut verify =
+        Verify::new(MemoryDevice::with(1, files.clone()), quick, |f: &Finding, _| findings.push(f.clone()));
+    verify.path(Path::new("store"));
+    let packets = verify.totals().packets;
+    (findings, packets)
+}
+
+fn kinds(files: &Surviving) -> Vec<Kind> {
+    let found = verify(files, false).0.into_iter().filter(|f| f.kind.level() != Level::Note).map(|f| f.kind);
+    let mut kinds: Vec<Kind> = found.collect();
+    kinds.dedup();
+    kinds
+}
+
+fn repair(files: Surviving, at: &Path) -> (Surviving, Vec<String>) {
+    let device = MemoryDevice::with(1, files);
+    let mut told = Vec::new();
+    let another = || device.clone();
+    Repair::new(another, |did: Did| told.push(did.to_string())).path(at);
+    (device.files(), told)
+}
+
+fn packet_files(files: &Surviving) -> Vec<PathBuf> {
+    files.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).cloned().collect()
+}
+
+#[test]
+fn a_store_that_is_as_it_was_written_is_found_so_and_left_so() {
+    let stream = segments(&mut Prng::new(1), 3, 40, 60_000);
+    let files = recorded(&stream);
+    for quick in [false, true] {
+        let (findings, packets) = verify(&files, quick);
+        assert_eq!(findings.iter().filter(|f| f.kind.level() == Level::Damage).count(), 0, "{findings:#?}");
+        assert_eq!(packets, 120);
+    }
+    let (after, told) = repair(files.clone(), Path::new("store"));
+    assert!(after == files, "something was changed: {told:#?}");
+}
+
+#[test]
+fn verification_neither_waits_for_a_keeper_of_the_interface_nor_keeps_it_out() {
+    let dir = TempDir::new("verification_neither_waits_for_a_keeper");
+    let files = recorded(&segments(&mut Prng::new(3), 1, 20, 1000));
+    for (path, bytes) in files {
+        let path = dir.join("store").join(path.strip_prefix("store").expect("below the store"));
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, bytes).expect("a file");
+    }
+    let interface = dir.join("store/eth1");
+    std::fs::write(interface.join(store::names::prepared(0, 1, "pcap")), b"").expect("made ahead");
+    let keeping = store::Hold::remover(&interface).expect("a look").expect("nobody is there");
+    let (done, ended) = std::sync::mpsc::channel();
+    let at = dir.join("store");
+    std::thread::spawn(move || {
+        let mut verify = Verify::new(DiskDevice::plain(), false, |_: &Finding, _| {});
+        verify.path(&at);
+        done.send(verify.totals().packets)
+    });
+    // It hangs as long as the keeper is at work, or not at all.
+    assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(60)), Ok(20));
+    drop(keeping);
+}
+
+#[test]
+fn a_store_that_is_being_recorded_is_never_called_damaged() {
+    let test = "a_store_that_is_being_recorded_is_never_called_damaged";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let (mut open, mut within) = (0, 0);
+    for round in 0..8 {
+        let stream = segments(&mut prng, 2, 150, 60_000);
+        let device = MemoryDevice::new(seed + round);
+        device.set_fault(Fault { slow: true, ..Fault::default() });
+        let beside = device.clone();
+        let outcome = run(&stream, device, config(), &mut prng, |step, _, _| {
+            let mut findings = Vec::new();
+            let mut verify = Verify::new(beside.clone(), false, |f: &Finding, _| findings.push(f.clone()));
+            verify.path(Path::new("store"));
+            let totals = *verify.totals();
+            // Before its first file the recorder has nothing there; on a real volume its claim is.
+            findings.retain(|f| f.kind != Kind::NoCapture || !beside.files().is_empty());
+            let wrong: Vec<&Finding> = findings.iter().filter(|f| f.kind.level() != Level::Note).collect();
+            assert!(wrong.is_empty(), "seed {seed} round {round} step {step}: {wrong:#?}");
+            open += totals.open;
+            within += u64::from(totals.packets < totals.ledger.stored);
+            true
+        });
+        assert!(outcome.done);
+    }
+    // Otherwise nothing was tried: files in work, and such that are vouched for up to the middle of a record.
+    assert!(open > 10 && within > 10, "seed {seed}: {open} open files, {within} of them within a record");
+}
+
+#[test]
+fn each_kind_of_damage_has_its_name() {
+    let stream = segments(&mut Prng::new(2), 2, 60, 60_000);
+    let whole = recorded(&stream);
+    let first = packet_files(&whole)[0].clone();
+    let damaged = |f: &dyn Fn(&mut Surviving)| {
+        let mut files = whole.clone();
+        f(&mut files);
+        kinds(&files)
+    };
+    let bytes = |files: &mut Surviving| files[&first].clone();
+    assert_eq!(
+        damaged(&|files| {
+            let mut b = bytes(files);
+            b[1_100_000] ^= 1;
+            files.insert(first.clone(), b);
+        }),
+        [Kind::Checksum]
+    );
+    assert!(
+        damaged(&|files| {
+            let mut b = bytes(files);
+            b.truncate(b.len() - 10);
+            files.insert(first.clone(), b);
+        })
+        .contains(&Kind::Length)
+    );
+    assert_eq!(damaged(&|files| drop(files.remove(&first.with_extension("ngi")))), [Kind::NoIndex]);
+    assert_eq!(damaged(&|files| drop(files.remove(&first))), [Kind::Orphan]);
+    let other = packet_files(&whole)[1].with_extension("ngi");
+    let swapped = damaged(&|files| drop(files.insert(first.with_extension("ngi"), whole[&other].clone())));
+    assert!(swapped.contains(&Kind::Checksum), "{swapped:?}");
+    assert_eq!(damaged(&|files| drop(files.insert(first.with_extension("ngi"), vec![7; 500]))), [Kind::Index]);
+    let next = path("store/eth1/.next-q0-7.pcap.partial");
+    assert_eq!(damaged(&|files| drop(files.insert(next.clone(), vec![0; 4096]))), [Kind::Leftover]);
+    let (findings, _) = verify(&Surviving::from([(path("store/eth1/notes.txt"), vec![1])]), false);
+    assert_eq!(findings[0].kind, Kind::Foreign);
+}
+
+#[test]
+fn one_hole_is_one_finding_and_what_repair_loses_by_it_is_said() {
+    let test = "one_hole_is_one_finding_and_what_repair_loses_by_it_is_said";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let stream = segments(&mut prng, 1, 300, 60_000);
+    let whole = recorded(&stream);
+    let name = packet_files(&whole)[0].clone();
+    let (_, all) = verify(&whole, false);
+    for round in 0..20 {
+        let mut files = whole.clone();
+        let bytes = files.get_mut(&name).expect("a file");
+        // Within one block, and over the heads of records in it.
+        let at = ((1 + round % 3) << 20) + 1000 + prng.below(400_000) as usize;
+        prng.fill(&mut bytes[at..at + 500_000]);
+        let (findings, packets) = verify(&files, false);
+        let note = format!("seed {seed} round {round}: {findings:#?}");
+        assert_eq!(findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [Kind::Checksum], "{note}");
+        assert_eq!(findings[0].byte, Some(at as u64 >> 20 << 20), "{note}");
+        let (after, told) = repair(files, Path::new("store"));
+        let (_, left) = verify(&after, false);
+        assert!(left < all && left == packets, "{note}: {left} of {all}: {told:#?}");
+        assert!(told[0].contains(&format!(" {left} packets, {} lost", all - left)), "{note}: {told:#?}");
+    }
+}
+
+#[test]
+fn what_lies_behind_the_recorded_bytes_is_a_wrong_length_and_no_packets() {
+    let whole = recorded(&segments(&mut Prng::new(8), 1, 60, 3000));
+    let name = packet_files(&whole)[0].clone();
+    let mut files = whole.clone();
+    let bytes = files.get_mut(&name).expect("a file");
+    let record = bytes[24..].to_vec();
+    bytes.extend(record);
+    assert_eq!((kinds(&files), verify(&files, false).1), (vec![Kind::Length], 60));
+    let (after, _) = repair(files, Path::new("store"));
+    assert!(after[&name] == whole[&name], "not cut where it was");
+}
+
+#[test]
+fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume() {
+    let whole = recorded(&segments(&mut Prng::new(10), 1, 20, 3000));
+    let at = whole.keys().find(|p| p.extension().is_some_and(|e| e == "ngi")).expect("an index");
+    let index = Index::parse(&whole[at]).expect("an index");
+    let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+    let content = index::Content::Foreign { format: index::Format::Pcap, bytes: footer.bytes, modified: 7 };
+    let mut builder = Builder::new(Header { content, ..index.header });
+    index.entries.into_iter().for_each(|entry| builder.push(entry));
+    let mut bytes = Vec::new();
+    builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+    let (capture, beside) = (path("store/eth1/other.pcap"), path("store/eth1/other.pcap.ngi"));
+    let indexed = whole[&packet_files(&whole)[0]].clone();
+    let mut files: Surviving = [(capture.clone(), indexed.clone()), (beside, bytes)].into();
+    assert_eq!(kinds(&files), []);
+    let mut same_length = indexed;
+    same_length[100] ^= 1;
+    for other in [same_length, foreign(&mut Prng::new(10), 20).0] {
+        files.insert(capture.clone(), other);
+        let (findings, packets) = verify(&files, false);
+        assert_eq!((findings.len(), findings[0].kind, packets), (1, Kind::Stale, 20), "{findings:#?}");
+    }
+}
+
+#[test]
+fn what_is_not_of_the_store_is_noted_up_to_a_number_and_no_damage() {
+    let mut files = recorded(&segments(&mut Prng::new(9), 1, 20, 3000));
+    let hour = packet_files(&files)[0].parent().expect("an hour").to_owned();
+    let (mut capture, _) = foreign(&mut Prng::new(9), 20);
+    let early = capture[24..].to_vec();
+    capture.extend(early);
+    files.insert(hour.join("foreign.pcap"), capture);
+    assert_eq!(kinds(&files), []);
+    let (findings, packets) = verify(&files, false);
+    assert_eq!((findings.iter().filter(|f| f.kind == Kind::Foreign).count(), packets), (1, 20), "{findings:#?}");
+    for i in 0..1000 {
+        files.insert(path("store/eth1").join(format!("note-{i}.txt")), vec![1]);
+    }
+    let (findings, _) = verify(&files, true);
+    let told: Vec<&Finding> = findings.iter().filter(|f| f.kind == Kind::Foreign).collect();
+    assert_eq!(told.len(), 11, "{told:#?}");
+    assert!(told[10].text.starts_with("991 more"), "{:#?}", told[10]);
+}
+
+#[test]
+fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up() {
+    let test = "whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let stream = segments(&mut prng, 2, 150, 60_000);
+    let whole = recorded(&stream);
+    let names = packet_files(&whole);
+    for round in 0..40 {
+        let note = format!("seed {seed} round {round}");
+        let mut files = whole.clone();
+        let mut touched: Vec<(usize, usize)> = Vec::new();
+        for _ in 0..=prng.below(3) {
+            let file = prng.below(2) as usize;
+            let bytes = files.get_mut(&names[file]).expect("a file");
+            let at = prng.below(bytes.len() as u64) as usize;
+            let len = (1 + prng.below(5000) as usize).min(bytes.len() - at);
+            match prng.below(3) {
+                0 => bytes[at] ^= 1 << prng.below(8),
+                1 => bytes[at..at + len].fill(0),
+                _ => prng.fill(&mut bytes[at..at + len]),
+            }
+            touched.extend((at >> 20..=(at + len) >> 20).map(|block| (file, block)));
+        }
+        let (after, told) = repair(files, Path::new("store"));
+        let published = check(&stream, &after, &note);
+        for (number, d) in stream.descs.iter().filter(|d| d.is_packet()).enumerate() {
+            let file = usize::from(d.pos >= stream.segments[1].pos);
+            let from = d.pos - stream.segments[file].pos;
+            let to = d.end() - 1 - stream.segments[file].pos;
+            if !touched.contains(&(file, (from >> 20) as usize)) && !touched.contains(&(file, (to >> 20) as usize)) {
+                assert!(published.packets.contains(&number), "{note}: packet {number} is not there: {told:#?}");
+            }
+        }
+        assert_eq!(published.tally.offered, stream.ledger().total().offered, "{note}: {told:#?}");
+        assert_eq!(kinds(&after), [], "{note}: still damaged: {told:#?}");
+    }
+}
+
+#[test]
+fn what_is_not_what_its_name_says_is_refused_with_advice_whether_its_store_is_named_or_itself() {
+    let hidden = path("store/eth1/2026/11/21/19/.20261121T194000.000000000Z.pcap.partial");
+    let files = Surviving::from([(hidden.clone(), vec![7; 9000])]);
+    for at in [Path::new("store"), &hidden] {
+        let device = MemoryDevice::with(1, files.clone());
+        let mut told = Vec::new();
+        Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).path(at);
+        assert!(device.files() == files, "something was changed: {told:#?}");
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(told[0].0 && told[0].1.contains("give it the name"), "{told:#?}");
+    }
+}
+
+#[test]
+fn an_index_that_places_its_file_at_the_end_of_all_streams_is_judged_all_the_same() {
+    let mut files = recorded(&segments(&mut Prng::new(2), 2, 20, 1000));
+    let packets = packet_files(&files);
+    for file in &packets {
+        let at = file.with_extension("ngi");
+        let index = Index::parse(&files[&at]).expect("an index");
+        let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+        let mut builder = Builder::new(Header { first_pos: u64::MAX - 1, ..index.header });
+        index.entries.into_iter().for_each(|entry| builder.push(entry));
+        let mut bytes = Vec::new();
+        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+        files.insert(at, bytes);
+    }
+    assert_eq!(verify(&files, false).1, 40);
+}
+
+#[test]
+fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
+    let stream = segments(&mut Prng::new(5), 1, 60, 60_000);
+    let whole = recorded(&stream);
+    let packets = packet_files(&whole)[0].clone();
+    let at = packets.with_extension("ngi");
+    for alter in [
+        (|e: &mut index::Entry| e.last = e.last.after(Duration::from_nanos(50))) as fn(&mut index::Entry),
+        |e| e.first_record = e.first_record.map(|at| at + 1),
+        |e| e.parts.cut(index::PART * 5),
+        |e| {
+            // The sum of a sixteenth is another.
+            let mut parts = index::Parts::NONE;
+            (0..index::PARTS).filter_map(|part| e.parts.first(part)).for_each(|first| parts.begin(first, 7));
+            e.parts = parts;
+        },
+        |e| e.rows.add(e.first.secs(), &base::Tally { offered: 1, stored: 1, ..base::Tally::default() }),
+    ] {
+        let mut files = whole.clone();
+        let index = Index::parse(&files[&at]).expect("an index");
+        let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+        let mut builder = Builder::new(index.header);
+        for mut entry in index.entries {
+            if entry.block == 1 {
+                alter(&mut entry);
+            }
+            builder.push(entry);
+        }
+        let mut bytes = Vec::new();
+        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+        files.insert(at.clone(), bytes);
+        assert!(kinds(&files).contains(&Kind::Index));
+        let (after, told) = repair(files, Path::new("store"));
+        assert!(told.iter().any(|t| t.contains("mended")), "{told:#?}");
+        assert_eq!(kinds(&after), [], "{told:#?}");
+        assert!(after[&packets] == whole[&packets], "nothing was wrong with the packets");
+        assert_eq!(after.len(), whole.len(), "something was left over: {told:#?}");
+    }
+}
+
+#[test]
+fn an_index_of_the_version_before_is_named_and_made_again() {
+    let stream = segments(&mut Prng::new(6), 2, 30, 3000);
+    let whole = recorded(&stream);
+    let mut files = whole.clone();
+    let first = packet_files(&files)[0].clone();
+    files.get_mut(&first.with_extension("ngi")).expect("an index")[8] = 3;
+    assert_eq!(kinds(&files), [Kind::Index]);
+    let (after, told) = repair(files, Path::new("store"));
+    assert_eq!(kinds(&after), [], "{told:#?}");
+    assert!(after[&first] == whole[&first], "nothing was wrong with the packets");
+    Index::parse(&after[&first.with_extension("ngi")]).expect("of this version");
+}
+
+#[test]
+fn a_lost_index_is_made_again_and_says_that_nothing_vouches_for_the_packets() {
+    let stream = segments(&mut Prng::new(4), 3, 30, 3000);
+    let mut files = recorded(&stream);
+    // The second: where it lay in the stream is not known any more, and that is no damage of its neighbours.
+    let second = packet_files(&files)[1].clone();
+    files.remove(&second.with_extension("ngi"));
+    let (after, told) = repair(files.clone(), Path::new("store"));
+    let published = check(&stream, &after, "made again");
+    assert_eq!((published.packets.len(), published.tally.notes[base::Note::Unvouched as usize]), (90, 30), "{told:#?}");
+    assert_eq!(after[&second], files[&second]);
+    assert_eq!(kinds(&after), []);
+}
+
+#[test]
+fn what_a_recorder_holds_is_refused() {
+    let mut stream = Stream::new(0);
+    stream.packet(&mut Prng::new(1), 500, 0);
+    stream.tick();
+    let device = MemoryDevice::new(1);
+    run(&stream, device.clone(), config(), &mut Prng::new(1), |step, _, _| step < 50);
+    let before = device.files();
+    let hidden =
+        before.keys().find(|p| p.to_string_lossy().ends_with("Z.pcap.partial")).expect("the open file").clone();
+    let mut told = Vec::new();
+    let mut repair = Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string())));
+    repair.path(&hidden);
+    repair.path(Path::new("store"));
+    assert!(told.len() == 1 && told[0].0 && told[0].1.contains("living process"), "{told:#?}");
+    assert!(device.files() == before);
+    recover(device.clone());
+    assert!(device.files() == before);
+}
+
+#[test]
+fn a_repair_that_fails_half_way_says_where_the_file_lies_and_is_taken_up_from_there() {
+    let stream = segments(&mut Prng::new(5), 2, 30, 3000);
+    let mut files = recorded(&stream);
+    let first = packet_files(&files)[0].clone();
+    files.insert(first.with_extension("ngi"), vec![7; 500]);
+    let device = MemoryDevice::with(1, files);
+    device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
+    let mend = |at: &Path| {
+        let mut told = Vec::new();
+        Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).path(at);
+        told
+    };
+    let told = mend(&first);
+    let name = first.file_name().expect("a name").to_string_lossy().into_owned();
+    let hidden = first.with_file_name(format!(".{name}.partial"));
+    assert!(told.len() == 1 && told[0].0 && told[0].1.contains(&hidden.display().to_string()), "{told:#?}");
+    device.set_fault(Fault::default());
+    let told = mend(&hidden);
+    assert!(told.len() == 1 && !told[0].0, "{told:#?}");
+    assert_eq!(check(&stream, &device.files(), "taken up").packets.len(), 60);
+}
+
+/// A capture of somebody else with `count` packets; each with the bytes that it has in the file.
+fn foreign(prng: &mut Prng, count: u64) -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
+    let mut file = pcap::classic::file_header(pcap::classic::Resolution::Micros, 1).to_vec();
+    let mut records = Vec::new();
+    for i in 0..count {
+        let mut data = vec![0; 60 + prng.below(1000) as usize];
+        prng.fill(&mut data);
+        let ts = base::Timestamp::from_secs_nanos(1_700_000_000 + i, 5000);
+        let from = file.len();
+        let len = data.len() as u32;
+        file.extend(pcap::classic::record_header(pcap::classic::Resolution::Micros, ts, len, len));
+        file.extend(data);
+        records.push(from..file.len());
+    }
+    (file, records)
+}
+
+#[test]
+fn a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept() {
+    let test = "a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let at = path("captures/other.pcap");
+    for round in 0..100 {
+        let note = format!("seed {seed} round {round}");
+        let (whole, records) = foreign(&mut prng, 60);
+        let mut bytes = whole.clone();
+        let hit = 24 + prng.below(bytes.len() as u64 - 24) as usize;
+        let end = (hit + 1 + prng.below(3000) as usize).min(bytes.len());
+        if prng.below(4) == 0 {
+            bytes.truncate(hit);
+        } else {
+            prng.fill(&mut bytes[hit..end]);
+        }
+        let end = if bytes.len() == hit { whole.len() } else { end };
+        let (after, told) = repair([(at.clone(), bytes.clone())].into(), &at);
+        let saved = &after[&at];
+        if let Some(original) = after.get(Path::new("captures/other.pcap.damaged")) {
+            assert!(*original == bytes, "{note}: the original was changed");
+        } else {
+            // Damage within the bytes of a packet is none that a file without checksums could tell.
+            assert!(*saved == bytes, "{note}: {told:#?}");
+        }
+        let mut reader = pcap::Reader::open(&saved[..]).expect("a capture");
+        while reader.next().unwrap_or_else(|e| panic!("{note}: {e}")).is_some() {}
+        for record in records.iter().filter(|r| r.end <= hit || r.start >= end) {
+            let record = &whole[record.clone()];
+            assert!(saved.windows(record.len()).any(|w| w == record), "{note}: an untouched packet is gone: {told:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_with_empty_records_and_days_without_packets_is_saved_on_both_sides() {
+    let at = path("captures/other.pcap");
+    for broken_at_the_gap in [false, true] {
+        let mut file = pcap::classic::file_header(pcap::classic::Resolution::Micros, 1).to_vec();
+        let mut records = Vec::new();
+        for i in 0..20u64 {
+            let days = if i < 10 { 0 } else { 3 };
+            let ts = base::Timestamp::from_secs_nanos(1_700_000_000 + days * 86_400 + i, 5000);
+            let len = if i % 5 == 2 { 0 } else { 80 };
+            let from = file.len();
+            file.extend(pcap::classic::record_header(pcap::classic::Resolution::Micros, ts, len, 80));
+            file.extend(vec![i as u8 + 1; len as usize]);
+            records.push(from..file.len());
+        }
+        // A caplen that cannot be.
+        let victim = if broken_at_the_gap { 10 } else { 4 };
+        file[records[victim].start + 8..][..4].fill(0xff);
+        let (after, told) = repair([(at.clone(), file.clone())].into(), &at);
+        for (i, record) in records.iter().enumerate().filter(|(i, _)| *i != victim) {
+            let record = &file[record.clone()];
+            assert!(after[&at].windows(record.len()).any(|w| w == record), "packet {i} is gone: {told:#?}");
+        }
+        // Zeros behind the end of a capture are no packets.
+        let (head, tail) = (file[..records[3].end].to_vec(), vec![0; 4096]);
+        let (after, told) = repair([(at.clone(), [&head[..], &tail].concat())].into(), &at);
+        assert!(after[&at] == head || told[0].contains("nothing to mend"), "{told:#?}");
+    }
+}
+
+#[test]
+fn an_interface_that_somebody_has_is_refused_by_name_and_nothing_in_it_is_touched() {
+    let dir = TempDir::new("an_interface_that_somebody_has_is_refused_by_name");
+    let mut files = recorded(&segments(&mut Prng::new(6), 2, 20, 3000));
+    let first = packet_files(&files)[0].clone();
+    files.remove(&first.with_extension("ngi"));
+    for (path, bytes) in files {
+        let path = dir.join(path.to_str().expect("text"));
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, bytes).expect("a file");
+    }
+    let (since, before) = (base::Timestamp::from_nanos(7), read_all(dir.path()));
+    let mend = |at: &Path| {
+        let mut told = Vec::new();
+        let mut repair = Repair::new(DiskDevice::plain, |did: Did| told.push((did.is_refusal(), did.to_string())));
+        repair = repair.claiming(since);
+        repair.path(&dir.path().join(at));
+        told
+    };
+    let root = dir.join("store/eth1");
+    let claim = Claim::take(&root, &Claimant::this(since, None, Vec::new())).expect("nobody else");
+    let hour = first.parent().expect("an hour");
+    for at in [Path::new("store"), hour, &first] {
+        let told = mend(at);
+        let me = format!("process {} has", std::process::id());
+        assert!(told.len() == 1 && told[0].0, "{}: {told:#?}", at.display());
+        assert!(told[0].1.contains(&me) && told[0].1.contains("store/eth1:"), "{told:#?}");
+    }
+    drop(claim);
+    assert!(before.iter().all(|(path, bytes)| read_all(dir.path()).get(path) == Some(bytes)));
+    let told = mend(hour);
+    assert!(told.len() == 1 && !told[0].0 && told[0].1.contains("mended"), "{told:#?}");
+    assert_eq!(Claim::holder(&root), None, "the claim ends with the repair");
+    let index = index::Index::parse(&std::fs::read(dir.path().join(&first).with_extension("ngi")).expect("made again"));
+    assert_eq!(index.expect("whole").header.interface, "eth1");
+}
+
+#[test]
+fn a_capture_whose_index_is_stale_is_not_touched_and_one_whose_index_has_another_ending_is_found() {
+    let (bytes, _) = foreign(&mut Prng::new(7), 20);
+    let stream = segments(&mut Prng::new(7), 1, 20, 3000);
+    let store = recorded(&stream);
+    let ours = packet_files(&store)[0].clone();
+    let capture = path("captures/other.pcap");
+    for index in [capture.with_extension("ngi"), path("captures/other.pcap.ngi")] {
+        for at in [Path::new("captures"), &capture] {
+            let files: Surviving =
+                [(capture.clone(), bytes.clone()), (index.clone(), store[&ours.with_extension("ngi")].clone())].into();
+            let (after, told) = repair(files.clone(), at);
+            assert!(after == files, "{} was changed: {told:#?}", at.display());
+            assert!(told.len() == 1 && told[0].contains("netgrain index captures/other.pcap "), "{told:#?}");
+        }
+    }
+    // A file of the store in the other format, whose index cannot be read: the finding is about the index.
+    let padding = [0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 4, 0, 0, 0, 0, 0];
+    let record = [1, 0, 0, 0, 1, 0, 0, 0, 4, 0, 4, 0, 9, 9, 9, 9];
+    let raw = path("store/eth1/2026/11/21/19/20261121T194000.000000000Z.raw");
+    let files: Surviving =
+        [(raw.clone(), [padding, record].concat()), (raw.with_extension("ngi"), vec![7; 500])].into();
+    let (after, told) = repair(files, Path::new("store"));
+    assert!(told.len() == 1 && told[0].contains("mended, 1 packets"), "{told:#?}");
+    assert!(index::Index::parse(&after[&raw.with_extension("ngi")]).is_ok());
+}
+
+#[test]
+fn a_dry_run_tells_of_what_a_repair_would_do_and_of_nothing_else() {
+    let (mut bytes, _) = foreign(&mut Prng::new(8), 20);
+    let whole = recorded(&segments(&mut Prng::new(8), 3, 20, 3000));
+    let names = packet_files(&whole);
+    let dry = |files: &Surviving| {
+        let device = MemoryDevice::with(1, files.clone());
+        let mut told = Vec::new();
+        Repair::new(|| device.clone(), |did: Did| told.push(did.to_string())).dry_run(Path::new("store"));
+        assert!(device.files() == *files);
+        told
+    };
+    let mut files = whole.clone();
+    // An index alone, the packets between two files: nothing brings them back.
+    files.remove(&names[1]);
+    files.insert(path("store/notes.txt"), vec![1]);
+    assert_eq!(dry(&files), [""; 0]);
+    files.insert(path("store/eth1/.next-q0-7.pcap.partial"), vec![0; 4096]);
+    files.remove(&names[2].with_extension("ngi"));
+    bytes.truncate(bytes.len() - 5);
+    files.insert(path("store/eth1/other.pcap"), bytes);
+    let would = dry(&files);
+    assert!(would.len() == 3 && would.iter().all(|text| text.starts_with("would mend ")), "{would:#?}");
+    let (after, mut did) = repair(files, Path::new("store"));
+    did.retain(|text| !text.contains("the index is kept"));
+    assert_eq!(did.len(), 3, "{did:#?}");
+    assert_eq!(dry(&after), [""; 0]);
+}
+
+#[test]
+fn a_capture_that_says_nothing_of_itself_is_refused_with_advice() {
+    let at = path("captures/noise.pcap");
+    let files: Surviving = [(at.clone(), vec![9; 5000])].into();
+    let (after, told) = repair(files.clone(), &at);
+    assert!(after == files && told.len() == 1 && told[0].contains("not a capture"), "{told:#?}");
+}
