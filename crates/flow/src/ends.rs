@@ -10,6 +10,7 @@ use crate::record::{EndReason, Sink};
 use crate::render;
 use crate::table::Spot;
 use crate::tcp;
+use crate::wheel;
 
 /// What can be known of a flow before it ends, and stays true as long as it is there.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +88,20 @@ impl<H: Hints> Meter<H> {
         }
         self.sort(&mut due);
         self.due = due;
+    }
+
+    /// The first second in which there will be something to do if no packet comes.
+    fn earliest(&self) -> Option<u64> {
+        let used = self.flows.taken().filter(|f| f.1.hot.has(bit::USED));
+        used.map(|(flow, _)| self.deadline(flow).div_ceil(SECOND)).min()
+    }
+
+    /// Comes to a second before which nothing is due, without the seconds between.
+    fn turn_to(&mut self, second: u64) {
+        self.second = Some(second);
+        self.wheel.clear();
+        let used: Vec<u32> = self.flows.taken().filter(|f| f.1.hot.has(bit::USED)).map(|f| f.0).collect();
+        used.into_iter().for_each(|flow| self.schedule(flow));
     }
 
     /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
@@ -242,18 +257,35 @@ pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dy
         }
         return;
     }
-    for each in now + 1..=second {
-        // Over a gap of years there is nothing to do once the last flow is gone, which no timeout lets take long.
-        if shards.iter().all(|s| s.counts.active == 0) {
-            break;
-        }
+    let (mut each, mut idle) = (now, 0);
+    // Over a gap of years there is nothing to do once the last flow is gone.
+    while each < second && shards.iter().any(|s| s.counts.active > 0) {
+        each += 1;
+        idle += 1;
         shards.iter_mut().for_each(|s| s.collect(each));
         if shards.iter().any(|s| s.due.len() > 0) {
+            idle = 0;
             sink.second(each);
             in_order(shards, true, |shard, flow, known| shard.settle(flow, known, each, sink));
         }
+        if idle == wheel::SECONDS {
+            idle = 0;
+            each = leap(shards, each, second);
+        }
     }
     shards.iter_mut().for_each(|s| s.second = Some(second));
+}
+
+/// In a whole turn of the wheel nothing was due, and it has looked at every flow: goes on to just before the first second, at
+/// most `until`, in which something is. Silence costs as much as its flows, however long it and the timeouts are.
+#[cold]
+fn leap<H: Hints>(shards: &mut [Meter<H>], now: u64, until: u64) -> u64 {
+    let due = shards.iter().filter_map(Meter::earliest).min().unwrap_or(until).min(until);
+    let to = due.saturating_sub(1).max(now);
+    if to > now {
+        shards.iter_mut().for_each(|s| s.turn_to(to));
+    }
+    to
 }
 
 /// Ends every flow: those that were over for what ended them, the others because there is no more.

@@ -3,12 +3,13 @@
 //!
 //! A flow is never moved when a packet comes. It lies in a slot that is not later than its deadline; when the slot's second
 //! has come, the meter computes the deadline and puts the flow further on if it is still to come. Deadlines
-//! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn.
+//! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn. A turn in which nothing is due says
+//! that time leaps: then the meter looks for the earliest deadline of all and goes on from there.
 
 use crate::memory::{Ask, Hints};
 
 /// Seconds in one turn: more than the default active timeout.
-const SECONDS: u64 = 512;
+pub(crate) const SECONDS: u64 = 512;
 /// No flow.
 const NONE: u32 = u32::MAX;
 /// In `before`: what follows is the slot whose list the flow heads.

@@ -2,7 +2,8 @@
 //!
 //! A record belongs to the block in which it starts. Every tick, what a block has so far is sent ahead, so that a packet
 //! is on disk within a second of its arrival however slow the traffic; the block's entry is then final only when the
-//! block is. The machine never waits and asks no clock: time comes in the stream.
+//! block is. Ticks that come together (the replay of a slow capture) are answered once, behind the last of them. The machine
+//! never waits and asks no clock: time comes in the stream.
 
 mod block;
 mod job;
@@ -70,12 +71,14 @@ pub struct Cutter {
     /// Descriptors seen.
     seen: u64,
     last: Timestamp,
+    /// A tick came, and what the block has was not sent since.
+    ticked: bool,
 }
 
 impl Cutter {
     /// A machine over this memory, before the first segment.
     pub fn new(memory: Arc<dyn Bytes>) -> Self {
-        Self { memory, block: Block::default(), segment: None, next: 0, seen: 0, last: Timestamp::ZERO }
+        Self { memory, block: Block::default(), segment: None, next: 0, seen: 0, last: Timestamp::ZERO, ticked: false }
     }
 
     /// Walks descriptors and appends what is to be done. Returns true when the stream has ended.
@@ -103,6 +106,9 @@ impl Cutter {
                 }
             }
         }
+        if std::mem::take(&mut self.ticked) {
+            self.flush(jobs);
+        }
         Ok(false)
     }
 
@@ -128,7 +134,7 @@ impl Cutter {
             }
             Control::Tick => {
                 self.block.count(second, &Tally::default());
-                self.flush(jobs);
+                self.ticked = true;
             }
             Control::End => {
                 self.finish(jobs);

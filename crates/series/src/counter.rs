@@ -4,7 +4,8 @@
 //!
 //! * A second without a packet is a row of zeros, as long as the meter watches: silence of up to
 //!   [`Counter::SILENCE_MAX`] seconds is told second by second. A longer one is a *gap* (the meter slept, or two
-//!   captures lie in one file): it has no rows, and costs nothing.
+//!   captures lie in one file): it has no rows, and costs nothing. A capture file does not say whether anybody watched between
+//!   two packets; in one, silence is told up to [`Counter::SILENCE_OF_CAPTURES`] ([`Counter::telling`]).
 //! * A packet of a second that was told already opens that second again, and the next tick tells another row of it, of
 //!   what was late only ([`Counts::late_packets`]). Rows of one second add up ([`crate::added`]): volumes are exact
 //!   whatever the order of the packets and however often the clock ticks.
@@ -37,6 +38,8 @@ pub struct Counter {
     told: Option<u64>,
     sends: bool,
     counts: Counts,
+    /// Unit: seconds. Longer silence is a gap.
+    silence: u64,
 }
 
 /// What the rows do not say.
@@ -48,7 +51,7 @@ pub struct Counts {
     pub late_bytes: u64,
     /// Seconds closed before their time because too many were open.
     pub crowded: u64,
-    /// Gaps: spans of more than [`Counter::SILENCE_MAX`] seconds of which nothing is known.
+    /// Gaps: spans longer than the silence that is told, of which nothing is known.
     pub gaps: u64,
     /// Times that the clock was set back.
     pub steps_back: u64,
@@ -57,6 +60,9 @@ pub struct Counts {
 impl Counter {
     /// Unit: seconds. Silence up to here is told, beyond it is a gap: quiet links are quiet for many minutes at night.
     pub const SILENCE_MAX: u64 = 3600;
+    /// Unit: seconds. The same for packets of a capture file: enough for the pauses of a slow link, and a capture that goes on
+    /// after hours costs its packets and not its hours.
+    pub const SILENCE_OF_CAPTURES: u64 = 60;
     /// Unit: seconds. So many may be open at once; each takes 16 KiB per direction.
     pub const OPEN_MAX: usize = 16;
 
@@ -71,7 +77,19 @@ impl Counter {
             told: None,
             sends: false,
             counts: Counts::default(),
+            silence: Self::SILENCE_MAX,
         }
+    }
+
+    /// The same, which tells silence of up to so many seconds, and takes a longer one for a gap.
+    #[must_use]
+    pub fn telling(self, silence: u64) -> Self {
+        Self { silence, ..self }
+    }
+
+    /// How many seconds of silence are told; what is longer is a gap.
+    pub fn silence(&self) -> u64 {
+        self.silence
     }
 
     /// Counts a packet. `wire_len` is that of the frame without FCS, `tcp_flags` the low eight of TCP's flags. The
@@ -209,7 +227,7 @@ impl Counter {
     /// Comes to `second`: what lies before it and was not told was silent, or is a gap.
     fn watch(&mut self, second: u64, rows: &mut Vec<Row>) {
         let told = self.told.unwrap_or(second);
-        if second.saturating_sub(told) > Self::SILENCE_MAX {
+        if second.saturating_sub(told) > self.silence {
             self.counts.gaps += 1;
         } else {
             (told..second).for_each(|silent| rows.extend(self.rows(&Second::new(silent))));

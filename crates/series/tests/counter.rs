@@ -142,6 +142,22 @@ fn silence_is_zeros_and_a_gap_is_nothing() {
 }
 
 #[test]
+fn the_silence_of_a_capture_is_told_for_a_minute_only() {
+    let mut counter = Counter::new(0).telling(Counter::SILENCE_OF_CAPTURES);
+    let mut rows = Vec::new();
+    let apart = [0, 1, Counter::SILENCE_OF_CAPTURES + 1, Counter::SILENCE_OF_CAPTURES + 2, Counter::SILENCE_MAX];
+    let mut second = START;
+    for silence in apart {
+        second += silence;
+        rows.extend(counter.tick(at(second)));
+        Packet::at(second, 0).count(&mut counter);
+    }
+    rows.extend(counter.finish());
+    let told = 1 + 1 + Counter::SILENCE_OF_CAPTURES as usize + 1 + 1 + 1;
+    assert_eq!((rows.len(), counter.counts().gaps), (told, 2));
+}
+
+#[test]
 fn after_the_end_begins_something_new() {
     let mut counter = Counter::new(0);
     Packet::at(START, 0).count(&mut counter);

@@ -125,7 +125,8 @@ impl Metering {
     ) -> Result<Self, EngineError> {
         let table = |config| Table::new(config, plan.interface, plan.shards);
         let flows = plan.flows.as_ref().map(table).transpose().map_err(|e| EngineError::Thread(e.to_string()))?;
-        let curve = plan.series.then(|| Counter::new(plan.interface));
+        let silence = if live { Counter::SILENCE_MAX } else { Counter::SILENCE_OF_CAPTURES };
+        let curve = plan.series.then(|| Counter::new(plan.interface).telling(silence));
         let work = Work::new(flows, curve, Outlets::new(outlets), plan.key, located);
         let lanes = Lanes::new(seats.into_iter().map(|seat| seat.0).collect(), live);
         let (orders, told) = channel();

@@ -172,13 +172,13 @@ impl Work {
         }
     }
 
-    /// Time comes to another second. Silence is walked through second by second, as far as it is told so, because the
-    /// flows that end in it end each in a second of their own.
+    /// Time comes to another second. Silence is walked through second by second, as far as the curve tells it so, because the
+    /// flows that end in it end each in a second of their own. A longer one costs nothing.
     fn turn(&mut self, second: u64) {
         let mut passed = self.second.replace(second);
         if let Some(before) = passed {
             self.settle(before);
-            if before < second && second - before <= Counter::SILENCE_MAX {
+            if before < second && second - before <= self.curve.as_ref().map_or(0, Counter::silence) {
                 for between in before + 1..second {
                     self.tick(between, passed);
                     passed = Some(between);

@@ -6,6 +6,7 @@ use super::{all, at, records};
 use crate::record::{EndReason, Record};
 use crate::{Config, Meter, Packet};
 use base::{Prng, Timestamp};
+use std::time::Duration;
 use wire::tcp_flags::{ACK, SYN};
 use wire::{Decoded, link};
 
@@ -114,6 +115,57 @@ fn years_pass_in_no_time() {
     assert_eq!(out.len(), 1000);
     assert_eq!(meter.counts().restarts, 499);
     assert!(out.iter().all(|r| matches!(r.end, EndReason::Idle | EndReason::Forced)));
+}
+
+#[test]
+fn centuries_pass_in_no_time_while_flows_wait_for_their_timeout() {
+    // Second by second this is a day of computing.
+    let century = 100 * 365 * 86_400;
+    let idle = Duration::from_secs(5 * century);
+    let config = Config { idle, active: Some(Duration::from_secs(3 * century)), ..Config::default() };
+    let (mut meter, mut out) = (Meter::new(config, 0), Vec::<Record>::new());
+    let packets: Vec<Owned> = (0..50).map(|n| Plan::udp(1, 2, (n, 2)).frame(at(f64::from(n) * 1000.0))).collect();
+    meter.push(&lend(&packets), &mut out);
+    for centuries in 1..=5 {
+        meter.tick(Timestamp::from_secs_nanos(500 + centuries * century, 0), &mut out);
+        let expected = if centuries < 4 { 0 } else { 50 };
+        // The active timeout has made the first records in the fourth, and nothing is left to be told in the sixth.
+        assert_eq!(out.len(), expected, "after {centuries} centuries");
+    }
+    assert_eq!(meter.counts().active, 50);
+    meter.tick(Timestamp::from_secs_nanos(1_000_000 + 5 * century, 0), &mut out);
+    assert_eq!((meter.counts().active, out.len()), (0, 50));
+    assert!(out.iter().map(|r| r.key.src_port).eq(0..50));
+}
+
+#[test]
+fn a_leap_makes_the_records_that_its_seconds_make() {
+    let seed = testkit::seed("a_leap_makes_the_records_that_its_seconds_make");
+    let mut prng = Prng::new(seed);
+    for round in 0..10 {
+        let mut when = 0.0;
+        let packets: Vec<Owned> = (0..300)
+            .map(|_| {
+                when += match prng.below(20) {
+                    0 => 20_000.0,
+                    1 => 700.0,
+                    n => n as f64,
+                };
+                Plan::udp(1, 2, (prng.below(20) as u16, 2)).frame(at(when))
+            })
+            .collect();
+        let active = [None, Some(Duration::from_secs(1300)), Some(Duration::from_secs(9000))][round % 3];
+        let config = Config { idle: Duration::from_secs(5000), active, ..Config::default() };
+        let (mut meter, mut out) = (Meter::new(config.clone(), 0), Vec::<Record>::new());
+        for packet in &packets {
+            // One second at a time there is never an idle turn within a call.
+            let from = meter.second.unwrap_or(packet.ts.secs());
+            (from..packet.ts.secs()).for_each(|s| meter.tick(Timestamp::from_secs_nanos(s, 0), &mut out));
+            meter.push(&[packet.lend()], &mut out);
+        }
+        meter.finish(&mut out);
+        assert_eq!(all(config, &packets), out, "seed {seed}, round {round}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::job::{Cut, Part, Release};
 use super::order::Order;
 use super::seconds::{Seconds, row_of};
 use base::{Tally, Timestamp};
-use index::{Entry, Keys, PART, Parts, part_of};
+use index::{Entry, Keys, PART, Parts, Rows, part_of};
 use ring::{BLOCK, Desc, FILE_HEADER, RECORD_HEADER};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
@@ -148,7 +148,7 @@ impl Block {
                 parts: self.parts,
                 first: stamps.0,
                 last: stamps.1,
-                rows: self.seconds.told().clone(),
+                rows: Rows::new(),
                 sets: self.keys.sets(),
             },
             last,

@@ -48,11 +48,11 @@ pub struct Part {
     pub offset: u64,
     /// The bytes, of any length: what was sent ahead of this block is not repeated, but for its last page.
     pub bytes: Slice,
-    /// The block so far.
+    /// The block so far, without its rows: the writing machine adds up [`Part::news`].
     pub entry: Entry,
     /// Nothing more will come for this block.
     pub last: bool,
-    /// What the entry's rows have grown by since the part before.
+    /// The rows of the block since the part before.
     pub news: Rows,
     /// Which of its packets, and of those since the part before, are earlier than one before them in the stream.
     pub late: Late,

@@ -13,7 +13,7 @@ use super::job::{Cut, Job, Part, Release};
 use super::order::Order;
 use super::seconds::{Seconds, row_of};
 use base::{Row, Tally, Timestamp};
-use index::{Entry, Keys, Parts, part_of};
+use index::{Entry, Keys, Parts, Rows, part_of};
 use pcap::raw::{MAX_CAPLEN, MIN_FILE, fits, padding_header, paddings, record_header};
 use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
@@ -47,6 +47,8 @@ pub struct RawCutter {
     next: Option<u64>,
     seen: u64,
     last: Timestamp,
+    /// As in [`super::Cutter`].
+    ticked: bool,
 }
 
 impl RawCutter {
@@ -72,6 +74,7 @@ impl RawCutter {
             next: None,
             seen: 0,
             last: Timestamp::ZERO,
+            ticked: false,
         }
     }
 
@@ -112,12 +115,7 @@ impl RawCutter {
                 }
                 Some(Control::Tick) => {
                     self.seconds.count(second, &Tally::default());
-                    if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_news()) {
-                        let part = self.part(self.buffer.len(), false, None);
-                        jobs.push(Job::Write(part));
-                    } else if self.next.is_some() {
-                        jobs.push(Job::Release(self.release()));
-                    }
+                    self.ticked = true;
                 }
                 Some(Control::End) => {
                     self.finish(jobs);
@@ -126,7 +124,20 @@ impl RawCutter {
                 None => {}
             }
         }
+        if std::mem::take(&mut self.ticked) {
+            self.flush(jobs);
+        }
         Ok(false)
+    }
+
+    /// Sends ahead what the block has so far.
+    fn flush(&mut self, jobs: &mut Vec<Job>) {
+        if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_news()) {
+            let part = self.part(self.buffer.len(), false, None);
+            jobs.push(Job::Write(part));
+        } else if self.next.is_some() {
+            jobs.push(Job::Release(self.release()));
+        }
     }
 
     /// As [`super::Cutter::finish`].
@@ -246,7 +257,7 @@ impl RawCutter {
                 parts: self.parts,
                 first: stamps.0,
                 last: stamps.1,
-                rows: self.seconds.told().clone(),
+                rows: Rows::new(),
                 sets: self.keys.sets(),
             },
             last,

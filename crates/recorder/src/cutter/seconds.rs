@@ -1,4 +1,5 @@
-//! The ledger rows of one block while it fills, and what of them is news to the writing machine.
+//! The ledger rows of one block while it fills, as far as they are news to the writing machine, which adds them up: a part
+//! that repeated the rows of those before it would make memory grow with the square of the seconds of a slow port.
 
 use base::{Row, Tally};
 use index::Rows;
@@ -9,7 +10,8 @@ const NANOS: u64 = 1_000_000_000;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Seconds {
-    told: Rows,
+    /// Rows of this block went to the writing machine.
+    told: bool,
     news: Rows,
     /// The row being filled, and the first nanosecond of its second: one compare per packet instead of a division.
     tally: Tally,
@@ -49,25 +51,19 @@ impl Seconds {
     /// Whether there is any row at all, told or not.
     pub fn has_anything(&mut self) -> bool {
         self.end();
-        !self.news.is_empty() || !self.told.is_empty()
+        !self.news.is_empty() || self.told
     }
 
     /// What was not told yet; it is now.
     pub fn tell(&mut self) -> Rows {
         self.end();
-        let news = std::mem::take(&mut self.news);
-        self.told.merge(&news);
-        news
-    }
-
-    /// What was told of this block.
-    pub fn told(&self) -> &Rows {
-        &self.told
+        self.told |= !self.news.is_empty();
+        std::mem::take(&mut self.news)
     }
 
     /// The next block begins; what was not told will be told with it.
     pub fn next_block(&mut self) {
-        self.told = Rows::new();
+        self.told = false;
     }
 
     #[inline(never)]

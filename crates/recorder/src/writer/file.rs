@@ -208,7 +208,9 @@ impl OpenFile {
         if self.last.as_ref().is_some_and(|l| l.last) {
             self.keep_last();
         }
-        self.last = Some(Accepted { entry: part.entry, last: part.last, cut: part.cut });
+        let mut rows = self.last.take().map(|before| before.entry.rows).unwrap_or_default();
+        rows.merge(&part.news);
+        self.last = Some(Accepted { entry: Entry { rows, ..part.entry }, last: part.last, cut: part.cut });
     }
 
     fn keep_last(&mut self) {
