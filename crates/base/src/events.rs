@@ -104,11 +104,13 @@ pub enum Note {
     Passed = 7,
     /// Unit: packets. Found in a file whose index was lost, so that no checksum says that they are as they arrived.
     Unvouched = 8,
+    /// Unit: files. A recorder died while it wrote this file, and the count of what it was offered is gone too (a failure of the power): what it lost is not known.
+    TailUnknown = 9,
 }
 
 impl Note {
     /// How many there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
     /// All, in the order of declaration, which is also their number on disk.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Truncated,
@@ -120,6 +122,7 @@ impl Note {
         Self::ClockStep,
         Self::Passed,
         Self::Unvouched,
+        Self::TailUnknown,
     ];
 
     /// The name used in JSON, metrics and tables.
@@ -134,6 +137,7 @@ impl Note {
             Self::ClockStep => "clock_step",
             Self::Passed => "passed",
             Self::Unvouched => "unvouched",
+            Self::TailUnknown => "tail_unknown",
         }
     }
 
@@ -151,6 +155,9 @@ impl Note {
             Self::Unvouched => {
                 "found in a file whose index was lost, so that no checksum says that they are as they arrived"
             }
+            Self::TailUnknown => {
+                "a recorder died while it wrote this file, and the count of what it was offered is gone too (a failure of the power): what it lost is not known"
+            }
         }
     }
 
@@ -166,6 +173,7 @@ impl Note {
             Self::ClockStep => "",
             Self::Passed => "",
             Self::Unvouched => "",
+            Self::TailUnknown => "",
         }
     }
 

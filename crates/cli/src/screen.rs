@@ -112,17 +112,44 @@ fn losses(r: &Report) -> String {
 pub struct Remarks {
     /// Those of the last report.
     told: Vec<String>,
+    /// What gates had cost when that was said last, and when, in seconds of the report.
+    cost: BTreeMap<String, (u64, f64)>,
 }
 
+/// Losses that go on are said again after so many seconds, and at once when they are ten times as many.
+const COST_AGAIN: f64 = 60.0;
+
 impl Remarks {
-    /// Says what is new, a line each.
+    /// Says what is new, a line each: remarks, faults, and what a gate that holds the ring costs.
     pub fn tell(&mut self, report: &Report) {
+        let costs = self.costs(&report.lost_by_gate, report.seconds);
         let mut err = std::io::stderr().lock();
         let clear = if err.is_terminal() { "\r\x1b[K" } else { "" };
         for text in self.fresh(report.remarks.iter().chain(&report.faults)) {
             // A closed standard error is no reason to stop capturing.
             let _ = writeln!(err, "{clear}netgrain: {text}");
         }
+        for text in costs {
+            let _ = writeln!(err, "{clear}netgrain: {text}");
+        }
+    }
+
+    /// What gates have cost since that was said last.
+    fn costs(&mut self, lost_by_gate: &BTreeMap<String, u64>, seconds: f64) -> Vec<String> {
+        let mut said = Vec::new();
+        for (gate, lost) in lost_by_gate.iter().filter(|(_, lost)| **lost > 0) {
+            let told = self.cost.get(gate).copied();
+            let is_due =
+                told.is_none_or(|(n, at)| *lost > n && (*lost >= n.saturating_mul(10) || seconds - at >= COST_AGAIN));
+            if is_due {
+                self.cost.insert(gate.clone(), (*lost, seconds));
+                let all = show_count(*lost);
+                said.push(format!(
+                    "{gate} has cost {all} packets so far: the ring was full because of it (lost: ring_full)"
+                ));
+            }
+        }
+        said
     }
 
     /// Those that the last report did not have. Their number says nothing: the lists of several threads are put behind each
@@ -249,5 +276,21 @@ mod tests {
         assert_eq!(hear(&["full", "free"]), ["free"], "as many as before, and one is forgotten");
         assert_eq!(hear(&["full", "free"]), [""; 0]);
         assert_eq!(hear(&["free", "full"]), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_gate_costs_is_said_at_once_then_tenfold_or_each_minute() {
+        let mut remarks = Remarks::default();
+        let mut said = |lost: u64, seconds: f64| {
+            let gates = BTreeMap::from([("slow".to_owned(), lost), ("quick".to_owned(), 0)]);
+            remarks.costs(&gates, seconds).join("; ")
+        };
+        assert_eq!(said(0, 1.0), "");
+        assert!(said(7, 2.0).starts_with("slow has cost 7 packets so far"));
+        assert_eq!(said(60, 3.0), "");
+        assert!(said(1_000_000, 4.0).contains("1 000 000"));
+        assert_eq!(said(2_000_000, 63.0), "");
+        assert!(said(2_000_000, 64.0).contains("2 000 000"));
+        assert_eq!(said(2_000_000, 1000.0), "", "nothing was lost since");
     }
 }

@@ -45,6 +45,8 @@ pub struct Capture {
     claim: Option<Claim>,
     /// What a recorder that died left, being mended.
     recovering: Recovering,
+    /// Bytes of each file.
+    segment: u64,
     meter: Option<Metering>,
     /// Those of all ports that began together.
     groups: Option<Arc<Groups>>,
@@ -114,6 +116,9 @@ impl Capture {
             program.install(&sources).map_err(EngineError::Program)?;
         }
         let queues = sources.len() as u16;
+        let Fitted { segment, remark } = volume::fit(plan, queues)?;
+        let fitted = Plan { segment, ..plan.clone() };
+        let plan = &fitted;
         let (gone, gone_queues) = channel();
         let mut capture = Self {
             label: label.clone(),
@@ -129,7 +134,9 @@ impl Capture {
             meter: None,
             groups: None,
             program,
+            segment,
         };
+        capture.recovering.told().say(remark);
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
         // port takes to fill a receive ring.
         let (more, options) = match &plan.source {
@@ -283,6 +290,7 @@ impl Capture {
             program: self.program.clone(),
             groups: self.groups.clone(),
             retention: self.retention.clone(),
+            segment: self.segment,
             label: self.label.clone(),
             started: self.started,
             ticks: self.ticks,

@@ -24,6 +24,7 @@ mod recovery;
 mod retention;
 mod stage;
 mod status;
+mod volume;
 mod worker;
 
 pub use crate::capture::{Capture, Made, random_key};

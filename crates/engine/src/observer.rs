@@ -24,6 +24,8 @@ pub struct Observer {
     pub(crate) ticks: Ticks,
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: Told,
+    /// Bytes of each file that the recorder makes.
+    pub(crate) segment: u64,
     pub(crate) meter: Option<MeterGauge>,
     pub(crate) program: Option<Arc<PortProgram>>,
     pub(crate) groups: Option<Arc<Groups>>,

@@ -178,6 +178,9 @@ pub struct ProgramPlan {
     pub text: String,
 }
 
+/// Bytes of a file where nobody chose: fewer are taken on a volume that this would be too many for.
+pub const DEFAULT_SEGMENT: u64 = 2 << 30;
+
 /// A capture, completely described.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -221,7 +224,7 @@ impl Plan {
         Self {
             source,
             ring: None,
-            segment: 2 << 30,
+            segment: DEFAULT_SEGMENT,
             rotate: None,
             snaplen: ring::CAPLEN_MAX as u32,
             filter: None,

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::claim::ClaimError;
+use store::heartbeat::Heartbeat;
 use store::{Claim, Claimant, Device, DiskDevice, names};
 use sys::clock::Clock;
 
@@ -39,12 +40,20 @@ pub struct Recording {
 pub struct Line {
     handle: Handle,
     ended: Arc<AtomicBool>,
+    heartbeat: Option<Arc<Heartbeat>>,
 }
 
 impl Line {
     /// No more packets will come: only then may the recorder give up a volume that refuses.
     pub fn closing(&self) {
         self.handle.stop();
+    }
+
+    /// So many packets were offered so far, the last of them in this second: where it survives this process.
+    pub fn offered(&self, packets: u64, second: u64) {
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.offered(packets, second);
+        }
     }
 
     /// Whether the recorder has ended, for whatever reason; nothing reaches the disk then.
@@ -108,7 +117,10 @@ impl Recording {
             start: Timestamp::ZERO,
             content: index::Content::Recorded,
         };
+        // Without one, what a sudden death takes is not known.
+        let heartbeat = Heartbeat::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
         let config = Config {
+            heartbeat: heartbeat.clone(),
             queues,
             allocate: whole.segment,
             depth: plan.depth as usize,
@@ -127,7 +139,7 @@ impl Recording {
         let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
         let news = Arc::clone(&gauge.news);
         let (joined, answer) = channel();
-        let line = Line { handle: gauge.handle.clone(), ended: Arc::default() };
+        let line = Line { handle: gauge.handle.clone(), ended: Arc::default(), heartbeat };
         let farewell = Farewell(Arc::clone(&line.ended));
         let work = move || {
             let _farewell = farewell;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::DiskDevice;
+use store::heartbeat;
 use store::names::interface_folder;
 use sys::priority::{Behind, step_behind};
 use upkeep::recovery::Recovery;
@@ -26,6 +27,11 @@ impl Told {
     /// Things a person should know.
     pub fn remarks(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One more thing, if there is one.
+    pub fn say(&self, text: Option<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(text);
     }
 
     fn hear(&self, recovery: &mut Recovery<DiskDevice>) {
@@ -51,7 +57,9 @@ impl Recovering {
         let told = Told::default();
         let stop: Arc<AtomicBool> = Arc::default();
         let device = DiskDevice::plain().until(Arc::clone(&stop));
-        let mut recovery = Recovery::new(device, &interface_folder(store, interface)).until(Arc::clone(&stop));
+        let folder = interface_folder(store, interface);
+        let tails = heartbeat::tails(&folder);
+        let mut recovery = Recovery::new(device, &folder).until(Arc::clone(&stop)).knowing(tails);
         recovery.prepare();
         told.hear(&mut recovery);
         let heard = told.clone();

@@ -4,8 +4,10 @@
 
 use crate::error::EngineError;
 use crate::observer::Observer;
+use crate::volume;
 use base::Timestamp;
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +19,8 @@ use upkeep::retention::{Charge, Errand, Event, Keeper, Moment, Progress, Rules, 
 
 /// How often free space is looked at: 10 Gb/s that come without warning write less than one file of 64 MiB meanwhile.
 const PERIOD: Duration = Duration::from_millis(50);
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What the recorder has written at its fastest is expected again; after so long without, half as much.
 const HALVED_AFTER: Duration = Duration::from_secs(60);
@@ -155,7 +159,9 @@ impl Retention {
         capture: Observer,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Self, EngineError> {
-        let ahead = plan.segment.saturating_mul(capture.queues.len() as u64);
+        // The capture may have chosen smaller files, for a small volume.
+        let segment = plan.segment.min(capture.segment);
+        let ahead = segment.saturating_mul(capture.queues.len() as u64);
         let rules = Rules { ahead, ..plan.rules };
         let demand = Demand { files: ahead, ..Demand::default() };
         let charge = Charge {
@@ -241,7 +247,8 @@ impl Shared {
             if up >= demand.seen + PERIOD {
                 let report = capture.report();
                 let written = report.queues.iter().filter_map(|q| q.recorder.as_ref()).map(|r| r.bytes).sum();
-                let ahead = demand.see(up, written);
+                let total = self.state.report().map_or(0, |state| state.total);
+                let ahead = demand.see(up, written, total);
                 let synchronised = sys::timex::discipline().is_ok_and(|clock| clock.synchronised);
                 let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
                 work.keeper.set_ahead(ahead);
@@ -307,26 +314,35 @@ impl Shared {
 }
 
 /// How much room the recorder will need before it can be made: what its next files take when they are made, or, where
-/// files are small for the rate, what it may write in a second.
-#[derive(Clone, Copy, Debug, Default)]
+/// files are small for the rate, what it may write in a second, which is the most that it has written in one. A burst is not
+/// taken for a rate: what waited in the ring while the disk stalled is written in a moment, and not again.
+#[derive(Clone, Debug, Default)]
 struct Demand {
     files: u64,
     seen: Duration,
-    written: u64,
-    /// Bytes a second, at its fastest.
+    /// When so many bytes were written, for a second back.
+    looks: VecDeque<(Duration, u64)>,
+    /// Bytes, in the second of the most.
     peak: f64,
 }
 
 impl Demand {
-    /// `written`: bytes since the start.
-    fn see(&mut self, up: Duration, written: u64) -> u64 {
+    /// `written`: bytes since the start; `total`: bytes of the volume, 0 where that is not known.
+    fn see(&mut self, up: Duration, written: u64, total: u64) -> u64 {
         let passed = up.saturating_sub(self.seen).as_secs_f64();
-        if passed > 0.0 {
-            let rate = written.saturating_sub(self.written) as f64 / passed;
-            self.peak = rate.max(self.peak * 0.5_f64.powf(passed / HALVED_AFTER.as_secs_f64()));
-            (self.seen, self.written) = (up, written);
+        self.seen = up;
+        // The last look that is a second old or more stays: from there on is a whole second, and what came in the time beyond it
+        // is counted by its share.
+        self.looks.push_back((up, written));
+        while self.looks.get(1).is_some_and(|(at, _)| up.saturating_sub(*at) >= SECOND) {
+            self.looks.pop_front();
         }
-        self.files.max(self.peak as u64)
+        let (from, before) = self.looks.front().copied().unwrap_or((up, written));
+        let span = up.saturating_sub(from).max(SECOND).as_secs_f64();
+        let in_a_second = written.saturating_sub(before) as f64 / span;
+        self.peak = in_a_second.max(self.peak * 0.5_f64.powf(passed / HALVED_AFTER.as_secs_f64()));
+        let most = if total > 0 { total / volume::PARTS } else { u64::MAX };
+        self.files.max((self.peak as u64).min(most))
     }
 }
 
@@ -365,15 +381,42 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_burst_behind_a_stall_is_what_it_is_and_no_rate() {
+        let mut demand = Demand { files: 16 << 20, ..Demand::default() };
+        let mut up = Duration::ZERO;
+        // 10 MB/s, then the disk stalls for 5 s, and then 50 MB come at once.
+        let mut most = 0;
+        for look in 0..400u64 {
+            up += PERIOD;
+            let written = match look {
+                0..100 => look * 500_000,
+                100..200 => 50_000_000,
+                _ => 100_000_000 + (look - 200) * 500_000,
+            };
+            most = most.max(demand.see(up, written, 300 << 20));
+        }
+        assert!((50_000_000..60_000_000).contains(&most), "{most} bytes, and not a gigabyte a second");
+        // A volume is not emptied for a rate that it could not hold for a few seconds anyway.
+        let mut demand = Demand { files: 16 << 20, ..Demand::default() };
+        let ahead = (0..100u64).map(|look| demand.see(PERIOD * look as u32, look * 62_500_000, 400 << 20)).max();
+        assert_eq!(ahead, Some(50 << 20));
+    }
+
+    #[test]
     fn room_is_wanted_for_the_next_files_or_for_a_second_at_the_fastest_seen_not_long_ago() {
         let mut demand = Demand { files: 64 << 20, ..Demand::default() };
-        assert_eq!(demand.see(Duration::ZERO, 0), 64 << 20);
-        assert_eq!(demand.see(PERIOD, 1 << 20), 64 << 20, "files are larger than what 20 MiB/s write");
-        let burst = (1 << 20) + 62_500_000;
-        let ahead = demand.see(2 * PERIOD, burst);
-        assert!((1_240_000_000..=1_250_000_001).contains(&ahead), "10 Gb/s, and not {ahead} bytes");
-        let after = demand.see(2 * PERIOD + HALVED_AFTER, burst);
-        assert!((620_000_000..=626_000_000).contains(&after), "it may come again: {after}");
-        assert_eq!(demand.see(2 * PERIOD + 20 * HALVED_AFTER, burst), 64 << 20);
+        assert_eq!(demand.see(Duration::ZERO, 0, 0), 64 << 20);
+        assert_eq!(demand.see(PERIOD, 1 << 20, 0), 64 << 20, "files are larger than what 20 MiB/s write");
+        let ahead = (2..=40u32).map(|n| demand.see(n * PERIOD, u64::from(n) * 62_500_000, 0)).max();
+        assert!(
+            ahead.is_some_and(|a| (1_240_000_000..=1_250_000_001).contains(&a)),
+            "10 Gb/s, and not {ahead:?} bytes"
+        );
+        let (up, written) = (40 * PERIOD, 40 * 62_500_000);
+        // A second later nothing more comes.
+        demand.see(up + SECOND, written, 0);
+        let after = demand.see(up + SECOND + HALVED_AFTER, written, 0);
+        assert!((600_000_000..=626_000_000).contains(&after), "it may come again: {after}");
+        assert_eq!(demand.see(up + 20 * HALVED_AFTER, written, 0), 64 << 20);
     }
 }

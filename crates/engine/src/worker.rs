@@ -251,6 +251,7 @@ impl Worker<capture::AnySource> {
             _ => {}
         }
         self.producer.publish();
+        self.count();
         if self.report_due <= Instant::now() {
             self.report_due = Instant::now() + REPORT;
             self.collect()?;
@@ -264,6 +265,13 @@ impl Worker<capture::AnySource> {
             std::thread::sleep(LULL);
         }
         Ok(polled)
+    }
+
+    /// Says how much was offered where it survives this process.
+    fn count(&self) {
+        if let Some(recorder) = &self.wires.recorder {
+            recorder.offered(self.producer.tally().offered, self.last.secs());
+        }
     }
 
     /// Books what the source has lost since the last time.
@@ -402,6 +410,7 @@ impl Worker<capture::AnySource> {
 
     fn finish(&mut self) {
         self.part();
+        self.count();
         closing(&self.wires, &mut self.producer);
         // A gate that holds everything must release a little before the end can be written. How long it is waited for is a
         // matter of this machine's time, whatever the packets' was.

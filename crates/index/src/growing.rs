@@ -89,6 +89,11 @@ impl Growing {
         }
     }
 
+    /// Where the first entry goes: what lies before it can be given room, as zeros, when the file is made.
+    pub fn begins(&self) -> u64 {
+        self.chain
+    }
+
     /// What to write so that the index tells of a block as `entry` does, whose rows have grown by `news` since it was told
     /// of before; `last` if nothing more comes for that block. Changes nothing: a write that fails is asked for again.
     pub fn say(&self, entry: &Entry, news: &Rows, last: bool) -> Words {

@@ -146,7 +146,7 @@ impl<D: Device> Recorder<D> {
     pub fn run<F: Feed>(self, feed: &mut F, mut tell: impl FnMut(Event) + Send) -> io::Result<Summary> {
         let Self { mut device, mut config, handle } = self;
         config.after = config.after.max(chain::end(&config));
-        let depth = config.depth;
+        let (depth, heartbeat) = (config.depth, config.heartbeat.clone());
         let memory = feed.memory();
         if let Some(remark) = device.adopt(&memory) {
             tell(Event::Remark(remark));
@@ -169,6 +169,13 @@ impl<D: Device> Recorder<D> {
         })?;
         let (index_time, write_time) = handle.processor_time();
         let Totals { ledger, published, hidden, late, bytes } = totals;
+        if let Some(heartbeat) = heartbeat {
+            // What files with a hidden name do not tell, the next recovery enters.
+            heartbeat.end();
+            if hidden == 0 {
+                heartbeat.settle();
+            }
+        }
         Ok(Summary { ledger: ledger.to_ledger(), published, hidden, late, bytes, broken, index_time, write_time })
     }
 }

@@ -29,9 +29,11 @@ use index::{Header, Rows};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use store::bytes::PAGE;
 use store::device::{Completion, Content, Device, FileId, Op, is_full};
+use store::heartbeat::Heartbeat;
 use store::names;
 
 /// What a recorder is told once.
@@ -55,6 +57,8 @@ pub struct Config {
     pub after: Timestamp,
     /// The clock of this machine, if it is what stamps are made with: it tells which files are from a time that has not come.
     pub wall: Option<fn() -> Wall>,
+    /// Where it is kept how much the files tell of, beside what the producer says that there was.
+    pub heartbeat: Option<Arc<Heartbeat>>,
 }
 
 /// What the packet files are.
@@ -92,6 +96,7 @@ impl Config {
             format: Format::Pcap,
             after: Timestamp::ZERO,
             wall: None,
+            heartbeat: None,
         }
     }
 }
@@ -145,6 +150,8 @@ pub struct Writer<D> {
     reached: Timestamp,
     /// A first file was begun.
     opened: bool,
+    /// Packets offered that the parts begun so far tell of.
+    begun: u64,
     ended: bool,
     stopping: Option<Duration>,
     given_up: bool,
@@ -176,6 +183,7 @@ impl<D: Device> Writer<D> {
             released: Release::default(),
             totals: Totals::default(),
             opened: false,
+            begun: 0,
             ended: false,
             stopping: None,
             given_up: false,
@@ -404,6 +412,7 @@ impl<D: Device> Writer<D> {
                 Some(Job::Write(part)) => {
                     let Some(open) = self.files.last_mut() else { continue };
                     open.expect(&part);
+                    self.begun += part.news.total().offered;
                     let file = open.data;
                     let mut flight = Flight::write(file, part);
                     for piece in &mut flight.pieces {
@@ -499,6 +508,9 @@ impl<D: Device> Writer<D> {
                 }
                 self.files.push(open);
                 self.next = Next::None;
+                if let Some(heartbeat) = &self.config.heartbeat {
+                    heartbeat.file(start, pos, self.begun);
+                }
                 true
             }
             Err(error) => {

@@ -8,6 +8,7 @@ pub mod catalogue;
 pub mod claim;
 pub mod device;
 pub mod disorder;
+pub mod heartbeat;
 mod hold;
 pub mod names;
 

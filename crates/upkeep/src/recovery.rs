@@ -2,7 +2,8 @@
 //!
 //! Every file that is being written, and every index, is locked by whoever writes it; so what has a hidden name and no
 //! lock is left over. Each such file is compared with its index, cut behind the last packet for which a checksum vouches,
-//! given an index that says what was lost, and published. A half-done publication is finished, what was only prepared is
+//! given an index that says what was lost, and published. How much was offered, and is in no file at all, the heartbeat of
+//! the dead recorder tells ([`store::heartbeat`]); where there is none, the ledger says that nobody knows. A half-done publication is finished, what was only prepared is
 //! removed. Nothing that is not understood is touched.
 //!
 //! [`Recovery::prepare`] is what cannot wait: it gives back the room that a dead recorder had prepared, which may be the
@@ -20,6 +21,7 @@ pub use file::Outcome;
 
 use crate::mend::{Layout, Vouched, Window};
 use file::{Mending, same_file};
+use index::Header;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::device::{Device, FileId, Op};
 use store::disorder::{self, Disorder};
+use store::heartbeat::Tail;
 use store::names;
 
 /// Folders looked at, at most: more than a month of hours.
@@ -59,6 +62,8 @@ pub struct Recovery<D> {
     /// Of these, those that somebody still holds.
     held: Vec<(PathBuf, Called)>,
     again: u32,
+    /// Something could not be mended.
+    troubled: bool,
     events: Vec<Event>,
     /// Set by whoever cannot wait any longer.
     stop: Arc<AtomicBool>,
@@ -67,7 +72,7 @@ pub struct Recovery<D> {
 impl<D: Device> Recovery<D> {
     /// Of the folder of an interface. The caller holds its claim, or knows that nobody does.
     pub fn new(device: D, root: &Path) -> Self {
-        let volume = Volume { device, root: root.to_owned(), token: 0 };
+        let volume = Volume::new(device, root.to_owned());
         let (folders, stop) = (vec![root.to_owned()], Arc::default());
         Self {
             volume,
@@ -77,9 +82,17 @@ impl<D: Device> Recovery<D> {
             before: BTreeSet::new(),
             held: Vec::new(),
             again: 0,
+            troubled: false,
             events: Vec::new(),
             stop,
         }
+    }
+
+    /// With what the dead recorders of this interface kept of their counts. Each is forgotten once it is entered.
+    #[must_use]
+    pub fn knowing(mut self, tails: Vec<Tail>) -> Self {
+        self.volume.tails = tails;
+        self
     }
 
     /// Looks at every folder, however many there are.
@@ -155,14 +168,41 @@ impl<D: Device> Recovery<D> {
         if self.is_stopped() {
             return false;
         }
-        let Some(folder) = self.folders.pop() else { return self.ask_again() };
+        let Some(folder) = self.folders.pop() else {
+            let more = self.ask_again();
+            if !more {
+                self.forget_tails();
+            }
+            return more;
+        };
         self.looked += 1;
         self.look_at(&folder);
         if self.looked == self.most && !self.folders.is_empty() {
             self.folders.clear();
             self.events.push(Event::Bounded { folder: self.volume.root.clone(), looked: self.looked });
         }
-        !self.folders.is_empty() || !self.held.is_empty()
+        let more = !self.folders.is_empty() || !self.held.is_empty();
+        if !more {
+            self.forget_tails();
+        }
+        more
+    }
+
+    /// All that was left is mended: what the heartbeats said is in the ledger now. One of a file that could not be mended, or was
+    /// not looked at, waits for the next recovery.
+    fn forget_tails(&mut self) {
+        let complete = self.looked < self.most && self.held.is_empty() && !self.is_stopped();
+        for tail in std::mem::take(&mut self.volume.tails) {
+            let entered = self.volume.entered.contains(&tail);
+            let untold = tail.offered.saturating_sub(tail.before);
+            if entered || complete && !self.troubled {
+                tail.forget();
+            }
+            if !entered && complete && !self.troubled && untold > 0 && !tail.ended {
+                let folder = self.volume.root.clone();
+                self.events.push(Event::Unfiled { folder, queue: tail.queue, packets: untold });
+            }
+        }
     }
 
     /// Looks again at what was held; false once there is nothing of that, or it has been asked for often enough.
@@ -184,6 +224,7 @@ impl<D: Device> Recovery<D> {
     }
 
     fn trouble(&mut self, path: PathBuf, error: io::Error) {
+        self.troubled = true;
         if !self.is_stopped() {
             self.events.push(Event::Trouble { path, error });
         }
@@ -404,9 +445,28 @@ pub(crate) struct Volume<D> {
     pub device: D,
     root: PathBuf,
     token: u64,
+    /// What is known of packets that are in no file.
+    tails: Vec<Tail>,
+    /// Of these, those that are in the ledger of a file that has its name.
+    entered: Vec<Tail>,
 }
 
 impl<D: Device> Volume<D> {
+    fn new(device: D, root: PathBuf) -> Self {
+        Self { device, root, token: 0, tails: Vec::new(), entered: Vec::new() }
+    }
+
+    /// What the recorder of this file kept of its counts, if it was in work when it died; `Err` if nothing is known of any file of
+    /// the queue.
+    fn tail(&self, header: &Header) -> Result<Option<&Tail>, NobodyKnows> {
+        let mut of_queue = self.tails.iter().filter(|t| t.queue == header.queue).peekable();
+        if of_queue.peek().is_none() {
+            return Err(NobodyKnows);
+        }
+        let is_it = |pos: u64| pos == header.first_pos || header.first_pos == index::UNKNOWN_POS;
+        Ok(of_queue.find(|t| t.file.is_some_and(|(start, pos)| start == header.start && is_it(pos))))
+    }
+
     /// The interface that this folder is of, as far as its name says.
     fn interface(&self) -> String {
         self.root.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -474,6 +534,9 @@ impl<D: Device> Volume<D> {
     }
 }
 
+/// Whatever counted the packets of a dead recorder is gone.
+struct NobodyKnows;
+
 /// Mends a file that has its name and is damaged all the same, or has lost its index: it gets back its hidden name, and
 /// is then recovered as if its recorder had died. What is damaged is kept aside.
 pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<Outcome> {
@@ -486,7 +549,7 @@ pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<
         return Ok(Outcome::Unknown);
     };
     let Some(called) = Called::published(name).or_else(|| Called::hidden(name)) else { return Ok(Outcome::Unknown) };
-    let mut volume = Volume { device, root: called::interface_of(folder), token: 0 };
+    let mut volume = Volume::new(device, called::interface_of(folder));
     let Some(file) = volume.device.take(path)? else { return Ok(Outcome::Held) };
     let hidden = folder.join(called.hidden_packets());
     let ready = match *path == hidden {

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use store::claim::{CLAIM, Claim, ClaimError, Claimant};
 use store::device::{Content, Device, FileId};
 use store::disorder;
+use store::heartbeat;
 use store::names::{INDEX, PACKETS};
 
 /// What was done, or would be.
@@ -224,7 +225,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             if !self.claimed(&root) {
                 continue;
             }
-            let mut recovery = Recovery::new((self.another)(), &root).thorough();
+            let mut recovery = Recovery::new((self.another)(), &root).thorough().knowing(heartbeat::tails(&root));
             if folder == root {
                 recovery.prepare();
             } else {

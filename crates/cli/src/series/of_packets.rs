@@ -197,7 +197,12 @@ impl Made {
         let key = secret::of_interface(&self.store, interface)?;
         let since = self.oldest.get(&interface_folder(&self.store, interface)).copied().unwrap_or(u64::MAX);
         self.names.push(interface.to_owned());
-        self.curves.push(Curve { counter: Counter::new(number as u16).telling(Counter::SILENCE_OF_CAPTURES), key, is_known, since });
+        self.curves.push(Curve {
+            counter: Counter::new(number as u16).telling(Counter::SILENCE_OF_CAPTURES),
+            key,
+            is_known,
+            since,
+        });
         Ok(number)
     }
 

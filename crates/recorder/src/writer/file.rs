@@ -8,7 +8,7 @@ use super::event::Trouble;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
 use base::{Cause, Row, Tally, Timestamp};
-use index::{self, Builder, Entry, Growing, Header, Rows, Sealing, Words};
+use index::{self, Builder, Entry, Growing, Header, Parts, Rows, Sealing, Sets, Words};
 use std::io;
 use std::path::{Path, PathBuf};
 use store::device::{Content, Device, FileId};
@@ -43,8 +43,10 @@ pub(super) struct OpenFile {
     pub mixed: bool,
     /// Where the next entry of the index goes.
     pub growing: Growing,
-    /// Where the bytes written so far end.
+    /// Where the bytes written so far end: so far the growing index vouches.
     written: u64,
+    /// It has its true length, which the growing index does not know: only the sealed one vouches for its end.
+    pub is_shortened: bool,
     /// True length, and the footer's other numbers.
     pub len: u64,
     pub end: Timestamp,
@@ -91,7 +93,10 @@ impl OpenFile {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other?,
             };
-            let bytes = header.encode();
+            let mut bytes = header.encode();
+            let growing = Growing::behind(&bytes);
+            // With room for what will have to be said when the volume is full.
+            bytes.resize(growing.begins() as usize, 0);
             let noted = note.map_or(Ok(()), |root| disorder::note(device, root, &stem, None));
             let placed = noted.and_then(|()| device.put(file, 0, &bytes));
             let placed = placed.and_then(|()| device.rename(prepared, &hidden_data));
@@ -120,8 +125,9 @@ impl OpenFile {
                 stamps: None,
                 noted: note.is_some().then_some(stem),
                 mixed: false,
-                growing: Growing::behind(&bytes),
+                growing,
                 written: 0,
+                is_shortened: false,
                 len: 0,
                 end: header.start,
                 ledger: Rows::new(),
@@ -223,6 +229,35 @@ impl OpenFile {
     pub fn begin_seal(&mut self, len: u64, end: Timestamp) {
         (self.len, self.end) = (len, end);
         self.step = Step::Truncate;
+    }
+
+    /// Says in the growing index what was lost behind the last part, so that it is in the ledger although no sealed index may ever
+    /// be written. It goes where room was taken when the file was made; a volume that refuses even that is not waited for.
+    pub fn say_lost<D: Device>(&mut self, device: &mut D, lost: &Rows) {
+        let Some(Accepted { entry, last, .. }) = &self.last else { return };
+        let words = if *last {
+            let block = entry.block + 1;
+            let (first, last) = (Timestamp::ZERO, Timestamp::ZERO);
+            let (parts, rows, sets) = (Parts::NONE, Rows::new(), Sets::NONE);
+            let next = Entry { block, bytes: 0, first_record: None, crc: 0, parts, first, last, rows, sets };
+            self.growing.say(&next, lost, false)
+        } else {
+            self.growing.say(entry, lost, false)
+        };
+        if device.put(self.index, words.at, &words.bytes).is_ok() {
+            self.growing.said(words);
+        }
+    }
+
+    /// Its length until a sealed index vouches for its end: what the growing index promises is still there if none can be
+    /// written.
+    pub fn promised(&self) -> u64 {
+        self.len.max(self.written)
+    }
+
+    /// Whether it is longer than the sealed index says.
+    pub fn is_long(&self) -> bool {
+        self.len < self.written && !self.is_shortened
     }
 
     /// Nothing more can be written: ends the file behind its last whole packet and tells in its last entry what was lost.

@@ -90,6 +90,9 @@ impl<D: Device> Writer<D> {
                 i += 1;
                 continue;
             }
+            if !lost.is_empty() {
+                self.files[i].say_lost(&mut self.device, &lost);
+            }
             let Ok(straddler) = self.files[i].cut_short(&lost) else {
                 self.remove_empty(i);
                 continue;

@@ -1,5 +1,7 @@
 //! From the last byte to the real name: true length, the sealed index, sync of both files, the index's name, the packets'
-//! name, sync of the folder. Each step is done when the one before has succeeded; blocks of the next file are written
+//! name, sync of the folder. A file that is cut short because the volume refused its rest keeps what the growing index promises
+//! until the sealed one is safe, and is shortened then: without room for a sealed index, recovery finds all that was counted
+//! as stored. Each step is done when the one before has succeeded; blocks of the next file are written
 //! meanwhile. The growing index stays until the packets have their name: whatever is interrupted can be finished from it.
 
 use super::event::{Trouble, advice};
@@ -25,6 +27,8 @@ pub(super) enum Step {
     /// The content to be safe, packets and index; a token once the sync is under way.
     SyncData(Option<u64>),
     SyncIndex(Option<u64>),
+    /// The true length, where the growing index promises more.
+    Shorten,
     /// Its names.
     PublishIndex,
     PublishData,
@@ -138,8 +142,13 @@ impl<D: Device> Writer<D> {
         file.step = match file.step {
             // First, since it gives back room that was not used, and the sealed index may need it.
             Step::Truncate => {
-                device.truncate(file.data, file.len)?;
+                device.truncate(file.data, file.promised())?;
                 Step::Seal
+            }
+            Step::Shorten => {
+                device.truncate(file.data, file.len)?;
+                file.is_shortened = true;
+                Step::SyncData(None)
             }
             // One piece in each step of the machine: the blocks of the next file do not wait for a whole index.
             Step::Seal => {
@@ -198,6 +207,7 @@ impl<D: Device> Writer<D> {
         let file = &mut self.files[i];
         match (file.step, result) {
             (Step::SyncData(_), Ok(())) => file.step = Step::SyncIndex(None),
+            (Step::SyncIndex(_), Ok(())) if file.is_long() => file.step = Step::Shorten,
             (Step::SyncIndex(_), Ok(())) => file.step = Step::PublishIndex,
             (Step::SyncFolder(under_way), result) => {
                 if let Some((folder, _)) = under_way {
@@ -228,11 +238,13 @@ impl<D: Device> Writer<D> {
     pub(super) fn leave_hidden(&mut self, i: usize, what: &'static str, error: io::Error) {
         let file = self.files.remove(i);
         self.close_files(&file);
-        if file.sealed.is_some() && file.step.is_before_publication() {
+        if file.sealed.is_some() && file.step.is_before_publication() && !file.is_shortened {
             let _ = self.device.remove(&file.sealed_path);
         }
         self.totals.hidden += 1;
-        self.events.push(if self.device.exists(&file.hidden_data) {
+        // A volume that fails may not even say that a file is there.
+        let is_there = error.kind() != io::ErrorKind::NotFound || self.device.exists(&file.hidden_data);
+        self.events.push(if is_there {
             Event::LeftHidden { path: file.hidden_data, what, error }
         } else {
             let (path, packets) = (file.hidden_data.display(), file.ledger.total().stored);

@@ -297,8 +297,9 @@ fn a_packet_is_on_disk_at_the_tick_after_it_and_nothing_stale_behind_it() {
     stream.packet(&mut prng, 500, 0);
     stream.tick();
     let end = stream.pos();
-    // The producer goes on in the same page.
+    // The producer goes on in the same page, and has not published that yet.
     stream.packet(&mut prng, 3000, 0);
+    stream.descs.pop();
     let device = MemoryDevice::new(9);
     run(&stream, device.clone(), config(), &mut prng, |step, _, _| step < 50);
     let files = device.files();

@@ -30,6 +30,15 @@ pub enum Event {
         /// Which.
         path: PathBuf,
     },
+    /// A dead recorder had been offered packets that no file tells of.
+    Unfiled {
+        /// Of which interface.
+        folder: PathBuf,
+        /// And queue.
+        queue: u16,
+        /// How many.
+        packets: u64,
+    },
     /// There are more folders than are looked at when a recorder starts.
     Bounded {
         /// Of which interface.
@@ -82,6 +91,12 @@ impl fmt::Display for Event {
                 f,
                 "{}: an index without its packet file, which somebody removed; the index is kept for what it says of losses",
                 path.display()
+            ),
+            Self::Unfiled { folder, queue, packets } => write!(
+                f,
+                "{}: a recorder of queue {queue} died before the first file, or with a file that somebody removed: {packets} packets that it \
+                 was offered are in no file and in no ledger",
+                folder.display()
             ),
             Self::Bounded { folder, looked } => write!(
                 f,

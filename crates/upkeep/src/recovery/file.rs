@@ -5,11 +5,11 @@
 //! aside; the index gets its name before the packets get theirs. Found half done, it is finished or begun again, with the
 //! same result.
 
-use super::Volume;
 use super::called::{Called, interface_of};
+use super::{NobodyKnows, Volume};
 use crate::mend::{Findings, Layout, Rebuilt, Vouched, Window, examine, rebuild};
-use base::{Tally, Timestamp};
-use index::Header;
+use base::{Cause, Note, Tally, Timestamp};
+use index::{Header, Rows};
 use std::io;
 use std::path::{Path, PathBuf};
 use store::catalogue::parse_stem;
@@ -106,7 +106,14 @@ impl<'v, D: Device> Mending<'v, D> {
             vouched = Some(half);
         }
         let mut window = Window::new(&mut self.volume.device, file, limit)?;
-        let findings = examine(&mut window, self.layout, vouched.as_ref())?;
+        let mut findings = examine(&mut window, self.layout, vouched.as_ref())?;
+        if half && !self.careful {
+            let header = match &vouched {
+                Some(vouched) => vouched.header.clone(),
+                None => self.guess_header(file)?,
+            };
+            self.enter_tail(&header, &mut findings);
+        }
         if findings.is_empty() {
             // What an index does not promise may be dropped; what has none may be anything.
             let known = vouched.is_some_and(|v| !v.torn)
@@ -127,6 +134,32 @@ impl<'v, D: Device> Mending<'v, D> {
             }
             other => other,
         })
+    }
+
+    /// Enters what its recorder was offered and no file tells of; or that this is not known.
+    fn enter_tail(&mut self, header: &Header, findings: &mut Findings) {
+        let mut tally = Tally::default();
+        let mut second = findings.rest.iter().flat_map(|(_, rows)| rows.runs()).map(|r| r.second + r.seconds - 1).max();
+        match self.volume.tail(header) {
+            Ok(None) => return,
+            Ok(Some(tail)) => {
+                let told = findings.rest.iter().map(|(_, rows)| rows.total().offered).sum::<u64>() + findings.packets;
+                let missing = tail.offered.saturating_sub(tail.before).saturating_sub(told);
+                if missing == 0 {
+                    return;
+                }
+                tally.lose(if tail.ended { Cause::Disk } else { Cause::Crash }, missing);
+                findings.lost += missing;
+                second = second.max(Some(tail.second));
+            }
+            // A file in which nothing is, nor ever was as far as anybody knows, goes.
+            Err(NobodyKnows) if findings.is_empty() => return,
+            Err(NobodyKnows) => tally.notes[Note::TailUnknown as usize] = 1,
+        }
+        let second = second.unwrap_or_default().max(header.start.secs());
+        let mut rows = Rows::new();
+        rows.add(second, &tally);
+        findings.rest.push((u64::MAX, rows));
     }
 
     /// Whether an index that fits the checksums is made again all the same: somebody has found that what it says of the
@@ -332,6 +365,10 @@ impl<'v, D: Device> Mending<'v, D> {
         self.volume.remove(&self.path(&self.called.mended_index()))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;
         self.volume.sync_folder(self.folder)?;
+        if let Ok(Some(tail)) = self.volume.tail(&vouched.header) {
+            let tail = tail.clone();
+            self.volume.entered.push(tail);
+        }
         let mut tally = Tally::default();
         vouched.promises.iter().for_each(|p| tally += &p.rows.total());
         Ok(Outcome::Published { path, tally: Box::new(tally), lost: 0, aside })

@@ -6,3 +6,4 @@ mod leftovers;
 mod recovery;
 mod repair;
 mod retention;
+mod stopped;

@@ -1,0 +1,74 @@
+//! A recorder that is told to stop while the volume refuses: what it says is stored is there once the volume has room again.
+
+use crate::common;
+
+use base::{Cause, Prng};
+use common::{Stream, check, check_clean, config, recover, run};
+use netgrain_recorder::Config;
+use std::time::Duration;
+use store::device::{Fault, MemoryDevice};
+
+/// Blocks that are all cut in a packet, with seconds between.
+fn stream(prng: &mut Prng, packets: u64) -> Stream {
+    let mut stream = Stream::new(0);
+    for packet in 0..packets {
+        stream.now += SECOND_PART;
+        let caplen = 900 + prng.below(300) as u16;
+        stream.packet(prng, caplen, 0);
+        if packet % 700 == 699 {
+            stream.tick();
+        }
+        if packet % 900 == 13 {
+            stream.lose(Cause::RingFull, 3);
+        }
+    }
+    stream.end();
+    stream
+}
+
+const SECOND_PART: u64 = common::SECOND / 1000;
+
+#[test]
+fn what_a_stop_on_a_full_volume_reports_as_stored_is_there_after_recovery_and_so_are_the_losses() {
+    let test = "what_a_stop_on_a_full_volume_reports_as_stored_is_there_after_recovery_and_so_are_the_losses";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let stream = stream(&mut prng, 6000);
+    let (mut hidden, mut lost) = (0, 0);
+    for round in 0..40 {
+        // From hardly a block to nearly all; at a random byte, so that now the packets are refused and now the index.
+        let capacity = (200 << 10) + prng.below(6 << 20);
+        let note = format!("seed {seed}, round {round}, {capacity} bytes");
+        let device = MemoryDevice::new(seed ^ round);
+        let full = |capacity| Fault { capacity: Some(capacity), slow: round % 2 == 1, ..Fault::default() };
+        device.set_fault(full(capacity));
+        let config = Config { allocate: 0, grace: Duration::from_millis(50), ..config() };
+        let outcome = run(&stream, device.clone(), config, &mut prng, |_, writer, now| {
+            writer.stop(now);
+            if round % 3 > 0 && writer.retry_at().is_some() {
+                // Others take whatever is given back, so that there is no room for a sealed index either.
+                device.set_fault(full(0));
+            }
+            true
+        });
+        assert!(outcome.done, "{note}: the recorder never ended");
+        let told = outcome.totals.ledger.total();
+        assert_eq!((told.residue(), told.offered), (0, stream.ledger().total().offered), "{note}");
+        device.set_fault(Fault::default());
+        let said = recover(device.clone());
+        let files = device.files();
+        check_clean(&files, &said, &note);
+        let published = check(&stream, &files, &note);
+        assert_eq!(published.tally.stored, told.stored, "{note}: {said:#?}");
+        assert!(!files.keys().any(|p| p.to_string_lossy().ends_with(".damaged")), "{note}: {:?}", files.keys());
+        if published.files > 0 && outcome.totals.hidden > 0 {
+            hidden += 1;
+            // The packet that is cut is lost by the crash that recovery takes the end for.
+            let given_up = published.tally.lost[Cause::Disk as usize] + published.tally.lost[Cause::Crash as usize];
+            assert_eq!(given_up, told.lost[Cause::Disk as usize], "{note}: {said:#?}");
+            assert_eq!(published.tally.offered, told.offered, "{note}");
+            lost += given_up;
+        }
+    }
+    assert!(hidden > 5 && lost > 0, "seed {seed}: {hidden} files were left hidden, with {lost} packets lost");
+}
