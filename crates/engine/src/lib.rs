@@ -13,6 +13,7 @@ mod error;
 mod generator;
 mod group;
 mod heritage;
+mod mending;
 mod meter;
 mod metrics;
 mod network;

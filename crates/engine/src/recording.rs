@@ -2,6 +2,7 @@
 //! folder of the store is claimed: two processes that wrote there would mix their files.
 
 use crate::error::EngineError;
+use crate::mending::Mending;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
 use crate::worker::is_live;
@@ -76,6 +77,7 @@ impl Drop for Farewell {
 pub struct Gauge {
     handle: Handle,
     news: Arc<Mutex<News>>,
+    mending: Mending,
 }
 
 #[derive(Default)]
@@ -135,7 +137,9 @@ impl Recording {
         let device = DiskDevice::new(4 * plan.depth);
         let news = News { device: device.describe(), ..News::default() };
         let recorder = Recorder::new(config, device);
-        let gauge = Gauge { handle: recorder.handle(), news: Arc::new(Mutex::new(news)) };
+        let mending = Mending::new(names::interface_folder(&plan.dir, label), info.queue);
+        let gauge =
+            Gauge { handle: recorder.handle(), news: Arc::new(Mutex::new(news)), mending: mending.clone() };
         let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
         let news = Arc::clone(&gauge.news);
         let (joined, answer) = channel();
@@ -153,7 +157,15 @@ impl Recording {
             let _ = joined.send(Ok(()));
             let mut feed = GateFeed::new(gate);
             let told = Arc::clone(&news);
-            let summary = recorder.run(&mut feed, move |event| hear(&mut lock(&told), event))?;
+            let hearing = move |event: Event| {
+                match &event {
+                    Event::LeftHidden { path, .. } => mending.left(path),
+                    Event::Published { .. } => mending.volume_works(),
+                    _ => {}
+                }
+                hear(&mut lock(&told), event);
+            };
+            let summary = recorder.run(&mut feed, hearing)?;
             lock(&news).summary = Some(summary.clone());
             Ok(summary)
         };
@@ -186,7 +198,9 @@ impl Recording {
     /// Waits until everything is written and published.
     pub fn wait(&mut self) -> Result<(), EngineError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        match thread.join() {
+        let ended = thread.join();
+        self.gauge.mending.finish(self.line.heartbeat.as_ref().and_then(|heartbeat| heartbeat.tail()));
+        match ended {
             Ok(Ok(summary)) => match summary.broken {
                 Some(e) => Err(EngineError::Store(e.to_string())),
                 None => Ok(()),
@@ -205,8 +219,8 @@ impl Gauge {
         RecorderReport {
             packets: news.summary.as_ref().map(|s| s.ledger.total().stored),
             bytes: self.handle.bytes(),
-            files: self.handle.published(),
-            hidden: self.handle.hidden(),
+            files: self.handle.published() + self.mending.mended(),
+            hidden: self.handle.hidden().saturating_sub(self.mending.mended()),
             writer_cpu_seconds: write.as_secs_f64(),
             index_cpu_seconds: index.as_secs_f64(),
             device: news.device.clone(),
@@ -231,7 +245,9 @@ impl Gauge {
 
     /// Things a person should know.
     pub fn remarks(&self) -> Vec<String> {
-        lock(&self.news).remarks.iter().cloned().collect()
+        let mut news = lock(&self.news);
+        self.mending.take_told().into_iter().for_each(|text| news.remark(text));
+        news.remarks.iter().cloned().collect()
     }
 }
 
@@ -278,11 +294,17 @@ fn hear(news: &mut News, event: Event) {
         | Event::Disorder(_)
         | Event::Remark(_) => {}
     }
-    if news.remarks.back() != Some(&text) {
-        news.remarks.push_back(text);
-    }
-    if news.remarks.len() > REMARKS_MAX {
-        news.remarks.pop_front();
+    news.remark(text);
+}
+
+impl News {
+    fn remark(&mut self, text: String) {
+        if self.remarks.back() != Some(&text) {
+            self.remarks.push_back(text);
+        }
+        if self.remarks.len() > REMARKS_MAX {
+            self.remarks.pop_front();
+        }
     }
 }
 

@@ -69,8 +69,8 @@ fn fit_to(space: Space, segment: u64, queues: u16, goes_on: bool, store: &Path) 
     if goes_on && segment != DEFAULT_SEGMENT && all > space.total / 2 {
         let advice = format!(
             "those in work cannot be removed, so there would be nothing to make room with, and recording would stop when the \
-             volume is full; --segment {} works",
-            show_bytes(share.max(LEAST))
+             volume is full; --segment {}MiB works",
+            share.max(LEAST) / BLOCK
         );
         return Err(text(advice));
     }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_size_that_was_chosen_and_cannot_work_is_refused_with_one_that_does() {
         let e = fitted(300 << 20, 1 << 30, 1).expect_err("more than the volume");
-        assert!(e.contains("1.00 GiB") && e.contains("300 MiB") && e.contains("--segment 37.0 MiB"), "{e}");
+        assert!(e.contains("1.00 GiB") && e.contains("300 MiB") && e.contains("--segment 37MiB"), "{e}");
         assert!(fitted(300 << 20, 64 << 20, 4).is_err(), "four queues");
         assert_eq!(fitted(300 << 20, 64 << 20, 1).expect("it fits").segment, 64 << 20);
         let space = Space { free: 0, total: 300 << 20 };

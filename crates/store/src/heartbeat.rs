@@ -129,6 +129,11 @@ impl Heartbeat {
         self.word(at::ENDED).store(1, Ordering::Release);
     }
 
+    /// What it says, as a recovery finds it; for the recorder itself, after its end.
+    pub fn tail(&self) -> Option<Tail> {
+        Tail::parse(&fs::read(&self.path).ok()?, self.path.clone()).map(|(tail, _)| tail)
+    }
+
     /// All that was offered is told in files that have their names.
     pub fn settle(&self) {
         let _ = fs::remove_file(&self.path);

@@ -135,7 +135,7 @@ sections! {
     packets Packets {
         /// Record them.
         record: bool = true, Start;
-        /// A new file at this size.
+        /// A new file at this size; where nobody chose one, less on a volume that has not eight times as much.
         segment: Size = Size(2 << 30), Start;
         /// A new file at every multiple of this span, silence included.
         rotate: Option<Duration> = None, Start;

@@ -3,6 +3,7 @@
 mod claim;
 mod common;
 mod generator;
+mod heartbeat;
 mod listeners;
 mod live;
 mod meter;

@@ -107,6 +107,8 @@ impl<'v, D: Device> Mending<'v, D> {
         }
         let mut window = Window::new(&mut self.volume.device, file, limit)?;
         let mut findings = examine(&mut window, self.layout, vouched.as_ref())?;
+        let end = findings.kept.last().map_or(0, |kept| kept.end);
+        let is_blank = findings.is_empty() && window.is_blank(end, u64::MAX)?;
         if half && !self.careful {
             let header = match &vouched {
                 Some(vouched) => vouched.header.clone(),
@@ -116,8 +118,7 @@ impl<'v, D: Device> Mending<'v, D> {
         }
         if findings.is_empty() {
             // What an index does not promise may be dropped; what has none may be anything.
-            let known = vouched.is_some_and(|v| !v.torn)
-                || window.is_blank(findings.kept.last().map_or(0, |kept| kept.end), u64::MAX)?;
+            let known = vouched.is_some_and(|v| !v.torn) || is_blank;
             return if known { self.remove(from, index) } else { Ok(Outcome::Unknown) };
         }
         let header = match vouched {

@@ -2,9 +2,11 @@
 
 use crate::common;
 
-use base::Prng;
+use base::{Note, Prng, Tally};
 use common::{Stream, check, check_clean, config, lost, recover, run, segments};
+use netgrain_upkeep::recovery::Recovery;
 use store::device::{Fault, MemoryDevice, Surviving};
+use store::heartbeat::Tail;
 
 /// Records the stream until call `at`; what is left then, and up to which position the ring had its memory back.
 fn record_until(stream: &Stream, at: u64, seed: u64) -> (MemoryDevice, u64) {
@@ -115,4 +117,55 @@ fn a_failure_of_the_power_leaves_what_checksums_vouch_for_and_says_what_is_missi
         }
     }
     assert!(holes > 0, "no failure of the power ever lost a packet");
+}
+
+#[test]
+fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_nobody_knows() {
+    let test = "what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_nobody_knows";
+    let seed = testkit::seed(test);
+    let stream = segments(&mut Prng::new(seed), 2, 60, 60_000);
+    let all = stream.ledger().total().offered;
+    let (mut entered, mut unknown) = (0, 0);
+    for at in (0..calls_of(&stream, seed)).step_by(3) {
+        let note = format!("seed {seed}, call {at}");
+        let (device, _) = record_until(&stream, at, seed);
+        let left = device.files();
+        let is_in_work = |i: &usize| {
+            let stem = store::names::stem(stream.segments[*i].start, None, 0);
+            let hidden = store::names::hidden(&stem, "pcap");
+            left.keys().any(|path| path.ends_with(&hidden))
+        };
+        let Some(last) = (0..stream.segments.len()).rev().find(is_in_work) else { continue };
+        let segment = &stream.segments[last];
+        let before = stream.segments[..last].iter().map(|s| s.ledger.total().offered).sum();
+        let second = stream.now / common::SECOND;
+        let tail = Tail::of(0, all, second, Some((segment.start, segment.pos)), before);
+        let device = MemoryDevice::with(1, left.clone());
+        let mut recovery = Recovery::new(device.clone(), &common::root()).knowing(vec![tail.clone()]);
+        recovery.run();
+        let files = device.files();
+        let whole = |files: &Surviving| {
+            let indexes = files.iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "ngi"));
+            let mut sum = Tally::default();
+            for (_, bytes) in indexes {
+                sum += &index::Reader::open(&&bytes[..]).expect("an index").summary().tally;
+            }
+            sum
+        };
+        let told = whole(&files);
+        assert_eq!((told.offered, told.residue()), (all, 0), "{note}");
+        assert_eq!(told.notes[Note::TailUnknown as usize], 0, "{note}");
+        entered += usize::from(lost(&told) > 0);
+        // A recovery that is killed and another that goes on enter it once.
+        let device = MemoryDevice::with(1, left.clone());
+        device.set_fault(Fault { crash_at: Some(at % 40), ..Fault::default() });
+        Recovery::new(device.clone(), &common::root()).knowing(vec![tail.clone()]).run();
+        let device = MemoryDevice::with(1, device.files());
+        Recovery::new(device.clone(), &common::root()).knowing(vec![tail]).run();
+        assert_eq!(whole(&device.files()), told, "{note}: in two goes");
+        let device = MemoryDevice::with(1, left);
+        recover(device.clone());
+        unknown += whole(&device.files()).notes[Note::TailUnknown as usize];
+    }
+    assert!(entered > 0 && unknown > 0, "seed {seed}: {entered} entered, {unknown} unknown");
 }
