@@ -10,6 +10,7 @@ use crate::recording::{self, Recording};
 use crate::recovery::Recovering;
 use crate::retention::Kept;
 use crate::status::{Report, WorkerStatus};
+use crate::volume::{self, Fitted};
 use crate::worker::{Settings, Wires, Worker, is_live};
 use base::Ledger;
 use base::units::show_bytes;

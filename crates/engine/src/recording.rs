@@ -138,8 +138,7 @@ impl Recording {
         let news = News { device: device.describe(), ..News::default() };
         let recorder = Recorder::new(config, device);
         let mending = Mending::new(names::interface_folder(&plan.dir, label), info.queue);
-        let gauge =
-            Gauge { handle: recorder.handle(), news: Arc::new(Mutex::new(news)), mending: mending.clone() };
+        let gauge = Gauge { handle: recorder.handle(), news: Arc::new(Mutex::new(news)), mending: mending.clone() };
         let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
         let news = Arc::clone(&gauge.news);
         let (joined, answer) = channel();

@@ -1,0 +1,185 @@
+//! Files that the recorder could not give their names because their volume failed for a while: mended and published as soon as it
+//! works again, while the recording goes on, and once more at its end. A sync that failed is not repeated, so such a file is
+//! read and compared with its checksums, as after a kill ([`upkeep::recovery`]).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::DiskDevice;
+use store::heartbeat::Tail;
+use sys::priority::{Behind, step_behind};
+use upkeep::recovery::{Event, Outcome, Recovery};
+
+/// How long the end of a recording waits for it; the next recorder takes up what is left.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often the end looks whether it is done.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long a volume on which mending failed is left alone.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Of one queue. Clones are of the same.
+#[derive(Clone)]
+pub(crate) struct Mending(Arc<Shared>);
+
+struct Shared {
+    /// The folder of the interface.
+    root: PathBuf,
+    queue: u16,
+    stop: Arc<AtomicBool>,
+    mended: AtomicU64,
+    work: Mutex<Work>,
+}
+
+#[derive(Default)]
+struct Work {
+    /// Where files were left.
+    folders: BTreeSet<PathBuf>,
+    thread: Option<JoinHandle<()>>,
+    /// Not before then, after a failure.
+    not_before: Option<Instant>,
+    /// What is to be said.
+    told: Vec<String>,
+}
+
+impl Mending {
+    /// Nothing was left yet.
+    pub fn new(root: PathBuf, queue: u16) -> Self {
+        let (stop, mended, work) = (Arc::default(), AtomicU64::new(0), Mutex::default());
+        Self(Arc::new(Shared { root, queue, stop, mended, work }))
+    }
+
+    /// Files that have their names after all.
+    pub fn mended(&self) -> u64 {
+        self.0.mended.load(Ordering::Relaxed)
+    }
+
+    /// What was done since the last call.
+    pub fn take_told(&self) -> Vec<String> {
+        std::mem::take(&mut self.work().told)
+    }
+
+    /// This file was left under its hidden name.
+    pub fn left(&self, path: &Path) {
+        self.work().folders.extend(path.parent().map(Path::to_owned));
+    }
+
+    /// The volume has just taken another file.
+    pub fn volume_works(&self) {
+        let mut work = self.work();
+        let rests = work.not_before.is_some_and(|at| Instant::now() < at);
+        if work.folders.is_empty() || rests || work.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        // The recorder that counts lives: nothing of its tail is missing.
+        self.begin(&mut work, Tail::of(self.0.queue, 0, 0, None, 0));
+    }
+
+    /// The recording has ended, with these last words of the recorder, if it left files: waits for the mending, for a while.
+    pub fn finish(&self, tail: Option<Tail>) {
+        self.await_thread();
+        let mut work = self.work();
+        if !work.folders.is_empty() {
+            self.begin(&mut work, tail.unwrap_or_else(|| Tail::of(self.0.queue, 0, 0, None, 0)));
+        }
+        drop(work);
+        self.await_thread();
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn await_thread(&self) {
+        let asked = Instant::now();
+        let is_running = || self.work().thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        while is_running() && asked.elapsed() < GRACE {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn begin(&self, work: &mut Work, tail: Tail) {
+        let this = self.clone();
+        let folders = std::mem::take(&mut work.folders);
+        let again = folders.clone();
+        let job = move || {
+            // Where it is refused, mending competes with other threads of its kind; capture's are above.
+            let _ = step_behind(Behind::Batch);
+            this.mend(folders, &tail);
+        };
+        match std::thread::Builder::new().name("mending".into()).spawn(job) {
+            Ok(thread) => work.thread = Some(thread),
+            Err(_) => work.folders = again,
+        }
+    }
+
+    fn mend(&self, folders: BTreeSet<PathBuf>, tail: &Tail) {
+        for folder in folders {
+            let device = DiskDevice::plain().until(Arc::clone(&self.0.stop));
+            let recovery = Recovery::new(device, &self.0.root).below(&folder).knowing(vec![tail.clone()]);
+            let mut recovery = recovery.until(Arc::clone(&self.0.stop));
+            while recovery.step() {}
+            let (mut told, mut failed) = (Vec::new(), false);
+            for event in recovery.take_events() {
+                match &event {
+                    Event::Mended { path, outcome: Outcome::Published { path: name, tally, lost, .. } } => {
+                        self.0.mended.fetch_add(1, Ordering::Relaxed);
+                        let (hidden, name, stored) = (path.display(), name.display(), tally.stored);
+                        told.push(format!("{hidden}: published as {name} after all, {stored} packets, {lost} lost"));
+                    }
+                    Event::Trouble { .. } => failed = true,
+                    _ => told.push(event.to_string()),
+                }
+            }
+            let mut work = self.work();
+            work.told.extend(told);
+            if failed {
+                work.folders.insert(folder);
+                work.not_before = Some(Instant::now() + PAUSE);
+            }
+        }
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.0.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Capture, Format, Plan, SourcePlan, StorePlan};
+    use testkit::TempDir;
+
+    #[test]
+    fn a_file_that_was_left_hidden_has_its_name_once_the_volume_takes_another() {
+        let dir = TempDir::new("mending");
+        let source = SourcePlan::Sim { spec: "200,packets=3000".parse().expect("a specification"), start: None };
+        let store = StorePlan { dir: dir.path().to_owned(), format: Format::Pcap, depth: 4 };
+        let plan = Plan { store: Some(store), ring: Some(8 << 20), segment: 4 << 20, ..Plan::new(source) };
+        Capture::start(&plan).expect("a capture").wait().expect("an end");
+        let root = dir.path().join("sim");
+        let mut folder = root.clone();
+        for _ in 0..4 {
+            let below = std::fs::read_dir(&folder).expect("a folder").filter_map(|e| Some(e.ok()?.path()));
+            folder = below.filter(|p| p.is_dir()).next().expect("year, month, day, hour");
+        }
+        let published = |ending: &str| {
+            let all = std::fs::read_dir(&folder).expect("the hour").filter_map(|e| Some(e.ok()?.path()));
+            all.filter(|p| p.extension().is_some_and(|e| e == ending)).next()
+        };
+        let (packets, index) = (published("pcap").expect("packets"), published("ngi").expect("their index"));
+        let name = packets.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
+        let hidden = folder.join(format!(".{name}.partial"));
+        std::fs::rename(&packets, &hidden).expect("hidden again");
+        std::fs::remove_file(&index).expect("its index went with the sync that failed");
+        let mending = Mending::new(root, 0);
+        mending.volume_works();
+        assert!(hidden.exists(), "nothing was left yet");
+        mending.left(&hidden);
+        mending.volume_works();
+        mending.finish(None);
+        assert_eq!(mending.mended(), 1, "{:?}", mending.take_told());
+        assert!(packets.exists() && index.exists() && !hidden.exists());
+        assert!(mending.take_told().iter().any(|text| text.contains("3000 packets, 0 lost")));
+    }
+}
