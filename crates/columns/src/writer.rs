@@ -46,6 +46,8 @@ pub struct Config {
     pub flows_every: Duration,
     /// And after so many records.
     pub flows_most: u32,
+    /// A file of rows ends at each multiple of this; a day at most.
+    pub series_every: Duration,
     /// Bytes that may wait for the disk.
     pub waiting_most: u64,
     /// Wait when that many do, instead of dropping what comes: for captures that are read from files.
@@ -53,13 +55,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// Files of five minutes or half a million records, 64 MiB of patience with the disk.
+    /// Files of five minutes or half a million records, and of an hour of rows, 64 MiB of patience with the disk.
     pub fn new(store: impl Into<PathBuf>, interface: impl Into<String>) -> Self {
         Self {
             store: store.into(),
             interface: interface.into(),
             flows_every: Duration::from_secs(300),
             flows_most: 500_000,
+            series_every: Duration::from_secs(3600),
             waiting_most: 64 << 20,
             patient: false,
         }
@@ -160,6 +163,7 @@ struct Open {
 pub struct Writer {
     flows_every: Duration,
     flows_most: u32,
+    series_every: Duration,
     flows: Lane<Record>,
     series: Lane<Row>,
     to_disk: ToDisk,
@@ -204,10 +208,11 @@ impl Writer {
             named("columns-journal").spawn(move || journal.run(&jobs))?,
             named("columns-seal").spawn(move || seal_all(&root, &whole, &sealer))?,
         ];
-        let Config { flows_every, flows_most, waiting_most, patient, .. } = config;
+        let Config { flows_every, flows_most, series_every, waiting_most, patient, .. } = config;
         Ok(Self {
             flows_every,
             flows_most,
+            series_every,
             flows: Lane { kind: Kind::Flows, batch: BatchBytes::default(), open: None },
             series: Lane { kind: Kind::Series, batch: BatchBytes::default(), open: None },
             to_disk: ToDisk { shared, sender: Some(sender), waiting_most, patient, dropped: 0 },
@@ -228,7 +233,7 @@ impl Writer {
     /// Keeps a row.
     pub fn row(&mut self, row: &Row) {
         self.given += 1;
-        let period = row.span().0.floor_to(Duration::from_secs(3600));
+        let period = row.span().0.floor_to(self.series_every);
         self.series.keep(row, period, u32::MAX, &mut self.to_disk);
     }
 

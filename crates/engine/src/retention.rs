@@ -393,7 +393,7 @@ mod tests {
                 100..200 => 50_000_000,
                 _ => 100_000_000 + (look - 200) * 500_000,
             };
-            most = most.max(demand.see(up, written, 300 << 20));
+            most = most.max(demand.see(up, written, 1 << 30));
         }
         assert!((50_000_000..60_000_000).contains(&most), "{most} bytes, and not a gigabyte a second");
         // A volume is not emptied for a rate that it could not hold for a few seconds anyway.
@@ -407,12 +407,12 @@ mod tests {
         let mut demand = Demand { files: 64 << 20, ..Demand::default() };
         assert_eq!(demand.see(Duration::ZERO, 0, 0), 64 << 20);
         assert_eq!(demand.see(PERIOD, 1 << 20, 0), 64 << 20, "files are larger than what 20 MiB/s write");
-        let ahead = (2..=40u32).map(|n| demand.see(n * PERIOD, u64::from(n) * 62_500_000, 0)).max();
+        let ahead = (2..=40u32).map(|n| demand.see(n * PERIOD, u64::from(n - 1) * 62_500_000, 0)).max();
         assert!(
             ahead.is_some_and(|a| (1_240_000_000..=1_250_000_001).contains(&a)),
             "10 Gb/s, and not {ahead:?} bytes"
         );
-        let (up, written) = (40 * PERIOD, 40 * 62_500_000);
+        let (up, written) = (40 * PERIOD, 39 * 62_500_000);
         // A second later nothing more comes.
         demand.see(up + SECOND, written, 0);
         let after = demand.see(up + SECOND + HALVED_AFTER, written, 0);

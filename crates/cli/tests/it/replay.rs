@@ -146,3 +146,71 @@ fn a_capture_comes_by_a_pipe_too_by_standard_input_or_a_path() {
     assert!(flows(&first).len() > 100 && flows(&piped).len() == flows(&first).len());
     assert!(flows(&piped) == flows(&named), "a path and standard input differ");
 }
+
+/// A capture of UDP packets, each a while behind the one before it.
+fn slow_capture(path: &Path, packets: u64, apart: std::time::Duration) {
+    let file = std::fs::File::create(path).expect("a file");
+    let mut writer = pcap::classic::Writer::new(std::io::BufWriter::new(file), pcap::classic::Resolution::Nanos, 1)
+        .expect("a header");
+    for n in 0..packets {
+        let ts = base::Timestamp::from_secs_nanos(1_700_000_000, 0).after(apart * n as u32);
+        let mut buffer = [0; 128];
+        let frame = Frame::udp4([10, 0, (n >> 8) as u8, n as u8], 1000 + n as u16, [10, 1, 0, 1], 53);
+        let bytes = frame.fill(&mut buffer);
+        writer.write(ts, bytes.len() as u32, bytes).expect("a packet");
+    }
+    writer.finish().expect("a capture");
+}
+
+/// The most memory that a run of the binary had, in bytes.
+fn peak(args: &[&str]) -> u64 {
+    let mut child = netgrain(args).stdout(std::process::Stdio::null()).spawn().expect("the binary");
+    let mut most = 0;
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        most = most.max(kib.unwrap_or(0) << 10);
+        if let Some(status) = child.try_wait().expect("a child") {
+            assert!(status.success(), "{args:?}");
+            return most;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_capture_of_hours_takes_the_memory_of_its_packets_and_not_of_its_seconds_squared() {
+    let dir = TempDir::new("a_capture_of_hours");
+    let (slow, quick) = (dir.join("slow.pcap"), dir.join("quick.pcap"));
+    slow_capture(&slow, 5000, std::time::Duration::from_secs(2));
+    slow_capture(&quick, 5000, std::time::Duration::from_millis(1));
+    let ring = ["--set", "capture.ring=8MiB"];
+    for (n, verb) in [&["run"][..], &["record"][..]].into_iter().enumerate() {
+        let of = |file: &Path, store: &str| {
+            let store = dir.join(&format!("{store}-{n}"));
+            let given = ["-r", arg(file), "--store", arg(&store), "-q"];
+            let rings: &[&str] = if n == 0 { &ring } else { &["--ring", "8MiB"] };
+            peak(&[verb, &given[..], rings].concat())
+        };
+        let (slow, quick) = (of(&slow, "slow"), of(&quick, "quick"));
+        // It was seven gigabytes more.
+        assert!(slow < quick + (200 << 20), "{verb:?}: {slow} bytes for hours, {quick} for seconds");
+    }
+}
+
+#[test]
+fn a_capture_of_two_weeks_makes_rows_and_files_of_what_it_has() {
+    let dir = TempDir::new("a_capture_of_two_weeks");
+    let (file, store) = (dir.join("weeks.pcap"), dir.join("store"));
+    slow_capture(&file, 720, std::time::Duration::from_secs(1800));
+    let given = ["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "flow.idle=3650d"];
+    let said = run(&[&given[..], &RING[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let (records, rows) = made(&store);
+    assert_eq!((records.len(), rows.len()), (720, 720));
+    let files = walk(&store);
+    let count = |ending: &str| files.iter().filter(|p| p.to_string_lossy().ends_with(ending)).count();
+    assert_eq!((count(".pcap"), count(".ngi")), (1, 1));
+    assert!(count(".series.parquet") <= 17, "{} files of rows for sixteen days", count(".series.parquet"));
+}

@@ -24,6 +24,10 @@ const COMPACTION: Duration = Duration::from_secs(3600);
 /// So long after its end a day is whole: what late packets added to it is sealed by then.
 const SETTLED: Duration = Duration::from_secs(3600);
 
+/// Files of records and of rows of what is replayed: as long as a file may be to be found by its name.
+const REPLAYED_FLOWS: Duration = Duration::from_secs(3600);
+const REPLAYED_ROWS: Duration = Duration::from_secs(86_400);
+
 /// Remarks kept until they are asked for.
 const REMARKS_MAX: usize = 32;
 
@@ -44,7 +48,11 @@ impl StoreOutlet {
     /// # Errors
     /// When the system refuses a thread.
     pub fn new(store: &Path, label: &str, patient: bool) -> Result<Self, EngineError> {
-        let config = Config { patient, ..Config::new(store, label) };
+        let mut config = Config { patient, ..Config::new(store, label) };
+        if patient {
+            // A capture of weeks has few records and rows in each of its hours, and a file costs a sync or two.
+            (config.flows_every, config.series_every) = (REPLAYED_FLOWS, REPLAYED_ROWS);
+        }
         let writer = Writer::new(config).map_err(|e| EngineError::Thread(e.to_string()))?;
         Ok(Self {
             name: format!("store {}", store.display()),
