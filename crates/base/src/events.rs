@@ -96,7 +96,7 @@ pub enum Note {
     VlanRestored = 3,
     /// Unit: packets. Sent by this host.
     Outgoing = 4,
-    /// Unit: packets. Stamped earlier than the packet before them in the same queue; raised to its stamp.
+    /// Unit: packets. Stamped earlier than the packet before them in the same queue; raised to its stamp; or later than 2106-02-07T06:28:15Z, the last second that pcap can say, and lowered to it.
     Clamped = 5,
     /// Unit: steps. The system clock jumped by more than a millisecond between two fits.
     ClockStep = 6,
@@ -149,7 +149,9 @@ impl Note {
             Self::SuperFrame => "merged by the card or kernel (GRO/LRO): one record for several frames of the wire",
             Self::VlanRestored => "had a VLAN tag that the kernel had taken out and netgrain put back",
             Self::Outgoing => "sent by this host",
-            Self::Clamped => "stamped earlier than the packet before them in the same queue; raised to its stamp",
+            Self::Clamped => {
+                "stamped earlier than the packet before them in the same queue; raised to its stamp; or later than 2106-02-07T06:28:15Z, the last second that pcap can say, and lowered to it"
+            }
             Self::ClockStep => "the system clock jumped by more than a millisecond between two fits",
             Self::Passed => "seen by our XDP program and left to the kernel because no socket takes their queue",
             Self::Unvouched => {

@@ -11,6 +11,9 @@ use wire::{Filter, FlowHasher, Headers};
 /// Frames whose tag was taken out have this much of their beginning rebuilt for the header walk and the filter.
 const HEAD: usize = 320;
 
+/// The last moment that a record of nanosecond pcap can say: its seconds have 32 bits.
+const LATEST: Timestamp = Timestamp::from_secs_nanos(u32::MAX as u64, 999_999_999);
+
 /// See the module's text; one lives for one poll.
 pub struct Stage<'a> {
     /// The ring.
@@ -48,6 +51,10 @@ impl Stage<'_> {
             Some(stamp) => stamp,
             None => self.clock.now(),
         };
+        if ts > LATEST {
+            ts = LATEST;
+            flags |= flag::CLAMPED;
+        }
         if ts < self.last && self.live {
             ts = self.last;
             flags |= flag::CLAMPED;

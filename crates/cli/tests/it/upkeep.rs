@@ -304,3 +304,52 @@ fn after_a_kill_the_answer_names_what_mends() {
     assert!(!said.err.contains("repair") && !said.err.contains("verify"), "it is mended: {said:?}");
     assert_eq!(run(&["verify", arg(&store)]).status, Some(0));
 }
+
+/// A block of pcapng: its type and its body, whose length is a multiple of four.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32 + 12).to_le_bytes();
+    [&kind.to_le_bytes()[..], &length, body, &length].concat()
+}
+
+/// A pcapng of frames: each with its moment in microseconds, or without one (a simple packet block).
+fn pcapng(path: &Path, stamps: &[Option<u64>]) {
+    let mut bytes = block(0x0a0d_0d0a, &[&[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0][..], &[0xff; 8]].concat());
+    bytes.extend(block(1, &[1, 0, 0, 0, 0xff, 0xff, 0, 0]));
+    for (n, stamp) in stamps.iter().enumerate() {
+        let mut frame = [n as u8; 60];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        bytes.extend(match stamp {
+            None => block(3, &[&words(&[60])[..], &frame].concat()),
+            Some(at) => block(6, &[&words(&[0, (at >> 32) as u32, *at as u32, 60, 60])[..], &frame].concat()),
+        });
+    }
+    std::fs::write(path, bytes).expect("a file");
+}
+
+#[test]
+fn the_index_of_a_capture_with_packets_without_a_stamp_is_right() {
+    let dir = TempDir::new("upkeep-unstamped");
+    let file = dir.join("simple.pcapng");
+    let now = Some(1_700_000_000_000_000);
+    pcapng(&file, &[now, None, None, now, None]);
+    let indexed = run(&["index", arg(&file)]);
+    assert_eq!(indexed.status, Some(0), "{indexed:?}");
+    let said = run(&["verify", arg(&file), "--json"]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+    let repaired = run(&["repair", arg(&file)]);
+    assert_eq!(repaired.status, Some(0), "{repaired:?}");
+}
+
+#[test]
+fn what_is_later_than_pcap_can_say_is_counted_and_its_store_is_right() {
+    let dir = TempDir::new("upkeep-2106");
+    let (file, store) = (dir.join("late.pcapng"), dir.join("store"));
+    let last = (u64::from(u32::MAX)) * 1_000_000;
+    pcapng(&file, &[Some(last - 7), Some(last + 999_999), Some(last + 1_000_000), Some(last * 3)]);
+    let said = run(&["record", "-r", arg(&file), "--store", arg(&store), "--ring", "8MiB"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.out.contains("(clamped)"), "nobody is told: {said:?}");
+    let said = run(&["verify", arg(&store), "--json"]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+}

@@ -122,11 +122,12 @@ impl Content {
             block.first_record = Some(offset);
             self.sample(number, packet);
         }
-        let Some(ts) = packet.ts else { return };
+        // An index books a packet of which the file tells no time (the simple packets of pcapng) at the beginning of time.
+        let ts = packet.ts.unwrap_or(Timestamp::ZERO);
         let block = &mut self.blocks[number];
         block.stamps = Some(block.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
         *self.seconds.entry(ts.secs()).or_default() += 1;
-        if ts < *latest {
+        if packet.ts.is_some() && ts < *latest {
             self.falls += 1;
             self.first_fall.get_or_insert(packet.offset);
         }
