@@ -43,6 +43,8 @@ pub struct Capture {
     supervisor: Option<JoinHandle<()>>,
     /// Nobody else records this interface into this store until everything is written.
     claim: Option<Claim>,
+    /// The folder that holds anything of this interface.
+    store: Option<PathBuf>,
     /// What a recorder that died left, being mended.
     recovering: Recovering,
     meter: Option<Metering>,
@@ -124,6 +126,7 @@ impl Capture {
             server: None,
             supervisor: None,
             claim,
+            store: store.clone(),
             retention: Kept::default(),
             recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
             meter: None,
@@ -283,6 +286,7 @@ impl Capture {
             program: self.program.clone(),
             groups: self.groups.clone(),
             retention: self.retention.clone(),
+            store: self.store.clone(),
             label: self.label.clone(),
             started: self.started,
             ticks: self.ticks,

@@ -546,6 +546,8 @@ fn the_metrics_have_the_books_of_groups() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line}: {text}");
     }
+    assert_eq!(testkit::exposition_problems(&text), [""; 0]);
+    assert_eq!(testkit::promtool_problems(test, &text), "");
     let delivered = "netgrain_group_member_delivered_packets_total{interface=\"vb\",group=\"web\",place=\"0\"";
     assert!(text.lines().any(|l| l.starts_with(delivered) && l.ends_with(" 80")), "{text}");
 }
