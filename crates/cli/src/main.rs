@@ -85,10 +85,13 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Config(args) => {
-            privileges::for_reading(&[], &[])?;
+            privileges::for_checking()?;
             config::run(&args)
         }
-        Command::Group(args) => group::run(&args),
+        Command::Group(args) => {
+            privileges::keep_calls_of_asking()?;
+            group::run(&args)
+        }
         Command::Listen(args) => listen::run(&args),
         Command::Packets(args) => {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;
@@ -107,7 +110,10 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             privileges::for_indexing(&args)?;
             index::run(&args)
         }
-        Command::Retain(args) => retain::run(&args),
+        Command::Retain(args) => {
+            privileges::keep_calls_of_asking()?;
+            retain::run(&args)
+        }
         Command::Verify(args) => {
             privileges::for_reading(&[], &[])?;
             verify::run(&args)

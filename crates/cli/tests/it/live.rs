@@ -88,7 +88,7 @@ fn ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each() {
             let both = &both;
             scope.spawn(move || {
                 let sandbox = Sandbox::new(test).expect("there was one a moment ago");
-                let (a, b) = sandbox.veth("va", "vb");
+                let (a, _b) = sandbox.veth("va", "vb");
                 let dir = TempDir::new("namesakes");
                 let args = ["record", "-i", "vb", "--source-kind", "tpacket", "--ring", "8MiB", "--store"];
                 let (running, err) = Running::start(netgrain(&args).arg(dir.join("store")));

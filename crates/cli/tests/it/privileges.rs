@@ -18,16 +18,19 @@ const NOBODY: u32 = 65_534;
 /// Every thread has these capabilities, and nothing that it starts can have any.
 #[track_caller]
 fn holds(child: &Child, expected: Capabilities, uid: u32) {
-    let threads = of_threads(child.id());
-    assert!(!threads.is_empty());
     let expected = Held {
         effective: expected,
         permitted: expected,
         bounding: Capabilities::NONE,
         ambient: Capabilities::NONE,
         no_new_privileges: true,
+        calls_filtered: true,
         uid,
     };
+    // The filter comes once everything is open.
+    until("no thread can make other calls", || of_threads(child.id()).iter().all(|held| held.calls_filtered));
+    let threads = of_threads(child.id());
+    assert!(!threads.is_empty());
     for held in threads {
         assert_eq!(held, expected, "effective: {}", held.effective);
     }

@@ -99,7 +99,7 @@ fn the_page_keeps_the_rules_of_the_format_of_names_and_of_units() {
         interface: "a \"b\" \\".to_owned(),
         queues: vec![QueueReport { recorder, ..QueueReport::default() }],
         program: Some(ProgramReport {
-            counters: [("seen".to_owned(), 3)].into(),
+            counters: [(0, 3)].into(),
             maps: vec![MapReport { map: "hosts".to_owned(), kernel: Some(Filling::default()), ..MapReport::default() }],
             ..ProgramReport::default()
         }),
