@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -51,6 +51,9 @@ const FIELDS_MAX: usize = 64;
 
 /// How long the server waits before it tries again what the system refused.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a failure that stays is not told of again.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Files that the process may have open, if the system lets it raise the limit that far.
 const OPEN_FILES: u64 = 1 << 16;
@@ -143,6 +146,7 @@ fn keep_serving(
     most: usize,
     reports: Rc<Reports>,
 ) {
+    let mut told: Option<(String, Instant)> = None;
     loop {
         let again = || io::Result::Ok((runtime()?, StdListener::bind(address)?));
         let why = match ready.take().map_or_else(again, Ok) {
@@ -156,7 +160,10 @@ fn keep_serving(
             }
             Err(e) => e.to_string(),
         };
-        sys::say!("netgrain: the metrics endpoint at {address} starts again: {why}");
+        if told.as_ref().is_none_or(|(what, when)| *what != why || when.elapsed() >= SAY_AGAIN) {
+            sys::say!("netgrain: the metrics endpoint at {address} starts again: {why}");
+            told = Some((why, Instant::now()));
+        }
         // Without a runtime there is nothing to wait with but the thread itself.
         std::thread::sleep(PAUSE);
         if !matches!(stop.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
