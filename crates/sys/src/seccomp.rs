@@ -15,7 +15,8 @@ pub enum Sockets {
     Network,
 }
 
-/// Calls of every verb: files, memory, threads, time, signals, priorities and the process's own limits.
+/// Calls of every verb: files (through io_uring too, whose operations no filter sees), memory, threads, time, signals,
+/// priorities and the process's own limits.
 const USUAL: &[libc::c_long] = &[
     libc::SYS_adjtimex,
     libc::SYS_brk,
@@ -75,6 +76,9 @@ const USUAL: &[libc::c_long] = &[
     libc::SYS_getuid,
     libc::SYS_get_mempolicy,
     libc::SYS_get_robust_list,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
     libc::SYS_ioctl,
     libc::SYS_ioprio_get,
     libc::SYS_ioprio_set,
@@ -209,18 +213,9 @@ const OLD: &[libc::c_long] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SY
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLD: &[libc::c_long] = &[];
 
-/// Calls of the verbs that capture or send: serving, programs in the kernel, and writing through io_uring.
-const CAPTURING: &[libc::c_long] = &[
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_bind,
-    libc::SYS_bpf,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_io_uring_setup,
-    libc::SYS_listen,
-    libc::SYS_socketpair,
-];
+/// Calls of the verbs that capture or send: serving, and programs in the kernel.
+const CAPTURING: &[libc::c_long] =
+    &[libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_bpf, libc::SYS_listen, libc::SYS_socketpair];
 
 /// `AUDIT_ARCH_…` of this machine (`include/uapi/linux/audit.h`).
 #[cfg(target_arch = "x86_64")]
