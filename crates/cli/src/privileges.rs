@@ -122,18 +122,14 @@ const READING: Capabilities = Capabilities::of(&[Capability::DacReadSearch]);
 /// # Errors
 /// When the kernel refuses to take something away.
 pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure> {
-    reading(written, sockets, Sockets::Local)
+    for_asking(written, sockets, Sockets::Local)
 }
 
-/// For `netgrain config`, which also looks up the names of hosts.
+/// The same for verbs that read from the network as well, or look up the names of hosts.
 ///
 /// # Errors
 /// As [`for_reading`].
-pub fn for_checking() -> Result<(), Failure> {
-    reading(&[], &[], Sockets::Network)
-}
-
-fn reading(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Result<(), Failure> {
+pub fn for_asking(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Result<(), Failure> {
     let files = || written.iter().copied().filter(|p| *p != Path::new("-"));
     let folders: Vec<PathBuf> = files().map(folder_of).collect();
     let mut touched: Vec<PathBuf> = files().filter(|p| p.exists()).map(Path::to_owned).collect();

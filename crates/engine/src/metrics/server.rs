@@ -23,12 +23,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::thread::JoinHandle;
+use std::thread;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, LocalSet, spawn_local, yield_now};
+use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 use tokio::time::timeout;
 
 /// Most connections at a time.
@@ -67,7 +67,7 @@ pub struct MetricsServer {
     address: SocketAddr,
     /// Dropping it ends the thread.
     stop: Option<oneshot::Sender<Infallible>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl MetricsServer {
@@ -105,7 +105,7 @@ impl MetricsServer {
         let most = room.min(CONNECTIONS_MAX);
         let (stop, stopped) = oneshot::channel();
         let work = move || keep_serving(Some((runtime, listener)), address, stopped, most, Rc::new(reports));
-        let thread = std::thread::Builder::new().name("metrics".into()).spawn(work)?;
+        let thread = thread::Builder::new().name("metrics".into()).spawn(work)?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -165,7 +165,7 @@ fn keep_serving(
             told = Some((why, Instant::now()));
         }
         // Without a runtime there is nothing to wait with but the thread itself.
-        std::thread::sleep(PAUSE);
+        thread::sleep(PAUSE);
         if !matches!(stop.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             return;
         }
@@ -176,7 +176,7 @@ fn keep_serving(
 struct Guest {
     /// Whether its request is complete.
     has_asked: Rc<Cell<bool>>,
-    task: AbortHandle,
+    task: JoinHandle<()>,
 }
 
 async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &Rc<Reports>) -> io::Result<End> {
@@ -203,26 +203,37 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
         guests.retain(|guest| !guest.task.is_finished());
         let is_full = guests.len() >= most;
         let has_number = sys::limits::is_for_guests(&stream);
-        let made_room = (is_full || !has_number) && close_one(&mut guests);
-        if !has_number || (is_full && !made_room) {
+        let made_room = (is_full || !has_number) && close_one(&mut guests).await;
+        // The connection that was closed has left a number below the line, where this one stood above it.
+        let stream = if has_number { Some(stream) } else { renumbered(stream) };
+        let Some(stream) = stream else { continue };
+        if is_full && !made_room {
             let _ = stream.try_write(FULL);
             continue;
         }
         let has_asked = Rc::new(Cell::new(false));
         let visit = spawn_local(visit(stream, Rc::clone(&has_asked), Rc::clone(reports)));
-        guests.push_back(Guest { has_asked, task: visit.abort_handle() });
+        guests.push_back(Guest { has_asked, task: visit });
         // A request that is already there is answered before further connections can take this one's place.
         yield_now().await;
     }
 }
 
 /// Closes the longest-waiting connection that has not sent a whole request; false if there is none.
-fn close_one(guests: &mut VecDeque<Guest>) -> bool {
+async fn close_one(guests: &mut VecDeque<Guest>) -> bool {
     let Some(index) = guests.iter().position(|guest| !guest.has_asked.get()) else { return false };
     if let Some(guest) = guests.remove(index) {
         guest.task.abort();
+        // Its descriptor is closed when its task is gone.
+        let _ = guest.task.await;
     }
     true
+}
+
+/// The same connection under the lowest free number, if that may be kept.
+fn renumbered(stream: TcpStream) -> Option<TcpStream> {
+    let lower = stream.into_std().ok()?.try_clone().ok()?;
+    if sys::limits::is_for_guests(&lower) { TcpStream::from_std(lower).ok() } else { None }
 }
 
 /// Whether accept(2) will never succeed again on this socket.
@@ -320,13 +331,13 @@ mod tests {
         let server = server();
         let mut stream = StdStream::connect(server.address()).expect("a connection");
         let mut sender = stream.try_clone().expect("a descriptor");
-        let drip = std::thread::spawn(move || {
+        let drip = thread::spawn(move || {
             let bytes = b"GET /metrics HTTP/1.1\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'x'));
             for byte in bytes {
                 if sender.write_all(&[*byte]).is_err() {
                     return;
                 }
-                std::thread::sleep(Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(50));
             }
         });
         let mut text = String::new();
@@ -372,7 +383,7 @@ mod tests {
         // accept(2) fails from now on.
         StdStream::from(OwnedFd::from(same)).shutdown(Shutdown::Both).expect("a socket that listens");
         let again = (0..600).any(|_| {
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
             scrape(server.address()).is_ok_and(|text| text.starts_with("HTTP/1.1 200"))
         });
         assert!(again, "nobody answers any more");
