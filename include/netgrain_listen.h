@@ -34,6 +34,7 @@
 #endif
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -201,6 +202,10 @@ typedef struct ngl {
 #define NGL_RINGS_MAX 256
 #define NGL_HUGE_PAGE ((size_t)2 << 20)
 #define NGL_HUGETLBFS_ 0x958458f6u
+/* F_GET_SEALS, F_SEAL_SHRINK, and F_SEAL_WRITE with F_SEAL_FUTURE_WRITE, which fcntl.h has only with _GNU_SOURCE. */
+#define NGL_GET_SEALS_ 1034
+#define NGL_SEAL_SHRINK_ 0x02
+#define NGL_SEAL_WRITES_ 0x18
 
 static inline uint64_t ngl_load_(const unsigned char *page, size_t at) {
     return atomic_load_explicit((ngl_word *)(page + at), NGL_RELAXED);
@@ -433,9 +438,16 @@ static inline unsigned char *ngl_map_(int fd, uint64_t len, size_t times, int pr
     struct stat st;
     struct statfs fs;
     unsigned char *area, *start;
+    int seals;
     if (fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0) return NULL;
     if ((uint64_t)st.st_size < len) {
         errno = ENODATA;
+        return NULL;
+    }
+    /* What its owner can cut off or punch out would be a bus error at the next look. */
+    seals = fcntl(fd, NGL_GET_SEALS_);
+    if (seals < 0 || (seals & NGL_SEAL_SHRINK_) == 0 || ((prot & PROT_WRITE) == 0 && (seals & NGL_SEAL_WRITES_) == 0)) {
+        errno = EPERM;
         return NULL;
     }
     /* Of huge pages the kernel would map whole ones, over whatever lies behind the reservation. */
@@ -554,7 +566,8 @@ static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char
     ngl_put_(hello + 8, NGL_VERSION);
     ngl_put_(hello + 16, mode == NGL_GATE);
     if (len > 0) memcpy(hello + 24, name, len < NGL_NAME ? len : NGL_NAME);
-    if (send(e->socket, hello, sizeof hello, MSG_NOSIGNAL) < 0)
+    /* An engine that refuses before it reads has closed its side, and its words are there to be read. */
+    if (send(e->socket, hello, sizeof hello, MSG_NOSIGNAL) < 0 && errno != EPIPE)
         return ngl_fail_(err, NGL_UNREACHABLE, unreachable, strerror(errno));
 
     if (!ngl_receive_(e->socket, welcome, sizeof welcome, fds, err)) ok = 0;

@@ -1,6 +1,7 @@
 //! `netgrain gen`: frames that carry their own truth, onto a port or into a file.
 
 use crate::outcome::{Failure, Outcome, json};
+use crate::privileges;
 use crate::signals;
 use crate::values::count;
 use base::units::{self, show_count, show_si};
@@ -76,6 +77,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         (Some(interface), _) => {
             let generator = Generator::open(&spec, interface, args.queue, method(args.method)).map_err(Failure::say)?;
             sys::say!("netgrain: {}", generator.description());
+            privileges::keep_calls_of_capture()?;
             let progress = |s| {
                 if !args.json {
                     sys::say!("{}", line(&s));
@@ -83,7 +85,10 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
             };
             generator.run(&stop, progress).map_err(Failure::say)?
         }
-        (None, Some(path)) => write(&spec, path, &stop)?,
+        (None, Some(path)) => {
+            privileges::keep_calls_of_asking()?;
+            write(&spec, path, &stop)?
+        }
         (None, None) => return Err(Failure::Said("name a port with -i, or a file with -w".into())),
     };
     if args.json {

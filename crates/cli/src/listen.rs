@@ -26,7 +26,8 @@ pub struct ListenArgs {
     /// Interface of the engine to attach to
     #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "socket")]
     pub interface: Option<String>,
-    /// Its socket [default: /run/netgrain/IFACE.sock]
+    /// Its socket [default: /run/netgrain/IFACE.sock; in other network namespaces than the machine's first
+    /// IFACE.netns-NUMBER.sock, with the number of `lsns -t net`]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Write a capture to a file, or to standard output with -

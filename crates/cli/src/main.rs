@@ -36,8 +36,10 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use outcome::{Failure, Outcome};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use sys::seccomp::Sockets;
 use verbs::{Command, Netgrain};
 
 fn main() -> ExitCode {
@@ -85,10 +87,13 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Config(args) => {
-            privileges::for_reading(&[], &[])?;
+            privileges::for_asking(&[], &[], Sockets::Network)?;
             config::run(&args)
         }
-        Command::Group(args) => group::run(&args),
+        Command::Group(args) => {
+            privileges::keep_calls_of_asking()?;
+            group::run(&args)
+        }
         Command::Listen(args) => listen::run(&args),
         Command::Packets(args) => {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;
@@ -96,18 +101,23 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         }
         Command::Flows(args) => {
             let written = paths([&args.write, &args.parquet, &args.payload]);
-            privileges::for_reading(&written, &privileges::sockets(args.store.as_deref()))?;
+            let sockets = privileges::sockets(args.store.as_deref());
+            privileges::for_asking(&written, &sockets, heard(args.from_multicast))?;
             flows::run(&args)
         }
         Command::Series(args) => {
-            privileges::for_reading(&paths([&args.parquet]), &privileges::sockets(args.store.as_deref()))?;
+            let sockets = privileges::sockets(args.store.as_deref());
+            privileges::for_asking(&paths([&args.parquet]), &sockets, heard(args.from_multicast))?;
             series::run(&args)
         }
         Command::Index(args) => {
             privileges::for_indexing(&args)?;
             index::run(&args)
         }
-        Command::Retain(args) => retain::run(&args),
+        Command::Retain(args) => {
+            privileges::keep_calls_of_asking()?;
+            retain::run(&args)
+        }
         Command::Verify(args) => {
             privileges::for_reading(&[], &[])?;
             verify::run(&args)
@@ -143,6 +153,11 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             Ok(Outcome::Yes)
         }
     }
+}
+
+/// The sockets of a verb that asks this machine, or hears a group of the network.
+fn heard(group: Option<SocketAddr>) -> Sockets {
+    if group.is_some() { Sockets::Network } else { Sockets::Local }
 }
 
 /// Those of these files that were named.

@@ -10,6 +10,7 @@ use crate::repair::RepairArgs;
 use std::io;
 use std::path::{Path, PathBuf};
 use sys::privilege::{self, Account, Capabilities, Capability};
+use sys::seccomp::Sockets;
 
 /// Folders below a store that are looked at: interface, year, month, day, hour.
 const DEPTH: usize = 5;
@@ -84,15 +85,51 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     finish(keep.with(override_for(&written)))
 }
 
+/// For verbs that capture or send, once everything is open: from now on no thread makes other system calls than those that
+/// its work takes. What it takes later (a port that comes back, a program that is exchanged, a new collector) is among them.
+///
+/// # Errors
+/// When the kernel refuses to take something away.
+pub fn keep_calls_of_capture() -> Result<(), Failure> {
+    privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
+    keep_calls_for(Sockets::Network)
+}
+
+/// The same for verbs that keep their capabilities and only ask other processes of this machine, or read and write files.
+///
+/// # Errors
+/// As [`keep_calls_of_capture`].
+pub fn keep_calls_of_asking() -> Result<(), Failure> {
+    privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
+    keep_calls_for(Sockets::Local)
+}
+
+fn keep_calls_for(sockets: Sockets) -> Result<(), Failure> {
+    match sys::seccomp::keep_calls_for(sockets) {
+        // A kernel without it, or a container that forbids it: what the capabilities leave must do.
+        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
+        other => other.map_err(|e| failed("give up system calls", &e)),
+    }
+}
+
 /// What a verb that only reads keeps, if it has it: reading whoever the files belong to.
 const READING: Capabilities = Capabilities::of(&[Capability::DacReadSearch]);
 
 /// For verbs that read: `written` are the files they write (`-` is none), `sockets` those they may connect to. Afterwards
-/// the file system can be changed only in the folders of `written`, where the kernel has Landlock.
+/// the file system can be changed only in the folders of `written`, where the kernel has Landlock, and no thread can make
+/// other system calls than those of reading and writing files and of talking to processes of this machine.
 ///
 /// # Errors
 /// When the kernel refuses to take something away.
 pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure> {
+    for_asking(written, sockets, Sockets::Local)
+}
+
+/// The same for verbs that read from the network as well, or look up the names of hosts.
+///
+/// # Errors
+/// As [`for_reading`].
+pub fn for_asking(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Result<(), Failure> {
     let files = || written.iter().copied().filter(|p| *p != Path::new("-"));
     let folders: Vec<PathBuf> = files().map(folder_of).collect();
     let mut touched: Vec<PathBuf> = files().filter(|p| p.exists()).map(Path::to_owned).collect();
@@ -100,7 +137,8 @@ pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure
     touched.extend(sockets.iter().filter(|s| s.exists()).cloned());
     finish(READING.with(override_for(&touched)))?;
     let folders: Vec<PathBuf> = folders.iter().map(|f| existing(f)).collect();
-    write_only_below(&folders)
+    write_only_below(&folders)?;
+    keep_calls_for(more)
 }
 
 /// For `netgrain repair`: afterwards the file system can be changed only below the interface, or in the folder of the
@@ -125,7 +163,10 @@ pub fn for_mending(args: &RepairArgs) -> Result<(), Failure> {
     written.extend_from_slice(&roots);
     finish(READING.with(override_for(&written)))?;
     // Before this version nothing can be renamed into another folder, as recovery does.
-    if sys::landlock::version() < 2 { Ok(()) } else { write_only_below(&roots) }
+    if sys::landlock::version() >= 2 {
+        write_only_below(&roots)?;
+    }
+    keep_calls_for(Sockets::Local)
 }
 
 /// The folder of the interface that a path in a store belongs to, as far as names tell: above year, month, day and hour.

@@ -89,6 +89,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         Some(plan) => Some(Retention::start(plan, capture.observer(), retain::teller(args.json))?),
         None => None,
     };
+    privileges::keep_calls_of_capture()?;
     let kept = || retention.as_ref().map(Retention::report);
     let shown = if args.quiet {
         let mut remarks = Remarks::default();

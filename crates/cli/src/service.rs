@@ -163,6 +163,7 @@ mod tests {
             meter: None,
             program: None,
             retention: None,
+            volume: None,
             groups: Vec::new(),
             listeners: Vec::new(),
             remarks: Vec::new(),

@@ -44,6 +44,8 @@ pub struct Capture {
     supervisor: Option<JoinHandle<()>>,
     /// Nobody else records this interface into this store until everything is written.
     claim: Option<Claim>,
+    /// The folder that holds anything of this interface.
+    store: Option<PathBuf>,
     /// What a recorder that died left, being mended.
     recovering: Recovering,
     /// Bytes of each file.
@@ -130,6 +132,7 @@ impl Capture {
             server: None,
             supervisor: None,
             claim,
+            store: store.clone(),
             retention: Kept::default(),
             recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
             meter: None,
@@ -292,6 +295,7 @@ impl Capture {
             groups: self.groups.clone(),
             retention: self.retention.clone(),
             segment: self.segment,
+            store: self.store.clone(),
             label: self.label.clone(),
             started: self.started,
             ticks: self.ticks,

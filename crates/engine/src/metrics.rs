@@ -1,18 +1,16 @@
 //! `/metrics` in the Prometheus text format, from the same [`Report`] as everything else.
 
 mod groups;
+mod server;
+
+pub use server::MetricsServer;
 
 use crate::meter::{MeterReport, OutletReport};
 use crate::program::ProgramReport;
 use crate::retention::RetentionReport;
 use crate::status::Report;
+use flow::Lateness;
 use std::fmt::Write as _;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// The exposition of a report (Prometheus text format 0.0.4).
 pub fn exposition(report: &Report) -> String {
@@ -34,18 +32,52 @@ struct Family {
     samples: String,
 }
 
-fn collect(report: &Report, families: &mut Vec<Family>) {
-    let interface = escape(&report.interface);
-    let mut family = |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| {
+/// The families so far, and the interface whose samples are added.
+struct Page<'a> {
+    families: &'a mut Vec<Family>,
+    interface: String,
+}
+
+impl Page<'_> {
+    /// The samples of the family of this name; the first call with a name makes its head.
+    fn of(&mut self, name: &str, kind: &str, help: &str) -> &mut String {
         let head = format!("# HELP netgrain_{name} {help}\n# TYPE netgrain_{name} {kind}\n");
-        let i = families.iter().position(|f| f.head == head).unwrap_or_else(|| {
-            families.push(Family { head, samples: String::new() });
-            families.len() - 1
+        let i = self.families.iter().position(|f| f.head == head).unwrap_or_else(|| {
+            self.families.push(Family { head, samples: String::new() });
+            self.families.len() - 1
         });
+        &mut self.families[i].samples
+    }
+
+    /// Samples: labels behind `interface`, each with a comma before it, and values.
+    fn family(&mut self, name: &str, kind: &str, help: &str, samples: &[(String, f64)]) {
+        let interface = self.interface.clone();
+        let lines = self.of(name, kind, help);
         for (labels, value) in samples {
-            let _ = writeln!(families[i].samples, "netgrain_{name}{{interface=\"{interface}\"{labels}}} {value}");
+            let _ = writeln!(lines, "netgrain_{name}{{interface=\"{interface}\"{labels}}} {value}");
         }
-    };
+    }
+
+    /// A histogram: upper bounds of all buckets but the last, how many observations are in each bucket, and their sum.
+    fn histogram(&mut self, name: &str, help: &str, bounds: &[f64], counts: &[u64], sum: f64) {
+        let interface = self.interface.clone();
+        let lines = self.of(name, "histogram", help);
+        let mut all = 0;
+        let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, count) in bounds.zip(counts) {
+            // Each bucket includes those before it.
+            all += count;
+            let _ = writeln!(lines, "netgrain_{name}_bucket{{interface=\"{interface}\",le=\"{bound}\"}} {all}");
+        }
+        let _ = writeln!(lines, "netgrain_{name}_sum{{interface=\"{interface}\"}} {sum}");
+        let _ = writeln!(lines, "netgrain_{name}_count{{interface=\"{interface}\"}} {all}");
+    }
+}
+
+fn collect(report: &Report, families: &mut Vec<Family>) {
+    let mut page = Page { families, interface: escape(&report.interface) };
+    let mut family =
+        |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);
     let queues = &report.queues;
     let per_queue = |value: &dyn Fn(&crate::status::QueueReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().map(|q| (format!(",queue=\"{}\"", q.queue), value(q))).collect()
@@ -145,6 +177,12 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         "1 while the volume refuses writes.",
         &recorder(&|r| f64::from(u8::from(r.trouble.is_some()))),
     );
+    if let Some(volume) = &report.volume {
+        let mut one =
+            |name: &str, help: &str, bytes: u64| family(name, "gauge", help, &[(String::new(), bytes as f64)]);
+        one("store_free_bytes", "Free bytes of the volume that holds the store.", volume.free);
+        one("store_size_bytes", "All bytes of the volume that holds the store.", volume.total);
+    }
     let listeners: Vec<_> = report
         .listeners
         .iter()
@@ -170,12 +208,14 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     }
     groups::collect(&report.groups, &mut family);
     if let Some(meter) = &report.meter {
-        metered(meter, family);
+        metered(meter, &mut page);
     }
 }
 
 /// What the meter has made of the packets.
-fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
+fn metered(meter: &MeterReport, page: &mut Page<'_>) {
+    let mut family =
+        |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);
     let mut one =
         |name: &str, kind: &str, help: &str, value: u64| family(name, kind, help, &[(String::new(), value as f64)]);
     one(
@@ -216,25 +256,17 @@ fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(Stri
     }
     let records: Vec<_> = meter.records.iter().map(|(end, n)| (format!(",end=\"{end}\""), *n as f64)).collect();
     family("flow_records_total", "counter", "Flow records, by the reason why they were made.", &records);
-    // As histograms have it: each bucket with those before it.
-    let mut late = 0;
-    let within: Vec<_> = meter
-        .lateness
-        .iter()
-        .enumerate()
-        .map(|(step, n)| {
-            late += n;
-            let last = step + 1 == meter.lateness.len();
-            let bound = if last { "+Inf".to_owned() } else { ((step + 1) as f64 / 8.0).to_string() };
-            (format!(",le=\"{bound}\""), late as f64)
-        })
-        .collect();
-    family(
-        "flow_record_lateness_seconds_bucket",
-        "counter",
-        "Flow records made within so long after their timeout.",
-        &within,
+    const STEPS: usize = Lateness::STEPS - 1;
+    let bounds: [f64; STEPS] = std::array::from_fn(|step| ((step as u64 + 1) * Lateness::STEP_MS) as f64 / 1e3);
+    page.histogram(
+        "flow_record_lateness_seconds",
+        "How long after its timeout a flow record was made.",
+        &bounds,
+        &meter.lateness,
+        meter.lateness_nanos as f64 / 1e9,
     );
+    let mut family =
+        |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);
     let odd: Vec<_> = meter.odd.iter().map(|(odd, n)| (format!(",odd=\"{odd}\""), *n as f64)).collect();
     family("odd_packets_total", "counter", "Packets that are not decoded to their end (docs/DECODING.md).", &odd);
     let outlets = |value: &dyn Fn(&OutletReport) -> u64| -> Vec<(String, f64)> {
@@ -266,7 +298,7 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     );
     let counters: Vec<_> =
         program.counters.iter().map(|(n, value)| (format!(",counter=\"{n}\""), *value as i64 as f64)).collect();
-    family("program_counter", "gauge", "What the port's program counts; it may count down.", &counters);
+    family("program_value", "gauge", "What the port's program counts; it may count down.", &counters);
     let maps =
         program.maps.iter().flat_map(|m| m.kernel.map(|k| (m, "kernel", k)).into_iter().chain([(m, "user", m.user)]));
     let maps: Vec<_> =
@@ -298,75 +330,39 @@ fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f6
         kept.unarchived_files,
         kept.unarchived_bytes,
     );
-    family("retention_held_hours", "gauge", "Hours that should go, but queries hold them.", kept.held_hours as f64);
+    family(
+        "retention_held_folders",
+        "gauge",
+        "Folders, each of an hour, that should give files, but queries hold them.",
+        kept.held_hours as f64,
+    );
+    if let Some(oldest) = kept.oldest_second {
+        family(
+            "retention_oldest_file_timestamp_seconds",
+            "gauge",
+            "First moment of the oldest packet file kept, in seconds since 1970.",
+            oldest as f64,
+        );
+    }
+    if let Some(horizon) = kept.horizon_seconds {
+        family(
+            "retention_horizon_seconds",
+            "gauge",
+            "How far back packet files will reach when the rules begin to remove them, at the rate of the files kept now.",
+            horizon,
+        );
+    }
+    family("retention_kept_files", "gauge", "Packet files kept.", kept.files as f64);
+    family(
+        "retention_kept_bytes",
+        "gauge",
+        "Bytes of the volume that everything of the interface takes, files in work included.",
+        kept.bytes as f64,
+    );
     let trouble = f64::from(u8::from(kept.trouble.is_some()));
     family("retention_in_trouble", "gauge", "1 while something that retention should do cannot be done.", trouble);
 }
 
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Answers `GET /metrics` until dropped.
-pub struct MetricsServer {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl MetricsServer {
-    /// Listens at `address` (port 0 lets the system choose one) and asks `report` anew for each request.
-    ///
-    /// # Errors
-    /// When the address cannot be had.
-    pub fn start(address: &str, report: impl Fn() -> Report + Send + 'static) -> io::Result<Self> {
-        Self::start_for_all(address, move || vec![report()])
-    }
-
-    /// The same for several interfaces.
-    ///
-    /// # Errors
-    /// When the address cannot be had.
-    pub fn start_for_all(address: &str, reports: impl Fn() -> Vec<Report> + Send + 'static) -> io::Result<Self> {
-        let server = tiny_http::Server::http(address).map_err(io::Error::other)?;
-        let address = server.server_addr().to_ip().ok_or_else(|| io::Error::other("not an IP address"))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("metrics".into()).spawn(move || {
-            while !told.load(Ordering::Relaxed) {
-                if let Ok(Some(request)) = server.recv_timeout(Duration::from_millis(100)) {
-                    answer(request, &reports);
-                }
-            }
-        })?;
-        Ok(Self { address, stop, thread: Some(thread) })
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-fn answer(request: tiny_http::Request, reports: &impl Fn() -> Vec<Report>) {
-    let response = if request.url() == "/metrics" {
-        let mut response = tiny_http::Response::from_string(exposition_of(&reports()));
-        if let Ok(header) = "Content-Type: text/plain; version=0.0.4".parse::<tiny_http::Header>() {
-            response.add_header(header);
-        }
-        response
-    } else {
-        tiny_http::Response::from_string("netgrain: the metrics are at /metrics\n").with_status_code(404)
-    };
-    // A client that has gone needs no answer.
-    let _ = request.respond(response);
-}
-
-impl Drop for MetricsServer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }

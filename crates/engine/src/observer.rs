@@ -13,8 +13,11 @@ use capture::{SourceInfo, StampKind};
 use group::GroupView;
 use ring::Hub;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use store::DiskDevice;
+use store::device::{Housekeeping as _, Space};
 use sys::cpu::Ticks;
 
 /// A capture's numbers without the capture.
@@ -30,6 +33,7 @@ pub struct Observer {
     pub(crate) program: Option<Arc<PortProgram>>,
     pub(crate) groups: Option<Arc<Groups>>,
     pub(crate) retention: Kept,
+    pub(crate) store: Option<PathBuf>,
 }
 
 /// One queue's part.
@@ -64,10 +68,15 @@ impl Observer {
         observers.iter().map(report).collect()
     }
 
-    /// How things stand, with those of the groups that are told at this port.
+    /// How things stand, with those of the groups that are told at this port, and the room on the store's volume.
     fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
         let groups = groups.filter(|view| is_told_at(view, &self.label)).collect();
-        Report { groups, ..self.report() }
+        let report = self.report();
+        // What retention has seen is at most a moment old, and asking the volume can take as long as the volume likes.
+        let seen = report.retention.as_ref().filter(|kept| kept.total > 0);
+        let seen = seen.map(|kept| Space { free: kept.free, total: kept.total });
+        let ask = || DiskDevice::plain().space(self.store.as_deref()?).ok();
+        Report { groups, volume: seen.or_else(ask), ..report }
     }
 
     /// How things stand.
@@ -168,6 +177,7 @@ impl Observer {
             meter: self.meter.as_ref().map(MeterGauge::report),
             listeners,
             retention: self.retention.report(),
+            volume: None,
             groups: Vec::new(),
             remarks,
             faults,

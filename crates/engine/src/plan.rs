@@ -139,9 +139,12 @@ pub struct SocketPlan {
     pub forward: Vec<String>,
 }
 
-/// Where the engine of this interface listens unless told otherwise: `/run/netgrain/NAME.sock`.
+/// Where the engine of this interface listens unless told otherwise: `/run/netgrain/NAME.sock`, and
+/// `/run/netgrain/NAME.netns-NUMBER.sock` in other network namespaces than the machine's first, because each of them can
+/// have an interface of this name.
 pub fn default_socket(interface: &str) -> PathBuf {
-    PathBuf::from("/run/netgrain").join(format!("{interface}.sock"))
+    let namespace = sys::netns::number_if_not_initial().map(|number| format!(".netns-{number}")).unwrap_or_default();
+    PathBuf::from("/run/netgrain").join(format!("{interface}{namespace}.sock"))
 }
 
 /// What the recorder writes.

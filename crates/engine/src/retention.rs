@@ -67,20 +67,24 @@ struct Shared {
     moving: AtomicBool,
     work: Mutex<Work>,
     state: Kept,
+    rules: Rules,
 }
 
 /// What a capture knows of its retention: nothing, where it has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(Arc<Mutex<Option<State>>>);
+pub(crate) struct Kept(Arc<Mutex<Option<(State, Option<Duration>)>>>);
 
 impl Kept {
     /// How things stand.
     pub fn report(&self) -> Option<RetentionReport> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(RetentionReport::from)
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (state, horizon) = known.as_ref()?;
+        Some(RetentionReport { horizon_seconds: horizon.map(|h| h.as_secs_f64()), ..RetentionReport::from(state) })
     }
 
-    fn set(&self, state: &State) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
+    /// `horizon`: see [`horizon`].
+    fn set(&self, state: &State, horizon: Option<Duration>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((state.clone(), horizon));
     }
 }
 
@@ -111,6 +115,10 @@ pub struct RetentionReport {
     /// The same in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_second: Option<u64>,
+    /// How far back the files will reach when the rules begin to remove them, at the rate of the files kept now; unknown
+    /// without a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub horizon_seconds: Option<f64>,
     /// Removed since the start.
     pub removed: Gone,
     /// Moved to the archive since the start.
@@ -137,6 +145,7 @@ impl From<&State> for RetentionReport {
             bytes: s.bytes,
             oldest: s.oldest.map(|t| t.to_string()),
             oldest_second: s.oldest.map(Timestamp::secs),
+            horizon_seconds: None,
             removed: Gone { files: s.removed.files, bytes: s.removed.bytes },
             archived: Gone { files: s.archived.files, bytes: s.archived.bytes },
             unarchived_files: s.unarchived.files,
@@ -172,16 +181,17 @@ impl Retention {
         };
         let archiving = rules.archive.is_some();
         let state = capture.retention.clone();
-        state.set(&State::default());
+        state.set(&State::default(), None);
         let capture = Arc::new(capture);
         let writing = Arc::clone(&capture);
-        let keeper = Keeper::new(DiskDevice::plain(), charge, rules);
+        let keeper = Keeper::new(DiskDevice::plain(), charge, rules.clone());
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             began: Instant::now(),
             moving: AtomicBool::new(false),
             work: Mutex::new(Work { keeper, tell: Box::new(tell) }),
             state,
+            rules,
         });
         let mut this = Self { shared, keeping: None, archiving: None };
         this.keeping = Some(this.spawn("retention", move |shared| shared.keep(demand, &writing))?);
@@ -306,7 +316,7 @@ impl Shared {
         let progress = keeper.step(Moment { now: now(), up: self.began.elapsed() }, slack);
         keeper.take_events().iter().for_each(tell);
         self.moving.store(keeper.is_moving(), Ordering::Relaxed);
-        self.state.set(keeper.state());
+        self.state.set(keeper.state(), horizon(keeper.state(), &self.rules, now()));
         // Where one query follows the other, the moment between two of them is short.
         let held = keeper.state().held > 0;
         if held && progress == Progress::Idle { Progress::Waiting } else { progress }
@@ -346,6 +356,20 @@ impl Demand {
     }
 }
 
+/// How far back the files of an interface will reach when the rules begin to remove them, if it goes on as it did since
+/// its oldest file began, and others take no more of the volume than now.
+fn horizon(state: &State, rules: &Rules, now: Timestamp) -> Option<Duration> {
+    let kept = now.since(state.oldest?);
+    if state.bytes == 0 || kept.is_zero() {
+        return None;
+    }
+    let spare = rules.keep_free.map_or(0, |free| free.of(state.space.total).saturating_add(rules.ahead));
+    let room = state.bytes.saturating_add(state.space.free).saturating_sub(spare);
+    let room = room.min(rules.max_size.unwrap_or(u64::MAX));
+    let reach = Duration::try_from_secs_f64(kept.as_secs_f64() * room as f64 / state.bytes as f64).ok();
+    [reach, rules.max_age].into_iter().flatten().min()
+}
+
 /// Whether the writer has time.
 struct Slack {
     capture: Arc<Observer>,
@@ -379,6 +403,27 @@ fn now() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::device::Space;
+    use upkeep::retention::Free;
+
+    #[test]
+    fn the_horizon_is_the_time_kept_scaled_to_the_room_of_the_narrowest_rule() {
+        const GB: u64 = 1_000_000_000;
+        let hours = |n: u64| Some(Duration::from_secs(3600 * n));
+        let now = Timestamp::from_secs_nanos(1_800_000_000, 0);
+        let oldest = Some(now.before(Duration::from_secs(3600)));
+        let state =
+            State { oldest, bytes: 10 * GB, space: Space { free: 50 * GB, total: 100 * GB }, ..State::default() };
+        assert_eq!(horizon(&state, &Rules::default(), now), hours(6), "10 GB an hour, and 60 GB in all");
+        let keep_free = Some(Free::Percent(10.0));
+        let rules = Rules { keep_free, ahead: 10 * GB, ..Rules::default() };
+        assert_eq!(horizon(&state, &rules, now), hours(4));
+        let rules = Rules { max_size: Some(20 * GB), ..rules };
+        assert_eq!(horizon(&state, &rules, now), hours(2));
+        let rules = Rules { max_age: Some(Duration::from_secs(60)), ..rules };
+        assert_eq!(horizon(&state, &rules, now), Some(Duration::from_secs(60)));
+        assert_eq!(horizon(&State::default(), &rules, now), None, "no file, no rate");
+    }
 
     #[test]
     fn a_burst_behind_a_stall_is_what_it_is_and_no_rate() {

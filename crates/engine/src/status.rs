@@ -8,6 +8,7 @@ use recorder::Waiting;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use store::device::Space;
 
 /// One engine thread, as it last described itself.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +116,7 @@ pub struct ListenerReport {
 }
 
 /// One queue, for documents.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueReport {
     /// Queue number.
     pub queue: u16,
@@ -167,7 +168,7 @@ pub struct RecorderReport {
 }
 
 /// A capture at one moment, or at its end.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Interface, file or simulation.
     pub interface: String,
@@ -197,6 +198,9 @@ pub struct Report {
     /// What retention has done, where it looks after this capture: in the metrics; documents have it beside the report.
     #[serde(skip)]
     pub retention: Option<RetentionReport>,
+    /// The volume that holds the store: in the metrics.
+    #[serde(skip)]
+    pub volume: Option<Space>,
     /// The groups whose first port this is: in the metrics; documents have them beside the report.
     #[serde(skip)]
     pub groups: Vec<group::GroupView>,

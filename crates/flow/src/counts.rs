@@ -8,16 +8,22 @@ use crate::record::EndReason;
 pub struct Lateness {
     /// Records by time between the moment at which a timeout was over and the whole second at which the record was made:
     /// the first counts those up to [`Lateness::STEP_MS`] late, the next those up to twice that, the last all beyond a second.
-    pub records: [u64; 9],
+    pub records: [u64; Lateness::STEPS],
+    /// The same times added up, in nanoseconds.
+    pub nanos: u64,
 }
 
 impl Lateness {
+    /// Steps that are counted, the last one included.
+    pub const STEPS: usize = 9;
+
     /// Milliseconds of one step.
     pub const STEP_MS: u64 = 125;
 
     pub(crate) fn count(&mut self, late_nanos: u64) {
         let step = late_nanos.saturating_sub(1) / (Self::STEP_MS * 1_000_000);
         self.records[(step as usize).min(self.records.len() - 1)] += 1;
+        self.nanos = self.nanos.saturating_add(late_nanos);
     }
 }
 
@@ -77,6 +83,7 @@ impl Counts {
         for (a, b) in self.lateness.records.iter_mut().zip(other.lateness.records) {
             *a += b;
         }
+        self.lateness.nanos = self.lateness.nanos.saturating_add(other.lateness.nanos);
         self.bytes += other.bytes;
         self.held += other.held;
         self

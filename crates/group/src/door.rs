@@ -121,6 +121,9 @@ impl Keeper {
             );
             return turn_away(&connection, why);
         }
+        if !sys::limits::is_for_guests(&connection) {
+            return turn_away(&connection, "this engine may open no more files for connections; try again in a moment");
+        }
         let guest = self.registry.is_guest(peer.uid);
         let most = connections(sys::limits::open_files());
         let has_room = |of_one: usize, all: usize| {

@@ -34,6 +34,11 @@ const RINGS_MAX: u64 = 256;
 
 /// Most connections at a time, welcome or not: strangers must not use up the engine's file descriptors.
 const GUESTS_MAX: usize = 4 * SLOTS;
+/// Most connections of one user beside root and the engine's own; all of them together leave a quarter to those two.
+const OF_ONE_MAX: usize = GUESTS_MAX / 8;
+/// Most listeners of one such user; all of them together leave a quarter of the slots to root, the engine's user and the
+/// engine's own gates.
+const SLOTS_OF_ONE: usize = SLOTS / 4;
 /// How long a peer may take to say hello.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the server looks whether it should end.
@@ -53,7 +58,7 @@ pub struct Policy {
 impl Policy {
     /// Why this peer may not listen in this mode; `None` if it may.
     fn refusal(&self, peer: &Peer, mode: Mode, own_uid: u32) -> Option<String> {
-        if peer.uid == 0 || peer.uid == own_uid {
+        if !is_outsider(peer.uid, own_uid) {
             return None;
         }
         let member = self.uid == Some(peer.uid) || self.gid.is_some_and(|g| peer.gid == g || peer.groups.contains(&g));
@@ -63,6 +68,11 @@ impl Policy {
             _ => None,
         }
     }
+}
+
+/// Whether a user is neither root nor the engine's own.
+fn is_outsider(uid: u32, own_uid: u32) -> bool {
+    uid != 0 && uid != own_uid
 }
 
 /// One ring on offer.
@@ -127,6 +137,7 @@ struct Guests {
 
 struct Guest {
     connection: Connection,
+    uid: u32,
     since: Instant,
     /// One slot per ring once welcome.
     slots: Option<Vec<u8>>,
@@ -143,12 +154,13 @@ impl Guests {
         };
         let mut gone = Vec::new();
         for index in ready.iter().filter(|i| **i > 0).map(|i| i - 1) {
-            let guest = &mut self.connections[index];
-            if guest.slots.is_some() {
+            if self.connections[index].slots.is_some() {
                 gone.push(index);
                 continue;
             }
-            match greet(&guest.connection, &self.rings, &self.policy, self.own_uid) {
+            let full = self.has_too_many_listeners(self.connections[index].uid);
+            let guest = &mut self.connections[index];
+            match greet(&guest.connection, &self.rings, &self.policy, self.own_uid, full) {
                 Ok(slots) => guest.slots = Some(slots),
                 Err(_) => gone.push(index),
             }
@@ -173,11 +185,65 @@ impl Guests {
             std::thread::sleep(LOOK);
             return;
         };
-        if self.connections.len() >= GUESTS_MAX {
-            // If even this word does not reach it, the closed connection does.
-            let _ = connection.send(&welcome(0, "too many connections to this engine; try again in a moment"), &[]);
-        } else if connection.set_timeout(GREETING_TIMEOUT).is_ok() {
-            self.connections.push(Guest { connection, since: Instant::now(), slots: None });
+        let Ok(peer) = connection.peer() else { return };
+        if connection.set_timeout(GREETING_TIMEOUT).is_err() {
+            return;
+        }
+        // Before a word is said: a socket that anybody can open would otherwise be full of users that may not listen.
+        if let Some(why) = self.policy.refusal(&peer, Mode::Lossy, self.own_uid) {
+            return turn_away(&connection, &why);
+        }
+        if !sys::limits::is_for_guests(&connection) {
+            self.close_a_silent_one(|_| true);
+            return turn_away(&connection, "this engine may open no more files for listeners; try again in a moment");
+        }
+        if self.make_room(peer.uid) {
+            self.connections.push(Guest { connection, uid: peer.uid, since: Instant::now(), slots: None });
+        } else {
+            turn_away(&connection, "too many connections to this engine; try again in a moment");
+        }
+    }
+
+    /// Whether one more connection of this user can be kept, perhaps in place of one that has said nothing yet.
+    fn make_room(&mut self, uid: u32) -> bool {
+        let own_uid = self.own_uid;
+        let outside = |guest: &Guest| is_outsider(guest.uid, own_uid);
+        let count = |which: &dyn Fn(&Guest) -> bool| self.connections.iter().filter(|g| which(g)).count();
+        if is_outsider(uid, own_uid) {
+            if count(&|guest| guest.uid == uid) >= OF_ONE_MAX {
+                return self.close_a_silent_one(|guest| guest.uid == uid);
+            }
+            if count(&outside) >= GUESTS_MAX / 4 * 3 {
+                return self.close_a_silent_one(outside);
+            }
+        }
+        self.connections.len() < GUESTS_MAX || self.close_a_silent_one(|_| true)
+    }
+
+    /// Closes the oldest of these connections that has said nothing yet; false if there is none.
+    fn close_a_silent_one(&mut self, which: impl Fn(&Guest) -> bool) -> bool {
+        let silent = self.connections.iter().enumerate().filter(|(_, g)| g.slots.is_none() && which(g));
+        let Some((index, _)) = silent.min_by_key(|(_, guest)| guest.since) else { return false };
+        self.dismiss(index);
+        true
+    }
+
+    /// Why this user can have no further listener, if it can have none.
+    fn has_too_many_listeners(&self, uid: u32) -> Option<&'static str> {
+        let outside = |guest: &&Guest| guest.slots.is_some() && is_outsider(guest.uid, self.own_uid);
+        let (mut all, mut mine) = (0, 0);
+        for guest in self.connections.iter().filter(outside) {
+            all += 1;
+            mine += usize::from(guest.uid == uid);
+        }
+        if !is_outsider(uid, self.own_uid) {
+            None
+        } else if mine >= SLOTS_OF_ONE {
+            Some("this user has as many listeners as one user may have; end one of them first")
+        } else if all >= SLOTS / 4 * 3 {
+            Some("there are as many listeners of others than the engine's owner as there may be")
+        } else {
+            None
         }
     }
 
@@ -197,8 +263,24 @@ impl Drop for Guests {
     }
 }
 
-/// Answers one hello; on error the connection is closed and nothing is left joined.
-fn greet(connection: &Connection, rings: &[Offer], policy: &Policy, own_uid: u32) -> io::Result<Vec<u8>> {
+/// A refusal is all that this visitor gets. Closing a connection over a hello that nobody has read would reset it, and the
+/// refusal with it: what has come is read first, and nothing more can come.
+fn turn_away(connection: &Connection, why: &str) {
+    // If even these words do not reach it, the closed connection does.
+    let _ = connection.send(&welcome(0, why), &[]);
+    if connection.shut_reading().is_ok() {
+        while connection.receive(&mut [0; HELLO]).is_ok_and(|(n, _)| n > 0) {}
+    }
+}
+
+/// Answers one hello; on error the connection is closed and nothing is left joined. `full` says why no more are let in.
+fn greet(
+    connection: &Connection,
+    rings: &[Offer],
+    policy: &Policy,
+    own_uid: u32,
+    full: Option<&str>,
+) -> io::Result<Vec<u8>> {
     let mut hello = [0; HELLO];
     let (n, _) = connection.receive(&mut hello)?;
     let refuse = |why: &str| -> io::Result<Vec<u8>> {
@@ -218,6 +300,9 @@ fn greet(connection: &Connection, rings: &[Offer], policy: &Policy, own_uid: u32
     if let Some(why) = policy.refusal(&peer, mode, own_uid) {
         return refuse(&why);
     }
+    if let Some(why) = full {
+        return refuse(why);
+    }
     let name = if name.is_empty() { format!("pid {}", peer.pid) } else { format!("{name} (pid {})", peer.pid) };
     let mut joined = Joined { rings, slots: Vec::new() };
     let mut answers = Vec::new();
@@ -225,6 +310,9 @@ fn greet(connection: &Connection, rings: &[Offer], policy: &Policy, own_uid: u32
         match ring.hub.join(&name, mode, false) {
             Ok((state, place)) => {
                 joined.slots.push(state.slot);
+                if !sys::limits::is_for_guests(&state.cursor.memory().as_fd()) {
+                    return refuse("this engine may open no more files for listeners; end one of them first");
+                }
                 answers.push((state, place.unwrap_or_default()));
             }
             Err(why) => return refuse(&why.to_string()),
@@ -314,8 +402,11 @@ pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, Atta
     let text = name.as_bytes();
     let len = text.len().min(NAME);
     hello[24..24 + len].copy_from_slice(&text[..len]);
-    connection.send(&hello, &[]).map_err(AttachError::Unreachable)?;
-
+    match connection.send(&hello, &[]) {
+        // An engine that refuses before it reads has closed its side, and its words are there to be read.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other.map_err(AttachError::Unreachable)?,
+    }
     let mut message = [0; WELCOME];
     let (n, _) = connection.receive(&mut message).map_err(AttachError::Unreachable)?;
     if n != WELCOME || word(&message, 0) != MAGIC {

@@ -78,6 +78,24 @@ fn the_body_of_another_process() {
         Some("read") => read(socket, mode),
         Some("hold") => hold(socket, mode),
         Some("storm") => storm(socket, 200),
+        Some("silent") => {
+            let crowd: Vec<_> = (0..300).map(|_| sys::unix::Connection::connect(socket)).collect();
+            println!("> {} of us", crowd.len());
+            wait_for_parent();
+            Ok("done".into())
+        }
+        Some("many") => {
+            let mut all = Vec::new();
+            let why = loop {
+                match attach(socket, mode, "greedy") {
+                    Ok(listener) => all.push(listener),
+                    Err(why) => break why,
+                }
+            };
+            println!("> {} and then {why}", all.len());
+            wait_for_parent();
+            Ok("done".into())
+        }
         Some("try") => attach(socket, mode, "trying").map(|_| "welcome".to_owned()),
         Some("engine") => {
             let engine = Engine::start_at(socket, config(), 0o600, Policy::default());
@@ -340,4 +358,42 @@ fn strangers_are_refused_in_words_and_the_socket_has_the_mode_it_was_given() {
     for engine in [&private, &open, &lossy_only, &members] {
         until("everybody has left", || engine.hub.listeners().is_empty());
     }
+}
+
+#[test]
+fn users_of_the_group_leave_room_for_each_other_and_for_the_owner() {
+    const TEST: &str = "users_of_the_group_leave_room_for_each_other_and_for_the_owner";
+    const GROUP: u32 = 65_534;
+    if !sys::cpu::is_root() {
+        return testkit::skip(TEST, "needs root to become other users");
+    }
+    let policy = Policy { gid: Some(GROUP), ..Policy::default() };
+    let engine = Engine::start_at(&socket_path("room"), config(), 0o666, policy);
+    let start = |role: &str, uid: u32, gid: u32| {
+        let mut command = Other::command(role, &engine.path);
+        command.uid(uid).gid(gid);
+        Other::spawn(command)
+    };
+    let mut greedy: Vec<_> = (1001..=1004).map(|uid| start("many lossy", uid, GROUP)).collect();
+    let mut counts = Vec::new();
+    for other in &mut greedy {
+        let said = other.says();
+        let (count, why) = said.split_once(" and then the engine refused: ").unwrap_or_else(|| panic!("{said}"));
+        assert!(why.contains("as many listeners"), "{why}");
+        counts.push(count.parse::<usize>().expect("a number"));
+    }
+    assert!(counts.iter().all(|n| *n <= 16), "{counts:?}");
+    assert_eq!(counts.iter().sum::<usize>(), 48, "{counts:?}");
+    attach(&engine.path, Mode::Lossy, "owner").expect("welcome to the room that is kept for the owner");
+    drop(greedy);
+    until("everybody has left", || engine.hub.listeners().is_empty());
+
+    // Silence of users that may listen, and of users that may not, keeps nobody out.
+    let mut silent = [(1001, GROUP), (1002, GROUP), (1003, 1003)].map(|(uid, gid)| start("silent", uid, gid));
+    for other in &mut silent {
+        assert_eq!(other.says(), "300 of us");
+    }
+    attach(&engine.path, Mode::Lossy, "owner").expect("welcome");
+    assert_eq!(start("try lossy", 1001, GROUP).says(), "welcome");
+    assert_eq!(start("try lossy", 1004, GROUP).says(), "welcome");
 }

@@ -20,6 +20,7 @@ pub mod priority;
 pub mod privilege;
 pub mod process;
 pub mod say;
+pub mod seccomp;
 pub mod sysfs;
 pub mod timex;
 pub mod unix;

@@ -126,22 +126,42 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Maps memory that another process created and sealed, read-only.
+    /// Maps memory that another process created and sealed ([`SharedMemory::seal`]), read-only.
     ///
     /// # Errors
-    /// When the descriptor holds fewer than `len` bytes, or the kernel refuses the mapping.
+    /// When the descriptor holds fewer than `len` bytes, or its owner could still make it smaller (a look at what is gone
+    /// would be a bus error), or the kernel refuses the mapping.
     pub fn attach_read_only(fd: OwnedFd, len: usize, mirrored: bool) -> io::Result<Self> {
+        let seals = Self::seals(&fd)?;
+        // Pages are taken out of a file by cutting it, and by punching holes, which sealing against writes forbids.
+        if seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) == 0 {
+            return Err(Self::unsealed());
+        }
         Self::check_len(&fd, len)?;
         Self::map(fd, len, mirrored, Access::ReadOnly, Pages::Transparent)
     }
 
-    /// Maps memory that another process created, for reading and writing (a listener's own cursor page).
+    /// Maps memory that another process created with a fixed size ([`SharedMemory::seal_size`]), for reading and writing
+    /// (a listener's own cursor page).
     ///
     /// # Errors
-    /// When the descriptor holds fewer than `len` bytes, or the kernel refuses the mapping.
+    /// As [`SharedMemory::attach_read_only`].
     pub fn attach_read_write(fd: OwnedFd, len: usize) -> io::Result<Self> {
+        Self::seals(&fd)?;
         Self::check_len(&fd, len)?;
         Self::map(fd, len, false, Access::ReadWrite, Pages::Transparent)
+    }
+
+    /// The seals of a memory that nobody can make smaller.
+    fn seals(fd: &OwnedFd) -> io::Result<libc::c_int> {
+        // SAFETY: fcntl on a descriptor that we own; no memory is passed.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        // A file that can have no seals gives an error.
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 { Err(Self::unsealed()) } else { Ok(seals) }
+    }
+
+    fn unsealed() -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, "its owner could take it away again, as it is not sealed")
     }
 
     fn check_len(fd: &OwnedFd, len: usize) -> io::Result<()> {
@@ -361,8 +381,9 @@ mod tests {
             );
             return;
         };
+        m.seal().unwrap();
         let fd = || m.as_fd().try_clone_to_owned().unwrap();
-        assert!(SharedMemory::attach_read_write(fd(), 4096).is_err());
+        assert!(SharedMemory::attach_read_only(fd(), 4096, false).is_err());
         assert!(SharedMemory::attach_read_only(fd(), HUGE_PAGE / 2, true).is_err());
         assert!(SharedMemory::attach_read_only(fd(), HUGE_PAGE, true).is_ok());
     }
@@ -415,8 +436,21 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_its_owner_could_cut_off_is_refused() {
+        let m = SharedMemory::create("test", 4096, false).unwrap();
+        let fd = || m.as_fd().try_clone_to_owned().unwrap();
+        assert!(SharedMemory::attach_read_write(fd(), 4096).unwrap_err().to_string().contains("sealed"));
+        m.seal_size().unwrap();
+        SharedMemory::attach_read_write(fd(), 4096).unwrap();
+        assert!(SharedMemory::attach_read_only(fd(), 4096, false).unwrap_err().to_string().contains("sealed"));
+        let file = File::open("/proc/self/exe").unwrap();
+        assert!(SharedMemory::attach_read_only(file.into(), 4096, false).unwrap_err().to_string().contains("sealed"));
+    }
+
+    #[test]
     fn an_announced_length_beyond_the_real_one_is_refused() {
         let m = SharedMemory::create("test", 4096, false).unwrap();
+        m.seal().unwrap();
         let e = SharedMemory::attach_read_only(m.as_fd().try_clone_to_owned().unwrap(), 1 << 30, false).unwrap_err();
         assert!(e.to_string().contains("4096"), "{e}");
     }

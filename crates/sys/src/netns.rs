@@ -6,6 +6,19 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The number of the calling thread's namespace (as in `lsns -t net`); `None` in the namespace that the machine began with,
+/// and where `/proc` does not say.
+pub fn number_if_not_initial() -> Option<u64> {
+    // The settings that hold for the whole machine are shown in its first namespace only.
+    let settings = Path::new("/proc/sys/net/core");
+    if !settings.exists() || settings.join("dev_weight").exists() {
+        return None;
+    }
+    std::fs::metadata("/proc/thread-self/ns/net").ok().map(|namespace| namespace.ino())
+}
 
 /// A network namespace kept alive by an open descriptor.
 #[derive(Debug)]
@@ -48,5 +61,29 @@ impl Namespace {
 impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_namespace_but_the_first_has_a_number_of_its_own() {
+        let inside = std::thread::spawn(|| Namespace::unshare().ok().map(|_| number_if_not_initial()));
+        let Some(first) = inside.join().unwrap() else {
+            eprintln!(
+                "SKIP each_namespace_but_the_first_has_a_number_of_its_own: no namespace of its own; run as root"
+            );
+            return;
+        };
+        let (other, _kept) = std::thread::spawn(|| {
+            let kept = Namespace::unshare().unwrap();
+            (number_if_not_initial(), kept)
+        })
+        .join()
+        .unwrap();
+        assert!(first.is_some() && other.is_some());
+        assert_ne!(other, number_if_not_initial());
     }
 }

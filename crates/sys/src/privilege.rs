@@ -346,6 +346,8 @@ pub struct Held {
     pub ambient: Capabilities,
     /// See [`no_new_privileges`].
     pub no_new_privileges: bool,
+    /// Whether it can make only some system calls ([`crate::seccomp`]).
+    pub calls_filtered: bool,
     /// Its user.
     pub uid: u32,
 }
@@ -365,6 +367,7 @@ fn decode(status: &str) -> Held {
         bounding: set("CapBnd:"),
         ambient: set("CapAmb:"),
         no_new_privileges: field("NoNewPrivs:") == "1",
+        calls_filtered: field("Seccomp:") == "2",
         uid: field("Uid:").split_whitespace().nth(1).and_then(|t| t.parse().ok()).unwrap_or(0),
     }
 }

@@ -11,6 +11,7 @@
 //! Helpers panic with a sentence when the machine fails them: in a test, that is the right end.
 #![forbid(unsafe_code)]
 
+mod exposition;
 mod frames;
 mod parts;
 mod process;
@@ -19,6 +20,7 @@ mod skip;
 mod temp;
 mod wire;
 
+pub use exposition::{exposition_problems, promtool_problems};
 pub use frames::random_frame;
 pub use parts::fragments;
 pub use process::{Alone, test_name};

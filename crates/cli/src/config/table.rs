@@ -207,7 +207,7 @@ sections! {
     /// Who may read along.
     listen Listen {
         /// The socket of a port, when there is one port; none lets nobody in, auto is /run/netgrain/IFACE.sock for ports
-        /// and none for files and simulations.
+        /// (IFACE.netns-NUMBER.sock in other network namespaces than the machine's first) and none for files and simulations.
         socket: PathBuf = PathBuf::from("auto"), Start;
         /// Permission bits of the socket. They let nobody in by themselves: who may come is root, the engine's user, this owner
         /// and this group.

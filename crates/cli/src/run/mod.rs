@@ -180,6 +180,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut service = Service::begin();
     service.ready();
     let metrics = config.status.metrics.as_deref().map(|address| serve(address, &ports)).transpose()?;
+    privileges::keep_calls_of_capture()?;
     let mut show = Show::new(args);
     let mut due = Instant::now() + PERIOD;
     while !stop.load(Ordering::Relaxed) && !ports.iter().all(|p| p.capture.finished()) {

@@ -7,6 +7,7 @@ use common::{Open, Running, Said, arg, netgrain, objects, run, say, signal, unti
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command};
@@ -269,7 +270,8 @@ fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
         let args =
             ["record", "-i", &port.name, "--store", arg(&store), "--source-kind", "tpacket", "--ring", "8MiB", "-q"];
         let (running, err) = Running::start(&mut netgrain(&args));
-        let door = Path::new("/run/netgrain").join(format!("{}.groups", port.name));
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net").expect("proc").ino();
+        let door = Path::new("/run/netgrain").join(format!("{}.netns-{namespace}.groups", port.name));
         until("the door of its groups", || door.exists());
         (running, err)
     };
@@ -284,10 +286,13 @@ fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
             objects(&said.out).iter().map(|g| g["group"].as_str().unwrap_or_default().to_owned()).collect();
         assert_eq!((said.status, names), (Some(0), vec!["one".to_owned(), "two".to_owned()]), "{verb}: {}", said.err);
         let said = group(verb, &format!("{},nosuch0", b.name), &[]);
-        assert!(said.status == Some(2) && said.err.contains("nosuch0.groups"), "{verb}: {said:?}");
+        assert!(said.status == Some(2) && said.err.contains("nosuch0.netns-"), "{verb}: {said:?}");
     }
     let said = group("stats", &both, &["one"]);
-    assert!(said.status == Some(2) && said.err.contains(&format!("{}.groups: there is no group", d.name)), "{said:?}");
+    assert!(
+        said.status == Some(2) && said.err.contains(".groups: there is no group") && said.err.contains(&d.name),
+        "{said:?}"
+    );
     let said = group("delete", &both, &["one"]);
     assert!(said.status == Some(2) && said.err.contains(&format!("not from {}", d.name)), "{said:?}");
     for (running, err) in engines {
@@ -546,6 +551,8 @@ fn the_metrics_have_the_books_of_groups() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line}: {text}");
     }
+    assert_eq!(testkit::exposition_problems(&text), [""; 0]);
+    assert_eq!(testkit::promtool_problems(test, &text), "");
     let delivered = "netgrain_group_member_delivered_packets_total{interface=\"vb\",group=\"web\",place=\"0\"";
     assert!(text.lines().any(|l| l.starts_with(delivered) && l.ends_with(" 80")), "{text}");
 }

@@ -6,6 +6,7 @@ use common::{Running, Said, arg, netgrain, objects, run, say, signal, until, wal
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Barrier;
 use testkit::{Port, RawSender, Sandbox, TempDir};
 
 /// `netgrain record` on a port, once it captures and lets listeners in.
@@ -73,6 +74,45 @@ fn what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump() {
         assert!(counted.out.starts_with("500 packets"), "{counted:?}");
         tcpdump = std::process::Command::new("tcpdump");
     }
+}
+
+#[test]
+fn ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each() {
+    let test = "ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each";
+    if Sandbox::new(test).is_none() {
+        return;
+    }
+    let both = Barrier::new(2);
+    let heard = std::thread::scope(|scope| {
+        let start = |count: u32| {
+            let both = &both;
+            scope.spawn(move || {
+                let sandbox = Sandbox::new(test).expect("there was one a moment ago");
+                let (a, _b) = sandbox.veth("va", "vb");
+                let dir = TempDir::new("namesakes");
+                let args = ["record", "-i", "vb", "--source-kind", "tpacket", "--ring", "8MiB", "--store"];
+                let (running, err) = Running::start(netgrain(&args).arg(dir.join("store")));
+                both.wait();
+                let mut listen = netgrain(&["listen", "-i", "vb", "-w", "-", "--format", "pcap", "--gate"]);
+                let mut listener = Running(listen.stdout(Stdio::piped()).spawn().expect("it starts"));
+                let mut out = listener.0.stdout.take().expect("caught");
+                out.read_exact(&mut [0; 24]).expect("a header");
+                RawSender::new(&a).send(&frames(count));
+                let mut first = [0; 16];
+                out.read_exact(&mut first).expect("a packet");
+                both.wait();
+                signal(&running.0, "INT");
+                let said = running.end(err);
+                assert_eq!(said.status, Some(0), "{said:?}");
+                let mut rest = Vec::new();
+                out.read_to_end(&mut rest).expect("the other packets");
+                rest.len() + first.len()
+            })
+        };
+        [1, 3].map(start).map(|thread| thread.join().expect("no panic"))
+    });
+    let bytes = |count: u32| frames(count).iter().map(|frame| 16 + frame.len()).sum::<usize>();
+    assert_eq!(heard, [bytes(1), bytes(3)], "each hears the packets of its own namespace");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod convert;
 mod crossing;
 mod disorder;
 mod doctor;
+mod endpoint;
 mod examples_live;
 mod flows;
 mod ground;

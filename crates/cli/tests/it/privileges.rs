@@ -18,16 +18,19 @@ const NOBODY: u32 = 65_534;
 /// Every thread has these capabilities, and nothing that it starts can have any.
 #[track_caller]
 fn holds(child: &Child, expected: Capabilities, uid: u32) {
-    let threads = of_threads(child.id());
-    assert!(!threads.is_empty());
     let expected = Held {
         effective: expected,
         permitted: expected,
         bounding: Capabilities::NONE,
         ambient: Capabilities::NONE,
         no_new_privileges: true,
+        calls_filtered: true,
         uid,
     };
+    // The filter comes once everything is open.
+    until("no thread can make other calls", || of_threads(child.id()).iter().all(|held| held.calls_filtered));
+    let threads = of_threads(child.id());
+    assert!(!threads.is_empty());
     for held in threads {
         assert_eq!(held, expected, "effective: {}", held.effective);
     }
@@ -247,6 +250,46 @@ fn a_verb_that_reads_has_nothing_left_but_reading() {
     let found = dir.join("found.pcapng");
     let written = run(&["packets", "--store", arg(&store), "--limit", "10", "-w", arg(&found)]);
     assert!(written.status == Some(0) && Path::new(&found).exists(), "{written:?}");
+}
+
+#[test]
+fn no_verb_tries_a_call_that_it_has_given_up() {
+    let test = "no_verb_tries_a_call_that_it_has_given_up";
+    if testkit::tool(test, "strace").is_none() {
+        return;
+    }
+    let dir = TempDir::new(test);
+    let at = |name: &str| arg(&dir.join(name)).to_owned();
+    let trace = at("trace");
+    let traced = |line: &str| {
+        let words = line.split(' ').map(|word| word.strip_prefix('@').map_or_else(|| word.to_owned(), at));
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-e", "signal=none", "-o", &trace, env!("CARGO_BIN_EXE_netgrain")]).args(words);
+        let said = say(&mut strace);
+        assert_eq!(said.status, Some(0), "{line}: {said:?}");
+        let calls = std::fs::read_to_string(&trace).expect("a trace");
+        let behind = calls.lines().skip_while(|l| !l.contains("seccomp(SECCOMP_SET_MODE_FILTER")).skip(1);
+        assert!(behind.clone().count() > 10, "{line}: most of the work comes behind the filter");
+        let refused: Vec<&str> = behind.filter(|l| l.contains("= -1 ENOSYS")).collect();
+        assert!(refused.is_empty(), "{line}: {refused:?}");
+    };
+    for line in [
+        "gen -w @x.pcap imix,flows=1k --packets 5000",
+        "run -r @x.pcap --store @store --set capture.ring=8MiB",
+        "record -r @x.pcap --store @other --ring 8MiB",
+        "packets --store @store --count",
+        "packets --store @store --limit 10 -w @found.pcapng",
+        "flows --store @store --top 5",
+        "series --store @store",
+        "index @x.pcap",
+        "verify --store @store",
+        "repair --store @store",
+        "convert @x.pcap -w @y.pcapng",
+        "check @x.pcap",
+        "retain --store @store --max-age 1d --dry-run",
+    ] {
+        traced(line);
+    }
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn what_is_not_understood_is_named_with_advice() {
     refused(&run(&["gen", "-i", "no-such-port"]), "no-such-port", "see ip link");
     refused(&run(&["gen", "-w", "x"]), "a file needs an end", "say --packets or --duration");
     refused(&run(&["gen", "-i", "lo", "--packets", "many"]), "\"many\"", "write 100k");
-    refused(&run(&["listen", "-i", "no-such-port"]), "no-such-port.sock", "is `netgrain record` running");
+    refused(&run(&["listen", "-i", "no-such-port"]), "/run/netgrain/no-such-port.", "is `netgrain record` running");
     refused(&run(&["listen", "--socket", "x", "--filter", "port http and"]), "filter", "");
     refused(&run(&["check", arg(dir.path())]), arg(dir.path()), "name the folder of a store");
     // The trouble came before anything was recorded.

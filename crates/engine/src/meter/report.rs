@@ -28,6 +28,8 @@ pub struct MeterReport {
     /// Idle, active and ended records by how late they were made, against the moment at which their timeout was over: up to an
     /// eighth of a second, up to two, …, up to a second, later.
     pub lateness: [u64; 9],
+    /// The same times added up, in nanoseconds.
+    pub lateness_nanos: u64,
     /// Packets with an earlier time than the one before them in their flow, counted as if they had come with it.
     pub backward: u64,
     /// Bytes of memory that flows have touched so far, tables included.

@@ -267,6 +267,7 @@ impl Work {
             begun: counts.begun,
             records: self.out.records(),
             lateness: counts.lateness.records,
+            lateness_nanos: counts.lateness.nanos,
             backward: counts.backward,
             flow_bytes: counts.bytes,
             rows: self.out.rows,

@@ -120,7 +120,7 @@ pub struct ProgramReport {
 }
 
 /// How full a map of a program is.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct MapReport {
     /// Its name.
     pub map: String,

@@ -3,7 +3,10 @@
 use crate::common;
 
 use common::{plan, run, sim};
-use netgrain_engine::{Capture, MetricsServer, Plan, Second};
+use netgrain_engine::{
+    Capture, Filling, MapReport, MeterReport, MetricsServer, OutletReport, Plan, ProgramReport, QueueReport,
+    RecorderReport, Report, RetentionReport, Second, exposition,
+};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,7 +41,7 @@ fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet
     let plan = lossy(&store);
     let capture = Capture::start(&plan).unwrap_or_else(|e| panic!("{e}"));
     let observer = capture.observer();
-    let server = MetricsServer::start("127.0.0.1:0", move || observer.report()).expect("an address");
+    let server = MetricsServer::start("127.0.0.1:0", move || observer.measured()).expect("an address");
     assert!(get(server.address(), "/").contains("404"));
     common::until("it has ended", || capture.finished());
     let seconds = {
@@ -67,6 +70,8 @@ fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet
     assert_eq!(of("stored_wire_bytes_total", ""), counts.stored_bytes);
     assert_eq!(of("filtered_packets_total", ""), counts.filtered);
     assert_eq!(of("residue_packets", ""), 0);
+    assert!(found["netgrain_store_free_bytes{interface=\"sim\"}"] > 0.0);
+    assert_eq!(testkit::exposition_problems(&text), [""; 0]);
     for cause in base::Cause::ALL {
         let lost = of("lost_packets_total", &format!(",cause=\"{}\"", cause.name()));
         assert_eq!(lost, ended.lost(cause), "{}", cause.name());
@@ -84,6 +89,52 @@ fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet
     };
     assert_eq!((sum("offered"), sum("stored")), (counts.offered, counts.stored));
     assert_eq!((sum("filtered"), sum("lost_total")), (counts.filtered, counts.lost_total));
+}
+
+#[test]
+fn the_page_keeps_the_rules_of_the_format_of_names_and_of_units() {
+    let test = "the_page_keeps_the_rules_of_the_format_of_names_and_of_units";
+    let recorder = Some(RecorderReport::default());
+    let report = Report {
+        interface: "a \"b\" \\".to_owned(),
+        queues: vec![QueueReport { recorder, ..QueueReport::default() }],
+        program: Some(ProgramReport {
+            counters: [(0, 3)].into(),
+            maps: vec![MapReport { map: "hosts".to_owned(), kernel: Some(Filling::default()), ..MapReport::default() }],
+            ..ProgramReport::default()
+        }),
+        meter: Some(MeterReport {
+            lateness: [1, 2, 0, 0, 0, 0, 0, 0, 4],
+            lateness_nanos: 9_500_000_000,
+            records: [("idle", 7)].into(),
+            odd: [("short", 1)].into(),
+            outlets: vec![OutletReport { name: "udp://c:1".to_owned(), ..OutletReport::default() }],
+            ..MeterReport::default()
+        }),
+        retention: Some(RetentionReport {
+            oldest_second: Some(1_800_000_000),
+            horizon_seconds: Some(86_400.5),
+            ..RetentionReport::default()
+        }),
+        volume: Some(store::device::Space { free: 1, total: 2 }),
+        lost_by_gate: [("slow (pid 1)".to_owned(), 1)].into(),
+        ..Report::default()
+    };
+    let page = exposition(&report);
+    assert_eq!(testkit::exposition_problems(&page), [""; 0]);
+    assert_eq!(testkit::promtool_problems(test, &page), "");
+    let labels = r#"{interface="a \"b\" \\""#;
+    for line in [
+        format!("netgrain_flow_record_lateness_seconds_bucket{labels},le=\"0.25\"}} 3"),
+        format!("netgrain_flow_record_lateness_seconds_bucket{labels},le=\"+Inf\"}} 7"),
+        format!("netgrain_flow_record_lateness_seconds_sum{labels}}} 9.5"),
+        format!("netgrain_flow_record_lateness_seconds_count{labels}}} 7"),
+        format!("netgrain_store_free_bytes{labels}}} 1"),
+        format!("netgrain_retention_oldest_file_timestamp_seconds{labels}}} 1800000000"),
+        format!("netgrain_retention_horizon_seconds{labels}}} 86400.5"),
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line}: {page}");
+    }
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! The metrics endpoint beside a recorder: whatever clients do there, packets go to disk.
+
+use crate::common;
+
+use common::{Running, arg, netgrain, objects, signal, until};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{ChildStderr, Command};
+use testkit::TempDir;
+
+/// Descriptors that the recorder may have: few, so that strangers could take them all.
+const OPEN_FILES: u64 = 128;
+
+const STRANGERS: u64 = 1000;
+
+/// Where `/metrics` is, from what the recorder says at its start.
+fn address(err: &mut BufReader<ChildStderr>) -> SocketAddr {
+    loop {
+        let mut line = String::new();
+        assert!(err.read_line(&mut line).expect("text") > 0, "it ended before it said where its metrics are");
+        if let Some(url) = line.trim_end().strip_prefix("netgrain: metrics at http://") {
+            return url.trim_end_matches("/metrics").parse().expect("an address");
+        }
+    }
+}
+
+fn scrape(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+fn value(page: &str, name: &str) -> f64 {
+    let line = page.lines().find(|l| l.starts_with(&format!("netgrain_{name}{{")));
+    let value = line.and_then(|l| l.rsplit_once(' ')).unwrap_or_else(|| panic!("no {name} in {page}")).1;
+    value.parse().expect("a number")
+}
+
+#[test]
+fn a_thousand_half_open_requests_and_few_descriptors_cost_neither_a_packet_nor_a_scrape() {
+    let test = "a_thousand_half_open_requests_and_few_descriptors_cost_neither_a_packet_nor_a_scrape";
+    if sys::limits::raise_open_files(STRANGERS + 1000) < STRANGERS + 500 {
+        return testkit::skip(test, "this process may not open enough connections; raise the limit of open files");
+    }
+    let dir = TempDir::new("endpoint");
+    let store = dir.join("store");
+    let mut recorder = Command::new("sh");
+    recorder.args(["-c", &format!("ulimit -n {OPEN_FILES}; exec \"$@\""), "sh"]);
+    recorder.arg(env!("CARGO_BIN_EXE_netgrain"));
+    recorder.args(["record", "--sim", "1000,rate=2kpps", "--store", arg(&store), "--ring", "64MiB", "--rotate", "1s"]);
+    recorder.args(["--segment", "8MiB", "--metrics", "127.0.0.1:0", "--json"]);
+    let (running, mut err) = Running::start(&mut recorder);
+    let address = address(&mut err);
+    let half_open = |_| {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        // A connection for which there is no room may be closed while this is sent.
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: te");
+        stream
+    };
+    let strangers: Vec<TcpStream> = (0..STRANGERS).map(half_open).collect();
+    let before = value(&scrape(address), "files_total");
+    until("the recorder goes on to open and to publish files", || {
+        value(&scrape(address), "files_total") >= before + 3.0
+    });
+    drop(strangers);
+    signal(&running.0, "INT");
+    let said = running.end(err);
+    assert_eq!(said.status, Some(0), "nothing is lost: {said:?}");
+    let objects = objects(&said.out);
+    assert_eq!(objects.last().expect("a report")["report"]["lost_total"], 0);
+    assert_eq!(netgrain(&["verify", arg(&store)]).status().expect("it runs").code(), Some(0));
+}

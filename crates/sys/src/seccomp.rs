@@ -1,0 +1,383 @@
+//! Giving up system calls that are not needed (seccomp(2), `include/uapi/linux/seccomp.h`): afterwards every thread of the
+//! process can make the calls of the lists below and no others, whatever code runs in it. It cannot be taken back.
+//!
+//! A call that is not on the list answers `ENOSYS`, as it would on a kernel that does not have it: libraries then fall back
+//! to older calls, and a list that lacks a call costs a feature and not the recording. The kernel's audit log has each.
+
+use std::io;
+
+/// Which sockets may still be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// Those to other processes of this machine.
+    Local,
+    /// Those that capturing, exporting and serving take: local ones, IP, netlink, packet and XDP sockets.
+    Network,
+}
+
+/// Calls of every verb: files (through io_uring too, whose operations no filter sees), memory, threads, time, signals,
+/// priorities and the process's own limits.
+const USUAL: &[libc::c_long] = &[
+    libc::SYS_adjtimex,
+    libc::SYS_brk,
+    libc::SYS_capget,
+    libc::SYS_capset,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_copy_file_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_futex,
+    libc::SYS_futex_waitv,
+    libc::SYS_getcpu,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getgroups,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getpriority,
+    libc::SYS_getrandom,
+    libc::SYS_getresgid,
+    libc::SYS_getresuid,
+    libc::SYS_getrusage,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
+    libc::SYS_get_mempolicy,
+    libc::SYS_get_robust_list,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_ioctl,
+    libc::SYS_ioprio_get,
+    libc::SYS_ioprio_set,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_restrict_self,
+    libc::SYS_linkat,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_mbind,
+    libc::SYS_membarrier,
+    libc::SYS_memfd_create,
+    libc::SYS_mincore,
+    libc::SYS_mkdirat,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_msync,
+    libc::SYS_munlock,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_prctl,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_prlimit64,
+    libc::SYS_pselect6,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_read,
+    libc::SYS_readahead,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_renameat2,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_getattr,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_get_priority_max,
+    libc::SYS_sched_get_priority_min,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_yield,
+    libc::SYS_seccomp,
+    libc::SYS_sendfile,
+    libc::SYS_set_mempolicy,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_setpriority,
+    libc::SYS_sigaltstack,
+    libc::SYS_splice,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_symlinkat,
+    libc::SYS_sync_file_range,
+    libc::SYS_syncfs,
+    libc::SYS_sysinfo,
+    libc::SYS_tgkill,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_timerfd_settime,
+    libc::SYS_times,
+    libc::SYS_truncate,
+    libc::SYS_umask,
+    libc::SYS_uname,
+    libc::SYS_unlinkat,
+    libc::SYS_utimensat,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Talking over sockets that are open; which ones can be opened is in `Sockets`.
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+];
+
+/// The older forms of some of these, which the C library still uses on this architecture.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[libc::c_long] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_getrlimit,
+    libc::SYS_link,
+    libc::SYS_lstat,
+    libc::SYS_mkdir,
+    libc::SYS_open,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_rmdir,
+    libc::SYS_select,
+    libc::SYS_setrlimit,
+    libc::SYS_stat,
+    libc::SYS_symlink,
+    libc::SYS_time,
+    libc::SYS_unlink,
+];
+#[cfg(target_arch = "aarch64")]
+const OLD: &[libc::c_long] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SYS_setrlimit];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const OLD: &[libc::c_long] = &[];
+
+/// Calls of the verbs that capture or send: serving, and programs in the kernel.
+const CAPTURING: &[libc::c_long] =
+    &[libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_bpf, libc::SYS_listen, libc::SYS_socketpair];
+
+/// `AUDIT_ARCH_…` of this machine (`include/uapi/linux/audit.h`).
+#[cfg(target_arch = "x86_64")]
+const ARCH: Option<u32> = Some(0xc000_003e);
+#[cfg(target_arch = "aarch64")]
+const ARCH: Option<u32> = Some(0xc000_00b7);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const ARCH: Option<u32> = None;
+
+/// Offsets in `struct seccomp_data`.
+mod at {
+    pub const NUMBER: u32 = 0;
+    pub const ARCH: u32 = 4;
+    /// The low half of the first argument, on little-endian machines.
+    pub const FIRST: u32 = 16;
+}
+
+/// From now on no thread of this process, and none that it starts, makes other calls than those of its work.
+///
+/// # Errors
+/// `Unsupported` on architectures without a list and kernels without the filter; `PermissionDenied` before
+/// `no_new_privs` was set; `Other` when a thread has a filter of its own. Nothing is given up then.
+pub fn keep_calls_for(sockets: Sockets) -> io::Result<()> {
+    install(&program(sockets)?, libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG)
+}
+
+fn program(sockets: Sockets) -> io::Result<Vec<libc::sock_filter>> {
+    let arch = ARCH.ok_or(io::ErrorKind::Unsupported)?;
+    let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
+    let skip_unless = |value| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, value);
+    let give = |action| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, action);
+    let refuse = give(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+    // Another architecture's calls have other numbers; so has x32, with bit 30 set in them, which is in no list.
+    let mut code = vec![load(at::ARCH), instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, arch), refuse];
+    code.push(load(at::NUMBER));
+    let more: &[libc::c_long] = if sockets == Sockets::Network { CAPTURING } else { &[] };
+    for call in [USUAL, OLD, more].concat() {
+        code.extend([skip_unless(call as u32), give(libc::SECCOMP_RET_ALLOW)]);
+    }
+    let families: &[i32] = match sockets {
+        Sockets::Local => &[libc::AF_UNIX],
+        Sockets::Network => {
+            &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP]
+        }
+    };
+    // The last call looked at, since loading its argument overwrites the number.
+    code.extend([instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, libc::SYS_socket as u32), refuse]);
+    code.push(load(at::FIRST));
+    for family in families {
+        code.extend([skip_unless(*family as u32), give(libc::SECCOMP_RET_ALLOW)]);
+    }
+    code.push(refuse);
+    Ok(code)
+}
+
+fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+fn install(code: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
+    let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_ptr().cast_mut() };
+    // SAFETY: `program` points to `len` instructions, which the kernel only reads, and both outlive the call.
+    let r = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    match r {
+        0 => Ok(()),
+        1.. => Err(io::Error::other(format!("thread {r} has a filter of its own"))),
+        _ => match io::Error::last_os_error() {
+            // A kernel without seccomp, or without one of the flags.
+            e if e.raw_os_error() == Some(libc::EINVAL) => Err(io::ErrorKind::Unsupported.into()),
+            e => Err(e),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::unix::net::UnixDatagram;
+    use std::process::Command;
+
+    /// In a thread of its own, and for that thread alone: what is given up is given up for good.
+    fn confined<T: Send>(sockets: Sockets, test: impl FnOnce() -> T + Send) -> Option<T> {
+        std::thread::scope(|scope| {
+            let work = || {
+                crate::privilege::no_new_privileges().unwrap();
+                match install(&program(sockets).unwrap(), 0) {
+                    Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                        eprintln!("SKIP seccomp::confined: this kernel has no seccomp");
+                        None
+                    }
+                    other => {
+                        other.unwrap();
+                        Some(test())
+                    }
+                }
+            };
+            scope.spawn(work).join().unwrap()
+        })
+    }
+
+    fn unsupported<T>(result: io::Result<T>) -> bool {
+        result.err().and_then(|e| e.raw_os_error()) == Some(libc::ENOSYS)
+    }
+
+    #[test]
+    fn other_programs_namespaces_and_foreign_sockets_are_gone_and_the_work_goes_on() {
+        let folder = std::env::temp_dir().join(format!("netgrain-seccomp-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        confined(Sockets::Local, || {
+            assert!(unsupported(Command::new("/bin/true").status()));
+            assert!(unsupported(crate::netns::Namespace::unshare()));
+            assert!(unsupported(UdpSocket::bind("127.0.0.1:0")));
+            UnixDatagram::unbound().expect("a local socket");
+            // SAFETY: no memory is passed.
+            let traced = unsafe { libc::syscall(libc::SYS_ptrace, 0, 0, 0, 0) };
+            assert_eq!((traced, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)));
+            let file = folder.join("file");
+            std::fs::write(&file, "text").unwrap();
+            std::fs::rename(&file, folder.join("other")).unwrap();
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+            std::fs::remove_file(folder.join("other")).unwrap();
+            std::thread::spawn(|| assert!(unsupported(Command::new("/bin/true").status()))).join().unwrap();
+        });
+        confined(Sockets::Network, || {
+            assert!(unsupported(Command::new("/bin/true").status()));
+            let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            a.send_to(b"hello", b.local_addr().unwrap()).unwrap();
+            assert_eq!(b.recv(&mut [0; 16]).unwrap(), 5);
+            crate::netlink::Netlink::route().unwrap().link("lo").unwrap();
+            // SAFETY: no memory is passed.
+            let other = unsafe { libc::socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0) };
+            assert_eq!((other, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)));
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(Command::new("/bin/true").status().is_ok(), "other threads are as free as before");
+    }
+
+    #[test]
+    fn the_lists_have_no_call_that_begins_a_program_or_changes_the_machine() {
+        let all = [USUAL, OLD, CAPTURING].concat();
+        for call in [
+            libc::SYS_execve,
+            libc::SYS_execveat,
+            libc::SYS_ptrace,
+            libc::SYS_process_vm_writev,
+            libc::SYS_mount,
+            libc::SYS_setns,
+            libc::SYS_unshare,
+            libc::SYS_init_module,
+            libc::SYS_finit_module,
+            libc::SYS_kexec_load,
+            libc::SYS_reboot,
+            libc::SYS_setuid,
+            libc::SYS_mknodat,
+            libc::SYS_kill,
+        ] {
+            assert!(!all.contains(&call), "{call}");
+        }
+        let mut once = all.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), all.len(), "each call is listed once");
+    }
+}
