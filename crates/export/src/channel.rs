@@ -173,11 +173,11 @@ mod tests {
 
     #[test]
     fn a_wait_for_a_silent_peer_ends_when_everything_has_to_be_over() {
-        let asked = Cell::new(0);
+        let (asked, end) = (Cell::new(0), Instant::now());
         // The end is asked for while the call waits already.
         let until = || {
             asked.set(asked.get() + 1);
-            (asked.get() > 20).then(Instant::now)
+            (asked.get() > 20).then_some(end)
         };
         let bound = Bound { silence: Duration::from_secs(24 * 3600), until: &until };
         let error = write_all(&mut Silent(100), &[0; 200], bound).expect_err("it takes half of it");

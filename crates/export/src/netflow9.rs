@@ -171,7 +171,7 @@ impl Encoder {
         self.emit(now, out);
         self.templates.say(now);
         for number in 0..self.flows.len() {
-            let columns = self.flows[number].iter().map(|c| (number_of(c.field.element.id), c.field.len));
+            let columns = self.flows[number].iter().map(|c| (number_of(c.field.element.id), c.len));
             let specs: Vec<(u16, u16)> = columns.chain(SWITCHED).collect();
             self.template(id::FLOWS + number as u16, &specs, now, out);
         }
@@ -188,6 +188,8 @@ impl Encoder {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
             self.say(OPTIONS_TEMPLATES, now, out);
+            // nfacctd 1.7 reads the first options template of a set only, and takes the others for a fault.
+            self.page.close();
         }
         self.emit(now, out);
         let (domain, sampling) = (u128::from(self.config.domain), self.config.sampling);

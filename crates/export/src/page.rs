@@ -76,7 +76,8 @@ impl Page {
         len.next_multiple_of(self.align)
     }
 
-    fn close(&mut self) {
+    /// Ends the open set: the next record begins another one.
+    pub fn close(&mut self) {
         let Some((_, at)) = self.set.take() else { return };
         let end = self.padded(self.bytes.len());
         self.bytes.resize(end, 0);

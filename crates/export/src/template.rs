@@ -50,6 +50,8 @@ impl Shape {
 pub(crate) struct Column {
     pub field: &'static Field,
     pub reverse: bool,
+    /// Octets on the wire.
+    pub len: u16,
 }
 
 /// What of a record is written.
@@ -75,6 +77,15 @@ fn has(which: Fields, field: &Field) -> bool {
     }
 }
 
+/// The octets of a field in a set of fields. Packets with a flag of TCP have four in [`Fields::Standard`] (reduced size, RFC 7011,
+/// section 6.2): a record does not live long enough for more of them.
+fn len(which: Fields, field: &Field) -> u16 {
+    match field.element.id {
+        218..=223 if which == Fields::Standard && !field.element.own => 4,
+        _ => field.len,
+    }
+}
+
 /// The columns of a template: those of the way back, then those of the record and of its source; fixed lengths before
 /// variable ones. The way back comes first because there are collectors that take the last of two columns of one number
 /// whatever the enterprise (nfdump 1.7.1 does so with TCP's flags and the class of service): so they end at the source's.
@@ -85,9 +96,9 @@ pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
     for fields in [fixed, variable] {
         if shape.both_ways {
             let back = fields.iter().filter(|f| f.is_of_a_side());
-            columns.extend(back.map(|field| Column { field, reverse: true }));
+            columns.extend(back.map(|field| Column { field, reverse: true, len: len(which, field) }));
         }
-        columns.extend(fields.iter().map(|field| Column { field, reverse: false }));
+        columns.extend(fields.iter().map(|field| Column { field, reverse: false, len: len(which, field) }));
     }
     columns
 }
@@ -100,7 +111,7 @@ pub(crate) fn row_columns(which: Fields) -> Vec<&'static rows::Field> {
 /// Writes a record, seen from `side`.
 pub(crate) fn put_record(columns: &[Column], record: &Record, side: usize, keep: Keep, pen: u32, out: &mut Vec<u8>) {
     for column in columns {
-        let len = usize::from(column.field.len);
+        let len = usize::from(column.len);
         let at = side ^ usize::from(column.reverse);
         match column.field.body {
             Body::Flow { get, .. } => put_number(out, get(record, side), len),

@@ -123,12 +123,8 @@ impl CollectorOutlet {
     /// When the target is not understood, or the system refuses a thread.
     pub fn new(target: &str, interface: (u16, String), pace: Pace) -> Result<Self, EngineError> {
         let to = Destination::parse(target).map_err(EngineError::Store)?;
-        let mut settings = Settings {
-            protocol: to.protocol,
-            flows: to.flows,
-            series: to.series,
-            ..Settings::new(to.target)
-        };
+        let mut settings =
+            Settings { protocol: to.protocol, flows: to.flows, series: to.series, ..Settings::new(to.target) };
         // Collectors tell exporters apart by address and domain, not by port: each interface has a domain of its own, or the
         // sequence numbers of two would be taken for one. Groups add the interface themselves.
         if !matches!(settings.target, Target::Multicast { .. }) {

@@ -213,7 +213,8 @@ impl Exporter {
     pub fn finish(self) -> Counts {
         self.leave();
         let shared = &self.handle.shared;
-        let left = shared.until.get().map_or(Duration::ZERO, |t| (*t + MARGIN).saturating_duration_since(Instant::now()));
+        let left =
+            shared.until.get().map_or(Duration::ZERO, |t| (*t + MARGIN).saturating_duration_since(Instant::now()));
         match self.ended.recv_timeout(left) {
             // A panic of the thread is its own report; what it had taken shows as waiting.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => drop(self.thread.join()),

@@ -148,9 +148,9 @@ impl Encoder {
             self.scratch.clear();
             let columns = &self.flows[number];
             put_template(&mut self.scratch, id::FLOWS + number as u16, columns.len(), None);
-            for Column { field, reverse } in columns {
+            for Column { field, reverse, len } in columns {
                 let (id, pen) = wire_id(field.element.own, field.element.id, *reverse, self.config.pen);
-                put_specifier(&mut self.scratch, id, pen, field.len);
+                put_specifier(&mut self.scratch, id, pen, *len);
             }
             self.say(TEMPLATES, 0, now, out);
         }
@@ -175,6 +175,8 @@ impl Encoder {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
             self.say(OPTIONS_TEMPLATES, 0, now, out);
+            // nfacctd 1.7 reads the first options template of a set only, and takes the others for a fault.
+            self.page.close();
         }
     }
 
