@@ -305,7 +305,7 @@ fn a_collector_counts_both_directions_of_what_run_exports() {
             let frame = if back { Frame::udp4(b, 53, a, 4000 + n % 20) } else { Frame::udp4(a, 4000 + n % 20, b, 53) };
             let frame = frame.fill(bytes);
             octets += frame.len() as u64 - 14;
-            let at = Timestamp::from_secs_nanos(1_700_000_000, u32::from(n) * 1000 + u32::from(back));
+            let at = Timestamp::from_secs_nanos(1_700_000_000, u64::from(n) * 1000 + u64::from(back));
             out.write(at, frame.len() as u32, frame).expect("a record");
         }
     }
