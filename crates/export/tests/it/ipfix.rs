@@ -233,7 +233,7 @@ fn standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each
 }
 
 #[test]
-fn two_standard_records_are_shorter_than_331_octets() {
+fn the_standard_records_of_a_flow_are_as_short_as_the_page_says() {
     let mut record = common::plausible(&mut Prng::new(9));
     record.sides = [Side { packets: 3, ..Side::default() }, Side { packets: 5, ..Side::default() }];
     record.key = flow::Key { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into(), ..record.key };
@@ -245,6 +245,10 @@ fn two_standard_records_are_shorter_than_331_octets() {
     };
     let each = (octets(11) - octets(1)) / 10;
     assert!(each <= 331, "{each} octets");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EXPORT.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let says = page.lines().find(|l| l.starts_with("| `standard` |")).expect("its row");
+    assert!(says.contains(&format!("| {each} |")), "{each}: {says}");
 }
 
 #[test]
