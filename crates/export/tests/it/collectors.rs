@@ -189,6 +189,8 @@ flows = packets = octets = 0
 while flows < int(sys.argv[1]):
     for flow in netflow.parse_packet(heard.recv(65535), templates).flows:
         has = flow.data
+        if "IN_BYTES" not in has and "octetDeltaCount" not in has:
+            continue
         flows += 1
         packets += has["IN_PKTS"] if "IN_PKTS" in has else has["packetDeltaCount"]
         octets += has["IN_BYTES"] if "IN_BYTES" in has else has["octetDeltaCount"]

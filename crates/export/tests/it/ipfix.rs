@@ -328,7 +328,7 @@ fn templates_lead_and_come_again_by_time_and_by_messages() {
 fn what_is_lost_on_the_way_is_known_to_the_reader() {
     let mut prng = Prng::new(testkit::seed("what_is_lost_on_the_way_is_known_to_the_reader"));
     let sent = messages(Config::default(), |encoder, out| {
-        for _ in 0..400 {
+        for _ in 0..1600 {
             encoder.record(&common::plausible(&mut prng), NOW, out).expect("it fits");
         }
     });
