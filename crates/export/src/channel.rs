@@ -1,15 +1,34 @@
-//! An open way to a target. Each call may block for a bounded time; only the exporter's own thread makes them.
+//! An open way to a target. Each call may block for a bounded time; only the exporter's own thread makes them. How long is the
+//! caller's [`Bound`]; what the system does not bound (a name server, a disk) is bounded by [`crate::Exporter::finish`], which
+//! does not wait for the thread.
 
 use crate::file;
 use crate::target::{Kind, Target, group};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::netlink::Netlink;
 
-/// How long a connection may take to come about, and a peer not to read, before it is given up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// How long calls may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Bound<'a> {
+    /// How long a connection may take to come about, and a peer not to read, before it is given up.
+    pub silence: Duration,
+    /// When everything has to be over; asked for again while a call waits.
+    pub until: &'a dyn Fn() -> Option<Instant>,
+}
+
+impl Bound<'_> {
+    /// How long a wait that began at `since` may still take at `now`; zero once it is over.
+    fn left(&self, since: Instant, now: Instant) -> Duration {
+        let left = (since + self.silence).saturating_duration_since(now);
+        (self.until)().map_or(left, |until| left.min(until.saturating_duration_since(now)))
+    }
+}
+
+/// The longest wait in the kernel for a peer that does not read, after which the bound is looked at again.
+const SLICE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) enum Channel {
@@ -32,12 +51,17 @@ pub(crate) enum Trouble {
 
 impl Channel {
     /// Opens the way to a target; which group, where it is multicast.
-    pub fn open(target: &Target, default_port: u16, to: (Kind, u16)) -> io::Result<Self> {
+    pub fn open(target: &Target, default_port: u16, to: (Kind, u16), bound: Bound<'_>) -> io::Result<Self> {
         match target {
             Target::File(path) => file::append(path).map(Self::File),
             Target::Tcp { host, port } => each(host, port.unwrap_or(default_port), |to| {
-                let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                let now = Instant::now();
+                let left = bound.left(now, now);
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                let stream = TcpStream::connect_timeout(&to, left)?;
+                stream.set_write_timeout(Some(SLICE))?;
                 stream.set_nodelay(true)?;
                 Ok(Self::Stream(stream))
             }),
@@ -68,7 +92,7 @@ impl Channel {
     }
 
     /// Sends one whole message.
-    pub fn send(&mut self, message: &[u8]) -> Result<(), Trouble> {
+    pub fn send(&mut self, message: &[u8], bound: Bound<'_>) -> Result<(), Trouble> {
         match self {
             Self::Datagrams(socket) => match socket.send(message) {
                 Ok(_) => Ok(()),
@@ -76,10 +100,32 @@ impl Channel {
                 Err(error) => Err(Trouble::Refused(error)),
             },
             // A part of a message that went out cannot be taken back: the stream is of no more use.
-            Self::Stream(stream) => stream.write_all(message).map_err(Trouble::Broken),
+            Self::Stream(stream) => write_all(stream, message, bound).map_err(Trouble::Broken),
             Self::File(file) => file.write_all(message).map_err(Trouble::Broken),
         }
     }
+}
+
+/// Writes a message to a stream whose writes time out after [`SLICE`]. The silence is that between two bytes, so that a slow
+/// peer is not given up; the end is that of all.
+fn write_all(stream: &mut impl Write, mut message: &[u8], bound: Bound<'_>) -> io::Result<()> {
+    let mut since = Instant::now();
+    while !message.is_empty() {
+        match stream.write(message) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                message = &message[written..];
+                since = Instant::now();
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        if !message.is_empty() && bound.left(since, Instant::now()).is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the collector does not read"));
+        }
+    }
+    Ok(())
 }
 
 /// How long the last datagram is waited for to come back: longer than a machine nearby takes to say that nobody listens.
@@ -103,4 +149,57 @@ fn each<T>(host: &str, port: u16, open: impl Fn(SocketAddr) -> io::Result<T>) ->
         }
     }
     Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Takes so many bytes, and then nothing more.
+    struct Silent(usize);
+
+    impl Write for Silent {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0).min(10);
+            self.0 -= taken;
+            if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_wait_for_a_silent_peer_ends_when_everything_has_to_be_over() {
+        let (asked, end) = (Cell::new(0), Instant::now());
+        // The end is asked for while the call waits already.
+        let until = || {
+            asked.set(asked.get() + 1);
+            (asked.get() > 20).then_some(end)
+        };
+        let bound = Bound { silence: Duration::from_secs(24 * 3600), until: &until };
+        let error = write_all(&mut Silent(100), &[0; 200], bound).expect_err("it takes half of it");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // Of a peer that reads, nothing is cut off, also after the end.
+        assert!(write_all(&mut Silent(200), &[0; 10], bound).is_ok());
+    }
+
+    #[test]
+    fn a_wait_is_over_after_the_silence_or_at_the_end_whichever_comes_first() {
+        let since = Instant::now();
+        let at = |seconds| since + Duration::from_secs(seconds);
+        let left = |end: Option<u64>, now: u64| {
+            let until = move || end.map(at);
+            Bound { silence: Duration::from_secs(3), until: &until }.left(since, at(now)).as_secs()
+        };
+        assert_eq!([left(None, 0), left(None, 1), left(None, 3), left(None, 9)], [3, 2, 0, 0]);
+        assert_eq!([left(Some(2), 0), left(Some(2), 1), left(Some(2), 2), left(Some(9), 1)], [2, 1, 0, 2]);
+        let until = || None;
+        let target = "tcp:127.0.0.1:9".parse().expect("a target");
+        let over = Bound { silence: Duration::ZERO, until: &until };
+        let error = Channel::open(&target, 9, (Kind::Flows, 0), over).expect_err("no time is left");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
 }

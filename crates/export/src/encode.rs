@@ -19,14 +19,18 @@ pub const MESSAGE_UDP: usize = 1400;
 /// The most that a message can be (its length has 16 bits); what files and TCP take.
 pub const MESSAGE_MAX: usize = 65_532;
 
-/// Which fields of a flow record are exported.
+/// How a flow record is exported: as how many data records, and with which fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fields {
-    /// All, ours among them.
+    /// One data record per direction that has packets, with elements of IANA of fixed length: every collector counts these
+    /// right. Times are in milliseconds.
     #[default]
-    Full,
-    /// Elements of IANA only, and no lists: about a third of the bytes, and nothing that a collector does not know.
     Standard,
+    /// One data record with both directions (RFC 5103), with elements of IANA of fixed length. A collector that does not
+    /// know reverse elements counts one direction only.
+    Biflow,
+    /// One data record with both directions, with our own elements, lists (RFC 6313) and payload: nothing is left out.
+    Full,
 }
 
 /// When templates and options are said again, for those who missed them. Over UDP (RFC 7011, section 8.4).
@@ -82,7 +86,7 @@ impl Default for Config {
             domain: 1,
             message: MESSAGE_UDP,
             pen: PEN,
-            fields: Fields::Full,
+            fields: Fields::default(),
             refresh: Some(Refresh::default()),
             sampling: Sampling::default(),
         }

@@ -116,6 +116,10 @@ impl Draft {
             }
             side.length.sum = side.ip_bytes;
         }
+        // Only our own elements say when the flow began.
+        if record.began == base::Timestamp::ZERO {
+            record.began = record.first();
+        }
         let began = record.began;
         let early = |e: &DraftEarly| flow::Early {
             after: e.at.nanos().saturating_sub(began.nanos()),

@@ -1,14 +1,14 @@
 //! NetFlow version 9 (RFC 3954): the standard elements of our records, for collectors that know nothing newer.
 //!
 //! It has neither enterprise elements nor lists nor biflows: a record of both directions becomes two, which share their
-//! message, and everything that has no element of IANA stays behind. Times are milliseconds of an uptime of 32 bits; ours
+//! message, and everything that has no element of IANA stays behind. Templates and options data have messages of their own. Times are milliseconds of an uptime of 32 bits; ours
 //! begins a day before the first record, and begins anew where a time does not fit it.
 
 use crate::encode::{Config, Encode, Fields, Fit, Interface, Message, Out, Repetition, TooLarge};
 use crate::fields;
 use crate::page::Page;
 use crate::rows;
-use crate::template::{self, Column, Keep, Shape, put_number, put_specifier};
+use crate::template::{self, Column, Keep, NAME, Shape, directions, put_number, put_specifier, put_text};
 use base::Timestamp;
 use flow::Record;
 use series::{Direction, Row};
@@ -51,9 +51,6 @@ const SWITCHED: [(u16, u16); 2] = [(22, 4), (21, 4)];
 /// What IPFIX has instead of these.
 const REPLACED: [u16; 4] = [152, 153, 156, 157];
 
-/// Octets for the name of an interface: IFNAMSIZ.
-const NAME: u16 = 16;
-
 /// How long before the first record our uptime begins.
 const BEFORE: Duration = Duration::from_secs(86_400);
 
@@ -70,6 +67,8 @@ pub struct Encoder {
     series: Vec<&'static rows::Field>,
     interfaces: BTreeMap<u16, Interface>,
     templates: Repetition,
+    /// The template of seconds has been announced, or is from now on.
+    has_rows: bool,
     /// When the uptime of the messages began, to the second.
     boot: Option<Timestamp>,
     /// The last moment of the flows in the message that is being made.
@@ -93,12 +92,13 @@ impl Encoder {
         let one_way = |number| template::columns(Shape::from_number(number), Fields::Standard);
         let kept = |c: &Column| !REPLACED.contains(&c.field.element.id);
         Self {
-            page: Page::new(HEADER, config.limit()),
+            page: Page::new(HEADER, config.limit(), 4),
             sequence: 0,
             flows: (0..Shape::COUNT / 2).map(|n| one_way(n).into_iter().filter(kept).collect()).collect(),
             series: template::row_columns(Fields::Standard),
             interfaces: BTreeMap::new(),
             templates: Repetition::default(),
+            has_rows: false,
             boot: None,
             latest: Timestamp::ZERO,
             exported: Exported::default(),
@@ -128,7 +128,8 @@ impl Encoder {
         bytes[at::SOURCE].copy_from_slice(&source.to_be_bytes());
         self.exported.messages += 1;
         self.exported.octets += bytes.len() as u64;
-        self.exported.records += u64::from(items);
+        // A message with items has nothing but them.
+        self.exported.records += if items > 0 { u64::from(records) } else { 0 };
         out(Message { bytes, items });
         self.page.clear();
         self.latest = Timestamp::ZERO;
@@ -167,14 +168,17 @@ impl Encoder {
     }
 
     fn announce(&mut self, now: Timestamp, out: Out<'_>) {
+        self.emit(now, out);
         self.templates.say(now);
         for number in 0..self.flows.len() {
-            let columns = self.flows[number].iter().map(|c| (number_of(c.field.element.id), c.field.len));
+            let columns = self.flows[number].iter().map(|c| (number_of(c.field.element.id), c.len));
             let specs: Vec<(u16, u16)> = columns.chain(SWITCHED).collect();
             self.template(id::FLOWS + number as u16, &specs, now, out);
         }
-        let specs: Vec<(u16, u16)> = self.series.iter().map(|f| (f.element.id, f.len)).collect();
-        self.template(id::SERIES, &specs, now, out);
+        if self.has_rows {
+            let specs: Vec<(u16, u16)> = self.series.iter().map(|f| (f.element.id, f.len)).collect();
+            self.template(id::SERIES, &specs, now, out);
+        }
         for options in OPTIONS {
             self.scratch.clear();
             put_number(&mut self.scratch, options.id.into(), 2);
@@ -184,7 +188,10 @@ impl Encoder {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
             self.say(OPTIONS_TEMPLATES, now, out);
+            // nfacctd 1.7 reads the first options template of a set only, and takes the others for a fault.
+            self.page.close();
         }
+        self.emit(now, out);
         let (domain, sampling) = (u128::from(self.config.domain), self.config.sampling);
         // 1: deterministic; one of so many.
         let one_of = (u64::from(sampling.interval) + u64::from(sampling.space)) / u64::from(sampling.interval.max(1));
@@ -197,6 +204,7 @@ impl Encoder {
             let counts = [number.into(), interface.offered.into(), interface.lost.into()];
             self.option(&LOSS, &counts, "", now, out);
         }
+        self.emit(now, out);
     }
 
     fn template(&mut self, id: u16, specs: &[(u16, u16)], now: Timestamp, out: Out<'_>) {
@@ -216,9 +224,7 @@ impl Encoder {
             put_number(&mut self.scratch, *number, len);
         }
         if options.id == id::INTERFACES {
-            let name = &text.as_bytes()[..text.len().min(usize::from(NAME))];
-            self.scratch.extend_from_slice(name);
-            self.scratch.resize(self.scratch.len() + usize::from(NAME) - name.len(), 0);
+            put_text(&mut self.scratch, text, NAME);
         }
         self.say(options.id, now, out);
     }
@@ -242,11 +248,7 @@ impl Encoder {
 impl Encode for Encoder {
     fn record(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
         let set = id::FLOWS + Shape { both_ways: false, ..Shape::of(record) }.number() as u16;
-        let sides: &[usize] = match record.sides.each_ref().map(|s| s.packets > 0) {
-            [true, true] => &[0, 1],
-            [false, true] => &[1],
-            _ => &[0],
-        };
+        let sides = directions(record);
         self.boot(record, sides, now, out);
         self.tick(now, out);
         // Both directions at once, so that they are sent or lost together; the header counts each.
@@ -263,6 +265,9 @@ impl Encode for Encoder {
 
     fn row(&mut self, row: &Row, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
         self.ledger(row);
+        if !std::mem::replace(&mut self.has_rows, true) {
+            self.templates = Repetition::default();
+        }
         self.tick(now, out);
         self.scratch.clear();
         template::put_row(&self.series, row, &mut self.scratch);

@@ -1,5 +1,6 @@
 //! A message under construction: a header to be filled in last, then sets (RFC 7011, section 3.3; NetFlow v9 calls them
-//! FlowSets, RFC 3954, section 5) of records of one kind, each padded to four octets.
+//! FlowSets, RFC 3954, section 5) of records of one kind. Sets of NetFlow v9 are padded to four octets (RFC 3954, section
+//! 5.3). Those of IPFIX have no padding: it is optional there, and collectors exist that take it for a record.
 //!
 //! Invariant: a message is never longer than its limit, and what was put in stays in the order in which it came.
 
@@ -11,20 +12,23 @@ pub(crate) struct Page {
     bytes: Vec<u8>,
     header: usize,
     limit: usize,
+    /// Sets are padded to a multiple of so many octets.
+    align: usize,
     /// Id of the open set and where it begins.
     set: Option<(u16, usize)>,
     /// Records in it, templates among them.
     pub records: u32,
     /// Data records in it.
     pub data: u32,
-    /// Things that were offered and are whole in it.
+    /// Records and rows that were offered and are whole in it.
     pub items: u32,
 }
 
 impl Page {
-    /// An empty message with a header of `header` bytes that may be `limit` long.
-    pub fn new(header: usize, limit: usize) -> Self {
-        Self { bytes: vec![0; header], header, limit, set: None, records: 0, data: 0, items: 0 }
+    /// An empty message with a header of `header` bytes that may be `limit` long. Sets are padded to multiples of `align`
+    /// octets.
+    pub fn new(header: usize, limit: usize, align: usize) -> Self {
+        Self { bytes: vec![0; header], header, limit, align, set: None, records: 0, data: 0, items: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -34,13 +38,13 @@ impl Page {
     /// Whether a record of `len` bytes in set `id` still fits.
     pub fn fits(&self, id: u16, len: usize) -> bool {
         let open = self.set.is_some_and(|(set, _)| set == id);
-        let at = if open { self.bytes.len() } else { padded(self.bytes.len()) + SET_HEADER };
-        padded(at + len) <= self.limit
+        let at = if open { self.bytes.len() } else { self.padded(self.bytes.len()) + SET_HEADER };
+        self.padded(at + len) <= self.limit
     }
 
     /// Whether a record of `len` bytes fits an empty message of this kind.
     pub fn can_ever_fit(&self, len: usize) -> bool {
-        padded(self.header + SET_HEADER + len) <= self.limit
+        self.padded(self.header + SET_HEADER + len) <= self.limit
     }
 
     /// Adds a record, which must fit, to set `id`.
@@ -67,17 +71,19 @@ impl Page {
         (self.set, self.records, self.data, self.items) = (None, 0, 0, 0);
     }
 
-    fn close(&mut self) {
+    /// The length with padding; headers are multiples of four themselves.
+    fn padded(&self, len: usize) -> usize {
+        len.next_multiple_of(self.align)
+    }
+
+    /// Ends the open set: the next record begins another one.
+    pub fn close(&mut self) {
         let Some((_, at)) = self.set.take() else { return };
-        self.bytes.resize(padded(self.bytes.len()), 0);
+        let end = self.padded(self.bytes.len());
+        self.bytes.resize(end, 0);
         let len = (self.bytes.len() - at) as u16;
         self.bytes[at + 2..at + 4].copy_from_slice(&len.to_be_bytes());
     }
-}
-
-/// The next multiple of four; headers are multiples of four themselves.
-fn padded(len: usize) -> usize {
-    len.next_multiple_of(4)
 }
 
 #[cfg(test)]
@@ -90,7 +96,8 @@ mod tests {
         let mut prng = base::Prng::new(seed);
         for _ in 0..2000 {
             let limit = 100 + prng.below(200) as usize;
-            let mut page = Page::new(16, limit);
+            let align = [1, 4][prng.below(2) as usize];
+            let mut page = Page::new(16, limit, align);
             loop {
                 let (id, record) = (256 + prng.below(2) as u16, vec![7; 1 + prng.below(40) as usize]);
                 if !page.fits(id, record.len()) {
@@ -99,7 +106,7 @@ mod tests {
                 page.put(id, &record);
             }
             let whole = page.finish();
-            assert!(whole.len() <= limit && whole.len().is_multiple_of(4), "{} of {limit}", whole.len());
+            assert!(whole.len() <= limit && whole.len().is_multiple_of(align), "{} of {limit}", whole.len());
             // The sets' lengths lead from the header exactly to the end.
             let mut at = 16;
             while at < whole.len() {

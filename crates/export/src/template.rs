@@ -50,6 +50,8 @@ impl Shape {
 pub(crate) struct Column {
     pub field: &'static Field,
     pub reverse: bool,
+    /// Octets on the wire.
+    pub len: u16,
 }
 
 /// What of a record is written.
@@ -60,19 +62,43 @@ pub(crate) enum Keep {
     NoLists,
 }
 
+/// Elements of IANA that [`Fields::Standard`] leaves out: nanoseconds (156, 157), which stand beside milliseconds in the
+/// other sets of fields and which many collectors do not know; the second element for the outer VLAN (243); sums of squares
+/// (198).
+const NOT_STANDARD: [u16; 4] = [156, 157, 198, 243];
+
+/// Whether a set of fields has a field.
+fn has(which: Fields, field: &Field) -> bool {
+    let plain = !field.element.own && field.len != VARIABLE;
+    match which {
+        Fields::Full => true,
+        Fields::Biflow => plain,
+        Fields::Standard => plain && !NOT_STANDARD.contains(&field.element.id),
+    }
+}
+
+/// The octets of a field in a set of fields. Packets with a flag of TCP have four in [`Fields::Standard`] (reduced size, RFC 7011,
+/// section 6.2): a record does not live long enough for more of them.
+fn len(which: Fields, field: &Field) -> u16 {
+    match field.element.id {
+        218..=223 if which == Fields::Standard && !field.element.own => 4,
+        _ => field.len,
+    }
+}
+
 /// The columns of a template: those of the way back, then those of the record and of its source; fixed lengths before
 /// variable ones. The way back comes first because there are collectors that take the last of two columns of one number
 /// whatever the enterprise (nfdump 1.7.1 does so with TCP's flags and the class of service): so they end at the source's.
 pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
-    let wanted = |f: &&Field| shape.has(f.when) && (which == Fields::Full || (!f.element.own && f.len != VARIABLE));
+    let wanted = |f: &&Field| shape.has(f.when) && has(which, f);
     let (fixed, variable): (Vec<_>, Vec<_>) = FLOW.iter().filter(wanted).partition(|f| f.len != VARIABLE);
     let mut columns = Vec::new();
     for fields in [fixed, variable] {
         if shape.both_ways {
             let back = fields.iter().filter(|f| f.is_of_a_side());
-            columns.extend(back.map(|field| Column { field, reverse: true }));
+            columns.extend(back.map(|field| Column { field, reverse: true, len: len(which, field) }));
         }
-        columns.extend(fields.iter().map(|field| Column { field, reverse: false }));
+        columns.extend(fields.iter().map(|field| Column { field, reverse: false, len: len(which, field) }));
     }
     columns
 }
@@ -85,7 +111,7 @@ pub(crate) fn row_columns(which: Fields) -> Vec<&'static rows::Field> {
 /// Writes a record, seen from `side`.
 pub(crate) fn put_record(columns: &[Column], record: &Record, side: usize, keep: Keep, pen: u32, out: &mut Vec<u8>) {
     for column in columns {
-        let len = usize::from(column.field.len);
+        let len = usize::from(column.len);
         let at = side ^ usize::from(column.reverse);
         match column.field.body {
             Body::Flow { get, .. } => put_number(out, get(record, side), len),
@@ -141,6 +167,26 @@ pub(crate) fn put_octets(out: &mut Vec<u8>, octets: &[u8]) {
 
 /// The elements of a basicList come in this order: ordered (RFC 6313, section 4.4).
 const ORDERED: u8 = 4;
+
+/// Octets of the name of an interface in an options data record: four times IFNAMSIZ, because a name can also be that of a
+/// file.
+pub(crate) const NAME: u16 = 64;
+
+/// A text in so many octets: cut between two characters if it is longer, zeros behind it if it is shorter.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, len: u16) {
+    let end = out.len() + usize::from(len);
+    out.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(len.into())]);
+    out.resize(end, 0);
+}
+
+/// The directions of a record that have packets, as sides; the source if none has.
+pub(crate) fn directions(record: &Record) -> &'static [usize] {
+    match record.sides.each_ref().map(|s| s.packets > 0) {
+        [true, true] => &[0, 1],
+        [false, true] => &[1],
+        _ => &[0],
+    }
+}
 
 /// A basicList (RFC 6313, section 4.5.1) with its length in three octets, as is recommended there.
 fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize, get: impl Fn(usize) -> u128) {

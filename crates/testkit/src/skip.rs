@@ -63,12 +63,27 @@ pub fn tool(test: &str, program: &str) -> Option<Command> {
     Some(command)
 }
 
+/// A command for a program written in Go that `cargo xtask ci` builds into netgrain's cache folder, or that is installed; else the
+/// test skips.
+pub fn go_tool(test: &str, program: &str) -> Option<Command> {
+    let built = cache().map(|folder| folder.join("oracles-go/bin").join(program)).filter(|path| path.is_file());
+    let Some(path) = built else { return tool(test, program) };
+    let mut command = Command::new(path);
+    command.stdin(Stdio::null());
+    Some(command)
+}
+
 /// The folder of the Python packages that tests compare with: `oracles-python` in netgrain's cache folder, that is below
 /// `$XDG_CACHE_HOME`, or `.cache` at home. `cargo xtask ci` makes it.
 fn python_oracles() -> Option<PathBuf> {
+    Some(cache()?.join("oracles-python"))
+}
+
+/// Netgrain's cache folder.
+fn cache() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")))?;
-    Some(cache.join("netgrain/oracles-python"))
+    Some(cache.join("netgrain"))
 }
 
 /// A Python that has this package, there or on this machine; else the test skips.

@@ -13,6 +13,7 @@ const ORACLES: &[(&str, &str)] = &[
     ("mergecap", "wireshark-common"),
     ("netsniff-ng", "netsniff-ng"),
     ("nfcapd", "nfdump"),
+    ("nfacctd", "pmacct"),
     ("softflowd", "softflowd"),
     ("argus", "argus-server"),
     ("ra", "argus-client"),
@@ -26,7 +27,18 @@ const ORACLES: &[(&str, &str)] = &[
 ];
 
 /// Packages of Python that tests compare with, as PyPI has them. They go into an environment of their own.
-const PACKAGES: &[&str] = &["yacryptopan==1.0.2", "duckdb==2.0.0", "polars==2.1.0", "pyarrow==26.0.1", "pytz"];
+const PACKAGES: &[&str] = &[
+    "yacryptopan==1.0.2",
+    "duckdb==2.0.0",
+    "polars==2.1.0",
+    "pyarrow==26.0.1",
+    "pytz",
+    "netflow==0.12.2",
+    "ipfix==0.9.7",
+];
+
+/// Programs written in Go that tests compare with, and the module that has them, as the Go proxy has it.
+const GO_PROGRAMS: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.3")];
 
 /// Installs what is missing, if this is a Debian system and we are root.
 pub fn install() {
@@ -34,13 +46,16 @@ pub fn install() {
     if let Err(why) = install_packages() {
         println!("oracles: no {}: {why}; the tests that need them will skip", PACKAGES.join(", "));
     }
+    for (program, module) in GO_PROGRAMS {
+        if let Err(why) = install_go_program(program, module) {
+            println!("oracles: no {program}: {why}; the tests that need it will skip");
+        }
+    }
 }
 
 /// Makes the environment in the cache folder where `testkit::python_with` looks for it.
 fn install_packages() -> Result<(), String> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
-    let folder = cache.ok_or("no cache folder: HOME is not set")?.join("netgrain/oracles-python");
+    let folder = cache()?.join("oracles-python");
     // Written last: what was cut short is made again.
     let (list, wanted) = (folder.join("installed"), PACKAGES.join("\n"));
     if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
@@ -51,6 +66,27 @@ fn install_packages() -> Result<(), String> {
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     run(Command::new(folder.join("bin/python")).args(pip).args(PACKAGES))?;
     std::fs::write(&list, wanted).map_err(|e| format!("{}: {e}", list.display()))
+}
+
+/// Builds a program in the cache folder where `testkit::go_tool` looks for it.
+fn install_go_program(program: &str, module: &str) -> Result<(), String> {
+    let folder = cache()?.join("oracles-go/bin");
+    // A program of another version is built again.
+    let (list, has) = (folder.join(format!("{program}.version")), folder.join(program).is_file());
+    if has && std::fs::read_to_string(&list).is_ok_and(|version| version == module) {
+        return Ok(());
+    }
+    println!("oracles: building {module} into {}", folder.display());
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    run(Command::new("go").args(["install", module]).env("GOBIN", &folder))?;
+    std::fs::write(&list, module).map_err(|e| format!("{}: {e}", list.display()))
+}
+
+/// Netgrain's cache folder.
+fn cache() -> Result<PathBuf, String> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
+    Ok(cache.ok_or("no cache folder: HOME is not set")?.join("netgrain"))
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

@@ -201,7 +201,9 @@ sections! {
     export Export {
         /// Collectors: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`, `multicast:INTERFACE[:PORT][,ttl=N]`,
         /// `file:PATH`. Groups and files get rows too, the others flow records, unless `,kinds=flows`, `,kinds=series` or
-        /// `,kinds=both` stands behind one; `,fields=standard` leaves IANA's elements alone (Wireshark takes no more by itself).
+        /// `,kinds=both` stands behind one. UDP and TCP get one record per direction with IANA's elements, groups and files one
+        /// record for both directions with all elements, unless `,fields=standard`, `,fields=biflow` (IANA's elements, both
+        /// directions in one record) or `,fields=full` stands behind one.
         targets: Vec<String> = Vec::new(), Reload;
     }
     /// Who may read along.

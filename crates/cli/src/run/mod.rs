@@ -81,7 +81,8 @@ pub struct RunArgs {
     /// Parts of the flow table; the records are the same for any number (flow.shards)
     #[arg(long, value_name = "N")]
     pub shards: Option<u64>,
-    /// Collector of flow records and rows; may be given several times (export.targets)
+    /// Collector of flow records and rows, such as udp:HOST or tcp:HOST,fields=biflow; may be given several times
+    /// (export.targets)
     #[arg(long, value_name = "TARGET")]
     pub export: Vec<String>,
     /// Serve Prometheus metrics at http://ADDRESS/metrics (status.metrics)

@@ -317,7 +317,8 @@ fn records_go_through_a_parquet_file_and_through_ipfix_and_are_asked_alike() {
 
     use export::Encode as _;
     let mut messages = Vec::new();
-    let mut encoder = export::ipfix::Encoder::new(export::Config::reliable());
+    let config = export::Config { fields: export::Fields::Full, ..export::Config::reliable() };
+    let mut encoder = export::ipfix::Encoder::new(config);
     let now = Timestamp::from_secs_nanos(BEGIN + 200, 0);
     encoder.interface(0, "far, \"away\"");
     let mut out = |m: export::encode::Message<'_>| messages.extend_from_slice(m.bytes);

@@ -288,6 +288,66 @@ fn a_collector_gets_the_kinds_that_are_asked_for_it() {
     assert!(said.status == Some(2) && said.err.contains("udp:127.0.0.1,kinds=series"), "{said:?}");
 }
 
+/// What nfcapd counts is what the meter put into records, in each protocol: both directions, to the octet.
+#[test]
+fn a_collector_counts_both_directions_of_what_run_exports() {
+    let test = "a_collector_counts_both_directions_of_what_run_exports";
+    let dir = TempDir::new(test);
+    let file = dir.join("both.pcap");
+    let out = std::fs::File::create(&file).expect("a file");
+    let mut out = pcap::classic::Writer::new(out, pcap::classic::Resolution::Nanos, pcap::ETHERNET).expect("a header");
+    let mut octets = 0;
+    for n in 0..60u16 {
+        let (a, b, mut bytes) = ([10, 0, 0, 1], [10, 0, 0, 2], [0; 600]);
+        let len = 60 + usize::from(n) * 9;
+        for bytes in [&mut bytes[..len], &mut [0; 80][..]] {
+            let back = bytes.len() == 80;
+            let frame = if back { Frame::udp4(b, 53, a, 4000 + n % 20) } else { Frame::udp4(a, 4000 + n % 20, b, 53) };
+            let frame = frame.fill(bytes);
+            octets += frame.len() as u64 - 14;
+            let at = Timestamp::from_secs_nanos(1_700_000_000, u64::from(n) * 1000 + u64::from(back));
+            out.write(at, frame.len() as u32, frame).expect("a record");
+        }
+    }
+    out.finish().expect("the end");
+    for target in ["udp:127.0.0.1:9995", "netflow9+udp:127.0.0.1:9995", "udp:127.0.0.1:9995,fields=biflow"] {
+        let (Some(mut nfcapd), Some(mut nfdump)) = (testkit::tool(test, "nfcapd"), testkit::tool(test, "nfdump"))
+        else {
+            return;
+        };
+        let Some(_sandbox) = Sandbox::new(test) else { return };
+        let folder = TempDir::new(test);
+        let to = ["-w", arg(folder.path()), "-b", "127.0.0.1", "-p", "9995", "-T", "all"];
+        let quiet = std::process::Stdio::null;
+        let mut nfcapd = nfcapd.args(to).stdout(quiet()).stderr(quiet()).spawn().expect("nfcapd starts");
+        let socket = || {
+            let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").expect("sockets");
+            sockets.lines().find(|l| l.contains(":270B ")).map(str::to_owned)
+        };
+        while socket().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let said = run(&[&["run", "-r", arg(&file), "--export", target, "--json", "-q"], &RING[..]].concat());
+        let packets = report(&said)["meter"]["in_records"].as_u64().expect("a number");
+        // What waits in its socket is read before it is told to end.
+        while socket().is_some_and(|l| !l.contains(":00000000 00:")) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        signal(&nfcapd, "TERM");
+        nfcapd.wait().expect("nfcapd ends");
+        let told = nfdump.args(["-I", "-R", arg(folder.path())]).output().expect("nfdump runs");
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let number = |name: &str| {
+            let line = told.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("no {name:?}: {told}"));
+            line.trim().parse::<u64>().expect("a number")
+        };
+        let flows = if target.contains("biflow") { 20 } else { 40 };
+        let got = (number("Flows:"), number("Packets:"), number("Bytes:"), number("Sequence failures:"));
+        assert_eq!((got, packets), ((flows, 120, octets, 0), 120), "{target}");
+    }
+}
+
 #[test]
 fn wireshark_as_it_comes_reads_the_standard_fields_that_run_exports() {
     let test = "wireshark_as_it_comes_reads_the_standard_fields_that_run_exports";

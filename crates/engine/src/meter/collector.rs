@@ -34,7 +34,8 @@ pub struct Destination {
 
 impl Destination {
     /// Reads `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:…`, `multicast:…`, `file:PATH`, each with `,kinds=flows`,
-    /// `series` or `both` behind it if it is to get others than usual, and `,fields=standard` if it is to get IANA's elements alone.
+    /// `series` or `both` behind it if it is to get others than usual, and `,fields=standard`, `biflow` or `full` if its records
+    /// are to have others than usual ([`Fields`]).
     ///
     /// # Errors
     /// What is wrong with the text, and what would be right.
@@ -69,15 +70,19 @@ impl Destination {
         };
         let fields = match (protocol, fields) {
             // It has no others.
-            (Protocol::NetflowV9, None | Some("standard")) | (Protocol::Ipfix, Some("standard")) => Fields::Standard,
-            (Protocol::Ipfix, None | Some("full")) => Fields::Full,
-            (Protocol::NetflowV9, Some("full")) => {
+            (Protocol::NetflowV9, None) | (_, Some("standard")) => Fields::Standard,
+            (Protocol::NetflowV9, Some(other @ ("biflow" | "full"))) => {
                 return Err(format!(
-                    "{text:?}: NetFlow v9 has the standard fields only; all of them go by udp:HOST[:PORT]"
+                    "{text:?}: NetFlow v9 has the standard fields only; write udp:HOST[:PORT],fields={other} for IPFIX"
                 ));
             }
+            (Protocol::Ipfix, None) => usual.encode.fields,
+            (Protocol::Ipfix, Some("biflow")) => Fields::Biflow,
+            (Protocol::Ipfix, Some("full")) => Fields::Full,
             (_, Some(other)) => {
-                return Err(format!("{text:?}: {other:?} are no fields; write fields=full or fields=standard"));
+                return Err(format!(
+                    "{text:?}: {other:?} are no fields; write fields=standard, fields=biflow or fields=full"
+                ));
             }
         };
         Ok(Self { target, protocol, flows, series, fields })
@@ -118,13 +123,14 @@ impl CollectorOutlet {
     /// When the target is not understood, or the system refuses a thread.
     pub fn new(target: &str, interface: (u16, String), pace: Pace) -> Result<Self, EngineError> {
         let to = Destination::parse(target).map_err(EngineError::Store)?;
-        let mut settings = Settings {
-            protocol: to.protocol,
-            flows: to.flows,
-            series: to.series,
-            interfaces: vec![interface],
-            ..Settings::new(to.target)
-        };
+        let mut settings =
+            Settings { protocol: to.protocol, flows: to.flows, series: to.series, ..Settings::new(to.target) };
+        // Collectors tell exporters apart by address and domain, not by port: each interface has a domain of its own, or the
+        // sequence numbers of two would be taken for one. Groups add the interface themselves.
+        if !matches!(settings.target, Target::Multicast { .. }) {
+            settings.encode.domain = settings.encode.domain.wrapping_add(interface.0.into());
+        }
+        settings.interfaces = vec![interface];
         settings.encode.fields = to.fields;
         if !matches!(pace, Pace::Live) {
             settings.clock = Clock::Data;
@@ -224,8 +230,9 @@ mod tests {
             ("sctp:192.0.2.1", "udp:HOST"),
             ("udp:192.0.2.1,kinds=rows", "kinds=series"),
             ("udp:,kinds=both", "host is missing"),
-            ("udp:192.0.2.1,fields=all", "fields=full"),
-            ("netflow9+udp:192.0.2.1,fields=full", "udp:HOST"),
+            ("udp:192.0.2.1,fields=all", "fields=biflow or fields=full"),
+            ("netflow9+udp:192.0.2.1,fields=full", "udp:HOST[:PORT],fields=full"),
+            ("netflow9+udp:192.0.2.1,fields=biflow", "udp:HOST[:PORT],fields=biflow"),
             ("udp:192.0.2.1,kinds=flows,kinds=both", "each once"),
         ] {
             let said = Destination::parse(text).expect_err(text);
@@ -251,8 +258,12 @@ mod tests {
     #[test]
     fn which_fields_is_said_before_or_behind_which_kinds() {
         let fields = |text: &str| Destination::parse(text).unwrap_or_else(|e| panic!("{e}")).fields;
-        assert_eq!(fields("udp:192.0.2.1"), Fields::Full);
-        assert_eq!(fields("netflow9+udp:192.0.2.1"), Fields::Standard);
+        for target in ["udp:192.0.2.1", "tcp:192.0.2.1", "netflow9+udp:192.0.2.1"] {
+            assert_eq!(fields(target), Fields::Standard, "what every collector counts right");
+        }
+        assert_eq!((fields("file:x"), fields("multicast:eth1")), (Fields::Full, Fields::Full));
+        assert_eq!(fields("udp:192.0.2.1,fields=biflow"), Fields::Biflow);
+        assert_eq!(fields("tcp:192.0.2.1,fields=full"), Fields::Full);
         for text in ["file:x,fields=standard,kinds=flows", "file:x,kinds=flows,fields=standard"] {
             let to = Destination::parse(text).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!((to.fields, to.series), (Fields::Standard, false), "{text}");

@@ -1,7 +1,8 @@
 //! What became of what was offered: counted by every handle and by the thread, read by anybody.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// Why a record was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +87,12 @@ pub(super) struct Shared {
     pub down: AtomicBool,
     /// The end has been asked for; the thread sends what waits.
     pub ending: AtomicBool,
+    /// When the end has to have come; set before `ending` is.
+    pub until: OnceLock<Instant>,
     /// Nothing more is taken.
     pub closed: AtomicBool,
+    /// The end came without the thread, which hangs in a call. It sends nothing more; what waits for it is unreachable.
+    pub abandoned: AtomicBool,
     /// Jobs that were put into the queue.
     pub queued: AtomicU64,
     /// Jobs that the thread has taken out of the queue.
@@ -121,7 +126,7 @@ impl Shared {
         // What is subtracted is read first, so that nothing waits less than not at all.
         let get = |n: &AtomicU64| n.load(SeqCst);
         let (sent, unsent) = (get(&self.sent), self.unsent.each_ref().map(get));
-        Counts {
+        let mut counts = Counts {
             sent,
             unsent,
             offered: get(&self.offered),
@@ -130,6 +135,10 @@ impl Shared {
             octets: get(&self.octets),
             sessions: get(&self.sessions),
             trouble: self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        };
+        if self.abandoned.load(SeqCst) {
+            counts.unsent[Unsent::Unreachable as usize] += counts.waiting();
         }
+        counts
     }
 }

@@ -5,6 +5,9 @@
 //!
 //! A collector that is away is tried again after 0.1 s, 0.2 s, … 30 s. Meanwhile the queue is the buffer: a short outage
 //! costs nothing, a long one costs what does not fit.
+//!
+//! The end takes hardly more than [`Settings::grace`] from [`Exporter::leave`] on, whatever the collector, a name server or a disk does:
+//! calls that block are bounded by it, and a thread in a call that cannot be bounded is left behind (`Shared::abandoned`).
 
 mod counts;
 mod handle;
@@ -13,7 +16,7 @@ mod worker;
 pub use counts::{Counts, Unsent};
 pub use handle::Handle;
 
-use crate::encode::Config;
+use crate::encode::{Config, Fields};
 use crate::target::Target;
 use counts::Shared;
 use std::fmt;
@@ -21,13 +24,21 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use worker::Worker;
 
 /// Records and seconds that may wait; about 1.2 kB each.
 pub const QUEUE: usize = 16_384;
+
+/// How long what waits is sent at the end. All exporters are asked to leave at the same time, so that it is also the time of all
+/// together; with [`MARGIN`] it is less than 5 s.
+pub const GRACE: Duration = Duration::from_millis(4500);
+
+/// How much longer than the grace [`Exporter::finish`] waits for the thread to end. A thread that is then in a call which the
+/// system does not bound is left behind.
+const MARGIN: Duration = Duration::from_millis(200);
 
 /// Which protocol is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,8 +82,10 @@ pub struct Settings {
     pub hurry: Arc<AtomicBool>,
     /// The longest that a record waits for its message to become full.
     pub linger: Duration,
-    /// How long [`Exporter::finish`] tries to send what waits.
+    /// How long [`Exporter::finish`] tries to send what waits, from [`Exporter::leave`] on.
     pub grace: Duration,
+    /// How long a connection by TCP may take to come about, and its peer not to read, before it is given up and tried again.
+    pub silence: Duration,
     /// Where export times come from.
     pub clock: Clock,
     /// Numbers and names of the interfaces.
@@ -80,20 +93,26 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The usual ones for a target: flows to one collector, both kinds to groups and files.
+    /// The usual ones for a target: flows with [`Fields::Standard`] to one collector, both kinds with [`Fields::Full`] to groups
+    /// and files.
     pub fn new(target: Target) -> Self {
         let encode = if target.is_reliable() { Config::reliable() } else { Config::default() };
+        // Groups and files are read by `netgrain flows` and `netgrain series`; collectors are other people's programs.
+        let ours = matches!(target, Target::Multicast { .. } | Target::File(_));
+        let fields = if ours { Fields::Full } else { Fields::Standard };
+        let encode = Config { fields, ..encode };
         Self {
-            series: matches!(target, Target::Multicast { .. } | Target::File(_)),
-            target,
+            series: ours,
             protocol: Protocol::Ipfix,
             flows: true,
             encode,
+            target,
             queue: QUEUE,
             patience: Duration::ZERO,
             hurry: Arc::default(),
             linger: Duration::from_millis(500),
-            grace: Duration::from_secs(5),
+            grace: GRACE,
+            silence: Duration::from_secs(3),
             clock: Clock::System,
             interfaces: Vec::new(),
         }
@@ -126,6 +145,9 @@ impl std::error::Error for StartError {}
 /// See the module.
 pub struct Exporter {
     handle: Handle,
+    grace: Duration,
+    /// Says nothing; it is disconnected when the thread has ended.
+    ended: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
@@ -151,9 +173,16 @@ impl Exporter {
             flows: settings.flows,
             series: settings.series,
         };
+        let grace = settings.grace;
         let worker = Worker::new(settings, shared);
-        let thread = std::thread::Builder::new().name("export".into()).spawn(|| worker.run(jobs));
-        Ok(Self { handle, thread: thread.map_err(StartError::Thread)? })
+        let (alive, ended) = sync_channel(0);
+        let work = move || {
+            // Dropped however the thread ends, which the other end notices.
+            let _alive = alive;
+            worker.run(jobs);
+        };
+        let thread = std::thread::Builder::new().name("export".into()).spawn(work);
+        Ok(Self { handle, grace, ended, thread: thread.map_err(StartError::Thread)? })
     }
 
     /// For a meter's thread.
@@ -168,19 +197,32 @@ impl Exporter {
 
     /// Asks for the end without waiting for it: what waits is still sent, for as long as the grace lasts.
     pub fn leave(&self) {
-        self.handle.shared.ending.store(true, SeqCst);
+        let shared = &self.handle.shared;
+        shared.until.get_or_init(|| Instant::now() + self.grace);
+        shared.ending.store(true, SeqCst);
     }
 
-    /// Whether the end that [`Exporter::leave`] asked for has come.
+    /// Whether [`Exporter::finish`] would return at once: the end that [`Exporter::leave`] asked for has come, or the grace is
+    /// over.
     pub fn has_left(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.is_finished() || self.handle.shared.until.get().is_some_and(|t| Instant::now() >= *t + MARGIN)
     }
 
-    /// Sends what waits, for as long as the grace lasts, and ends. Then `offered = sent + unsent`.
+    /// Sends what waits, for as long as the grace lasts, and ends. Then `offered = sent + unsent`. A thread that is in a call which
+    /// the system does not bound is left behind; what waits for it is counted as unreachable.
     pub fn finish(self) -> Counts {
         self.leave();
-        // A panic of the thread is its own report; what it had taken shows as waiting.
-        let _ = self.thread.join();
+        let shared = &self.handle.shared;
+        let left =
+            shared.until.get().map_or(Duration::ZERO, |t| (*t + MARGIN).saturating_duration_since(Instant::now()));
+        match self.ended.recv_timeout(left) {
+            // A panic of the thread is its own report; what it had taken shows as waiting.
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => drop(self.thread.join()),
+            Err(RecvTimeoutError::Timeout) => {
+                shared.closed.store(true, SeqCst);
+                shared.abandoned.store(true, SeqCst);
+            }
+        }
         self.handle.counts()
     }
 }

@@ -3,7 +3,7 @@
 use super::counts::{Shared, Unsent};
 use super::handle::Job;
 use super::{Clock, Protocol, Settings};
-use crate::channel::{Channel, Trouble};
+use crate::channel::{Bound, Channel, Trouble};
 use crate::encode::{Encode, Fit, Message};
 use crate::target::{IPFIX_PORT, Kind, NETFLOW_PORT, Target};
 use crate::{ipfix, netflow9};
@@ -35,7 +35,6 @@ pub(super) struct Worker {
     waits_since: Option<Instant>,
     retry: Option<Instant>,
     backoff: Duration,
-    until: Option<Instant>,
     /// When the next datagram is due, and how long after the one before it.
     due: Instant,
     gap: Duration,
@@ -64,7 +63,6 @@ impl Worker {
             waits_since: None,
             retry: None,
             backoff: BACKOFF[0],
-            until: None,
             due: Instant::now(),
             gap: PACE[0],
         }
@@ -75,25 +73,23 @@ impl Worker {
             self.add_line((Kind::Flows, 0));
         }
         loop {
-            if self.shared.ending.load(SeqCst) && self.until.is_none() {
-                self.until = Some(Instant::now() + self.settings.grace);
-            }
-            let late = self.until.is_some_and(|t| Instant::now() >= t);
+            let ending = self.shared.ending.load(SeqCst);
+            let late = self.is_late();
             if late || !self.connect() {
-                if late || (self.until.is_some() && self.shared.counts().waiting() == 0) {
+                if late || (ending && self.shared.counts().waiting() == 0) {
                     break;
                 }
                 std::thread::sleep(NAP);
                 continue;
             }
-            let nap = if self.until.is_some() { Duration::ZERO } else { NAP };
+            let nap = if ending { Duration::ZERO } else { NAP };
             match jobs.recv_timeout(nap) {
                 Ok(job) => {
                     self.shared.taken.fetch_add(1, SeqCst);
                     self.take(job);
                     self.pace();
                 }
-                Err(RecvTimeoutError::Timeout) if self.until.is_some() => break,
+                Err(RecvTimeoutError::Timeout) if ending => break,
                 Err(RecvTimeoutError::Timeout) => self.tick(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -102,6 +98,11 @@ impl Worker {
             }
         }
         self.end(&jobs);
+    }
+
+    /// Whether the end has to have come.
+    fn is_late(&self) -> bool {
+        self.shared.until.get().is_some_and(|t| Instant::now() >= *t)
     }
 
     /// The last round: what can still be sent is, the rest is counted, and nothing more is taken.
@@ -113,7 +114,7 @@ impl Worker {
             let none_under_way = self.shared.offering.load(SeqCst) == 0;
             while let Ok(job) = jobs.try_recv() {
                 let reaches = self.lines.values().all(|l| l.channel.is_some());
-                if reaches && self.until.is_none_or(|t| Instant::now() < t) {
+                if reaches && !self.is_late() {
                     self.take(job);
                 } else if !matches!(job, Job::Ledger(_)) {
                     left += 1;
@@ -148,6 +149,9 @@ impl Worker {
         if self.settings.patience.is_zero() && waiting > self.settings.queue as u64 * 3 / 4 {
             return;
         }
+        if self.is_late() {
+            return;
+        }
         let now = Instant::now();
         let gap = SPREAD / u32::try_from(waiting.max(1)).unwrap_or(u32::MAX);
         // As fast as the greatest burst wants, until nothing waits.
@@ -170,8 +174,10 @@ impl Worker {
             Protocol::Ipfix => IPFIX_PORT,
             Protocol::NetflowV9 => NETFLOW_PORT,
         };
+        let until = || self.shared.until.get().copied();
+        let bound = Bound { silence: self.settings.silence, until: &until };
         for line in self.lines.values_mut().filter(|l| l.channel.is_none()) {
-            match Channel::open(&self.settings.target, port, line.to) {
+            match Channel::open(&self.settings.target, port, line.to, bound) {
                 Ok(channel) => {
                     line.channel = Some(channel);
                     self.shared.sessions.fetch_add(1, SeqCst);
@@ -275,14 +281,16 @@ impl Worker {
     fn with(&mut self, to: (Kind, u16), work: impl FnOnce(&mut dyn Encode, &mut dyn FnMut(Message<'_>), &Shared)) {
         let (shared, backoff) = (&*self.shared, &mut self.backoff);
         let datagrams = !self.settings.target.is_reliable();
+        let until = || shared.until.get().copied();
+        let bound = Bound { silence: self.settings.silence, until: &until };
         let Some(Line { encoder, channel, unheard, .. }) = self.lines.get_mut(&to) else { return };
         let (mut lost, mut broken) = (0u64, None);
         work(
             encoder.as_mut(),
             &mut |message| {
                 let items = u64::from(message.items);
-                let open = channel.as_mut().filter(|_| broken.is_none());
-                let cause = match open.map(|channel| channel.send(message.bytes)) {
+                let open = channel.as_mut().filter(|_| broken.is_none() && !shared.abandoned.load(SeqCst));
+                let cause = match open.map(|channel| channel.send(message.bytes, bound)) {
                     // Why there is no way has been said.
                     None => Unsent::Unreachable,
                     Some(Ok(())) => {

@@ -1,8 +1,14 @@
-//! From records to IPFIX messages (RFC 7011): templates before the data that need them, options beside them.
+//! From records to IPFIX messages (RFC 7011): templates before the data that need them.
 //!
-//! A record of both directions is a biflow with reverse elements (RFC 5103), one of one direction an ordinary flow. If only
-//! the destination sent, the record is turned round and says so (biflowDirection 2): collectors that know nothing of
-//! biflows still get addresses, counters and times that belong together.
+//! With [`Fields::Standard`] a flow record becomes one data record per direction that has packets; both are in one message
+//! and have the same flowId. With the other fields a flow record of both directions is a biflow with reverse elements
+//! (RFC 5103). A data record whose source is the flow's destination says so (biflowDirection 2): its addresses, counters and
+//! times belong together.
+//!
+//! Templates have messages of their own, and so have options data, because collectors exist that lose the flows of a message
+//! that has both (nfacctd 1.7). Options data also have an observation domain of their own (see [`options_domain`]): RFC 7011,
+//! section 3.1, counts options data records in the sequence number, and nfcapd 1.7 does not. In a domain without options
+//! data both count alike.
 
 use super::{HEADER, OPTIONS_TEMPLATES, TEMPLATES, VERSION, at, id};
 use crate::element::{Element, VARIABLE};
@@ -10,7 +16,9 @@ use crate::encode::{Config, Encode, Fields, Fit, Interface, Message, Out, Repeti
 use crate::fields::{FLOW, early_reverse};
 use crate::page::Page;
 use crate::rows::{self, SERIES};
-use crate::template::{self, Column, Keep, Shape, put_number, put_octets, put_specifier, wire_id};
+use crate::template::{
+    self, Column, Keep, NAME, Shape, directions, put_number, put_octets, put_specifier, put_text, wire_id,
+};
 use base::Timestamp;
 use flow::Record;
 use series::{Direction, Row};
@@ -20,14 +28,32 @@ use std::collections::BTreeMap;
 pub struct Encoder {
     config: Config,
     page: Page,
-    /// Data records in the messages before the one that is being made, modulo 2^32.
-    sequence: u32,
+    /// The domain of the message that is being made.
+    kind: Kind,
+    /// By [`Kind`]: data records in the messages of that domain before the one that is being made, modulo 2^32.
+    sequences: [u32; 2],
+    /// The template of seconds has been announced, or is from now on.
+    has_rows: bool,
     flows: Vec<Vec<Column>>,
     series: Vec<&'static rows::Field>,
     interfaces: BTreeMap<u16, Interface>,
     templates: Repetition,
     exported: Exported,
     scratch: Vec<u8>,
+}
+
+/// Which of the two observation domains of an encoder a message belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Flow records and seconds.
+    Flows = 0,
+    /// Options data.
+    Options = 1,
+}
+
+/// The observation domain of the options data about a domain.
+fn options_domain(domain: u32) -> u32 {
+    domain | 1 << 31
 }
 
 /// What the statistics say (RFC 7011, section 4.1 and 4.3).
@@ -42,10 +68,14 @@ struct Exported {
 impl Encoder {
     /// An encoder that has said nothing yet.
     pub fn new(config: Config) -> Self {
+        // The first half of the shapes are those of one direction.
+        let shapes = if config.fields == Fields::Standard { Shape::COUNT / 2 } else { Shape::COUNT };
         Self {
-            page: Page::new(HEADER, config.limit()),
-            sequence: 0,
-            flows: (0..Shape::COUNT).map(|n| template::columns(Shape::from_number(n), config.fields)).collect(),
+            page: Page::new(HEADER, config.limit(), 1),
+            kind: Kind::Flows,
+            sequences: [0; 2],
+            has_rows: false,
+            flows: (0..shapes).map(|n| template::columns(Shape::from_number(n), config.fields)).collect(),
             series: template::row_columns(config.fields),
             interfaces: BTreeMap::new(),
             templates: Repetition::default(),
@@ -60,25 +90,32 @@ impl Encoder {
         if self.page.is_empty() {
             return;
         }
-        let (data, items, sequence) = (self.page.data, self.page.items, self.sequence);
+        let (data, items, sequence) = (self.page.data, self.page.items, &mut self.sequences[self.kind as usize]);
+        let domain = match self.kind {
+            Kind::Flows => self.config.domain,
+            Kind::Options => options_domain(self.config.domain),
+        };
         let bytes = self.page.finish();
         let len = bytes.len() as u16;
         bytes[at::VERSION].copy_from_slice(&VERSION.to_be_bytes());
         bytes[at::LENGTH].copy_from_slice(&len.to_be_bytes());
         bytes[at::EXPORT_TIME].copy_from_slice(&(now.secs() as u32).to_be_bytes());
         bytes[at::SEQUENCE].copy_from_slice(&sequence.to_be_bytes());
-        bytes[at::DOMAIN].copy_from_slice(&self.config.domain.to_be_bytes());
+        bytes[at::DOMAIN].copy_from_slice(&domain.to_be_bytes());
         self.exported.messages += 1;
         self.exported.octets += u64::from(len);
-        self.exported.records += u64::from(items);
+        if self.kind == Kind::Flows {
+            self.exported.records += u64::from(data);
+        }
+        *sequence = sequence.wrapping_add(data);
         out(Message { bytes, items });
         self.page.clear();
-        self.sequence = self.sequence.wrapping_add(data);
         self.templates.count_message();
     }
 
     /// Puts what is in `scratch` into a set, in a new message if it does not fit this one.
-    fn put(&mut self, set: u16, items: u32, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+    /// `data` is how many data records it is, `items` how many of the records and rows that were offered.
+    fn put(&mut self, set: u16, [data, items]: [u32; 2], now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
         let len = self.scratch.len();
         if !self.page.can_ever_fit(len) {
             return Err(TooLarge { len, limit: self.config.limit() });
@@ -87,25 +124,38 @@ impl Encoder {
             self.emit(now, out);
         }
         self.page.put(set, &self.scratch);
-        if set >= id::FLOWS {
-            self.page.data += 1;
-        }
+        self.page.data += data;
         self.page.items += items;
         Ok(())
     }
 
-    /// Templates, options and what they say. All of it fits [`crate::encode::MESSAGE_MIN`].
+    /// Templates, options templates and options data. Each of them fits [`crate::encode::MESSAGE_MIN`].
     fn announce(&mut self, now: Timestamp, out: Out<'_>) {
+        self.emit(now, out);
         self.templates.say(now);
-        for number in 0..Shape::COUNT {
+        self.templates(now, out);
+        self.emit(now, out);
+        self.kind = Kind::Options;
+        self.options_templates(now, out);
+        self.emit(now, out);
+        self.options(now, out);
+        self.emit(now, out);
+        self.kind = Kind::Flows;
+    }
+
+    fn templates(&mut self, now: Timestamp, out: Out<'_>) {
+        for number in 0..self.flows.len() {
             self.scratch.clear();
             let columns = &self.flows[number];
             put_template(&mut self.scratch, id::FLOWS + number as u16, columns.len(), None);
-            for Column { field, reverse } in columns {
+            for Column { field, reverse, len } in columns {
                 let (id, pen) = wire_id(field.element.own, field.element.id, *reverse, self.config.pen);
-                put_specifier(&mut self.scratch, id, pen, field.len);
+                put_specifier(&mut self.scratch, id, pen, *len);
             }
-            self.say(TEMPLATES, now, out);
+            self.say(TEMPLATES, 0, now, out);
+        }
+        if !self.has_rows {
+            return;
         }
         self.scratch.clear();
         put_template(&mut self.scratch, id::SERIES, self.series.len(), None);
@@ -113,16 +163,21 @@ impl Encoder {
             let (id, pen) = wire_id(field.element.own, field.element.id, false, self.config.pen);
             put_specifier(&mut self.scratch, id, pen, field.len);
         }
-        self.say(TEMPLATES, now, out);
-        for options in OPTIONS {
+        self.say(TEMPLATES, 0, now, out);
+    }
+
+    fn options_templates(&mut self, now: Timestamp, out: Out<'_>) {
+        let is_said = |o: &&&Options| o.id != id::ELEMENTS || self.config.fields == Fields::Full;
+        for options in OPTIONS.iter().filter(is_said).collect::<Vec<_>>() {
             self.scratch.clear();
             put_template(&mut self.scratch, options.id, options.fields.len(), Some(options.scopes));
             for (id, len) in options.fields {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
-            self.say(OPTIONS_TEMPLATES, now, out);
+            self.say(OPTIONS_TEMPLATES, 0, now, out);
+            // nfacctd 1.7 reads the first options template of a set only, and takes the others for a fault.
+            self.page.close();
         }
-        self.options(now, out);
     }
 
     fn options(&mut self, now: Timestamp, out: Out<'_>) {
@@ -146,22 +201,36 @@ impl Encoder {
         }
     }
 
-    /// One options record: numbers, and behind them a text if its template has one.
+    /// Puts one data record per direction that has packets, all in one message: they are sent or lost together.
+    fn directions(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
+        let number = Shape { both_ways: false, ..Shape::of(record) }.number();
+        let sides = directions(record);
+        self.scratch.clear();
+        for side in sides {
+            let (columns, pen) = (&self.flows[number], self.config.pen);
+            template::put_record(columns, record, *side, Keep::NoLists, pen, &mut self.scratch);
+        }
+        self.put(id::FLOWS + number as u16, [sides.len() as u32, 1], now, out)?;
+        Ok(Fit::Whole)
+    }
+
+    /// One options data record: numbers, and behind them a text if its template has one.
     fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: Out<'_>) {
         self.scratch.clear();
         let mut numbers = numbers.iter();
-        for (_, len) in options.fields {
-            match (*len, numbers.next()) {
-                (VARIABLE, _) => put_octets(&mut self.scratch, text.as_bytes()),
-                (len, number) => put_number(&mut self.scratch, number.copied().unwrap_or(0), len.into()),
+        for (id, len) in options.fields {
+            match (*id, *len) {
+                (_, VARIABLE) => put_octets(&mut self.scratch, text.as_bytes()),
+                (82, len) => put_text(&mut self.scratch, text, len),
+                (_, len) => put_number(&mut self.scratch, numbers.next().copied().unwrap_or(0), len.into()),
             }
         }
-        self.say(options.id, now, out);
+        self.say(options.id, 1, now, out);
     }
 
-    /// Like [`Self::put`], for what is ours and short.
-    fn say(&mut self, set: u16, now: Timestamp, out: Out<'_>) {
-        let said = self.put(set, 0, now, out);
+    /// Like [`Self::put`], for templates and options data, which are short.
+    fn say(&mut self, set: u16, data: u32, now: Timestamp, out: Out<'_>) {
+        let said = self.put(set, [data, 0], now, out);
         debug_assert_eq!(said, Ok(()), "set {set}");
     }
 }
@@ -169,13 +238,16 @@ impl Encoder {
 impl Encode for Encoder {
     fn record(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
         self.tick(now, out);
+        if self.config.fields == Fields::Standard {
+            return self.directions(record, now, out);
+        }
         let shape = Shape::of(record);
         let side = usize::from(record.sides[0].packets == 0 && record.sides[1].packets > 0);
         let mut keep = Keep::All;
         loop {
             self.scratch.clear();
             template::put_record(&self.flows[shape.number()], record, side, keep, self.config.pen, &mut self.scratch);
-            keep = match self.put(id::FLOWS + shape.number() as u16, 1, now, out) {
+            keep = match self.put(id::FLOWS + shape.number() as u16, [1, 1], now, out) {
                 Ok(()) if keep == Keep::All => return Ok(Fit::Whole),
                 Ok(()) => return Ok(Fit::Trimmed),
                 Err(_) if keep == Keep::All => Keep::NoPayload,
@@ -187,10 +259,13 @@ impl Encode for Encoder {
 
     fn row(&mut self, row: &Row, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
         self.ledger(row);
+        if !std::mem::replace(&mut self.has_rows, true) {
+            self.templates = Repetition::default();
+        }
         self.tick(now, out);
         self.scratch.clear();
         template::put_row(&self.series, row, &mut self.scratch);
-        self.put(id::SERIES, 1, now, out)
+        self.put(id::SERIES, [1, 1], now, out)
     }
 
     fn ledger(&mut self, row: &Row) {
@@ -220,7 +295,7 @@ impl Encode for Encoder {
     fn restart(&mut self) -> u32 {
         let items = self.page.items;
         self.page.clear();
-        self.sequence = 0;
+        self.sequences = [0; 2];
         self.templates = Repetition::default();
         items
     }
@@ -255,7 +330,7 @@ const STATISTICS: Options =
 const LOSS: Options = Options { id: id::LOSS, scopes: 1, fields: &[(10, 4), (86, 8), (164, 8)] };
 
 /// ingressInterface: interfaceName.
-const INTERFACES: Options = Options { id: id::INTERFACES, scopes: 1, fields: &[(10, 4), (82, VARIABLE)] };
+const INTERFACES: Options = Options { id: id::INTERFACES, scopes: 1, fields: &[(10, 4), (82, NAME)] };
 
 /// informationElementId, privateEnterpriseNumber: informationElementDataType, …Semantics, …Units, …Name (RFC 5610).
 const ELEMENTS: Options = Options {

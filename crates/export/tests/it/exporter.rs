@@ -8,10 +8,10 @@ use netgrain_export::element::PEN;
 use netgrain_export::file::{FileError, Reader};
 use netgrain_export::ipfix::Item;
 use netgrain_export::{
-    Clock, Counts, Exporter, Kind, MESSAGE_MAX, Protocol, Settings, StartError, Subscriber, Target, Unsent,
+    Clock, Counts, Exporter, Fields, Kind, MESSAGE_MAX, Protocol, Settings, StartError, Subscriber, Target, Unsent,
 };
 use std::net::{TcpListener, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn records(test: &str, count: usize) -> Vec<Record> {
     let mut prng = Prng::new(testkit::seed(test));
@@ -22,6 +22,8 @@ fn settings(target: &str) -> Settings {
     let mut settings = Settings::new(target.parse().expect("a target"));
     settings.grace = Duration::from_millis(300);
     settings.linger = Duration::from_millis(20);
+    // So that records come back as they were.
+    settings.encode.fields = Fields::Full;
     settings
 }
 
@@ -153,6 +155,64 @@ fn a_peer_that_does_not_read_fills_the_queue_and_no_more() {
     let counts = exporter.finish();
     all_accounted(&counts, offered);
     assert!(counts.sent > 0 && unsent(&counts, Unsent::QueueFull) >= 1000);
+}
+
+/// Has an exporter with a collector that takes nothing end, with a patience of a day: the end does not wait for it.
+fn ends_without_its_collector(settings: Settings) -> Counts {
+    let exporter = Exporter::start(settings).expect("it starts");
+    let handle = exporter.handle();
+    let mut prng = Prng::new(testkit::seed("ends_without_its_collector"));
+    // Until nothing has been taken for a while: what the kernel takes for a peer that does not read is full, and then the queue.
+    let (mut sent, mut since) = (0, Instant::now());
+    while since.elapsed() < Duration::from_secs(3) {
+        handle.flow(&common::plausible(&mut prng));
+        let counts = handle.counts();
+        if counts.sent != sent || unsent(&counts, Unsent::QueueFull) == 0 {
+            (sent, since) = (counts.sent, Instant::now());
+        }
+    }
+    let (say, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || say.send(exporter.finish()));
+    told.recv_timeout(Duration::from_secs(120)).expect("the end does not wait for the collector")
+}
+
+#[test]
+fn a_collector_that_never_reads_does_not_delay_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut settings = settings(&format!("tcp:{}", listener.local_addr().expect("its address")));
+    (settings.queue, settings.silence) = (64, Duration::from_secs(24 * 3600));
+    let counts = ends_without_its_collector(settings);
+    all_accounted(&counts, counts.offered);
+    assert!(unsent(&counts, Unsent::Unreachable) > 0, "{counts:?}");
+    assert_eq!(counts.sessions, 1, "a collector that hangs at the end is not tried again");
+}
+
+#[test]
+fn a_collector_that_never_answers_does_not_delay_the_end() {
+    let test = "a_collector_that_never_answers_does_not_delay_the_end";
+    let Some(sandbox) = testkit::Sandbox::new(test) else { return };
+    // Its link address is known and nothing is there: what is sent vanishes.
+    let ip = |arguments: &[&str]| {
+        let out = testkit::tool(test, "ip")?.args(arguments).output().expect("ip runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        Some(())
+    };
+    let set_up = || {
+        ip(&["link", "add", "nowhere", "type", "veth", "peer", "name", "nobody"])?;
+        ip(&["address", "add", "192.0.2.1/24", "dev", "nowhere"])?;
+        ["nowhere", "nobody"].iter().try_for_each(|port| ip(&["link", "set", port, "up"]))?;
+        let neighbour = ["192.0.2.2", "lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev", "nowhere"];
+        ip(&[&["neighbour", "add"], &neighbour[..]].concat())
+    };
+    if set_up().is_none() {
+        return;
+    }
+    let mut settings = settings("tcp:192.0.2.2:4739");
+    (settings.queue, settings.silence) = (64, Duration::from_secs(24 * 3600));
+    let counts = ends_without_its_collector(settings);
+    all_accounted(&counts, counts.offered);
+    assert_eq!((counts.sent, counts.sessions), (0, 0));
+    drop(sandbox);
 }
 
 #[test]

@@ -7,9 +7,15 @@ use base::{Prng, Timestamp};
 use flow::{Record, Side};
 use netgrain_export::ipfix::{DecodeError, Decoder, Encoder, Item};
 use netgrain_export::{Config, Encode, Fields, Fit, MESSAGE_MAX, MESSAGE_MIN, Refresh};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_secs_nanos(common::DAY, 0);
+
+/// With everything that a record has.
+fn full() -> Config {
+    Config { fields: Fields::Full, ..Config::default() }
+}
 
 /// All messages that an encoder makes of what is put into it.
 fn messages(
@@ -56,7 +62,7 @@ fn random_records_and_seconds_come_back_as_they_were() {
     let mut prng = Prng::new(testkit::seed("random_records_and_seconds_come_back_as_they_were"));
     for message in [MESSAGE_MAX, 4000] {
         let mut want = Vec::new();
-        let sent = messages(Config { message, ..Config::default() }, |encoder, out| {
+        let sent = messages(Config { message, ..full() }, |encoder, out| {
             for _ in 0..1000 {
                 if prng.below(4) == 0 {
                     let row = common::row(&mut prng);
@@ -69,7 +75,7 @@ fn random_records_and_seconds_come_back_as_they_were() {
                 }
             }
         });
-        assert!(sent.iter().all(|m| m.len() <= message && m.len().is_multiple_of(4)));
+        assert!(sent.iter().all(|m| m.len() <= message));
         let (got, decoder) = decode(&sent);
         let got: Vec<Item> = got.into_iter().filter(|i| matches!(i, Item::Flow(_) | Item::Row(_))).collect();
         assert_eq!(got.len(), want.len());
@@ -82,10 +88,10 @@ fn random_records_and_seconds_come_back_as_they_were() {
 }
 
 #[test]
-fn standard_fields_carry_addresses_counts_times_and_flags() {
-    let mut prng = Prng::new(testkit::seed("standard_fields_carry_addresses_counts_times_and_flags"));
+fn biflow_fields_carry_addresses_counts_times_and_flags() {
+    let mut prng = Prng::new(testkit::seed("biflow_fields_carry_addresses_counts_times_and_flags"));
     let records: Vec<Record> = (0..300).map(|_| common::record(&mut prng)).collect();
-    let config = Config { fields: Fields::Standard, ..Config::default() };
+    let config = Config { fields: Fields::Biflow, ..Config::default() };
     let sent = messages(config, |encoder, out| {
         for record in &records {
             assert_eq!(encoder.record(record, NOW, out), Ok(Fit::Whole));
@@ -108,10 +114,148 @@ fn standard_fields_carry_addresses_counts_times_and_flags() {
 }
 
 #[test]
+fn standard_fields_are_one_record_for_each_direction_that_has_packets() {
+    let mut prng = Prng::new(testkit::seed("standard_fields_are_one_record_for_each_direction_that_has_packets"));
+    let records: Vec<Record> = (0..300).map(|_| common::record(&mut prng)).collect();
+    let sent = messages(Config::default(), |encoder, out| {
+        for record in &records {
+            assert_eq!(encoder.record(record, NOW, out), Ok(Fit::Whole));
+        }
+    });
+    let (got, _) = decode(&sent);
+    let mut got = got.into_iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None });
+    for want in &records {
+        for (side, has) in want.sides.iter().enumerate().filter(|(_, s)| s.packets > 0) {
+            let got = got.next().expect("another record");
+            assert_eq!((got.id, got.key, got.interface, got.end), (want.id, want.key, want.interface, want.end));
+            assert_eq!((got.around.vlans, got.around.mpls), (want.around.vlans, want.around.mpls));
+            assert_eq!(got.sides[1 - side].packets, 0, "the other direction has a record of its own");
+            let common =
+                |s: &Side| (s.packets, s.bytes, s.ip_bytes, s.payload_bytes, s.length.min, s.length.max, s.ttl);
+            assert_eq!(common(&got.sides[side]), common(has));
+            let millis = |t: Timestamp| t.nanos() / 1_000_000;
+            let (first, last) = (got.sides[side].first, got.sides[side].last);
+            assert_eq!((millis(first), millis(last)), (millis(has.first), millis(has.last)));
+            // Of four octets; one that is too large becomes the largest.
+            let flags = has.flags.map(|n| n.min(u32::MAX.into()));
+            assert_eq!(got.sides[side].flags[..6], flags[..6]);
+            assert_eq!(got.sides.each_ref().map(|s| s.mac), want.sides.each_ref().map(|s| s.mac));
+        }
+    }
+    assert!(got.next().is_none());
+}
+
+/// What stands in messages: read once more, without the decoder.
+#[derive(Default)]
+struct Walk {
+    /// Octets of a record, by domain and template.
+    lengths: HashMap<(u32, u16), usize>,
+    /// Templates whose records are options data.
+    options: HashSet<(u32, u16)>,
+    /// The sequence number that is to come, by domain.
+    next: HashMap<u32, u32>,
+    /// Data records of flows and seconds; options data records; the most fields in a template.
+    totals: [usize; 3],
+}
+
+impl Walk {
+    fn message(&mut self, m: &[u8]) {
+        let half = |at: usize| u16::from_be_bytes([m[at], m[at + 1]]);
+        let word = |at: usize| u32::from_be_bytes([m[at], m[at + 1], m[at + 2], m[at + 3]]);
+        let domain = word(12);
+        assert_eq!(word(8), *self.next.entry(domain).or_default(), "sequence number of domain {domain}");
+        let (mut at, mut kinds, mut data) = (16, HashSet::new(), 0);
+        while at < m.len() {
+            let (set, end) = (half(at), at + usize::from(half(at + 2)));
+            at += 4;
+            kinds.insert(if set < 256 {
+                "templates"
+            } else if self.options.contains(&(domain, set)) {
+                "options"
+            } else {
+                "data"
+            });
+            while at < end {
+                if let Some(len) = self.lengths.get(&(domain, set)) {
+                    (at, data) = (at + len, data + 1);
+                    continue;
+                }
+                let (id, fields) = (half(at), usize::from(half(at + 2)));
+                at += if set == 3 { 6 } else { 4 };
+                let lens = (0..fields).map(|i| {
+                    assert!(half(at + 4 * i) < 0x8000, "an element of an enterprise");
+                    assert_ne!(half(at + 4 * i + 2), u16::MAX, "a field of variable length");
+                    usize::from(half(at + 4 * i + 2))
+                });
+                self.lengths.insert((domain, id), lens.sum());
+                self.totals[2] = self.totals[2].max(fields);
+                at += 4 * fields;
+                if set == 3 {
+                    self.options.insert((domain, id));
+                }
+            }
+            assert_eq!(at, end, "a set ends with its last record");
+        }
+        assert_eq!(kinds.len(), 1, "{kinds:?} in one message");
+        self.totals[usize::from(kinds.contains("options"))] += data;
+        self.next.entry(domain).and_modify(|next| *next += data as u32);
+    }
+}
+
+#[test]
+fn standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each_domain() {
+    let test = "standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each_domain";
+    let mut prng = Prng::new(testkit::seed(test));
+    let mut directions = 0;
+    let sent = messages(Config::default(), |encoder, out| {
+        encoder.interface(
+            1,
+            "a name that is longer than any interface's, by far: it is cut \u{2192} here \u{2192} \u{2192}",
+        );
+        for second in 0..300 {
+            // Templates come again in between.
+            let now = NOW.after(Duration::from_secs(second));
+            let record = common::plausible(&mut prng);
+            directions += record.sides.iter().filter(|s| s.packets > 0).count();
+            encoder.record(&record, now, out).expect("it fits");
+            if second % 7 == 0 {
+                encoder.row(&common::row(&mut prng), now, out).expect("it fits");
+            }
+        }
+    });
+    let mut walk = Walk::default();
+    sent.iter().for_each(|m| walk.message(m));
+    let [data, options, fields] = walk.totals;
+    assert_eq!(data, directions + 43, "records of both directions, and of 43 seconds");
+    assert!(options > 30, "options come again with the templates: {options}");
+    assert!(fields <= 60, "Wireshark takes templates of 60 fields: {fields}");
+    assert_eq!(walk.next.len(), 2, "options data have a domain of their own");
+}
+
+#[test]
+fn the_standard_records_of_a_flow_are_as_short_as_the_page_says() {
+    let mut record = common::plausible(&mut Prng::new(9));
+    record.sides = [Side { packets: 3, ..Side::default() }, Side { packets: 5, ..Side::default() }];
+    record.key = flow::Key { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into(), ..record.key };
+    let octets = |records: u32| {
+        let sent = messages(Config::reliable(), |encoder, out| {
+            (0..records).for_each(|_| assert!(encoder.record(&record, NOW, out).is_ok()));
+        });
+        sent.concat().len()
+    };
+    let each = (octets(11) - octets(1)) / 10;
+    assert!(each <= 331, "{each} octets");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EXPORT.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let says = page.lines().find(|l| l.starts_with("| `standard` |")).expect("its row");
+    assert!(says.contains(&format!("| {each} |")), "{each}: {says}");
+}
+
+#[test]
 fn the_way_back_stands_under_the_numbers_of_rfc_5103() {
     let mut record = common::record(&mut Prng::new(9));
     record.sides = [Side { packets: 3, ..Side::default() }, Side { packets: 5, ..Side::default() }];
-    let sent = messages(Config::default(), |encoder, out| assert!(encoder.record(&record, NOW, out).is_ok()));
+    let sent = messages(full(), |encoder, out| assert!(encoder.record(&record, NOW, out).is_ok()));
     let all: Vec<u8> = sent.concat();
     let has = |bytes: &[u8]| all.windows(bytes.len()).any(|w| w == bytes);
     // packetDeltaCount, 8 octets: forward without an enterprise, backward under 29305.
@@ -127,7 +271,9 @@ fn a_record_without_any_packet_keeps_who_it_is_of() {
     let mut record = common::record(&mut Prng::new(1));
     record.sides = [Side::default(); 2];
     record.payload = Default::default();
-    let sent = messages(Config::reliable(), |encoder, out| assert!(encoder.record(&record, NOW, out).is_ok()));
+    let sent = messages(Config { fields: Fields::Full, ..Config::reliable() }, |encoder, out| {
+        assert!(encoder.record(&record, NOW, out).is_ok())
+    });
     assert!(decode(&sent).0.contains(&Item::Flow(record)));
 }
 
@@ -140,7 +286,7 @@ fn a_record_that_is_too_long_loses_its_payload_first_and_then_its_lists() {
     let mut got = Vec::new();
     for early in [10, 200] {
         record.early.resize(early, flow::Early::default());
-        let config = Config { message: MESSAGE_MIN, ..Config::default() };
+        let config = Config { message: MESSAGE_MIN, ..full() };
         let sent = messages(config, |encoder, out| assert_eq!(encoder.record(&record, NOW, out), Ok(Fit::Trimmed)));
         got.extend(decode(&sent).0.into_iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None }));
     }
@@ -182,7 +328,7 @@ fn templates_lead_and_come_again_by_time_and_by_messages() {
 fn what_is_lost_on_the_way_is_known_to_the_reader() {
     let mut prng = Prng::new(testkit::seed("what_is_lost_on_the_way_is_known_to_the_reader"));
     let sent = messages(Config::default(), |encoder, out| {
-        for _ in 0..400 {
+        for _ in 0..1600 {
             encoder.record(&common::plausible(&mut prng), NOW, out).expect("it fits");
         }
     });
@@ -219,7 +365,7 @@ fn a_message_cut_or_changed_anywhere_never_harms_the_reader() {
     let seed = testkit::seed("a_message_cut_or_changed_anywhere_never_harms_the_reader");
     let mut prng = Prng::new(seed);
     let rounds = std::env::var("NETGRAIN_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
-    let sent = messages(Config::default(), |encoder, out| {
+    let sent = messages(full(), |encoder, out| {
         encoder.interface(1, "eth1");
         for _ in 0..40 {
             encoder.record(&common::plausible(&mut prng), NOW, out).expect("it fits");

@@ -84,7 +84,7 @@ impl Drop for Collector {
 }
 
 /// Has something sent to nfcapd, on a loopback port of a network of its own, and gives what nfdump then prints.
-fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> Option<String> {
+pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> Option<String> {
     let (mut nfcapd, mut nfdump) = (testkit::tool(test, "nfcapd")?, testkit::tool(test, "nfdump")?);
     let _sandbox = testkit::Sandbox::new(test)?;
     let folder = testkit::TempDir::new(test);
@@ -156,13 +156,20 @@ fn same(text: &str, records: &[Record], each_way: bool) {
 
 #[test]
 fn nfdump_reads_every_flow_of_our_ipfix() {
-    agree("nfdump_reads_every_flow_of_our_ipfix", &mut ipfix::Encoder::new(Config::default()), false);
+    let config = Config { fields: Fields::Full, ..Config::default() };
+    agree("nfdump_reads_every_flow_of_our_ipfix", &mut ipfix::Encoder::new(config), false);
 }
 
 #[test]
-fn nfdump_reads_every_flow_of_our_standard_ipfix() {
-    let config = Config { fields: Fields::Standard, ..Config::default() };
-    agree("nfdump_reads_every_flow_of_our_standard_ipfix", &mut ipfix::Encoder::new(config), false);
+fn nfdump_reads_every_flow_of_our_biflow_ipfix() {
+    let config = Config { fields: Fields::Biflow, ..Config::default() };
+    agree("nfdump_reads_every_flow_of_our_biflow_ipfix", &mut ipfix::Encoder::new(config), false);
+}
+
+#[test]
+fn nfdump_reads_every_direction_of_our_standard_ipfix() {
+    let test = "nfdump_reads_every_direction_of_our_standard_ipfix";
+    agree(test, &mut ipfix::Encoder::new(Config::default()), true);
 }
 
 #[test]
@@ -186,7 +193,7 @@ fn nfdump_reads_what_the_exporter_sends() {
             assert_eq!((counts.offered, counts.sent), (60, 60), "{counts:?}");
         };
         let Some(text) = nfdump(test, send, &PRINT) else { return };
-        same(&text, &records, protocol == Protocol::NetflowV9);
+        same(&text, &records, true);
     }
 }
 
@@ -279,7 +286,7 @@ fn undisputed(test: &str, encoder: &mut dyn Encode, options: &[&str]) {
 fn tshark_has_nothing_to_complain_about_in_our_ipfix() {
     // Wireshark takes templates of 60 fields, unless it is asked to take longer ones.
     let options = ["-o", "cflow.max_template_fields:200"];
-    let mut encoder = ipfix::Encoder::new(Config::default());
+    let mut encoder = ipfix::Encoder::new(Config { fields: Fields::Full, ..Config::default() });
     undisputed("tshark_has_nothing_to_complain_about_in_our_ipfix", &mut encoder, &options);
 }
 
@@ -287,6 +294,12 @@ fn tshark_has_nothing_to_complain_about_in_our_ipfix() {
 fn tshark_has_nothing_to_complain_about_in_our_standard_ipfix() {
     let mut encoder = ipfix::Encoder::new(Config { fields: Fields::Standard, ..Config::default() });
     undisputed("tshark_has_nothing_to_complain_about_in_our_standard_ipfix", &mut encoder, &[]);
+}
+
+#[test]
+fn tshark_has_nothing_to_complain_about_in_our_biflow_ipfix() {
+    let mut encoder = ipfix::Encoder::new(Config { fields: Fields::Biflow, ..Config::default() });
+    undisputed("tshark_has_nothing_to_complain_about_in_our_biflow_ipfix", &mut encoder, &[]);
 }
 
 #[test]
