@@ -15,7 +15,7 @@ use testkit::TempDir;
 use wire::{Decoded, IpProtocol, TunnelKind};
 
 /// 2026-11-21T10:42:00Z.
-const BEGIN: u64 = 1_795_257_720;
+pub const BEGIN: u64 = 1_795_257_720;
 
 /// One line on stderr that names the thing and says what to do, status 2, nothing on stdout.
 #[track_caller]
@@ -72,7 +72,7 @@ fn record(prng: &mut Prng, id: u64) -> Record {
 }
 
 /// A store of two interfaces, and all records of each, in the order in which they begin.
-fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<(&'static str, Record)>) {
+pub fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<(&'static str, Record)>) {
     let mut prng = Prng::new(testkit::seed(test));
     let store = dir.join("store");
     let mut all: Vec<(&str, Record)> = Vec::new();
