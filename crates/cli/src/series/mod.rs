@@ -59,7 +59,7 @@ pub struct SeriesArgs {
     /// Interface, again for several [default: all that the store has]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
-    /// Only this direction, as the host sees its port [default: both]
+    /// Only this direction, as the host sees its interface [default: both]
     #[arg(long, value_enum)]
     pub direction: Option<Way>,
     /// Seconds as they are, or steps with sum, mean, least, greatest and 95th percentile
@@ -110,7 +110,7 @@ enum Place {
 /// A direction, as flags name it.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// What the port received
+    /// What the interface received
     In,
     /// What this host sent
     Out,

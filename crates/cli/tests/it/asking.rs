@@ -69,7 +69,7 @@ fn a_zone_is_that_of_questions_and_of_what_people_read_and_never_of_what_program
     let dir = TempDir::new("zone");
     let (store, all) =
         store(&dir, "a_zone_is_that_of_questions_and_of_what_people_read_and_never_of_what_programs_read");
-    let minute = ["--around", "2026-11-21T10:43"];
+    let minute = ["--around", "2026-11-21T10:43", "--tz", "UTC"];
     let there = ["--around", "2026-11-21T12:43", "--tz", "local"];
     let (utc, east) = (flows(&store, &minute), in_the_east(&store, "flows", &there));
     assert_eq!((utc.status, east.status), (Some(0), Some(0)), "{east:?}");
@@ -86,8 +86,8 @@ fn a_zone_is_that_of_questions_and_of_what_people_read_and_never_of_what_program
         "{}",
         east.out
     );
-    let json = |words: &[&str]| [words, &["--json"]].concat();
-    assert_eq!(flows(&store, &json(&minute)).out, in_the_east(&store, "flows", &json(&there)).out);
+    let json = |words: [&'static str; 4]| [&words[..], &["--json"]].concat();
+    assert_eq!(flows(&store, &json(minute)).out, in_the_east(&store, "flows", &json(there)).out);
     // Without a word, the zone of the machine is none of our business.
     assert_eq!(in_the_east(&store, "flows", &minute).out, utc.out);
     let ranked = in_the_east(&store, "flows", &["--tz", "local", "--top", "1"]);
