@@ -203,10 +203,10 @@ pub struct Line<'a> {
 }
 
 impl Packet<'_> {
-    /// `2026-11-21T10:42:00.000000007Z eth1 q0 74 B 10.0.0.1:443 > 10.0.0.2:4000 tcp [S.] seq 1 ack 2 win 512, 0 B`, with this
-    /// text of its time.
-    pub fn line<'a>(&'a self, time: &'a str, paint: Paint) -> Line<'a> {
-        Line { packet: self, time, paint }
+    /// `2026-11-21T10:42:00.000000007Z eth1 q0 74 B 10.0.0.1:443 > 10.0.0.2:4000 tcp [S.] seq 1 ack 2 win 512, 0 B`, with
+    /// another text of its time where it is not to be UTC.
+    pub fn line<'a>(&'a self, time: Option<&'a str>, paint: Paint) -> Line<'a> {
+        Line { packet: self, time: time.unwrap_or(&self.time), paint }
     }
 }
 
@@ -328,7 +328,7 @@ mod tests {
         let found = Found { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost, position: None };
         let origin = origin(3);
         let packet = Packet::of(&found, &origin);
-        (packet.line(&ts.to_string(), Paint::default()).to_string(), serde_json::to_value(&packet).expect("an object"))
+        (packet.line(None, Paint::default()).to_string(), serde_json::to_value(&packet).expect("an object"))
     }
 
     #[test]

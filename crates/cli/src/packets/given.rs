@@ -91,7 +91,8 @@ impl Given {
             Form::Lines(out, lines) => {
                 self.line.clear();
                 let packet = Packet::of(found, &origins[found.origin]);
-                writeln!(self.line, "{}", packet.line(&lines.zone.show(found.ts), lines.paint))?;
+                let time = (lines.zone != Zone::Utc).then(|| lines.zone.show(found.ts));
+                writeln!(self.line, "{}", packet.line(time.as_deref(), lines.paint))?;
                 Ok(out.write_all(&self.line)?)
             }
             Form::Objects(out) => {

@@ -18,8 +18,8 @@ use std::io::{self, Write};
 /// Characters of a curve on a terminal, at most.
 const WIDTH: usize = 100;
 
-/// Characters before a curve: the interface and the direction.
-const NAME: usize = 14;
+/// Characters before a curve: the interface and the direction; before its axis, the date with the offset of its zone.
+const NAME: usize = 17;
 
 /// Characters behind a curve: its greatest value.
 const MOST: usize = 16;
