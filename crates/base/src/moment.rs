@@ -1,16 +1,18 @@
 //! A moment as people write it: on a command line, in a question.
 //!
 //! ```text
-//! moment   = "now" [signed] | signed | date "T" clock [zone] | date [zone] | clock [zone] | number
+//! moment   = "now" [signed] | signed | date "T" (clock | hour) [zone] | date [zone] | clock [zone] | number
 //! signed   = ("-" | "+") span                 -10min, +5s, -1h30min; see [`crate::units::parse_span`]
 //! date     = 2026-11-21 | 20261121            the second form as in the names of a store's files
 //! clock    = 10:42 | 10:42:07 | 10:42:07.25 | 104207.25
-//! zone     = "Z" | +01:00 | +0100 | +01       after RFC 3339; without one: UTC, never the zone of the machine
+//! hour     = 10
+//! zone     = "Z" | +01:00 | +0100 | +01       after RFC 3339; without one: UTC, or the zone that the reader asks for
 //! number   = since 1970: seconds (to 11 digits), milli- (12-14), micro- (15-17) or nanoseconds (18-20), with a fraction
 //! ```
-//! A blank may stand for the `T`. A clock without a date is of today, in its zone. What is written without a zone is UTC,
-//! as are the names of all files and every time that we print: a question must not mean something else on another
-//! machine. [`Moment::parse`] needs no clock; [`Moment::at`] is given one.
+//! A blank may stand for the `T`. A clock without a date is of today, in its zone. A text without a zone is UTC for
+//! [`Moment::at`], as are the names of all files: a question must not mean something else on another machine. A reader
+//! that was told another zone takes [`Moment::Civil`] apart. [`Moment::parse`] needs no clock; [`Moment::at`] is given
+//! one.
 
 use crate::Timestamp;
 use crate::time::{NANOS_PER_SEC, days_to};
@@ -27,12 +29,14 @@ pub enum Moment {
     Ago(Duration),
     /// So long after now, or after another moment where one is given.
     Later(Duration),
-    /// This time of the day, which is given in nanoseconds since midnight of a zone so many seconds east of UTC.
-    Today {
+    /// A date and a time of day, or a time of day alone.
+    Civil {
+        /// Days since 1970-01-01; `None`: today.
+        day: Option<u64>,
         /// Nanoseconds since midnight.
         nanos: u64,
-        /// Seconds to the east.
-        east: i64,
+        /// Seconds to the east of UTC; `None`: the text has no zone.
+        east: Option<i64>,
     },
 }
 
@@ -49,9 +53,7 @@ impl fmt::Display for ParseTimeError {
         if let Some(why) = self.why {
             write!(f, " ({why})")?;
         }
-        f.write_str(
-            ": write 2026-11-21T10:42:00Z, 10:42 (today, UTC), seconds since 1970 (1795257720.25), now, or -10min",
-        )
+        f.write_str(": write 2026-11-21T10:42:00Z, 10:42 (today), seconds since 1970 (1795257720.25), now, or -10min")
     }
 }
 
@@ -74,6 +76,25 @@ impl Moment {
     /// # Ok::<(), netgrain_base::ParseTimeError>(())
     /// ```
     pub fn parse(text: &str) -> Result<Self, ParseTimeError> {
+        Self::parse_with_precision(text).map(|(moment, _)| moment)
+    }
+
+    /// As [`Moment::parse`], with the length of the smallest unit that is written: a minute for `10:42`, a day for
+    /// `2026-11-21`, 10 ms for `10:42:07.25`. `None` for what is counted from now.
+    ///
+    /// # Errors
+    /// As [`Moment::parse`].
+    ///
+    /// ```
+    /// # use netgrain_base::Moment;
+    /// # use std::time::Duration;
+    /// let precision = |text: &str| Moment::parse_with_precision(text).map(|(_, precision)| precision);
+    /// assert_eq!(precision("10:42")?, Some(Duration::from_secs(60)));
+    /// assert_eq!(precision("2026-11-21T10Z")?, Some(Duration::from_secs(3600)));
+    /// assert_eq!(precision("-10min")?, None);
+    /// # Ok::<(), netgrain_base::ParseTimeError>(())
+    /// ```
+    pub fn parse_with_precision(text: &str) -> Result<(Self, Option<Duration>), ParseTimeError> {
         let t = text.trim();
         read(t).map_err(|why| ParseTimeError { text: text.to_owned(), why })
     }
@@ -86,10 +107,10 @@ impl Moment {
             Self::At(moment) => moment,
             Self::Ago(span) => now.before(span),
             Self::Later(span) => anchor.unwrap_or(now).after(span),
-            Self::Today { nanos, east } => {
-                let east = i128::from(east) * i128::from(NANOS_PER_SEC);
-                let there = i128::from(now.nanos()) + east;
-                let moment = there - there.rem_euclid(DAY) + i128::from(nanos) - east;
+            Self::Civil { day, nanos, east } => {
+                let east = i128::from(east.unwrap_or(0)) * i128::from(NANOS_PER_SEC);
+                let day = day.map_or_else(|| (i128::from(now.nanos()) + east).div_euclid(DAY), i128::from);
+                let moment = day * DAY + i128::from(nanos) - east;
                 Timestamp::from_nanos(u64::try_from(moment.max(0)).unwrap_or(u64::MAX))
             }
         }
@@ -106,17 +127,29 @@ impl FromStr for Moment {
 
 type Why = Option<&'static str>;
 
-fn read(t: &str) -> Result<Moment, Why> {
+/// A moment, and the length of the smallest unit that is written.
+type Written = (Moment, Option<Duration>);
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MINUTE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn read(t: &str) -> Result<Written, Why> {
     let relative = t.strip_prefix("now").unwrap_or(t).trim_start();
     if relative.is_empty() && !t.is_empty() {
-        return Ok(Moment::Ago(Duration::ZERO));
+        return Ok((Moment::Ago(Duration::ZERO), None));
     }
-    let span = |text| crate::units::parse_span(text).map_err(|_| Some("a span is 10s, 250ms, 5min or 1h30min"));
+    let span = |text: &str| {
+        crate::units::parse_span(text).map_err(|_| match text.trim().parse::<f64>() {
+            Ok(_) => Some("a span needs its unit: a span is 10s, 250ms, 5min or 1h30min"),
+            Err(_) => Some("a span is 10s, 250ms, 5min or 1h30min"),
+        })
+    };
     if let Some(before) = relative.strip_prefix('-') {
-        return span(before).map(Moment::Ago);
+        return span(before).map(|span| (Moment::Ago(span), None));
     }
     if let Some(after) = relative.strip_prefix('+') {
-        return span(after).map(Moment::Later);
+        return span(after).map(|span| (Moment::Later(span), None));
     }
     if !t.is_ascii() {
         return Err(None);
@@ -125,7 +158,7 @@ fn read(t: &str) -> Result<Moment, Why> {
         return Err(Some(why));
     }
     match number(t) {
-        Some(moment) => Ok(Moment::At(moment)),
+        Some((moment, precision)) => Ok((Moment::At(moment), Some(precision))),
         None => civil(t),
     }
 }
@@ -146,8 +179,8 @@ fn unclear(t: &str) -> Option<&'static str> {
 }
 
 /// Since 1970, in the unit that its digits tell.
-fn number(t: &str) -> Option<Timestamp> {
-    let (whole, part) = t.split_once('.').unwrap_or((t, "0"));
+fn number(t: &str) -> Option<(Timestamp, Duration)> {
+    let (whole, part) = t.split_once('.').unwrap_or((t, ""));
     let unit = match whole.len() {
         // Eight digits are a date.
         8 if !t.contains('.') => return None,
@@ -157,12 +190,17 @@ fn number(t: &str) -> Option<Timestamp> {
         18..=20 => 1,
         _ => return None,
     };
-    let count = u128::from(digits(whole)?) * u128::from(unit) + u128::from(fraction(part)? / (NANOS_PER_SEC / unit));
-    u64::try_from(count).ok().map(Timestamp::from_nanos)
+    let (part, precision) = match t.contains('.') {
+        true => (fraction(part)?, precision_of(part)),
+        false => (0, SECOND),
+    };
+    let count = u128::from(digits(whole)?) * u128::from(unit) + u128::from(part / (NANOS_PER_SEC / unit));
+    let precision = (precision.as_nanos() as u64 / (NANOS_PER_SEC / unit)).max(1);
+    Some((Timestamp::from_nanos(u64::try_from(count).ok()?), Duration::from_nanos(precision)))
 }
 
 /// A date, a clock, or both, and a zone.
-fn civil(t: &str) -> Result<Moment, Why> {
+fn civil(t: &str) -> Result<Written, Why> {
     let (date, rest) = match date(t)? {
         Some((days, left)) => (Some(days), &t[t.len() - left..]),
         None => (None, t),
@@ -172,13 +210,19 @@ fn civil(t: &str) -> Result<Moment, Why> {
         (Some(_), Some(b'T' | b't' | b' ')) => (true, &rest[1..]),
         (Some(_), _) => (false, rest),
     };
-    let (nanos, rest) = if clock_at { clock(rest)? } else { (0, rest) };
+    let (nanos, precision, rest) = match (clock_at, date.and_then(|_| hour(rest))) {
+        (true, Some((nanos, rest))) => (nanos, HOUR, rest),
+        (true, None) => clock(rest)?,
+        (false, _) => (0, 24 * HOUR, rest),
+    };
     let east = zone(rest)?;
-    let Some(days) = date else { return Ok(Moment::Today { nanos, east }) };
-    let moment = i128::from(days) * 86_400 * i128::from(NANOS_PER_SEC) + i128::from(nanos)
-        - i128::from(east) * i128::from(NANOS_PER_SEC);
+    let written = Some(precision);
+    let Some(day) = date else { return Ok((Moment::Civil { day: None, nanos, east }, written)) };
+    let moment = i128::from(day) * 86_400 * i128::from(NANOS_PER_SEC) + i128::from(nanos)
+        - i128::from(east.unwrap_or(0)) * i128::from(NANOS_PER_SEC);
     match u64::try_from(moment) {
-        Ok(moment) => Ok(Moment::At(Timestamp::from_nanos(moment))),
+        Ok(_) if east.is_none() => Ok((Moment::Civil { day: Some(day), nanos, east }, written)),
+        Ok(moment) => Ok((Moment::At(Timestamp::from_nanos(moment)), written)),
         Err(_) if moment < 0 => Err(Some("before 1970")),
         Err(_) => Err(Some("after 2554")),
     }
@@ -210,16 +254,29 @@ fn date(t: &str) -> Result<Option<(u64, usize)>, Why> {
     Ok(Some((days_to(year, month, day), t.len() - if run == 8 { 8 } else { 10 })))
 }
 
-/// The nanoseconds since midnight of a time of day that the text begins with, and what is left behind it.
-fn clock(t: &str) -> Result<(u64, &str), Why> {
+/// The nanoseconds since midnight of an hour without minutes, which only a date makes plain, and the text behind it.
+fn hour(t: &str) -> Option<(u64, &str)> {
+    let b = t.as_bytes();
+    let is_alone = b.iter().take_while(|b| b.is_ascii_digit()).count() == 2 && b.get(2) != Some(&b':');
+    let hour = digits(t.get(..2)?).filter(|h| is_alone && *h <= 23)?;
+    Some((hour * 3600 * NANOS_PER_SEC, &t[2..]))
+}
+
+/// The nanoseconds since midnight of a time of day that the text begins with, the length of its smallest unit, and the
+/// text behind it.
+fn clock(t: &str) -> Result<(u64, Duration, &str), Why> {
     let b = t.as_bytes();
     let run = b.iter().take_while(|b| b.is_ascii_digit()).count();
+    let mut precision = SECOND;
     let (texts, mut rest) = match run {
         6 => ([t.get(..2), t.get(2..4), t.get(4..6)], &t[6..]),
         2 if b.get(2) == Some(&b':') && b.get(5) == Some(&b':') => {
             ([t.get(..2), t.get(3..5), t.get(6..8)], { t.get(8..).ok_or(None)? })
         }
-        2 if b.get(2) == Some(&b':') => ([t.get(..2), t.get(3..5), Some("0")], t.get(5..).ok_or(None)?),
+        2 if b.get(2) == Some(&b':') => {
+            precision = MINUTE;
+            ([t.get(..2), t.get(3..5), Some("0")], t.get(5..).ok_or(None)?)
+        }
         _ => return Err(None),
     };
     let [Some(h), Some(m), Some(s)] = texts.map(|p| p.and_then(digits)) else { return Err(None) };
@@ -231,17 +288,18 @@ fn clock(t: &str) -> Result<(u64, &str), Why> {
     if let Some(r) = rest.strip_prefix('.') {
         let end = r.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(r.len());
         nanos = fraction(&r[..end]).ok_or(None)?;
+        precision = precision_of(&r[..end]);
         rest = &r[end..];
     }
-    Ok(((h * 3600 + m * 60 + s) * NANOS_PER_SEC + nanos, rest))
+    Ok(((h * 3600 + m * 60 + s) * NANOS_PER_SEC + nanos, precision, rest))
 }
 
-/// Seconds to the east of UTC.
-fn zone(t: &str) -> Result<i64, Why> {
-    let Some(sign) = t.chars().next() else { return Ok(0) };
+/// Seconds to the east of UTC; `None` where the text ends without a zone.
+fn zone(t: &str) -> Result<Option<i64>, Why> {
+    let Some(sign) = t.chars().next() else { return Ok(None) };
     let rest = &t[1..];
     let east = match sign {
-        'Z' | 'z' if rest.is_empty() => return Ok(0),
+        'Z' | 'z' if rest.is_empty() => return Ok(Some(0)),
         '+' => 1,
         '-' => -1,
         _ => return Err(None),
@@ -253,7 +311,7 @@ fn zone(t: &str) -> Result<i64, Why> {
         _ => return Err(Some("a zone is Z, +01:00 or -05:00")),
     };
     match (h, m) {
-        (Some(h @ 0..=23), Some(m @ 0..=59)) => Ok(east * (h * 3600 + m * 60) as i64),
+        (Some(h @ 0..=23), Some(m @ 0..=59)) => Ok(Some(east * (h * 3600 + m * 60) as i64)),
         _ => Err(Some("a zone is Z, +01:00 or -05:00")),
     }
 }
@@ -270,6 +328,11 @@ fn fraction(text: &str) -> Option<u64> {
     digits(text)?;
     let nine: String = text.chars().chain(std::iter::repeat('0')).take(9).collect();
     digits(&nine)
+}
+
+/// The length of the last digit behind a point; a nanosecond at least.
+fn precision_of(fraction: &str) -> Duration {
+    Duration::from_nanos(NANOS_PER_SEC / 10u64.pow(fraction.len().min(9) as u32))
 }
 
 #[cfg(test)]
@@ -302,9 +365,15 @@ mod tests {
             ("-", "a span is"),
             ("-10 fortnights", "a span is"),
             ("+", "a span is"),
+            ("-10", "a span needs its unit"),
+            ("+ 1.5", "a span needs its unit"),
+            ("now-10", "a span needs its unit"),
+            ("-1h30", "a span is"),
             ("2026-11-21T10:00:00+1:00", "a zone is"),
             ("2026-11-21T10:00:00 CET", ""),
             ("2026-11-21T", ""),
+            ("2026-11-21T24", ""),
+            ("2026-11-21T1042", ""),
             ("2026-11", ""),
             ("10:4", ""),
             ("１０:42", ""),
@@ -331,6 +400,9 @@ mod tests {
             ("2026-11-21t10:42:00.5z", 1_795_257_720, 500_000_000),
             ("2026-11-21 10:42", 1_795_257_720, 0),
             ("2026-11-21T05:42-05:00", 1_795_257_720, 0),
+            ("2026-11-21T10", day + 36_000, 0),
+            ("20261121T10Z", day + 36_000, 0),
+            ("2026-11-21 10+01:00", day + 32_400, 0),
             ("2026-11-21T16:12:00+0530", 1_795_257_720, 0),
             ("20261121T104200.000000007Z", 1_795_257_720, 7),
             ("2026-11-21", day, 0),
@@ -353,6 +425,35 @@ mod tests {
             ("1795257720250000009", 1_795_257_720, 250_000_009),
         ] {
             assert_eq!(at(text), Timestamp::from_secs_nanos(secs, nanos), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_precision_is_that_of_the_smallest_unit_written() {
+        const MS: u64 = 1_000_000;
+        for (text, nanos) in [
+            ("2026-11-21", Some(86_400_000 * MS)),
+            ("20261121+01", Some(86_400_000 * MS)),
+            ("2026-11-21T10", Some(3_600_000 * MS)),
+            ("2026-11-21T10:42", Some(60_000 * MS)),
+            ("10:42", Some(60_000 * MS)),
+            ("10:42+01:00", Some(60_000 * MS)),
+            ("10:42:07", Some(1000 * MS)),
+            ("20261121T104207Z", Some(1000 * MS)),
+            ("10:42:07.2", Some(100 * MS)),
+            ("10:42:07.250000001234", Some(1)),
+            ("1795257720", Some(1000 * MS)),
+            ("1795257720.25", Some(10 * MS)),
+            ("1795257720250", Some(MS)),
+            ("1795257720250.5", Some(MS / 10)),
+            ("1795257720250001", Some(1000)),
+            ("1795257720250000009", Some(1)),
+            ("now", None),
+            ("-10min", None),
+            ("+5s", None),
+        ] {
+            let (_, precision) = Moment::parse_with_precision(text).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(precision, nanos.map(Duration::from_nanos), "{text}");
         }
     }
 

@@ -128,15 +128,20 @@ pub fn parse_age(text: &str) -> Result<Duration, ParseUnitError> {
     if unit { parse_span(text) } else { Err(error(text, "an age with its unit: write 30d, 12h")) }
 }
 
-/// Reads a span: `10s`, `250ms`, `1h30min`, `2d`; a bare number is seconds.
+/// Reads a span: `10s`, `250ms`, `1h30min`, `2d`. Each number has its unit, for a reader of `10` may mean seconds or
+/// minutes; `0` alone needs none.
 ///
 /// # Errors
-/// When a number or a unit is not understood, or the span exceeds 584 years.
+/// When a number or a unit is not understood or missing, or the span exceeds 584 years.
 pub fn parse_span(text: &str) -> Result<Duration, ParseUnitError> {
     const EXPECTED: &str = "a span of time: write 10s, 250ms, 5min, 1h30min";
+    const NO_UNIT: &str = "a span of time, because its unit is missing: write 10s, 250ms, 5min, 1h30min";
     let mut rest = text.trim();
     if rest.is_empty() {
         return Err(error(text, EXPECTED));
+    }
+    if rest == "0" {
+        return Ok(Duration::ZERO);
     }
     let mut nanos = 0f64;
     while !rest.is_empty() {
@@ -149,7 +154,8 @@ pub fn parse_span(text: &str) -> Result<Duration, ParseUnitError> {
                 "ns" => 1.0,
                 "us" | "µs" => 1e3,
                 "ms" => 1e6,
-                "" | "s" | "sec" => 1e9,
+                "" => return Err(error(text, NO_UNIT)),
+                "s" | "sec" => 1e9,
                 "m" | "min" => 60e9,
                 "h" => 3600e9,
                 "d" => 86_400e9,
@@ -234,10 +240,13 @@ mod tests {
     fn spans_add_up() {
         assert_eq!(parse_span("1h30min").unwrap(), Duration::from_secs(5400));
         assert_eq!(parse_span("1.5s").unwrap(), Duration::from_millis(1500));
-        assert_eq!(parse_span("60").unwrap(), Duration::from_secs(60));
+        assert_eq!(parse_span("0").unwrap(), Duration::ZERO);
         assert_eq!(parse_span("1y2w").unwrap(), Duration::from_secs((365 + 14) * 86_400));
         for bad in ["", "h", "5 parsecs", "1..2s", "-3s", "99999999999d"] {
             assert!(parse_span(bad).is_err(), "{bad}");
+        }
+        for bad in ["60", "1.5", "1h30", " 7 ", "00"] {
+            assert!(parse_span(bad).is_err_and(|e| e.to_string().contains("unit is missing")), "{bad}");
         }
     }
 

@@ -84,7 +84,7 @@ pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let places = Places::find();
     sheet.head(format_args!(
         "60 B frames made in the kernel (processor {}) -> veth -> program -> AF_XDP socket (processor {}); {} rounds of two slices of {} \
-         frames, over ports that were opened {} times; below the bare redirect in the same round: median and its 95 % interval, and of \
+         frames, over interfaces that were opened {} times; below the bare redirect in the same round: median and its 95 % interval, and of \
          the medians of each opening the least and the most",
         places.other(0),
         places.engine(),

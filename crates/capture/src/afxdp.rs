@@ -266,7 +266,7 @@ impl AfXdp {
         let takes_out = || sys::ethtool::driver(&link.name).is_ok_and(|driver| driver != "veth");
         if sys::xsk::strips_vlan(&link.name).unwrap_or(false) && takes_out() {
             description +=
-                &format!("; VLAN tags that the port takes out are lost (ethtool -K {} rxvlan off)", link.name);
+                &format!("; VLAN tags that the interface takes out are lost (ethtool -K {} rxvlan off)", link.name);
         }
         let info = SourceInfo {
             name: link.name.clone(),
@@ -463,7 +463,7 @@ impl Whole {
     fn new(link: &Link, others: Vec<u32>) -> Result<Self, SourceError> {
         let netlink = Netlink::route().map_err(|error| SourceError::System {
             name: link.name.clone(),
-            what: "ask for the port's counters",
+            what: "ask for the interface's counters",
             error,
             advice: String::new(),
         })?;

@@ -94,11 +94,14 @@ pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
     let name = &facts.name;
     let share = |why: String| Choice { kind: Kind::Tpacket, explanation: format!("{name}: TPACKET_V3, {why}") };
     if facts.uses.contains(&Use::Loopback) {
-        return share("because a loopback port only ever carries the host's own traffic".to_owned());
+        return share("because a loopback interface only ever carries the host's own traffic".to_owned());
     }
     if !facts.uses.is_empty() && !dedicated {
         let uses: Vec<_> = facts.uses.iter().map(Use::to_string).collect();
-        return share(format!("because the host uses this port ({}); --dedicated would take it away", uses.join(", ")));
+        return share(format!(
+            "because the host uses this interface ({}); --dedicated would take it away",
+            uses.join(", ")
+        ));
     }
     if facts.has_xdp {
         return share("because an XDP program is attached already; what that takes away is not seen".to_owned());
@@ -118,7 +121,7 @@ pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
         ));
     }
     let copies = if can(feature::XSK_ZEROCOPY) { "zero copy" } else { "one copy in the kernel" };
-    let why = if facts.uses.is_empty() { "the host does not use this port" } else { "--dedicated was given" };
+    let why = if facts.uses.is_empty() { "the host does not use this interface" } else { "--dedicated was given" };
     Choice {
         kind: Kind::AfXdp,
         explanation: format!("{name}: AF_XDP, because {why} and its driver ({driver}) can; {copies}"),
@@ -134,14 +137,14 @@ impl PortFacts {
         let fail = |what: &'static str| {
             move |error| SourceError::System { name: interface.to_owned(), what, error, advice: String::new() }
         };
-        let mut netlink = Netlink::route().map_err(fail("ask the kernel for its ports"))?;
+        let mut netlink = Netlink::route().map_err(fail("ask the kernel for its interfaces"))?;
         let link = netlink.link(interface).map_err(|error| SourceError::System {
             name: interface.to_owned(),
-            what: "find the port",
+            what: "find the interface",
             error,
             advice: "see ip link for the names there are".to_owned(),
         })?;
-        let links = netlink.links().map_err(fail("list the ports"))?;
+        let links = netlink.links().map_err(fail("list the interfaces"))?;
         let addresses = netlink.addresses().map_err(fail("list the addresses"))?;
         let routes = netlink.routes().map_err(fail("list the routes"))?;
         Ok(Self {
@@ -171,7 +174,7 @@ fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) ->
     }
     if let Some(master) = link.master {
         let name =
-            links.iter().find(|l| l.index == master).map_or_else(|| format!("port {master}"), |l| l.name.clone());
+            links.iter().find(|l| l.index == master).map_or_else(|| format!("interface {master}"), |l| l.name.clone());
         uses.push(Use::Member(name));
     }
     // The two ends of a veth pair name each other; neither sits on the other.
@@ -258,7 +261,7 @@ mod tests {
         let choice = decide(&mirror(), false);
         assert_eq!(
             choice.explanation,
-            "eth1: AF_XDP, because the host does not use this port and its driver (ice) can; zero copy"
+            "eth1: AF_XDP, because the host does not use this interface and its driver (ice) can; zero copy"
         );
     }
 
@@ -298,7 +301,9 @@ mod tests {
     #[test]
     fn the_facts_of_a_real_port_are_the_kernels() {
         let Some(sandbox) = Sandbox::new("auto::the_facts_of_a_real_port_are_the_kernels") else { return };
-        assert!(choose("nothing0", false).expect_err("no such port").to_string().contains("nothing0: cannot find"));
+        assert!(
+            choose("nothing0", false).expect_err("no such interface").to_string().contains("nothing0: cannot find")
+        );
         assert_eq!(choose("lo", true).expect("lo").kind, Kind::Tpacket);
         let (a, b) = sandbox.veth("a", "b");
         let free = PortFacts::gather("b").expect("facts");
@@ -313,7 +318,7 @@ mod tests {
         assert_eq!(decide(&used, false).kind, Kind::Tpacket);
         let taken = crate::afxdp::open(&crate::afxdp::AfXdpConfig::new(&a.name)).unwrap_or_else(|e| panic!("{e}"));
         let facts = PortFacts::gather(&a.name).expect("facts");
-        assert_eq!((facts.uses.as_slice(), facts.has_xdp), (&[][..], true), "the other end is another port");
+        assert_eq!((facts.uses.as_slice(), facts.has_xdp), (&[][..], true), "the other end is another interface");
         drop(taken);
         assert!(!PortFacts::gather(&a.name).expect("facts").has_xdp);
     }

@@ -15,7 +15,7 @@ pub(crate) fn ethernet(link: &Link) -> Result<(), SourceError> {
         return Ok(());
     }
     let reason =
-        format!("its frames (hardware type {}) are not Ethernet; capture the port below it", link.hardware_type);
+        format!("its frames (hardware type {}) are not Ethernet; capture the interface below it", link.hardware_type);
     Err(SourceError::Unsupported { name: link.name.clone(), reason })
 }
 

@@ -221,10 +221,13 @@ fn check(config: &LiveFramesConfig, parts: &Parts, link: &Link) -> Result<(), St
         return Err(format!("a batch has 1 to 256 frames, not {}", config.batch));
     }
     if link.kind.as_deref() != Some("veth") {
-        return Err("live frames can be counted on veth ports only; send through AF_XDP".to_owned());
+        return Err("live frames can be counted on veth interfaces only; send through AF_XDP".to_owned());
     }
     if !link.is_up() || !link.carrier {
-        return Err(format!("the port or its other end is down; bring both up: ip link set {} up", config.interface));
+        return Err(format!(
+            "the interface or its other end is down; bring both up: ip link set {} up",
+            config.interface
+        ));
     }
     if len > link.mtu as usize + ETHERNET_HEADER {
         return Err(format!("frames of {len} bytes need an MTU of {}, it is {}", len - ETHERNET_HEADER, link.mtu));

@@ -220,7 +220,7 @@ impl Tpacket {
             }
         }
         if self.down && matches!(self.phase, Phase::Capturing) {
-            let link = self.socket.bound_link().map_err(|e| self.system("ask for the port", e, ""))?;
+            let link = self.socket.bound_link().map_err(|e| self.system("ask for the interface", e, ""))?;
             if link.is_none() {
                 self.phase = Phase::Draining(Drain::begin(Instant::now(), self.retire, true));
             }

@@ -6,6 +6,7 @@ mod targets;
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
+use crate::when::{self, TzArgs};
 use base::units::{self, show_bytes, show_count};
 use base::{Moment, Timestamp};
 use clap::{Args, ValueEnum};
@@ -42,6 +43,8 @@ pub struct ConvertArgs {
     /// The last moment wanted, itself included; +5min counts from --from
     #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
     pub to: Option<Moment>,
+    #[command(flatten)]
+    pub tz: TzArgs,
     /// Keep only packets that match: host net port proto vlan, and or not, parentheses
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
@@ -148,14 +151,10 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
 }
 
 fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
-    let now = sys::clock::realtime();
-    let from = args.from.map(|moment| moment.at(now, None));
-    let to = args.to.map(|moment| moment.at(now, from));
-    if let (Some(from), Some(to)) = (from, to)
-        && from > to
-    {
-        return Err(Failure::Said(format!("--from {from} is after --to {to}: exchange them")));
-    }
+    let (now, zone) = (sys::clock::realtime(), &args.tz.zone);
+    let from = args.from.map(|moment| zone.at(moment, now, None)).transpose()?;
+    let to = args.to.map(|moment| zone.at(moment, now, from)).transpose()?;
+    when::in_order(from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX), args.to, zone)?;
     let format = args.format.map(|wanted| match wanted {
         Wanted::Pcap => Format::Pcap,
         Wanted::PcapUs => Format::PcapMicros,

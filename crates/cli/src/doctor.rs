@@ -11,18 +11,18 @@ use sys::sysfs::Tree;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  netgrain doctor                              the machine, and every physical port
-  netgrain doctor -i eth1 --store /data/store  one port and the volume its packets will go to
+  netgrain doctor                              the machine, and every physical interface
+  netgrain doctor -i eth1 --store /data/store  one interface and the volume its packets will go to
   netgrain doctor -i eth1 --fix                shows what can be mended, and asks
   netgrain doctor --undo                       puts everything back that --fix has changed")]
 pub struct DoctorArgs {
-    /// Port to look at; may be given several times [default: every physical port]
+    /// Interface to look at; may be given several times [default: every physical interface]
     #[arg(short = 'i', long, value_name = "IFACE")]
     pub interface: Vec<String>,
     /// Look at the volume of this store, and write to it for a moment (at most 256 MiB and 2 s; removed)
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// The port will be captured from with --dedicated
+    /// The interface will be captured from with --dedicated
     #[arg(long)]
     pub dedicated: bool,
     /// Memory of the ring that it has to fit [default: what `netgrain record` would take]
@@ -31,10 +31,10 @@ pub struct DoctorArgs {
     /// Only these checks, by name
     #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = check)]
     pub only: Vec<&'static Check>,
-    /// Capture a few frames by AF_XDP on a private pair of ports
+    /// Capture a few frames by AF_XDP on a private pair of interfaces
     #[arg(long = "try")]
     pub trial: bool,
-    /// Mend what can be mended safely and put back; of ports, only those named with -i
+    /// Mend what can be mended safely and put back; of interfaces, only those named with -i
     #[arg(long, conflicts_with = "undo")]
     pub fix: bool,
     /// Do not ask before
@@ -102,7 +102,7 @@ fn look(args: &DoctorArgs, tree: &Tree) -> Result<Vec<Finding>, Failure> {
     doctor::examine(&question, tree).map_err(Failure::say)
 }
 
-/// For people: everything that is not good with what it costs and what mends it, the good things in one line each port.
+/// For people: everything that is not good with what it costs and what mends it, the good things in one line each interface.
 fn report(findings: &[Finding], verbose: bool) -> String {
     let mut out = String::new();
     let mut subjects: Vec<&Subject> = findings.iter().map(|f| &f.subject).collect();
@@ -145,7 +145,7 @@ fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
 fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Failure> {
     let steps = doctor::steps(findings, tree);
     if args.interface.is_empty() {
-        sys::say!("netgrain: --fix leaves ports as they are unless they are named: -i IFACE");
+        sys::say!("netgrain: --fix leaves interfaces as they are unless they are named: -i IFACE");
     }
     if steps.is_empty() {
         sys::say!("netgrain: nothing that --fix can mend");

@@ -23,7 +23,7 @@ pub struct GenArgs {
     /// Traffic: a size (60), several, imix, backbone; with options: 1000,flows=100k,seed=7
     #[arg(value_name = "SPEC", default_value = "60")]
     pub spec: String,
-    /// Port to send from
+    /// Interface to send from
     #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "write")]
     pub interface: Option<String>,
     /// Write a capture file instead of sending
@@ -54,11 +54,11 @@ pub struct GenArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SendMethod {
-    /// Live frames for one size flat out on a veth port whose other end takes them, otherwise AF_XDP
+    /// Live frames for one size flat out on a veth interface whose other end takes them, otherwise AF_XDP
     Auto,
-    /// Frames made inside the kernel: the fastest way onto a veth port
+    /// Frames made inside the kernel: the fastest way onto a veth interface
     LiveFrames,
-    /// AF_XDP transmit: every traffic, every rate, every port
+    /// AF_XDP transmit: every traffic, every rate, every interface
     AfXdp,
 }
 
@@ -89,7 +89,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
             privileges::keep_calls_of_asking()?;
             write(&spec, path, &stop)?
         }
-        (None, None) => return Err(Failure::Said("name a port with -i, or a file with -w".into())),
+        (None, None) => return Err(Failure::Said("name an interface with -i, or a file with -w".into())),
     };
     if args.json {
         json(&serde_json::to_value(sent).map_err(Failure::say)?)?;

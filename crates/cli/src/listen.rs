@@ -95,7 +95,7 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
 /// What listeners read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// The rings of a port.
+    /// The rings of an interface.
     Port,
     /// A member's branches, in which the byte of the queue says something else.
     Group,

@@ -11,15 +11,15 @@ const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SourceKind {
-    /// AF_XDP on a port that is dedicated or that the host does not use, otherwise TPACKET
+    /// AF_XDP on an interface that is dedicated or that the host does not use, otherwise TPACKET
     Auto,
-    /// AF_XDP (needs --dedicated on a port that the host uses)
+    /// AF_XDP (needs --dedicated on an interface that the host uses)
     AfXdp,
     /// TPACKET_V3: shares the packets with the host
     Tpacket,
 }
 
-/// A port, with the way to take packets from it that suits it and what was asked for.
+/// An interface, with the way to take packets from it that suits it and what was asked for.
 ///
 /// # Errors
 /// When there is none of this name, or the host would lose what it uses. What was asked for and the source cannot do is said.
@@ -39,7 +39,9 @@ pub fn port(
         }
         SourceKind::Tpacket => {
             if dedicated {
-                sys::say!("netgrain: {name}: TPACKET shares the port: the host goes on to receive what arrives there");
+                sys::say!(
+                    "netgrain: {name}: TPACKET shares the interface: the host goes on to receive what arrives there"
+                );
             }
             Kind::Tpacket
         }
@@ -52,7 +54,7 @@ pub fn port(
         SourceKind::AfXdp => {
             let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
             return Err(Failure::Said(format!(
-                "{name}: the host uses this port ({}), and AF_XDP would take its traffic away: say --source-kind tpacket to share \
+                "{name}: the host uses this interface ({}), and AF_XDP would take its traffic away: say --source-kind tpacket to share \
                  it, or --dedicated if that is meant",
                 uses.join(", ")
             )));

@@ -18,7 +18,7 @@ const DEPTH: usize = 5;
 /// What a verb that captures has to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs<'a> {
-    /// Take packets from ports.
+    /// Take packets from interfaces.
     pub ports: bool,
     /// Load programs of the language into the kernel, now and when they are exchanged.
     pub program: bool,

@@ -36,7 +36,7 @@ const LEAST_AGE: Duration = Duration::from_secs(1);
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Retention: the oldest files of the interface go first")]
 pub struct RuleArgs {
-    /// Keep so much of the volume free: 5%, 200GB, or `none` to wait when it is full [default for ports that are
+    /// Keep so much of the volume free: 5%, 200GB, or `none` to wait when it is full [default for interfaces that are
     /// recorded: room for the next files]
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = keep_free)]
     pub keep_free: Option<KeepFree>,
@@ -284,7 +284,7 @@ fn volume(store: &Path) -> Option<Space> {
     DiskDevice::plain().space(there).ok().filter(|space| space.total > 0)
 }
 
-/// What `record` and `run` keep, if anything: a port's recorder makes room for its next files unless it is told not to, because it
+/// What `record` and `run` keep, if anything: an interface's recorder makes room for its next files unless it is told not to, because it
 /// is left alone and would lose what comes; a replay or a simulation removes nothing unasked.
 pub fn plan(args: &RuleArgs, store: &Path, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
     let mut rules = rules(args, store, Some(plan.segment))?;

@@ -13,9 +13,9 @@ pub struct Netgrain {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Watch ports at every grain: packets, flow records and one row each second, stored and exported
+    /// Watch interfaces at every grain: packets, flow records and one row each second, stored and exported
     Run(Box<crate::run::RunArgs>),
-    /// Record every packet of a port, stamped and accounted for
+    /// Record every packet of an interface, stamped and accounted for
     Record(Box<crate::record::RecordArgs>),
     /// Check or print the configuration of `netgrain run`
     Config(crate::config::ConfigArgs),
@@ -27,7 +27,7 @@ pub enum Command {
     Packets(Box<crate::packets::PacketsArgs>),
     /// Find flow records by time and filter, add them up, rank them, and go on to their packets
     Flows(Box<crate::flows::FlowsArgs>),
-    /// A port's curve: packets, bytes, flows, bursts and losses of each second, or of steps
+    /// An interface's curve: packets, bytes, flows, bursts and losses of each second, or of steps
     Series(Box<crate::series::SeriesArgs>),
     /// Give foreign captures the index that makes them as quick to search as a store
     Index(Box<crate::index::IndexArgs>),

@@ -75,11 +75,11 @@ macro_rules! checks {
 
 checks! {
     LINK: "link", Port, Loses, command,
-        "a port without a link delivers nothing, and one with half duplex drops what collides";
+        "an interface without a link delivers nothing, and one with half duplex drops what collides";
     SOURCE: "source", Port, Slows, command,
         "without native XDP each packet passes the network stack, with a copy in the kernel each is moved once more";
     XDP_TAKEN: "xdp-taken", Port, Fails, command,
-        "somebody's XDP program sees the packets first, and AF_XDP cannot have the port";
+        "somebody's XDP program sees the packets first, and AF_XDP cannot have the interface";
     FUNCTION: "virtual-function", Port, Loses, command,
         "a virtual function receives only its own packets unless the host trusts it";
     MERGING: "merging", Port, Merges, fix,
@@ -103,7 +103,7 @@ checks! {
     PAUSE: "pause", Port, Lies, fix,
         "the card makes the other end wait: bursts arrive late and losses happen where nobody counts them";
     COUNTERS: "counters", Port, Loses, command,
-        "packets that were lost before netgrain could count them, since the port came up";
+        "packets that were lost before netgrain could count them, since the interface came up";
     CARD_STAMPS: "card-stamps", Port, Lies, command,
         "stamps are taken when software sees the packet, microseconds after it came";
     KERNEL: "kernel", Machine, Fails, command,
@@ -137,7 +137,7 @@ checks! {
     CLOCK_SYNC: "clock-sync", Machine, Lies, command,
         "stamps of a clock that nobody keeps cannot be compared with those of other machines";
     TRIAL: "trial", Machine, Fails, command,
-        "what AF_XDP does not deliver between two private ports, it will not from a real one";
+        "what AF_XDP does not deliver between two private interfaces, it will not from a real one";
     FOLDER: "folder", Store, Fails, command,
         "the recorder must be able to write there";
     FILE_SYSTEM: "file-system", Store, Slows, command,
@@ -163,7 +163,7 @@ impl Check {
         let mut out = String::from("| check | about | costs | why | `--fix` |\n|---|---|---|---|---|\n");
         for c in Self::ALL {
             let about = match c.about {
-                About::Port => "port",
+                About::Port => "interface",
                 About::Machine => "machine",
                 About::Store => "store",
             };

@@ -99,7 +99,7 @@ impl Serialize for Finding {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("check", self.check.name)?;
         let (kind, name) = match &self.subject {
-            Subject::Port(name) => ("port", Some(name)),
+            Subject::Port(name) => ("interface", Some(name)),
             Subject::Machine => ("machine", None),
             Subject::Store(name) => ("store", Some(name)),
         };

@@ -106,7 +106,7 @@ fn ports(question: &Question) -> Result<Vec<String>, SourceError> {
     }
     let links = Netlink::route().and_then(|mut n| n.links()).map_err(|error| SourceError::System {
         name: "doctor".to_owned(),
-        what: "ask the kernel for its ports",
+        what: "ask the kernel for its interfaces",
         error,
         advice: String::new(),
     })?;

@@ -68,7 +68,7 @@ impl Facts {
         let name = port.name.clone();
         let link = Netlink::route().and_then(|mut n| n.link(&name)).map_err(|error| SourceError::System {
             name: name.clone(),
-            what: "find the port",
+            what: "find the interface",
             error,
             advice: "see ip link for the names there are".to_owned(),
         })?;
@@ -235,7 +235,7 @@ fn virtual_function(f: &Facts) -> Finding {
 fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: State, fix: bool) -> Finding {
     let s = f.subject();
     if f.features.is_none() {
-        return Finding::new(check, &s, State::Unknown, "the port does not tell its features");
+        return Finding::new(check, &s, State::Unknown, "the interface does not tell its features");
     }
     let (can, cannot) = f.on(names);
     if can.is_empty() && cannot.is_empty() {
@@ -310,7 +310,7 @@ fn vlan(f: &Facts, kind: Kind) -> Finding {
 fn rx_ring(f: &Facts) -> Finding {
     let (s, name) = (f.subject(), &f.port.name);
     let Some(rings) = f.rings.filter(|r| r.rx_max > 0) else {
-        return Finding::good(&checks::RX_RING, &s, "the port has no ring to size");
+        return Finding::good(&checks::RX_RING, &s, "the interface has no ring to size");
     };
     if rings.rx >= rings.rx_max {
         return Finding::good(&checks::RX_RING, &s, format!("{} descriptors, the most there can be", rings.rx));
@@ -399,7 +399,7 @@ fn interrupts(f: &Facts) -> Finding {
 fn numa(f: &Facts) -> Finding {
     let s = f.subject();
     let Some((node, cpus)) = &f.node else {
-        return Finding::good(&checks::NUMA, &s, "one node, or a port without a card");
+        return Finding::good(&checks::NUMA, &s, "one node, or an interface without a card");
     };
     if cpus.iter().any(|c| f.allowed.contains(c)) {
         let found = format!("the card is on node {node}, whose processors netgrain chooses by itself");
@@ -424,7 +424,7 @@ fn mtu(f: &Facts, kind: Kind) -> Finding {
 fn pause(f: &Facts) -> Finding {
     let (s, name) = (f.subject(), &f.port.name);
     let Some(pause) = f.pause else {
-        return Finding::good(&checks::PAUSE, &s, "the port has no pause frames");
+        return Finding::good(&checks::PAUSE, &s, "the interface has no pause frames");
     };
     if !pause.rx && !pause.tx {
         return Finding::good(&checks::PAUSE, &s, "off");
@@ -444,7 +444,7 @@ fn counters(f: &Facts) -> Finding {
         kernels.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{what} {}", show_count(*n))).collect();
     lost.extend(f.lost.iter().map(|(name, n)| format!("{name} {}", show_count(*n))));
     if lost.is_empty() {
-        return Finding::good(&checks::COUNTERS, &s, "none since the port is there");
+        return Finding::good(&checks::COUNTERS, &s, "none since the interface is there");
     }
     Finding::new(&checks::COUNTERS, &s, State::Remark, lost.join(", "))
         .mend("deeper rx-ring, more queues, or what the other findings say; the counts themselves stay until a restart")

@@ -35,7 +35,7 @@ pub fn run() -> Finding {
 fn attempt() -> Result<(u32, String), Finding> {
     let s = Subject::Machine;
     let cannot = |e: io::Error| {
-        Finding::new(&checks::TRIAL, &s, State::Unknown, format!("no private pair of ports: {e}"))
+        Finding::new(&checks::TRIAL, &s, State::Unknown, format!("no private pair of interfaces: {e}"))
             .mend("run as root: this takes CAP_SYS_ADMIN and CAP_NET_ADMIN")
     };
     let (near, far) = pair().map_err(cannot)?;
@@ -88,7 +88,7 @@ fn wait_up(near: u32, far: u32) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     while ![near, far].iter().all(|i| netlink.link_by_index(*i).is_ok_and(|l| l.operstate == OPERATIONAL)) {
         if Instant::now() > until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the two ports do not come up"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the two interfaces do not come up"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

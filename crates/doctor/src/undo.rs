@@ -188,7 +188,7 @@ fn put_back(entry: &Entry, tree: &Tree) -> io::Result<Option<String>> {
             Some(way) => format!("it was changed in the network namespace {there}: {way} netgrain doctor --undo"),
             None => format!(
                 "it was changed in the network namespace {there}, in which no process was found and which has no name: enter it, \
-                 or, if it is gone, put the port back by hand where it is now, and remove the journal"
+                 or, if it is gone, put the interface back by hand where it is now, and remove the journal"
             ),
         }));
     }

@@ -321,7 +321,7 @@ impl Capture {
     pub fn swap_program(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, EngineError> {
         match &self.program {
             Some(program) => program.swap(plan).map_err(EngineError::Program),
-            None => Err(EngineError::Program("a program can be given to a port when the capture starts".into())),
+            None => Err(EngineError::Program("a program can be given to an interface when the capture starts".into())),
         }
     }
 

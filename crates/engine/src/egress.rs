@@ -21,9 +21,10 @@ impl Egress {
     /// # Errors
     /// In words, why nothing can be sent out of it.
     pub fn open(name: &str) -> Result<Self, String> {
-        let fail = |what: &str, e: io::Error| format!("port {name}: {what}: {e}");
-        let index = index_of(name)
-            .map_err(|e| format!("there is no port {name} to forward to ({e}); `ip link` shows those there are"))?;
+        let fail = |what: &str, e: io::Error| format!("interface {name}: {what}: {e}");
+        let index = index_of(name).map_err(|e| {
+            format!("there is no interface {name} to forward to ({e}); `ip link` shows those there are")
+        })?;
         let socket = PacketSocket::open().map_err(|e| fail("cannot be sent through (root, or CAP_NET_RAW)", e))?;
         socket.bind(index, None).map_err(|e| fail("cannot be bound", e))?;
         let (taken, refused) = Default::default();

@@ -287,18 +287,18 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "program_unsent_total",
         "counter",
-        "Packets that none of the ports took which the program sends them to, or that could not be given to the host.",
+        "Packets that none of the interfaces took which the program sends them to, or that could not be given to the host.",
         &unsent,
     );
     family(
         "program_copies_unsent_total",
         "counter",
-        "Copies that a port did not take, of packets that are stored, left by another port or are the host's.",
+        "Copies that an interface did not take, of packets that are stored, left by another interface or are the host's.",
         &[(String::new(), program.user.copies_unsent as f64)],
     );
     let counters: Vec<_> =
         program.counters.iter().map(|(n, value)| (format!(",counter=\"{n}\""), *value as i64 as f64)).collect();
-    family("program_value", "gauge", "What the port's program counts; it may count down.", &counters);
+    family("program_value", "gauge", "What the interface's program counts; it may count down.", &counters);
     let maps =
         program.maps.iter().flat_map(|m| m.kernel.map(|k| (m, "kernel", k)).into_iter().chain([(m, "user", m.user)]));
     let maps: Vec<_> =
@@ -307,11 +307,16 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "program_map_entries",
         "gauge",
-        "Entries of a map of the port's program, as far as they are counted.",
+        "Entries of a map of the interface's program, as far as they are counted.",
         &used,
     );
     let refused: Vec<_> = maps.iter().map(|(labels, it)| (labels.clone(), it.refused as f64)).collect();
-    family("program_map_refused_total", "counter", "Entries that a full map of the port's program refused.", &refused);
+    family(
+        "program_map_refused_total",
+        "counter",
+        "Entries that a full map of the interface's program refused.",
+        &refused,
+    );
 }
 
 /// What makes room, where it does.

@@ -59,7 +59,7 @@ pub fn another_pair(from: &str, to: &str, mtu: u32) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     while !(netlink.link(from)?.operstate == OPERATIONAL && netlink.link(to)?.operstate == OPERATIONAL) {
         if Instant::now() > until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the two ports do not come up"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the two interfaces do not come up"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

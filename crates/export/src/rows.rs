@@ -154,7 +154,7 @@ fn ledger() -> Vec<Field> {
     use Unit::{Octets, Packets};
     let mut table = Vec::new();
     for (id, name, unit, access, meaning) in [
-        (200, "ledgerOffered", Packets, at!(ledger.offered), "packets that reached the port"),
+        (200, "ledgerOffered", Packets, at!(ledger.offered), "packets that reached the interface"),
         (201, "ledgerStored", Packets, at!(ledger.stored), "stored"),
         (202, "ledgerStoredOctets", Octets, at!(ledger.stored_bytes), "octets of the frames stored"),
         (203, "ledgerFiltered", Packets, at!(ledger.filtered), "refused by the capture filter"),

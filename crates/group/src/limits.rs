@@ -172,7 +172,7 @@ impl Registry {
             && self.tracks_of(entry).any(|t| self.outside.shuts_host_out(&t.source))
         {
             return Err(format!(
-                "only root and user {} may hand packets of a dedicated port to the host; leave `kernel` out",
+                "only root and user {} may hand packets of a dedicated interface to the host; leave `kernel` out",
                 self.own_uid
             ));
         }
@@ -197,7 +197,7 @@ impl Registry {
             return Ok(());
         }
         Err(format!(
-            "user {} may not send through port {port}: the engine does so with rights of its own; whoever starts it can allow it \
+            "user {} may not send through interface {port}: the engine does so with rights of its own; whoever starts it can allow it \
              (`--allow-forward {port}`)",
             who.uid
         ))

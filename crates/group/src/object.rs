@@ -26,7 +26,7 @@ impl GroupView {
         let cut = [SHOWN, SHOWN_AT_LEAST].into_iter().map(|most| object(self, most).to_string()).find(fits);
         cut.unwrap_or_else(|| {
             let mut told = object(self, SHOWN_AT_LEAST);
-            for list in ["members", "ports", "maps"] {
+            for list in ["members", "interfaces", "maps"] {
                 told[list] = json!([]);
             }
             told["shortened"] = true.into();
@@ -58,7 +58,7 @@ fn object(group: &GroupView, most: usize) -> Value {
     let ports: Vec<Value> = group
         .ports
         .iter()
-        .map(|(name, n)| json!({"port": name, "sent": n.sent, "failed": n.failed, "own": n.own}))
+        .map(|(name, n)| json!({"interface": name, "sent": n.sent, "failed": n.failed, "own": n.own}))
         .collect();
     let maps: Vec<Value> = group
         .maps
@@ -73,7 +73,7 @@ fn object(group: &GroupView, most: usize) -> Value {
         "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
         "steering": match group.steering { Steering::Rendezvous => "rendezvous", Steering::Fold => "fold" },
         "sources": group.sources, "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "headline": group.headline.as_ref().map(|line| cut(line, most)),
-        "hidden": group.hidden, "generation": group.generation, "ports": ports,
+        "hidden": group.hidden, "generation": group.generation, "interfaces": ports,
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
         "copies": c.copies, "lost": c.all_members().lost, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
         "forward_own": c.forward_own,
@@ -92,7 +92,7 @@ fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
     let part = &group.counts.members[usize::from(m.place)];
     let classes: Vec<String> = places(m.classes).map(class::name).collect();
     let outlet = m.outlet.as_ref().map(|(to, n)| match to {
-        Outlet::Port(name) => json!({"port": name, "sent": n.sent, "failed": n.failed, "own": n.own}),
+        Outlet::Port(name) => json!({"interface": name, "sent": n.sent, "failed": n.failed, "own": n.own}),
         Outlet::File { path, most } => json!({"file": path, "most": most, "sent": n.sent, "failed": n.failed}),
     });
     json!({

@@ -46,7 +46,7 @@ pub enum Outlet {
 impl fmt::Display for Outlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Port(name) => write!(f, "port {name}"),
+            Self::Port(name) => write!(f, "interface {name}"),
             Self::File { path, .. } => write!(f, "file {}", path.display()),
         }
     }

@@ -352,12 +352,12 @@ impl Registry {
         if let Some(stranger) = names.iter().find(|name| !all.iter().any(|s| s.name == **name)) {
             let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
             return Err(format!(
-                "there is no port {stranger:?} in this engine, which has {}; one `netgrain run` can capture several",
+                "there is no interface {stranger:?} in this engine, which has {}; one `netgrain run` can capture several",
                 known.join(", ")
             ));
         }
         all.retain(|source| names.contains(&source.name));
-        if all.is_empty() { Err("no ports; name one at least".into()) } else { Ok(all) }
+        if all.is_empty() { Err("no interfaces; name one at least".into()) } else { Ok(all) }
     }
 
     /// The ports of a group.
@@ -435,7 +435,7 @@ impl Registry {
                 let offer = &track.offer;
                 let label = format!("{}/{group}>{name}", offer.shape.name);
                 let (writer, branch) = Branch::grow(&offer.memory, &offer.shape, &label, BRANCH_DESCS)
-                    .map_err(|e| format!("no memory for a branch to port {name}: {e}"))?;
+                    .map_err(|e| format!("no memory for a branch to interface {name}: {e}"))?;
                 swap.ports.push(Port { name: name.clone(), branch: Some(writer) });
                 branches.push((&track.source, branch));
             }

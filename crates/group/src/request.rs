@@ -79,10 +79,10 @@ pub enum Request {
         /// PFQ's fold instead of rendezvous hashing.
         #[serde(default)]
         fold: bool,
-        /// The ports that its packets come from; without, the one that the socket belongs to.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// The interfaces that its packets come from; without, the one that the socket belongs to.
+        #[serde(default, rename = "interfaces", skip_serializing_if = "Option::is_none")]
         ports: Option<Vec<String>>,
-        /// Only these queues of each port; without, all.
+        /// Only these queues of each interface; without, all.
         #[serde(default)]
         queues: Option<Vec<u16>>,
         /// It ends with this connection.
@@ -120,12 +120,12 @@ pub enum Request {
     /// Give up this connection's seats in good order: nothing more is delivered, and what is in the branches can be read to their
     /// ends.
     Leave,
-    /// Let the engine itself put a member's part into a port or a file.
+    /// Let the engine itself put a member's part into an interface or a file.
     Attach {
         /// Of which.
         group: String,
-        /// Into this port …
-        #[serde(default)]
+        /// Into this interface …
+        #[serde(default, rename = "interface")]
         port: Option<String>,
         /// … or into this file, which must not be there yet.
         #[serde(default)]

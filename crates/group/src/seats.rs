@@ -65,7 +65,7 @@ impl Registry {
     /// In words, what is wrong with the request, or why nothing can be put there.
     pub fn attach(&self, who: Visitor, request: &Request) -> Result<u8, String> {
         let Request::Attach { group, port, file, most, classes, weight, filter, bpf } = request else {
-            return Err("not a request to attach a port or a file".into());
+            return Err("not a request to attach an interface or a file".into());
         };
         let outlet = match (port, file) {
             (Some(name), None) => {
@@ -80,7 +80,7 @@ impl Registry {
                 ));
             }
             (None, Some(path)) => Outlet::File { path: path.clone(), most: *most },
-            _ => return Err("name either a port or a file".into()),
+            _ => return Err("name either an interface or a file".into()),
         };
         let sources = self.sources_of(group)?;
         let link_type = self.link_type(&sources)?;

@@ -18,7 +18,8 @@ pub enum Standing {
 /// A queue whose dispatcher does not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Silent {
-    /// Its port.
+    /// Its interface.
+    #[serde(rename = "interface")]
     pub port: String,
     /// Its number there.
     pub queue: u16,

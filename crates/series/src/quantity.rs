@@ -116,7 +116,13 @@ fn all() -> Vec<Quantity> {
         quantity!("offered", "packets", "reached the counting point (ledger, told with `in`)", Sum, ledger.offered),
         quantity!("stored", "packets", "were stored", Sum, ledger.stored),
         quantity!("stored_bytes", "bytes", "bytes on the wire of those stored", Sum, ledger.stored_bytes),
-        quantity!("filtered", "packets", "kept out by the capture filter or the port's program", Sum, ledger.filtered),
+        quantity!(
+            "filtered",
+            "packets",
+            "kept out by the capture filter or the interface's program",
+            Sum,
+            ledger.filtered
+        ),
         quantity!("duplicate", "packets", "removed as a copy of a packet already stored", Sum, ledger.duplicate),
     ]);
     for cause in Cause::ALL {

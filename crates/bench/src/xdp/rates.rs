@@ -146,7 +146,7 @@ fn one_opening(frames: u64, rounds: u32, places: &Places, contestants: &mut [Con
 fn port((from, to): (&str, &str), programmed: bool) -> Result<(Port, AfXdp), Stop> {
     let config = AfXdpConfig { programmed, ..AfXdpConfig::new(to) };
     let mut sources = open(&config).map_err(Stop::say)?;
-    let source = sources.pop().ok_or_else(|| Stop::say("the port has no queue"))?;
+    let source = sources.pop().ok_or_else(|| Stop::say("the interface has no queue"))?;
     let sender = LiveFrames::open(&LiveFramesConfig::new(from), &parts()?).map_err(Stop::say)?;
     Ok((Port { steer: Arc::clone(source.steer()), sender, taken: Arc::default() }, source))
 }

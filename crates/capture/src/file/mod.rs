@@ -174,7 +174,7 @@ impl File {
         });
         let elsewhere = (self.elsewhere > 0).then(|| {
             format!(
-                "{name}: {} packets are of another interface than the first, and all are taken for one port: what passed \
+                "{name}: {} packets are of another interface than the first, and all are taken for one interface: what passed \
                  two of them counts twice; `netgrain run -r` tells them apart, if it is given a file and no pipe",
                 self.elsewhere
             )

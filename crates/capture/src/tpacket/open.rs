@@ -99,10 +99,10 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
         error,
         advice,
     };
-    let mut netlink = Netlink::route().map_err(|e| fail("ask the kernel for its ports", e, String::new()))?;
+    let mut netlink = Netlink::route().map_err(|e| fail("ask the kernel for its interfaces", e, String::new()))?;
     let link = netlink
         .link(&config.interface)
-        .map_err(|e| fail("find the port", e, "`ip link` lists the ports".to_owned()))?;
+        .map_err(|e| fail("find the interface", e, "`ip link` lists the interfaces".to_owned()))?;
     ethernet(&link)?;
     let hardware_stamps = ethtool::stamps_all_received(&link.name);
 
@@ -112,7 +112,7 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
         let source = open_one(config, &link, thread, hardware_stamps)?;
         if config.threads > 1 {
             let joined = source.socket.join_fanout(group, config.fanout, link.is_loopback());
-            let advice = "before kernel 6.10 the port must be up first".to_owned();
+            let advice = "before kernel 6.10 the interface must be up first".to_owned();
             group = Some(joined.map_err(|e| fail("form a fanout group", e, advice))?);
         }
         sources.push(source);
@@ -143,7 +143,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
     let step = |what: &'static str, advice: &'static str| {
         move |error| SourceError::System { name: config.interface.clone(), what, error, advice: advice.to_owned() }
     };
-    let netlink = Netlink::route().map_err(step("ask the kernel for its ports", ""))?;
+    let netlink = Netlink::route().map_err(step("ask the kernel for its interfaces", ""))?;
     let socket = PacketSocket::open().map_err(|error| SourceError::System {
         name: config.interface.clone(),
         what: "open a packet socket",
@@ -163,7 +163,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
     if config.promiscuous {
         socket.promiscuous(link.index).map_err(step("hear frames for other hosts", ""))?;
     }
-    socket.bind(link.index, Some(ETH_P_ALL)).map_err(step("listen on the port", ""))?;
+    socket.bind(link.index, Some(ETH_P_ALL)).map_err(step("listen on the interface", ""))?;
 
     let stamps = if hardware_stamps { StampKind::Hardware } else { StampKind::Kernel };
     let memory = u64::from(config.block_bytes) * u64::from(config.blocks);

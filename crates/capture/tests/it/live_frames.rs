@@ -96,7 +96,7 @@ fn ports_and_frames_that_need_another_way_are_refused_with_one() {
     let text = refusal(open(&port("nowhere"), &parts("60")));
     assert!(text.starts_with("nowhere: cannot find the interface"), "{text}");
     let text = refusal(open(&port("lo"), &parts("60")));
-    assert_eq!(text, "lo: live frames can be counted on veth ports only; send through AF_XDP");
+    assert_eq!(text, "lo: live frames can be counted on veth interfaces only; send through AF_XDP");
     let (a, b) = sandbox.veth_with("a", "b", ROOMY);
     let text = refusal(open(&a, &parts("60")));
     assert!(text.starts_with("a: the other end takes no XDP frames; switch on its GRO"), "{text}");
@@ -109,7 +109,7 @@ fn ports_and_frames_that_need_another_way_are_refused_with_one() {
     sandbox.netlink().set_mtu(a.index, 1000).expect("an MTU");
     assert_eq!(refusal(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, it is 1000");
     sandbox.set_up(&b, false);
-    assert!(refusal(open(&a, &parts("60"))).starts_with("a: the port or its other end is down"));
+    assert!(refusal(open(&a, &parts("60"))).starts_with("a: the interface or its other end is down"));
 }
 
 #[test]

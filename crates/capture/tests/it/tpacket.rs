@@ -72,7 +72,7 @@ fn a_configuration_out_of_range_says_what_is_possible() {
 fn a_port_that_does_not_exist_is_named() {
     let Some(_sandbox) = Sandbox::new("a_port_that_does_not_exist_is_named") else { return };
     let error = refused(&TpacketConfig::new("nothing0"));
-    assert!(error.to_string().starts_with("nothing0: cannot find the port: No such device"), "{error}");
+    assert!(error.to_string().starts_with("nothing0: cannot find the interface: No such device"), "{error}");
 }
 
 #[test]

@@ -64,9 +64,9 @@ keys! {
     policy: Who = Who(Policy::Restricted);
     /// Steer as PFQ did: any change of members moves nearly all flows.
     fold: bool = false;
-    /// The ports that its packets come from; all without.
-    ports: Vec<String> = Vec::new();
-    /// Members that the engine empties itself: `port:NAME`, `file:PATH`; behind them `,weight=N`, `,class=NAME` and, for
+    /// The interfaces that its packets come from; all without.
+    interfaces: Vec<String> = Vec::new();
+    /// Members that the engine empties itself: `interface:NAME`, `file:PATH`; behind them `,weight=N`, `,class=NAME` and, for
     /// files, `,most=SIZE` if wanted.
     members: Vec<Member> = Vec::new();
 }
@@ -96,13 +96,13 @@ impl Setting for Who {
 pub struct Member(pub MemberPlan);
 
 impl Setting for Member {
-    const KIND: &'static str = "port:NAME or file:PATH";
+    const KIND: &'static str = "interface:NAME or file:PATH";
 
     fn read(given: &Given) -> Result<Self, String> {
         let Given::Text(text) = given else { return Err(format!("{given} where {} belongs", Self::KIND)) };
         let mut parts = text.split(',').map(str::trim);
         let mut to = match parts.next().and_then(|first| first.split_once(':')) {
-            Some(("port", name)) if !name.is_empty() => Outlet::Port(name.to_owned()),
+            Some(("interface", name)) if !name.is_empty() => Outlet::Port(name.to_owned()),
             Some(("file", path)) if !path.is_empty() => Outlet::File { path: path.into(), most: FILE_MOST },
             _ => return Err(format!("{text:?}: write {}", Self::KIND)),
         };
@@ -126,7 +126,7 @@ impl Setting for Member {
     fn show(&self) -> String {
         let MemberPlan { to, classes, weight } = &self.0;
         let mut text = match to {
-            Outlet::Port(name) => format!("port:{name}"),
+            Outlet::Port(name) => format!("interface:{name}"),
             Outlet::File { path, most } => format!("file:{},most={most}", path.display()),
         };
         classes.iter().for_each(|class| text += &format!(",class={class}"));
@@ -145,26 +145,26 @@ impl Group {
             program: self.source.clone(),
             policy: self.policy.0,
             fold: self.fold,
-            ports: (!self.ports.is_empty()).then(|| self.ports.clone()),
+            ports: (!self.interfaces.is_empty()).then(|| self.interfaces.clone()),
             members: self.members.iter().map(|m| m.0.clone()).collect(),
         }
     }
 
-    /// Whether packets of this port come to it.
+    /// Whether packets of this interface come to it.
     pub fn has(&self, port: &str) -> bool {
-        self.ports.is_empty() || self.ports.iter().any(|p| p == port)
+        self.interfaces.is_empty() || self.interfaces.iter().any(|p| p == port)
     }
 
     /// This group once it is as `new` says, as far as one that is there can be: who is in it and by which rules stays.
     pub fn settled(&self, new: &Self) -> Self {
-        let (ports, members) = (self.ports.clone(), self.members.clone());
-        Self { policy: self.policy, fold: self.fold, ports, members, ..new.clone() }
+        let (interfaces, members) = (self.interfaces.clone(), self.members.clone());
+        Self { policy: self.policy, fold: self.fold, interfaces, members, ..new.clone() }
     }
 
     /// Keys of which the next start makes what `new` says.
     pub fn waiting(&self, new: &Self) -> Vec<&'static str> {
         let differs = |key: &&str| self.show(key) != new.show(key);
-        ["policy", "fold", "ports", "members"].into_iter().filter(differs).collect()
+        ["policy", "fold", "interfaces", "members"].into_iter().filter(differs).collect()
     }
 
     /// Reads one section; paths in it are seen from `folder`.
@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn groups_are_read_and_dumped_as_themselves() {
         let text = "[[group]]\nname = \"web\"\nprogram = \"steer tcp port 443\"\npolicy = \"shared\"\n\
-            members = [\"port:eth2,weight=2\", \"file:/data/web.pcap,most=1MiB,class=user\"]\n\
-            [[group]]\nname = \"all\"\nports = [\"eth1\"]\n";
+            members = [\"interface:eth2,weight=2\", \"file:/data/web.pcap,most=1MiB,class=user\"]\n\
+            [[group]]\nname = \"all\"\ninterfaces = [\"eth1\"]\n";
         let mut config = Config::default();
         read(text, "".as_ref(), &mut config).expect("right");
         let [web, all] = &config.group[..] else { panic!("two groups: {:?}", config.group) };
@@ -305,7 +305,7 @@ mod tests {
         assert!(said.iter().any(|s| s.starts_with("line 4: group.name: there are two groups \"a\"")), "{said:?}");
         assert!(said.iter().any(|s| s.starts_with("line 6: group.program: program, line 1, column 8")), "{said:?}");
         assert!(said.iter().any(|s| s.starts_with("line 7: group.name")), "{said:?}");
-        assert!(said.iter().any(|s| s.contains("write port:NAME or file:PATH")), "{said:?}");
+        assert!(said.iter().any(|s| s.contains("write interface:NAME or file:PATH")), "{said:?}");
         assert!(said.iter().any(|s| s.contains("restricted or shared")), "{said:?}");
         assert!(wrongs("[group]\nname = \"a\"\n")[0].contains("double brackets"));
     }

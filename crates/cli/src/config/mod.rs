@@ -159,7 +159,7 @@ flag: `--set flow.idle=15s`. A key that does not exist is refused, with the one 
     netgrain config --check netgrain.toml      everything that is wrong, with lines; exit 1 if anything is
 
 Checked is what `run` refuses before it opens anything: keys, values, targets, filter, programs, addresses, accounts. Whether
-ports are there and collectors listen, a start finds out (`netgrain doctor`).
+interfaces are there and collectors listen, a start finds out (`netgrain doctor`).
 
 Sizes are written `512MiB`, `2G`, `200GB`; spans `30s`, `5min`, `1h30min`, `90d`; `\"none\"` stands for nothing where a key
 allows it. SIGHUP reads the file again: keys marked * change at once, every other key that differs is named and stays as

@@ -16,7 +16,7 @@ use wire::Filter;
 /// More parts than this gain nothing: one thread decodes for all of them.
 const MOST_SHARDS: u64 = 64;
 
-/// Most letters of a port's name, alternative ones included (if_link.h: ALTIFNAMSIZ with its zero).
+/// Most letters of an interface's name, alternative ones included (if_link.h: ALTIFNAMSIZ with its zero).
 const MOST_LETTERS: usize = 127;
 
 /// In front of a target that is a file.
@@ -37,7 +37,7 @@ impl Finding {
     }
 }
 
-/// All of it. Whether ports and collectors are there, only a run finds out.
+/// All of it. Whether interfaces and collectors are there, only a run finds out.
 pub fn contradictions(config: &Config) -> Vec<Finding> {
     let mut found = contradictions_now(config);
     names(config, &mut found);
@@ -82,7 +82,7 @@ fn ports(config: &Config, found: &mut Vec<Finding>) {
     for (i, port) in ports.iter().enumerate() {
         let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
         if port.is_empty() || port.len() > MOST_LETTERS || [".", ".."].contains(&&**port) || !port.chars().all(plain) {
-            found.push(Finding::new(key, format!("{port:?} is no name of a port; ip link names them")));
+            found.push(Finding::new(key, format!("{port:?} is no name of an interface; ip link names them")));
         }
         if ports[..i].contains(port) {
             found.push(Finding::new(key, format!("{port} stands there twice; name it once")));
@@ -90,13 +90,16 @@ fn ports(config: &Config, found: &mut Vec<Finding>) {
     }
     let socket = &config.listen.socket;
     if ports.len() > 1 && socket != Path::new("auto") && socket != Path::new("none") {
-        found.push(Finding::new("listen.socket", "one socket is for one port; write auto or none for several"));
+        found.push(Finding::new("listen.socket", "one socket is for one interface; write auto or none for several"));
     }
     // Files and simulations have other names than ports: what is captured is not known before it runs.
     for (i, group) in config.group.iter().enumerate().filter(|_| !ports.is_empty()) {
-        for port in group.ports.iter().filter(|port| !ports.contains(port)) {
-            let text =
-                format!("group {}: no port {port} among those that are captured ({})", group.name, ports.join(", "));
+        for port in group.interfaces.iter().filter(|port| !ports.contains(port)) {
+            let text = format!(
+                "group {}: no interface {port} among those that are captured ({})",
+                group.name,
+                ports.join(", ")
+            );
             found.push(Finding { key: format!("group.{i}"), text });
         }
     }
@@ -134,7 +137,7 @@ fn targets(config: &Config, found: &mut Vec<Finding>) {
     }
 }
 
-/// Texts in a language: the filter, the ports' program.
+/// Texts in a language: the filter, the interfaces' program.
 fn words(config: &Config, found: &mut Vec<Finding>) {
     if let Some(Err(e)) = config.capture.filter.as_deref().map(Filter::parse) {
         found.push(Finding::new("capture.filter", e));

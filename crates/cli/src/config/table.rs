@@ -100,22 +100,22 @@ macro_rules! sections {
 sections! {
     /// Where packets come from.
     capture Capture {
-        /// Ports to watch, each with a store folder, a listener's socket and a number of its own.
+        /// Interfaces to watch, each with a store folder, a listener's socket and a number of its own.
         interfaces: Vec<String> = Vec::new(), Start;
-        /// Which way to take packets from a port: AF_XDP on one that is dedicated or that the host does not use, else
+        /// Which way to take packets from an interface: AF_XDP on one that is dedicated or that the host does not use, else
         /// TPACKET.
         source: SourceKind = SourceKind::Auto, Start;
-        /// Take the ports for capture alone: the host no longer receives what arrives there.
+        /// Take the interfaces for capture alone: the host no longer receives what arrives there.
         dedicated: bool = false, Start;
-        /// Queues (AF_XDP) or threads (TPACKET) of each port; none takes all queues, or one thread.
+        /// Queues (AF_XDP) or threads (TPACKET) of each interface; none takes all queues, or one thread.
         queues: Option<Count> = None, Start;
-        /// Processors for the capture threads, in turn: 2 or 2,3 or 4-7; none takes those of the port's NUMA node.
+        /// Processors for the capture threads, in turn: 2 or 2,3 or 4-7; none takes those of the interface's NUMA node.
         cpus: Option<CpuList> = None, Start;
         /// Spin instead of sleeping while no packets come.
         spin: bool = false, Start;
         /// AF_XDP: let the capture thread run the driver's receive loop itself.
         busy_poll: bool = false, Start;
-        /// Memory of each queue's ring; none takes 1 GiB for all queues of a port, at most an eighth of the memory.
+        /// Memory of each queue's ring; none takes 1 GiB for all queues of an interface, at most an eighth of the memory.
         ring: Option<Size> = None, Start;
         /// Most bytes kept of each packet; 0 keeps all.
         snaplen: Count = Count(0), Start;
@@ -142,7 +142,7 @@ sections! {
         /// Writes in flight at a time.
         depth: Count = Count(engine::WRITE_DEPTH as u64), Start;
         /// Keep so much of the volume free: 5%, 200GB, or none to wait when it is full; auto makes room for the next
-        /// files of a port and keeps those of a replay.
+        /// files of an interface and keeps those of a replay.
         keep_free: Keep = Keep(None), Reload;
         /// Let the packets of each interface take at most so much.
         max_size: Option<Size> = None, Reload;
@@ -190,7 +190,7 @@ sections! {
     series Series {
         /// Make and keep them.
         record: bool = true, Start;
-        /// Secret under which addresses are hashed to be counted; none draws one for each port and keeps it with its packets.
+        /// Secret under which addresses are hashed to be counted; none draws one for each interface and keeps it with its packets.
         key: Option<Secret> = None, Start;
         /// Let the rows of each interface take at most so much.
         max_size: Option<Size> = None, Reload;
@@ -208,7 +208,7 @@ sections! {
     }
     /// Who may read along.
     listen Listen {
-        /// The socket of a port, when there is one port; none lets nobody in, auto is /run/netgrain/IFACE.sock for ports
+        /// The socket of an interface, when there is one interface; none lets nobody in, auto is /run/netgrain/IFACE.sock for interfaces
         /// (IFACE.netns-NUMBER.sock in other network namespaces than the machine's first) and none for files and simulations.
         socket: PathBuf = PathBuf::from("auto"), Start;
         /// Permission bits of the socket. They let nobody in by themselves: who may come is root, the engine's user, this owner
@@ -220,7 +220,7 @@ sections! {
         group: Option<String> = None, Start;
         /// Let that owner and group attach gates too, which can make capture drop packets.
         gates: bool = false, Start;
-        /// Ports that groups of others than root may send through.
+        /// Interfaces that groups of others than root may send through.
         forward: Vec<String> = Vec::new(), Start;
         /// How long a gate of another process may hold up a full ring before it is no longer waited for; 0 for ever.
         gate_expiry: Duration = Duration::from_secs(10), Start;

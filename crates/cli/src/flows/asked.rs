@@ -3,7 +3,7 @@
 use super::{FLOW, FlowsArgs, SHOWN};
 use crate::outcome::Failure;
 use crate::packets::stock;
-use crate::when;
+use crate::zone::Zone;
 use base::Timestamp;
 use report::{Field, Measure, Plan};
 use std::net::SocketAddr;
@@ -27,6 +27,8 @@ pub struct Asked {
     pub place: Place,
     pub from: Timestamp,
     pub to: Timestamp,
+    /// Of times that people read.
+    pub zone: Zone,
     pub filter: Filter,
     pub of_flows: FlowFilter,
     pub interfaces: Vec<String>,
@@ -67,8 +69,11 @@ impl Asked {
         };
         let interfaces = args.interface.clone();
         let (plan, limit, follow) = (plan(args)?, args.limit, args.live);
-        let late = args.late;
-        Ok(Self { place, from, to, filter, of_flows, interfaces, plan, limit, follow, late, id: None })
+        let (late, zone) = (args.late, args.when.tz.zone.clone());
+        if args.every.is_some() && plan.is_none() {
+            return Err(Failure::Said("--every: of rankings; say --top, --group or --by".into()));
+        }
+        Ok(Self { place, zone, from, to, filter, of_flows, interfaces, plan, limit, follow, late, id: None })
     }
 
     /// All records of one flow in a store.
@@ -77,7 +82,8 @@ impl Asked {
         let of_flows = filter.of_flows().unwrap_or_else(|e| unreachable!("the empty filter asks for nothing: {e}"));
         let (place, interfaces) = (Place::Store(store.to_owned()), interfaces.to_vec());
         let (plan, limit, follow, late) = (None, None, false, None);
-        Self { place, from, to, filter, of_flows, interfaces, plan, limit, follow, late, id: Some(id) }
+        let zone = Zone::Utc;
+        Self { place, zone, from, to, filter, of_flows, interfaces, plan, limit, follow, late, id: Some(id) }
     }
 
     /// The store that is asked.
@@ -106,7 +112,7 @@ impl Asked {
             },
             Place::Network(group, _) => format!("listened to {group}"),
         };
-        format!("no {which} {}; {place}", when::in_words(self.from, self.to))
+        format!("no {which} {}; {place}", self.zone.interval_in_words(self.from, self.to))
     }
 }
 

@@ -18,7 +18,7 @@ pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<Members>, Failur
     let asked = Asked::of_id(id, store, from, to, &args.interface);
     let members = collect(&asked, |_| true)?;
     if members.flows() == 0 {
-        let (store, interval) = (store.display(), when::in_words(from, to));
+        let (store, interval) = (store.display(), args.when.tz.zone.interval_in_words(from, to));
         sys::say!(
             "netgrain: nothing found: {store} has no record of flow {id:016x} {interval}; a flow is told once it has ended"
         );
@@ -44,13 +44,12 @@ pub fn packets(args: &FlowsArgs, asked: &Asked) -> Result<Outcome, Failure> {
         sys::say!("netgrain: nothing found: {}", asked.in_vain());
         return Ok(Outcome::No);
     };
-    let at = |moment| Some(base::Moment::At(moment));
     let args = PacketsArgs {
         words: Vec::new(),
         filter: Vec::new(),
         store: args.store.clone(),
         read: Vec::new(),
-        when: when::When { from: at(from), to: at(to), around: None, within: None },
+        when: when::When::between(from, to, asked.zone.clone()),
         interface: args.interface.clone(),
         write: args.write.clone(),
         format: None,
@@ -61,6 +60,7 @@ pub fn packets(args: &FlowsArgs, asked: &Asked) -> Result<Outcome, Failure> {
         limit: None,
         explain: args.explain,
         no_live: false,
+        color: args.color,
     };
     hand_over(args, members)
 }

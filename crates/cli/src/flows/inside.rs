@@ -4,6 +4,7 @@
 use super::asked::{Asked, Place};
 use super::source::{Records, Step};
 use crate::signals;
+use crate::zone::Zone;
 use base::Timestamp;
 use std::path::Path;
 use wire::Filter;
@@ -25,6 +26,7 @@ pub fn remark(
         place: Place::Store(store.to_owned()),
         from,
         to,
+        zone: Zone::Utc,
         of_flows: filter.of_flows().ok()?,
         filter: filter.clone(),
         interfaces: interfaces.to_vec(),

@@ -2,22 +2,111 @@
 
 use super::names::Names;
 use super::ranking::span;
+use crate::look::{Paint, Part};
+use crate::sheet::{Align, Cell, Column, Layout, Step};
+use crate::zone::Zone;
 use base::units::{show_bytes, show_count};
 use flow::{EndReason, Record, TcpState};
 use report::Value;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// What stands above the lines.
-pub const HEADER: &str = "first packet                    interface         for  proto  source                    destination               \
-                          packets there/back     bytes there/back  how it went";
+const fn column(title: &'static str, width: usize, align: Align) -> Column {
+    Column { title, width, align, narrow: None }
+}
 
-/// One record.
-pub struct Told<'a>(pub &'a Record, pub &'a Names);
+const fn narrow(title: &'static str, width: usize, align: Align, narrow: (&'static str, usize)) -> Column {
+    Column { title, width, align, narrow: Some(narrow) }
+}
 
-impl fmt::Display for Told<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(r, names) = self;
+const FIRST: usize = 0;
+const INTERFACE: usize = 1;
+const FOR: usize = 2;
+const PROTO: usize = 3;
+const SRC: usize = 4;
+const DST: usize = 5;
+const PACKETS: usize = 6;
+const BYTES: usize = 7;
+const ID: usize = 8;
+const HOW: usize = 9;
+
+const COLUMNS: [Column; 10] = [
+    narrow("first packet", 30, Align::Left, ("first packet", 12)),
+    column("interface", 9, Align::Left),
+    column("for", 9, Align::Right),
+    column("proto", 5, Align::Left),
+    narrow("source", 24, Align::Middle, ("source", 21)),
+    narrow("destination", 24, Align::Middle, ("destination", 21)),
+    narrow("packets there/back", 18, Align::Right, ("packets", 9)),
+    narrow("bytes there/back", 19, Align::Right, ("bytes", 9)),
+    column("id", 16, Align::Left),
+    column("how it went", 0, Align::Rest),
+];
+
+/// What a narrow terminal does without, least missed first.
+const STEPS: [Step; 13] = [
+    Step::Narrow(FIRST),
+    Step::Narrow(PACKETS),
+    Step::Narrow(BYTES),
+    Step::Drop(INTERFACE),
+    Step::Drop(HOW),
+    Step::Drop(FOR),
+    Step::Narrow(SRC),
+    Step::Narrow(DST),
+    Step::Drop(PACKETS),
+    Step::Drop(ID),
+    Step::Drop(PROTO),
+    Step::Drop(BYTES),
+    Step::Drop(FIRST),
+];
+
+/// Lines of records, one below the other.
+pub struct Listing {
+    layout: Layout,
+    zone: Zone,
+    /// What stands above the last lines, where these have times of day alone.
+    date: String,
+}
+
+impl Listing {
+    /// Lines of at most `room` characters.
+    pub fn new(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
+        let mut columns = COLUMNS;
+        if *zone != Zone::Utc {
+            // `+01:00` in place of `Z`.
+            columns[FIRST].width += 5;
+        }
+        Self { layout: Layout::new(&columns, &STEPS, room, paint), zone: zone.clone(), date: String::new() }
+    }
+
+    /// What stands above the lines.
+    pub fn header(&self) -> String {
+        self.layout.header()
+    }
+
+    /// What was left out to fit a terminal.
+    pub fn dropped(&self) -> Option<String> {
+        self.layout.dropped()
+    }
+
+    /// One record; before it the date, where the line has only a time of day and the date is another one.
+    pub fn line(&mut self, r: &Record, names: &Names) -> String {
+        let mut text = String::new();
+        let first = match self.layout.is_narrow(FIRST) {
+            false => self.zone.show(r.first()),
+            true => {
+                let date = self.zone.show_date(r.first());
+                if date != self.date {
+                    text = format!("{date}\n");
+                    self.date = date;
+                }
+                self.zone.show_clock(r.first(), 3)
+            }
+        };
+        text += &self.layout.line(self.cells(first, r, names));
+        text
+    }
+
+    fn cells(&self, first: String, r: &Record, names: &Names) -> Vec<Cell> {
         let k = &r.key;
         let has_ports = k.protocol.has_ports();
         let end = |address: IpAddr, port: u16| match has_ports {
@@ -25,47 +114,54 @@ impl fmt::Display for Told<'_> {
             false => address.to_string(),
         };
         let [there, back] = &r.sides;
-        let pair = |there: String, back: String| format!("{there}/{back}");
-        write!(
-            f,
-            "{}  {:<9}  {:>9}  {:<5}  {:<24}  {:<24}  {:>18}  {:>19}  ",
-            r.first(),
-            names.interface(r.interface),
-            span(r.last().nanos().saturating_sub(r.first().nanos())),
-            k.protocol.to_string(),
-            end(k.src, k.src_port),
-            end(k.dst, k.dst_port),
-            pair(show_count(there.packets), show_count(back.packets)),
-            pair(show_bytes(there.bytes), show_bytes(back.bytes)),
-        )?;
-        let mut how = Vec::new();
-        if !has_ports && k.dst_port > 0 {
-            how.push(format!("type {} code {}", k.dst_port >> 8, k.dst_port & 0xff));
-        }
-        if r.tcp != TcpState::None {
-            how.push(Value::State(Some(r.tcp)).to_string());
-        }
-        if r.end != EndReason::Ended {
-            how.push(Value::End(Some(r.end)).to_string());
-        }
-        if r.part > 0 || r.end == EndReason::Active {
-            how.push(format!("part {}", r.part));
-        }
-        if let Some(rtt) = r.syn_rtt {
-            how.push(format!("rtt {}", span(rtt)));
-        }
-        let retransmitted = there.retransmitted + back.retransmitted;
-        if retransmitted > 0 {
-            how.push(format!("{} retransmitted", show_count(retransmitted)));
-        }
-        if r.lost > 0 {
-            how.push(format!("{} lost on the interface", show_count(r.lost)));
-        }
-        let around = Value::around(&r.around);
-        if !around.is_empty() {
-            how.push(around);
-        }
-        how.push(format!("id {:016x}", r.id));
-        f.write_str(&how.join(", "))
+        let pair = |place: usize, show: fn(u64) -> String, there: u64, back: u64| match self.layout.is_narrow(place) {
+            true => show(there.saturating_add(back)),
+            false => format!("{}/{}", show(there), show(back)),
+        };
+        let (how, is_bad) = how(r, has_ports);
+        vec![
+            (first, Some(Part::Faint)),
+            (names.interface(r.interface), None),
+            (span(r.last().nanos().saturating_sub(r.first().nanos())), None),
+            (k.protocol.to_string(), None),
+            (end(k.src, k.src_port), None),
+            (end(k.dst, k.dst_port), None),
+            (pair(PACKETS, show_count, there.packets, back.packets), None),
+            (pair(BYTES, show_bytes, there.bytes, back.bytes), None),
+            (format!("{:016x}", r.id), Some(Part::Faint)),
+            (how, is_bad.then_some(Part::Bad)),
+        ]
     }
+}
+
+/// How a flow went, and whether something went wrong: it was reset, packets came again or were lost.
+fn how(r: &Record, has_ports: bool) -> (String, bool) {
+    let mut how = Vec::new();
+    if !has_ports && r.key.dst_port > 0 {
+        how.push(format!("type {} code {}", r.key.dst_port >> 8, r.key.dst_port & 0xff));
+    }
+    if r.tcp != TcpState::None {
+        how.push(Value::State(Some(r.tcp)).to_string());
+    }
+    if r.end != EndReason::Ended {
+        how.push(Value::End(Some(r.end)).to_string());
+    }
+    if r.part > 0 || r.end == EndReason::Active {
+        how.push(format!("part {}", r.part));
+    }
+    if let Some(rtt) = r.syn_rtt {
+        how.push(format!("rtt {}", span(rtt)));
+    }
+    let retransmitted = r.sides[0].retransmitted.saturating_add(r.sides[1].retransmitted);
+    if retransmitted > 0 {
+        how.push(format!("{} retransmitted", show_count(retransmitted)));
+    }
+    if r.lost > 0 {
+        how.push(format!("{} lost on the interface", show_count(r.lost)));
+    }
+    let around = Value::around(&r.around);
+    if !around.is_empty() {
+        how.push(around);
+    }
+    (how.join(", "), r.tcp == TcpState::Reset || retransmitted > 0 || r.lost > 0)
 }

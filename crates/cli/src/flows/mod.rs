@@ -6,6 +6,7 @@ mod cross;
 pub mod files;
 pub mod inside;
 mod listing;
+mod live;
 mod members;
 pub mod names;
 pub mod network;
@@ -18,6 +19,7 @@ pub use asked::id;
 pub use cross::members_of;
 pub use members::Members;
 
+use crate::look::{ColorArgs, WidthArgs};
 use crate::outcome::{Failure, Outcome};
 use crate::packets::outlet::Outlet;
 use crate::when::{self, When};
@@ -27,6 +29,7 @@ use base::units::{show_bytes, show_count, show_si};
 use clap::Args;
 use export::text;
 use flow::Record;
+use listing::Listing;
 use report::{Field, Measure, Plan, ReportError};
 use source::{Records, Step};
 use std::io::{self, Write};
@@ -44,10 +47,12 @@ use std::time::Instant;
   netgrain flows --store /data --from 10:40 --to +5min --group host --by retransmitted --json
   netgrain flows --store /data --around 10:42 --top 1 --packets -w culprit.pcapng
   netgrain flows --store /data --live net 10.0.0.0/8
+  netgrain flows --store /data --live --group host --top 20 --every 30s
   netgrain flows --live --from-multicast 239.128.0.0:4739 --via eth0
 
 A flow matches if one of its packets would, without the tunnel around it: src and dst are those of either direction. Sizes
-and link addresses of receivers are not asked of flows.
+and link addresses of receivers are not asked of flows. --group src is the initiator, the host that began the flow, and dst
+the responder, whichever of them a filter names.
 
 {}", when::HELP)
 )]
@@ -75,7 +80,8 @@ pub struct FlowsArgs {
     /// Greatest by what: bytes packets flows records sent received duration retransmitted rtt syn … [default: bytes]
     #[arg(long, value_name = "MEASURE", value_parser = Measure::parse)]
     pub by: Option<Measure>,
-    /// Add up by these: src dst host (also src/24, src/24/48) sport dport port proto vlan mpls tunnel interface end state flow
+    /// Add up by these: src (the initiator) dst host (also src/24, src/24/48) sport dport port proto vlan mpls tunnel
+    /// interface end state flow
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', value_parser = Field::parse)]
     pub group: Vec<Field>,
     /// Which measures of each group, or (with --json or --csv) which fields of each record
@@ -99,9 +105,12 @@ pub struct FlowsArgs {
     /// Write the records into a Parquet file, with every value that is known; or the groups
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
-    /// Go on with flows as they end [default of --from: now]
-    #[arg(long, conflicts_with_all = ["read", "top", "group", "by", "parquet", "packets"])]
+    /// Go on with flows as they end [default of --from: now]; with --top or --group a ranking again and again
+    #[arg(long, conflicts_with_all = ["read", "parquet", "packets"])]
     pub live: bool,
+    /// With --live and --top or --group: how often, each time of the records that came since the last [default: 10s]
+    #[arg(long, value_name = "SPAN", requires = "live", value_parser = live::every)]
+    pub every: Option<std::time::Duration>,
     /// With --live: how long after its last packet a record may come [default: what the meter's timeouts make of it, as the
     /// run that writes the store noted them; at least 90s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
@@ -109,8 +118,8 @@ pub struct FlowsArgs {
     /// With --live: those that another machine sends to this group, or to this port of ours
     #[arg(long, value_name = "GROUP:PORT", requires = "live")]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the port of this machine by which the group comes in [default: the one the kernel has a route by]
-    #[arg(long, value_name = "PORT", requires = "from_multicast")]
+    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
+    #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub via: Option<String>,
     /// The packets of these flows instead of their records
     #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
@@ -124,6 +133,17 @@ pub struct FlowsArgs {
     /// Say what the answer cost
     #[arg(long)]
     pub explain: bool,
+    #[command(flatten)]
+    pub width: WidthArgs,
+    #[command(flatten)]
+    pub color: ColorArgs,
+}
+
+impl FlowsArgs {
+    /// How a table of groups looks.
+    fn look(&self) -> ranking::Look {
+        ranking::Look { room: self.width.room(), paint: self.color.paint(), zone: self.when.tz.zone.clone() }
+    }
 }
 
 /// Text that older tools read.
@@ -153,6 +173,7 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let mut records = Records::open(&asked, signals::stop_flag())?;
     let found = match (&asked.plan, &args.parquet) {
+        (Some(plan), _) if args.live => live::rank(args, plan, &mut records)?,
         (Some(plan), _) => rank(args, &asked, plan, &mut records)?,
         (None, Some(path)) => parquet::records(path, &asked, &mut records)?,
         (None, None) => list(args, &asked, &mut records)?,
@@ -180,7 +201,7 @@ fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, F
         (_, true) => Some(text::Format::Csv),
         _ => None,
     };
-    let Some(form) = form else { return lines(asked, records, out) };
+    let Some(form) = form else { return lines(args, asked, records, out) };
     let fields = match &args.fields[..] {
         [] => None,
         some => Some(text::choose::<Record>(&some.join(",")).map_err(|e| Failure::Said(format!("--fields: {e}")))?),
@@ -232,7 +253,8 @@ fn legacy(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64,
     Ok(found)
 }
 
-fn lines(asked: &Asked, records: &mut Records, mut out: Outlet) -> Result<u64, Failure> {
+fn lines(args: &FlowsArgs, asked: &Asked, records: &mut Records, mut out: Outlet) -> Result<u64, Failure> {
+    let mut listing = Listing::new(args.width.room(), args.color.paint(), &asked.zone);
     let (mut found, mut packets, mut bytes) = (0u64, 0u64, 0u64);
     let mut line = Vec::new();
     while asked.limit.is_none_or(|limit| found < limit) {
@@ -243,9 +265,9 @@ fn lines(asked: &Asked, records: &mut Records, mut out: Outlet) -> Result<u64, F
         };
         line.clear();
         if found == 0 {
-            writeln!(line, "{}", listing::HEADER)?;
+            writeln!(line, "{}", listing.header())?;
         }
-        writeln!(line, "{}", listing::Told(&record, records.names()))?;
+        writeln!(line, "{}", listing.line(&record, records.names()))?;
         out.write_all(&line)?;
         found += 1;
         packets = packets.saturating_add(record.packets());
@@ -255,6 +277,7 @@ fn lines(asked: &Asked, records: &mut Records, mut out: Outlet) -> Result<u64, F
     if found > 0 {
         let (found, packets) = (show_count(found), show_count(packets));
         sys::say!("netgrain: {found} records of {packets} packets, {} on the wire", show_bytes(bytes));
+        listing.dropped().iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
     }
     Ok(found)
 }
@@ -267,19 +290,21 @@ fn rank(args: &FlowsArgs, asked: &Asked, plan: &Plan, records: &mut Records) -> 
         return Ok(report.records);
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut dropped = None;
     if report.records > 0 {
         match (args.json, args.csv) {
-            (true, _) => ranking::objects(&report, records.names(), &mut out)?,
-            (_, true) => ranking::csv(&report, records.names(), &mut out)?,
-            _ => ranking::table(&report, records.names(), &mut out)?,
+            (true, _) => ranking::objects(&report, records.names(), None, &mut out)?,
+            (_, true) => {
+                ranking::csv_header(&report, false, &mut out)?;
+                ranking::csv(&report, records.names(), None, &mut out)?;
+            }
+            _ => dropped = ranking::table(&report, records.names(), &args.look(), &mut out)?,
         }
         out.flush()?;
     }
     if report.records > 0 && !args.json && !args.csv {
-        let sums = report.measures.iter().zip(&report.totals);
-        let sums: Vec<String> = sums.map(|(m, n)| format!("{} {}", m.name(), ranking::shown(*m, *n))).collect();
-        let (shown, all) = (show_count(report.lines.len() as u64), show_count(report.groups));
-        sys::say!("netgrain: {shown} of {all} groups; of all: {}", sums.join(", "));
+        sys::say!("netgrain: {}", ranking::summary(&report, &asked.zone));
+        dropped.iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
     }
     Ok(report.records)
 }

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Interfaces of others that are told apart at once; beyond, all numbers are given anew.
 const INTERFACES_MAX: usize = 4096;
 
-/// errno-base.h: what joining a group says when no port leads to it.
+/// errno-base.h: what joining a group says when no interface leads to it.
 const ENODEV: i32 = 19;
 
 /// See the module.
@@ -101,14 +101,15 @@ impl Heard {
 
 fn ifindex(name: &str) -> Result<u32, Failure> {
     let link = Netlink::route().and_then(|mut route| route.link(name));
-    link.map(|link| link.index)
-        .map_err(|e| Failure::Said(format!("--via {name}: {e}; name a port of this machine, as `ip link` lists them")))
+    link.map(|link| link.index).map_err(|e| {
+        Failure::Said(format!("--via {name}: {e}; name an interface of this machine, as `ip link` lists them"))
+    })
 }
 
 fn refused(group: SocketAddr, via: Option<&str>, e: &io::Error) -> Failure {
     let advice = match (e.raw_os_error(), e.kind(), via) {
         (Some(ENODEV), _, None) => {
-            "no port leads there: name one with --via eth1, or give it a route: ip route add 224.0.0.0/4 dev eth1"
+            "no interface leads there: name one with --via eth1, or give it a route: ip route add 224.0.0.0/4 dev eth1"
         }
         (_, io::ErrorKind::AddrInUse, _) => {
             "another program listens there and shares it with nobody: stop it, or choose another port"

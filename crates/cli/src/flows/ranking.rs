@@ -1,20 +1,43 @@
 //! Groups for people and for programs: a table, objects, CSV, columns.
 
 use super::names::Names;
+use crate::look::{Paint, Part};
 use crate::outcome::Failure;
+use crate::sheet;
+use crate::zone::Zone;
 use base::Timestamp;
 use base::units::{show_bytes, show_count};
 use columns::{TableColumn, Values};
-use report::{Line, Measure, Report, Value};
+use report::{Field, Line, Measure, Report, Value};
 use serde_json::{Map, json};
 use std::io::Write;
 
-/// Writes it as a table: fields from the left, amounts from the right, the share of what it is ranked by at the end.
-pub fn table(report: &Report, names: &Names, out: &mut impl Write) -> Result<(), Failure> {
+/// How a table looks.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Characters of a line; `None`: any number.
+    pub room: Option<usize>,
+    pub paint: Paint,
+    pub zone: Zone,
+}
+
+/// The time in which the records came that are added up: of a ranking that is made again and again.
+#[derive(Clone, Copy, Debug)]
+pub struct Period {
+    pub from: Timestamp,
+    pub to: Timestamp,
+}
+
+/// Writes it as a table: fields from the left, amounts from the right, the share of what it is ranked by at the end. Says what
+/// was left out to fit the room.
+pub fn table(report: &Report, names: &Names, look: &Look, out: &mut impl Write) -> Result<Option<String>, Failure> {
     let mut rows = vec![header(report)];
     rows.extend(report.lines.iter().map(|line| {
         let values = line.values.iter().map(|v| names.value(v));
-        let amounts = line.amounts.iter().zip(&report.measures).map(|(amount, m)| shown(*m, *amount));
+        let amounts = line.amounts.iter().zip(&report.measures).map(|(amount, m)| match m {
+            Measure::First | Measure::Last => look.zone.show(Timestamp::from_nanos(*amount)),
+            _ => shown(*m, *amount),
+        });
         let share = report.share(line, report.by).map(|share| format!("{:.1} %", share * 100.0));
         values.chain(amounts).chain(share).collect()
     }));
@@ -22,22 +45,58 @@ pub fn table(report: &Report, names: &Names, out: &mut impl Write) -> Result<(),
     let widths: Vec<usize> = (0..columns)
         .map(|i| rows.iter().filter_map(|row| row.get(i)).map(|c| c.chars().count()).max().unwrap_or(0))
         .collect();
-    for row in &rows {
+    let (mut is_shown, mut dropped) = (vec![true; columns], Vec::new());
+    for column in dispensable(report) {
+        let width = |is_shown: &[bool]| (0..columns).filter(|i| is_shown[*i]).map(|i| widths[i] + 2).sum::<usize>();
+        if look.room.is_none_or(|room| width(&is_shown) <= room + 2) {
+            break;
+        }
+        is_shown[column] = false;
+        dropped.push(rows[0][column].clone());
+    }
+    for (number, row) in rows.iter().enumerate() {
         let mut line = String::new();
-        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
+        for (i, (cell, width)) in row.iter().zip(&widths).enumerate().filter(|(i, _)| is_shown[*i]) {
             let pad = " ".repeat(width - cell.chars().count());
-            line += if i == 0 { "" } else { "  " };
+            line += if line.is_empty() { "" } else { "  " };
             line += &if i < report.fields.len() { format!("{cell}{pad}") } else { format!("{pad}{cell}") };
         }
-        writeln!(out, "{}", line.trim_end())?;
+        let line = line.trim_end();
+        match number {
+            0 => writeln!(out, "{}", look.paint.part(Part::Header, line))?,
+            _ => writeln!(out, "{line}")?,
+        }
     }
-    Ok(())
+    let dropped: Vec<&str> = dropped.iter().map(String::as_str).collect();
+    Ok((!dropped.is_empty()).then(|| sheet::left_out(look.room, &dropped)))
+}
+
+/// The columns that a narrow terminal does without, by their places, least missed first: moments, measures that the groups are
+/// not ranked by, the interface, the id of a flow. What groups are told apart by stays.
+fn dispensable(report: &Report) -> Vec<usize> {
+    let fields = report.fields.len();
+    let measures = |wanted: fn(Measure) -> bool| {
+        let places = report.measures.iter().enumerate().rev();
+        places.filter(move |(i, m)| *i != report.by && wanted(**m)).map(move |(i, _)| fields + i)
+    };
+    let is_moment = |m: Measure| matches!(m, Measure::First | Measure::Last);
+    let mut places: Vec<usize> =
+        measures(is_moment).chain(measures(|m| !matches!(m, Measure::First | Measure::Last))).collect();
+    if report.fields.contains(&Field::Flow) {
+        let of = |field| report.fields.iter().position(|f| *f == field);
+        places.extend([Field::Interface, Field::Flow].into_iter().filter_map(of));
+    }
+    places
 }
 
 /// One object for each group.
-pub fn objects(report: &Report, names: &Names, out: &mut impl Write) -> Result<(), Failure> {
+pub fn objects(report: &Report, names: &Names, period: Option<Period>, out: &mut impl Write) -> Result<(), Failure> {
     for line in &report.lines {
         let mut object = Map::new();
+        if let Some(Period { from, to }) = period {
+            object.insert("from".into(), from.to_string().into());
+            object.insert("to".into(), to.to_string().into());
+        }
         for (field, value) in report.fields.iter().zip(&line.values) {
             let value = match value {
                 Value::Port(n) => json!(n),
@@ -58,12 +117,20 @@ pub fn objects(report: &Report, names: &Names, out: &mut impl Write) -> Result<(
     Ok(())
 }
 
-/// RFC 4180, with a header.
-pub fn csv(report: &Report, names: &Names, out: &mut impl Write) -> Result<(), Failure> {
+/// What stands above the lines of [`csv`].
+pub fn csv_header(report: &Report, is_of_periods: bool, out: &mut impl Write) -> Result<(), Failure> {
+    let period = ["from", "to"].into_iter().filter(|_| is_of_periods).map(str::to_owned);
     let fields = report.fields.iter().map(|f| f.name().to_owned());
     let measures = report.measures.iter().map(|m| m.name().replace('-', "_"));
-    write!(out, "{}\r\n", fields.chain(measures).collect::<Vec<_>>().join(","))?;
+    Ok(write!(out, "{}\r\n", period.chain(fields).chain(measures).collect::<Vec<_>>().join(","))?)
+}
+
+/// A line for each group, after RFC 4180.
+pub fn csv(report: &Report, names: &Names, period: Option<Period>, out: &mut impl Write) -> Result<(), Failure> {
     for line in &report.lines {
+        if let Some(Period { from, to }) = period {
+            write!(out, "{from},{to},")?;
+        }
         // No value has a comma or a quotation mark in it but perhaps the name of an interface.
         let values = line.values.iter().map(|v| quoted(&names.value(v)));
         let amounts = line.amounts.iter().zip(&report.measures).map(|(amount, m)| match told(*m, *amount) {
@@ -110,6 +177,17 @@ pub fn columns(report: &Report, names: &Names) -> Vec<TableColumn> {
     fields.chain(measures).chain([share]).collect()
 }
 
+/// How many of the groups are shown, and what all of them add up to.
+pub fn summary(report: &Report, zone: &Zone) -> String {
+    let sums = report.measures.iter().zip(&report.totals).map(|(m, n)| match m {
+        Measure::First | Measure::Last => format!("{} {}", m.name(), zone.show(Timestamp::from_nanos(*n))),
+        _ => format!("{} {}", m.name(), shown(*m, *n)),
+    });
+    let sums: Vec<String> = sums.collect();
+    let (shown, all) = (show_count(report.lines.len() as u64), show_count(report.groups));
+    format!("{shown} of {all} groups; of all: {}", sums.join(", "))
+}
+
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
@@ -127,7 +205,7 @@ fn header(report: &Report) -> Vec<String> {
 }
 
 /// An amount with its unit.
-pub fn shown(measure: Measure, amount: u64) -> String {
+fn shown(measure: Measure, amount: u64) -> String {
     match measure {
         Measure::Bytes
         | Measure::Sent

@@ -93,6 +93,10 @@ impl<'a> Records<'a> {
             {
                 return Ok(Step::Record(record));
             }
+            if self.asked.follow {
+                // However many come that do not answer, a ranking is due from time to time.
+                return Ok(Step::Idle);
+            }
         }
         Ok(Step::End)
     }

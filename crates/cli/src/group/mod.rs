@@ -19,9 +19,9 @@ use std::time::Duration;
   netgrain group create -i eth1 web 'steer tcp port 443'
   netgrain group join -i eth1 web -w - | suricata -r /dev/stdin     (as often as there are workers)
   netgrain group stats -i eth1 web
-  netgrain group create -i eth1,eth2 tap 'steer'         (the two directions of a link, by two ports of one engine)
+  netgrain group create -i eth1,eth2 tap 'steer'         (the two directions of a link, by two interfaces of one engine)
   netgrain group swap -i eth1 web 'copy udp port 53'
-  netgrain group attach -i eth1 web --port eth2          (twice, with eth3: a load balancer)
+  netgrain group attach -i eth1 web --out-interface eth2 (twice, with eth3: a load balancer)
   netgrain group attach -i eth1 web -w /data/web.pcap --max-size 10GB
 
 A program is a word (copy, steer, drop) with a capture filter if wanted, or a program of the packet language.
@@ -47,7 +47,7 @@ enum What {
     Stats(StatsArgs),
     /// Change a member's part of what is steered
     Weigh(WeighArgs),
-    /// Let the engine itself put a member's part into a port or a file
+    /// Let the engine itself put a member's part into an interface or a file
     Attach(Box<AttachArgs>),
     /// Take such a member out again
     Detach(DetachArgs),
@@ -105,7 +105,7 @@ struct CreateArgs {
     /// Who may join and change it
     #[arg(long, value_enum, default_value_t = WhoMay::Restricted)]
     policy: WhoMay,
-    /// Only these queues of the port [default: all]
+    /// Only these queues of the interface [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     queues: Option<Vec<u16>>,
     /// Steer as PFQ did: any change of members moves nearly all flows
@@ -165,8 +165,8 @@ struct AttachArgs {
     named: NamedArgs,
     #[command(flatten)]
     part: PartArgs,
-    /// Send it out of this port of the engine's machine
-    #[arg(long, value_name = "PORT")]
+    /// Send it out of this interface of the engine's machine
+    #[arg(long = "out-interface", value_name = "IFACE")]
     port: Option<String>,
     /// Write nanosecond pcap to this file there, which must not be there yet
     #[arg(short = 'w', long, value_name = "FILE")]
@@ -379,8 +379,8 @@ impl DoorArgs {
         ask(&self.path()?, request)
     }
 
-    /// What is told at all of the doors; a group that is told of at two, because its packets come from both ports, once. A door that does not
-    /// answer is a failure: who asks for two ports is not to take the groups of one for all there are.
+    /// What is told at all of the doors; a group that is told of at two, because its packets come from both interfaces, once. A door that does not
+    /// answer is a failure: who asks for two interfaces is not to take the groups of one for all there are.
     fn ask_all(&self, request: &Request) -> Result<Vec<Value>, Failure> {
         let mut all: Vec<Value> = Vec::new();
         let same = |one: &Value, other: &Value| one["group"] == other["group"] && one["sources"] == other["sources"];
@@ -427,7 +427,7 @@ impl NamedArgs {
         self.door.ask(request)
     }
 
-    /// Whether the group's packets come from all ports that were named, where there are several.
+    /// Whether the group's packets come from all interfaces that were named, where there are several.
     fn has_ports(&self) -> Result<(), Failure> {
         let named = &self.door.interface;
         if named.len() < 2 || self.door.socket.is_some() {
@@ -439,7 +439,7 @@ impl NamedArgs {
         match named.iter().find(|name| !sources.contains(&name.as_str())) {
             None => Ok(()),
             Some(stranger) => Err(Failure::Said(format!(
-                "the packets of group {} come from {}, not from {stranger}; name its ports alone",
+                "the packets of group {} come from {}, not from {stranger}; name its interfaces alone",
                 self.group,
                 sources.join(", ")
             ))),

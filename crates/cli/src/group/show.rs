@@ -52,7 +52,7 @@ pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
 }
 
 /// The books of each group. No if there is none, if any contradicts itself or a queue does not tell its own, or if somebody did not get a
-/// packet that was meant for it: a member, a port or a file, whether still there or not.
+/// packet that was meant for it: a member, an interface or a file, whether still there or not.
 pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
     let mut out = io::stdout().lock();
     let mut healthy = !groups.is_empty();
@@ -60,7 +60,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         let members: Vec<&Value> = g["members"].as_array().into_iter().flatten().collect();
         let contradictions: Vec<&str> = list_of(g, "contradictions");
         let silent: Vec<&Value> = g["silent"].as_array().into_iter().flatten().collect();
-        let ports: Vec<&Value> = g["ports"].as_array().into_iter().flatten().collect();
+        let ports: Vec<&Value> = g["interfaces"].as_array().into_iter().flatten().collect();
         let gone = &g["departed"];
         let lost = number(g, "lost") > 0 || number(g, "forward_lost") > 0;
         let outlets = members.iter().map(|m| &m["outlet"]);
@@ -96,10 +96,10 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         }
         for port in ports {
             let (sent, failed) = (show_count(number(port, "sent")), show_count(number(port, "failed")));
-            writeln!(out, "  through {}: sent {sent}, failed {failed}", text(port, "port"))?;
+            writeln!(out, "  through {}: sent {sent}, failed {failed}", text(port, "interface"))?;
         }
         if number(g, "forward_lost") > 0 {
-            writeln!(out, "  lost before their port: {}", n("forward_lost"))?;
+            writeln!(out, "  lost before their interface: {}", n("forward_lost"))?;
         }
         if number(g, "forward_own") > 0 {
             writeln!(out, "  not forwarded, sent by this host: {}", n("forward_own"))?;
@@ -153,11 +153,11 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         }
         if number(gone, "sent") + number(gone, "failed") > 0 {
             let (sent, failed) = (show_count(number(gone, "sent")), show_count(number(gone, "failed")));
-            writeln!(out, "  ports and files that are closed: put {sent}, failed {failed}")?;
+            writeln!(out, "  interfaces and files that are closed: put {sent}, failed {failed}")?;
         }
         contradictions.iter().for_each(|c| sys::say!("netgrain: {c}"));
         for queue in silent {
-            let (port, why) = (text(queue, "port"), text(queue, "why"));
+            let (port, why) = (text(queue, "interface"), text(queue, "why"));
             sys::say!("netgrain: queue {} of {port}: {why}", number(queue, "queue"));
         }
     }

@@ -101,7 +101,7 @@ const BEYOND: &str = "those with headers beyond the kernel's walk";
 
 /// Whose programs have a half in the kernel.
 const PORT_ONLY: &str =
-    "only as a port's own program (--program, docs/XDP.md); one of a group runs wholly in user space";
+    "only as an interface's own program (--program, docs/XDP.md); one of a group runs wholly in user space";
 
 /// What nobody but user space looks at.
 const RECORD: &str = "the record (marks, hashes, classes), because the kernel's stages leave nothing else behind";

@@ -3,7 +3,7 @@
 use super::{PacketsArgs, stock};
 use crate::flows::Members;
 use crate::outcome::Failure;
-use crate::when;
+use crate::zone::Zone;
 use base::Timestamp;
 use query::{Place, Question, Seek};
 use std::path::PathBuf;
@@ -16,6 +16,8 @@ pub struct Asked {
     pub place: Place,
     pub from: Timestamp,
     pub to: Timestamp,
+    /// Of times that people read.
+    pub zone: Zone,
     pub filter: Filter,
     interfaces: Vec<String>,
     follow: bool,
@@ -46,6 +48,7 @@ impl Asked {
             place,
             from,
             to,
+            zone: args.when.tz.zone.clone(),
             filter,
             interfaces: args.interface.clone(),
             follow: args.follow,
@@ -107,7 +110,7 @@ impl Asked {
             [] => String::new(),
             some => format!(" on {}", some.join(", ")),
         };
-        format!("{filter}{interfaces} {}", when::in_words(self.from, self.to))
+        format!("{filter}{interfaces} {}", self.zone.interval_in_words(self.from, self.to))
     }
 
     /// What was searched, and what there is.

@@ -1,5 +1,6 @@
 //! What one packet says of itself: a line for people, an object for programs. Both come from the same fields.
 
+use crate::look::{Paint, Part};
 use query::{Found, Origin};
 use serde::Serialize;
 use std::fmt;
@@ -194,10 +195,31 @@ fn flags(bits: u8) -> String {
     if told.is_empty() { "none".to_owned() } else { told }
 }
 
-/// `2026-11-21T10:42:00.000000007Z eth1 q0 74 B 10.0.0.1:443 > 10.0.0.2:4000 tcp [S.] seq 1 ack 2 win 512, 0 B`
-impl fmt::Display for Packet<'_> {
+/// A packet for people: see [`Packet::line`].
+pub struct Line<'a> {
+    packet: &'a Packet<'a>,
+    time: &'a str,
+    paint: Paint,
+}
+
+impl Packet<'_> {
+    /// `2026-11-21T10:42:00.000000007Z eth1 q0 74 B 10.0.0.1:443 > 10.0.0.2:4000 tcp [S.] seq 1 ack 2 win 512, 0 B`, with
+    /// another text of its time where it is not to be UTC.
+    pub fn line<'a>(&'a self, time: Option<&'a str>, paint: Paint) -> Line<'a> {
+        Line { packet: self, time: time.unwrap_or(&self.time), paint }
+    }
+}
+
+impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.time, self.interface)?;
+        write!(f, "{} {}", self.paint.part(Part::Faint, self.time), self.packet.interface)?;
+        self.packet.text(f, self.paint)
+    }
+}
+
+impl Packet<'_> {
+    /// What stands behind time and interface.
+    fn text(&self, f: &mut fmt::Formatter<'_>, paint: Paint) -> fmt::Result {
         if self.queue > 0 {
             write!(f, " q{}", self.queue)?;
         }
@@ -207,9 +229,9 @@ impl fmt::Display for Packet<'_> {
         }
         match (self.src, self.dst, &self.protocol) {
             (Some(src), Some(dst), Some(protocol)) => {
-                End(src, self.src_port).fmt(f)?;
+                write!(f, "{}", End(src, self.src_port))?;
                 f.write_str(" > ")?;
-                End(dst, self.dst_port).fmt(f)?;
+                write!(f, "{}", End(dst, self.dst_port))?;
                 write!(f, " {protocol}")?;
             }
             _ => f.write_str(self.ethertype.as_deref().unwrap_or("no headers"))?,
@@ -218,7 +240,9 @@ impl fmt::Display for Packet<'_> {
             write!(f, " {fragment} fragment")?;
         }
         if let Some(tcp) = &self.tcp {
-            write!(f, " [{}] seq {} ack {} win {}", tcp.flags, tcp.seq, tcp.ack, tcp.window)?;
+            let flags = format!("[{}]", tcp.flags);
+            let flags = if tcp.flags.contains('R') { paint.part(Part::Bad, &flags) } else { flags.as_str().into() };
+            write!(f, " {flags} seq {} ack {} win {}", tcp.seq, tcp.ack, tcp.window)?;
         }
         if let Some(payload) = self.payload {
             write!(f, ", {payload} B")?;
@@ -241,10 +265,11 @@ impl fmt::Display for Packet<'_> {
             write!(f, " (cut at {} B)", self.captured)?;
         }
         if self.malformed {
-            f.write_str(" (malformed)")?;
+            write!(f, " {}", paint.part(Part::Notable, "(malformed)"))?;
         }
         if self.lost_before > 0 {
-            write!(f, " ({} lost before it)", base::units::show_count(self.lost_before))?;
+            let lost = format!("({} lost before it)", base::units::show_count(self.lost_before));
+            write!(f, " {}", paint.part(Part::Bad, &lost))?;
         }
         Ok(())
     }
@@ -303,7 +328,7 @@ mod tests {
         let found = Found { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost, position: None };
         let origin = origin(3);
         let packet = Packet::of(&found, &origin);
-        (packet.to_string(), serde_json::to_value(&packet).expect("an object"))
+        (packet.line(None, Paint::default()).to_string(), serde_json::to_value(&packet).expect("an object"))
     }
 
     #[test]

@@ -6,7 +6,9 @@ use super::frame::Packet;
 use super::outlet::Outlet;
 use super::target::Target;
 use super::{CaptureFormat, PacketsArgs};
+use crate::look::Paint;
 use crate::outcome::Failure;
+use crate::zone::Zone;
 use base::Tally;
 use base::units::{show_bytes, show_count};
 use pcap::classic;
@@ -25,9 +27,15 @@ pub struct Given {
 
 enum Form {
     Count,
-    Lines(Outlet),
+    Lines(Outlet, Lines),
     Objects(Outlet),
     Capture(Box<CaptureFile>, Target),
+}
+
+/// How lines look.
+struct Lines {
+    zone: Zone,
+    paint: Paint,
 }
 
 impl Given {
@@ -51,7 +59,10 @@ impl Given {
             }
             None if args.count => Form::Count,
             None if args.json => Form::Objects(Outlet::new(io::stdout())),
-            None => Form::Lines(Outlet::new(io::stdout())),
+            None => {
+                let lines = Lines { zone: asked.zone.clone(), paint: args.color.paint() };
+                Form::Lines(Outlet::new(io::stdout()), lines)
+            }
         };
         Ok(Self { form, json: args.json, packets: 0, bytes: 0, line: Vec::new() })
     }
@@ -77,9 +88,11 @@ impl Given {
         match &mut self.form {
             Form::Count => Ok(()),
             Form::Capture(file, target) => file.packet(origins, found).map_err(|e| target.broken(&e, self.packets)),
-            Form::Lines(out) => {
+            Form::Lines(out, lines) => {
                 self.line.clear();
-                writeln!(self.line, "{}", Packet::of(found, &origins[found.origin]))?;
+                let packet = Packet::of(found, &origins[found.origin]);
+                let time = (lines.zone != Zone::Utc).then(|| lines.zone.show(found.ts));
+                writeln!(self.line, "{}", packet.line(time.as_deref(), lines.paint))?;
                 Ok(out.write_all(&self.line)?)
             }
             Form::Objects(out) => {
@@ -113,7 +126,7 @@ impl Given {
         (0..answer.origins().len()).for_each(|o| tally += &answer.tally(o));
         let (mut into, mut unsaid) = (None, None);
         match std::mem::replace(&mut self.form, Form::Count) {
-            Form::Lines(out) | Form::Objects(out) => {
+            Form::Lines(out, _) | Form::Objects(out) => {
                 out.finish()?;
                 if self.json || self.packets == 0 {
                     return Ok(());

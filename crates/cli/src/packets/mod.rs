@@ -11,6 +11,7 @@ pub mod stock;
 pub mod target;
 
 use crate::flows::{self, Members};
+use crate::look::ColorArgs;
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
 use crate::when::When;
@@ -27,16 +28,15 @@ use std::sync::atomic::Ordering;
 #[derive(Args)]
 #[command(
     override_usage = "netgrain packets --store <DIR> [OPTIONS] [FILTER]\n       netgrain packets -r <FILE>... [OPTIONS] [FILTER]",
-    after_help = "Examples:
+    after_help = format!("Examples:
   netgrain packets --store /data --from -10min 'host 10.1.2.3 and port 53'
-  netgrain packets --store /data --around 10:42 --within 30s -i eth1 -w out.pcapng
+  netgrain packets --store /data --around 10:42 -i eth1 -w out.pcapng
   netgrain packets --store /data --from 2026-11-21T10:40:00+01:00 --to +5min net 10.0.0.0/8 --count
   netgrain packets --store /data --follow -w - tcp | tshark -r -
   netgrain packets -r /archive/*.pcap --explain udp port 53
   netgrain packets --store /data --flow 8c1f0e5a93d2b476 -w flow.pcapng
 
-Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 10:42 (today), seconds, ms, us or ns since 1970, now, -10min; --to +5min
-counts from --from. What has no zone is UTC."
+{}", crate::when::HELP)
 )]
 pub struct PacketsArgs {
     /// Which packets: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
@@ -83,6 +83,8 @@ pub struct PacketsArgs {
     /// Leave out the ring of a running recorder
     #[arg(long)]
     pub no_live: bool,
+    #[command(flatten)]
+    pub color: ColorArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

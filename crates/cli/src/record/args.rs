@@ -20,16 +20,16 @@ pub struct RecordArgs {
     /// Folder of the store: files go to STORE/IFACE/YYYY/MM/DD/HH/
     #[arg(long, value_name = "DIR")]
     pub store: PathBuf,
-    /// Take the port for capture alone: the host no longer receives what arrives there (AF_XDP)
+    /// Take the interface for capture alone: the host no longer receives what arrives there (AF_XDP)
     #[arg(long, conflicts_with_all = ["read", "sim"])]
     pub dedicated: bool,
-    /// Which way to take packets from the port
+    /// Which way to take packets from the interface
     #[arg(long, value_enum, value_name = "KIND", default_value_t = SourceKind::Auto, conflicts_with_all = ["read", "sim"])]
     pub source_kind: SourceKind,
     /// Queues (AF_XDP) or threads (TPACKET) to capture with [default: all queues, or 1 thread]
     #[arg(long, value_name = "N", conflicts_with_all = ["read", "sim"])]
     pub queues: Option<u16>,
-    /// Processors for the engine threads, in turn: 2 or 2,3 or 4-7 [default: the port's NUMA node]
+    /// Processors for the engine threads, in turn: 2 or 2,3 or 4-7 [default: the interface's NUMA node]
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     pub cpu: Option<CpuList>,
     /// Spin instead of sleeping while no packets come (give the thread a core of its own)
@@ -95,7 +95,7 @@ pub struct RecordArgs {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub struct SourceArgs {
-    /// Port to capture
+    /// Interface to capture
     #[arg(short = 'i', long, value_name = "IFACE")]
     pub interface: Option<String>,
     /// Capture file to replay (pcap, pcapng, RAW; .gz and .zst too; - for standard input)
@@ -116,7 +116,7 @@ pub enum FileFormat {
 
 #[derive(Args)]
 pub struct SocketArgs {
-    /// Where listeners attach, or `none` [default: /run/netgrain/IFACE.sock for ports, none for files and simulations]
+    /// Where listeners attach, or `none` [default: /run/netgrain/IFACE.sock for interfaces, none for files and simulations]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Permission bits of that socket; they let nobody in by themselves (see --socket-group)
@@ -131,8 +131,8 @@ pub struct SocketArgs {
     /// Let that owner and group attach gates too, which can make capture drop packets
     #[arg(long)]
     pub allow_gates: bool,
-    /// Ports that groups of others than root may send through [default: none]
-    #[arg(long, value_name = "PORT,...", value_delimiter = ',')]
+    /// Interfaces that groups of others than root may send through [default: none]
+    #[arg(long, value_name = "IFACE,...", value_delimiter = ',')]
     pub allow_forward: Vec<String>,
     /// How long a gate of another process may hold up a full ring before it is no longer waited for (0: for ever)
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "10s")]

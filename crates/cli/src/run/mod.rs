@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
   netgrain run -r monday.pcap tuesday.pcap --store /data/store --shards 2
 Every flag but -r, --sim, -e and those that say how long is a key of the configuration: netgrain config --dump has them all.")]
 pub struct RunArgs {
-    /// Port to watch; may be given several times
+    /// Interface to watch; may be given several times
     #[arg(short = 'i', long, value_name = "IFACE", conflicts_with_all = ["read", "sim"])]
     pub interface: Vec<String>,
     /// Capture files to replay as one stream, in the order given (pcap, pcapng, RAW; .gz and .zst too; - for standard
@@ -61,10 +61,10 @@ pub struct RunArgs {
     /// Folder of the store (store.dir)
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// Take the ports for capture alone (capture.dedicated)
+    /// Take the interfaces for capture alone (capture.dedicated)
     #[arg(long, conflicts_with_all = ["read", "sim"])]
     pub dedicated: bool,
-    /// Which way to take packets from the ports (capture.source)
+    /// Which way to take packets from the interfaces (capture.source)
     #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["read", "sim"])]
     pub source_kind: Option<SourceKind>,
     /// Processors for the capture threads, in turn (capture.cpus)

@@ -53,7 +53,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
     sources.into_iter().enumerate().map(plan).collect()
 }
 
-/// The program of the ports: of the command line, or the key's file.
+/// The program of the interfaces: of the command line, or the key's file.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -131,22 +131,22 @@ fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> 
     }
     let capture = &config.capture;
     if capture.interfaces.is_empty() {
-        return say("no source: name ports with -i, or capture files with -r; netgrain run --help has examples");
+        return say("no source: name interfaces with -i, or capture files with -r; netgrain run --help has examples");
     }
     let queues = capture.queues.map(|n| u16::try_from(n.0).unwrap_or(u16::MAX));
     let one = |name: &String| port(name, capture.source, capture.dedicated, queues, capture.busy_poll);
     capture.interfaces.iter().map(one).collect()
 }
 
-/// What cannot be of several ports, where only the files have said that there are several.
+/// What cannot be of several interfaces, where only the files have said that there are several.
 fn check_several(config: &Config, ports: usize) -> Result<(), Failure> {
-    let one = "give the capture by standard input (-r -) to have it as one port";
+    let one = "give the capture by standard input (-r -) to have it as one interface";
     if let Some(target) = config.export.targets.iter().find(|target| target.starts_with(FILE)) {
         return say(&format!("export.targets: {target}: a file is of one interface, the capture of {ports}; {one}"));
     }
     match config.listen.socket.to_str() {
         Some("auto" | "none") => Ok(()),
-        _ => say(&format!("listen.socket: one socket is for one port, the capture is of {ports}; {one}")),
+        _ => say(&format!("listen.socket: one socket is for one interface, the capture is of {ports}; {one}")),
     }
 }
 
@@ -168,14 +168,14 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
     }))
 }
 
-/// The groups that are to be there where these ports are captured, each with those of its ports: files and simulations have other
-/// names than the ports that a group may be for.
+/// The groups that are to be there where these interfaces are captured, each with those of its interfaces: files and simulations have other
+/// names than the interfaces that a group may be for.
 pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone) -> Vec<GroupPlan> {
     let here = |group: &Group| {
         // One for a capture is for all ports that it turns out to have.
         let has_whole = |port: &str| {
             let is_part = |whole: &String| port.strip_prefix(&**whole).is_some_and(|rest| rest.starts_with('.'));
-            !config.capture.interfaces.iter().any(|known| known == port) && group.ports.iter().any(is_part)
+            !config.capture.interfaces.iter().any(|known| known == port) && group.interfaces.iter().any(is_part)
         };
         let of = ports.clone().filter(|port| group.has(port) || has_whole(port));
         let of: Vec<String> = of.map(str::to_owned).collect();

@@ -39,7 +39,7 @@ fn try_reload(
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
     let program = plan::program(args, &next)?;
     if program.is_some() != plans.iter().any(|p| p.program.is_some()) {
-        let text = "capture.program: it can be exchanged while ports are captured, but not be added or taken away";
+        let text = "capture.program: it can be exchanged while interfaces are captured, but not be added or taken away";
         return Err(Failure::Said(text.into()));
     }
     let (stay, come): (Vec<_>, Vec<_>) =

@@ -12,6 +12,7 @@ mod source;
 mod table;
 
 use crate::flows::{self, Old};
+use crate::look::{ColorArgs, WidthArgs};
 use crate::outcome::{Failure, Outcome};
 use crate::packets::outlet::Outlet;
 use crate::packets::stock;
@@ -58,7 +59,7 @@ pub struct SeriesArgs {
     /// Interface, again for several [default: all that the store has]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
-    /// Only this direction, as the host sees its port [default: both]
+    /// Only this direction, as the host sees its interface [default: both]
     #[arg(long, value_enum)]
     pub direction: Option<Way>,
     /// Seconds as they are, or steps with sum, mean, least, greatest and 95th percentile
@@ -85,9 +86,13 @@ pub struct SeriesArgs {
     /// With --live: those that another machine sends to this group, or to this port of ours
     #[arg(long, value_name = "GROUP:PORT", requires = "live")]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the port of this machine by which the group comes in [default: the one the kernel has a route by]
-    #[arg(long, value_name = "PORT", requires = "from_multicast")]
+    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
+    #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub via: Option<String>,
+    #[command(flatten)]
+    pub width: WidthArgs,
+    #[command(flatten)]
+    pub color: ColorArgs,
 }
 
 /// Where rows come from.
@@ -105,7 +110,7 @@ enum Place {
 /// A direction, as flags name it.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// What the port received
+    /// What the interface received
     In,
     /// What this host sent
     Out,
@@ -210,7 +215,7 @@ fn place(args: &SeriesArgs) -> Result<Place, Failure> {
 
 /// What was searched, and what there is.
 fn in_vain(args: &SeriesArgs, place: &Place, from: Timestamp, to: Timestamp) -> String {
-    let interval = when::in_words(from, to);
+    let interval = args.when.tz.zone.interval_in_words(from, to);
     let there = |store: &PathBuf| {
         let there = stock::shelves(store).map(|shelves| stock::tell(&shelves, &args.interface)).unwrap_or_default();
         format!("{} has {there}", store.display())
@@ -226,10 +231,9 @@ fn in_vain(args: &SeriesArgs, place: &Place, from: Timestamp, to: Timestamp) -> 
 }
 
 fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
-    let mut out = Output::<Row>::begin(args, filtered, table::SECONDS)?;
-    let line = if filtered { table::second_of_packets } else { table::second };
+    let mut out = Output::<Row>::begin(args, filtered)?;
     while let Some(row) = next {
-        out.tell(&row, row, 1, rows.names(), line)?;
+        out.tell(&row, row, 1, rows.names())?;
         next = rows.next()?;
     }
     out.finish(rows.names())
@@ -256,16 +260,15 @@ fn steps(
     rows: &mut Rows,
 ) -> Result<u64, Failure> {
     let mut roller = Roller::new(step);
-    let mut out = Output::<Rollup>::begin(args, filtered, table::STEPS)?;
-    let line = if filtered { table::step_of_packets } else { table::step };
+    let mut out = Output::<Rollup>::begin(args, filtered)?;
     while let Some(row) = next {
         if let Some(rollup) = roller.push(&row) {
-            out.tell(&rollup, rollup.sum, step.seconds(), rows.names(), line)?;
+            out.tell(&rollup, rollup.sum, step.seconds(), rows.names())?;
         }
         next = rows.next()?;
     }
     for rollup in roller.finish() {
-        out.tell(&rollup, rollup.sum, step.seconds(), rows.names(), line)?;
+        out.tell(&rollup, rollup.sum, step.seconds(), rows.names())?;
     }
     out.finish(rows.names())
 }

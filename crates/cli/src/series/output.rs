@@ -1,20 +1,28 @@
 //! Rows and roll-ups on their way out: as a table with curves, as objects, as CSV.
 
 use super::SeriesArgs;
-use super::curve::Curve;
+use super::curve::{Axis, Curve};
 use super::gaps::{Gap, Gaps};
-use super::table;
+use super::table::{self, Lines};
 use crate::flows::names::Names;
+use crate::look::{Paint, Part, terminal_width};
 use crate::outcome::Failure;
 use crate::packets::outlet::Outlet;
+use crate::zone::Zone;
 use base::units::{show_count, show_si};
-use export::text::{self, Format, Told};
+use export::text::{self, Format};
 use series::{Direction, Row};
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
-/// Characters of a curve on a terminal.
+/// Characters of a curve on a terminal, at most.
 const WIDTH: usize = 100;
+
+/// Characters before a curve: the interface and the direction; before its axis, the date with the offset of its zone.
+const NAME: usize = 17;
+
+/// Characters behind a curve: its greatest value.
+const MOST: usize = 16;
 
 /// What begins the names of fields that a filter leaves unknown: flows are made of all packets, and gaps in the numbers of a tunnel are
 /// gaps in all of them.
@@ -25,8 +33,11 @@ fn is_of_all(name: &str) -> bool {
 }
 
 /// See the module.
-pub struct Output<T: Told> {
+pub struct Output<T: table::Told> {
     form: Form<T>,
+    filtered: bool,
+    zone: Zone,
+    paint: Paint,
     gaps: Gaps,
     told: u64,
     curves: BTreeMap<(u16, Direction), Curve>,
@@ -34,15 +45,15 @@ pub struct Output<T: Told> {
     named: usize,
 }
 
-enum Form<T: Told> {
-    Table(Outlet, &'static str),
+enum Form<T: table::Told> {
+    Table(Outlet, Lines),
     Objects(text::Writer<T, Outlet>),
     Csv(text::Writer<T, Outlet>),
 }
 
-impl<T: Told> Output<T> {
-    /// Opens it; `header` stands above a table.
-    pub fn begin(args: &SeriesArgs, filtered: bool, header: &'static str) -> Result<Self, Failure> {
+impl<T: table::Told> Output<T> {
+    /// Opens it; of packets that match a filter (`filtered`) less is known.
+    pub fn begin(args: &SeriesArgs, filtered: bool) -> Result<Self, Failure> {
         let fields = match &args.fields[..] {
             [] if filtered => Some(T::fields().iter().filter(|field| !is_of_all(&field.name)).collect()),
             [] => None,
@@ -55,33 +66,38 @@ impl<T: Told> Output<T> {
             };
             return Err(Failure::Said(format!("--fields: {field}: {text}")));
         }
+        let (zone, paint) = (args.when.tz.zone.clone(), args.color.paint());
         let out = Outlet::new(io::stdout());
         let form = match (args.json, args.csv) {
             (true, _) => Form::Objects(text::Writer::new(out, Format::Ndjson, fields)?),
             (_, true) => Form::Csv(text::Writer::new(out, Format::Csv, fields)?),
-            _ => Form::Table(out, header),
+            _ => Form::Table(out, Lines::new::<T>(args.width.room(), paint, &zone)),
         };
-        Ok(Self { form, gaps: Gaps::default(), told: 0, curves: BTreeMap::new(), step: 1, named: 0 })
+        Ok(Self {
+            form,
+            filtered,
+            zone,
+            paint,
+            gaps: Gaps::default(),
+            told: 0,
+            curves: BTreeMap::new(),
+            step: 1,
+            named: 0,
+        })
     }
 
     /// Tells one; `row` is where it stands in time, and how much passed.
-    pub fn tell(
-        &mut self,
-        what: &T,
-        row: Row,
-        step: u64,
-        names: &Names,
-        line: fn(&T, &Names) -> String,
-    ) -> Result<(), Failure> {
+    pub fn tell(&mut self, what: &T, row: Row, step: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);
         if let Some(gap) = gap {
             self.unknown(gap, &names.interface(row.interface))?;
         }
         match &mut self.form {
-            Form::Table(out, header) => {
-                let header = if self.told == 0 { format!("{header}\n") } else { String::new() };
-                out.write_all(format!("{header}{}\n", line(what, names)).as_bytes())?;
+            Form::Table(out, lines) => {
+                let header = if self.told == 0 { format!("{}\n", lines.header()) } else { String::new() };
+                let line = lines.line(what, row.second, names, self.filtered);
+                out.write_all(format!("{header}{line}\n").as_bytes())?;
                 let bits = row.total.bytes as f64 * 8.0 / step as f64;
                 self.curves.entry((row.interface, row.direction)).or_default().push(row.second, bits);
             }
@@ -99,8 +115,8 @@ impl<T: Told> Output<T> {
 
     fn unknown(&mut self, gap: Gap, interface: &str) -> Result<(), Failure> {
         match &mut self.form {
-            Form::Table(out, _) => {
-                out.write_all(format!("{}\n", table::gap(gap.from, gap.to, interface)).as_bytes())?
+            Form::Table(out, lines) => {
+                out.write_all(format!("{}\n", lines.gap(gap.from, gap.to, interface)).as_bytes())?
             }
             Form::Objects(out) => {
                 let value = serde_json::json!({ "gap": {
@@ -119,13 +135,11 @@ impl<T: Told> Output<T> {
     pub fn finish(self, names: &Names) -> Result<u64, Failure> {
         match self.form {
             Form::Objects(out) | Form::Csv(out) => _ = out.into_inner().finish()?,
-            Form::Table(mut out, _) => {
-                if io::stdout().is_terminal() {
-                    for ((interface, direction), curve) in &self.curves {
-                        let name = format!("{} {}", names.interface(*interface), table::way(*direction));
-                        let most = show_si(curve.greatest(), "b/s");
-                        out.write_all(format!("{name:<14} {}  to {most}\n", curve.line(self.step, WIDTH)).as_bytes())?;
-                    }
+            Form::Table(mut out, lines) => {
+                if let Some(width) = terminal_width() {
+                    let drawing =
+                        Drawing { curves: &self.curves, step: self.step, zone: &self.zone, paint: self.paint };
+                    out.write_all(drawing.text(width, names).as_bytes())?;
                 }
                 out.finish()?;
                 if self.told > 0 {
@@ -134,9 +148,44 @@ impl<T: Told> Output<T> {
                         n => format!(", {} s unknown in between", show_count(n)),
                     };
                     sys::say!("netgrain: {} rows{unknown}", show_count(self.told));
+                    lines.dropped().iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
                 }
             }
         }
         Ok(self.told)
+    }
+}
+
+/// The curves of a terminal, over one axis of time.
+struct Drawing<'a> {
+    curves: &'a BTreeMap<(u16, Direction), Curve>,
+    /// Seconds of a row.
+    step: u64,
+    zone: &'a Zone,
+    paint: Paint,
+}
+
+impl Drawing<'_> {
+    /// Lines of at most `width` characters, but for long names.
+    fn text(&self, width: usize, names: &Names) -> String {
+        let room = width.saturating_sub(NAME + 1 + MOST).clamp(10, WIDTH);
+        let Some(axis) = Axis::of(self.curves.values(), self.step, room) else { return String::new() };
+        let mut text = String::new();
+        for ((interface, direction), curve) in self.curves {
+            let name = format!("{} {}", names.interface(*interface), table::way(*direction));
+            let (line, most) = (curve.line(&axis), show_si(curve.greatest(), "b/s"));
+            text += &format!("{name:<NAME$} {}  to {most}\n", self.paint.part(Part::Curve, &line));
+        }
+        let (rule, labels) = axis.lines(self.zone);
+        let each = format!("{} s each", axis.each());
+        text += &format!("{:<NAME$} {rule}  {each}\n", "");
+        text += &self.paint.part(Part::Faint, &format!("{:<NAME$} {labels}", self.zone_in_words()));
+        text.push('\n');
+        text
+    }
+
+    fn zone_in_words(&self) -> String {
+        let second = self.curves.values().filter_map(Curve::first).min().unwrap_or_default();
+        self.zone.show_date(base::Timestamp::from_secs_nanos(second, 0)).chars().take(NAME).collect()
     }
 }

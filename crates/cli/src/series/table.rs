@@ -1,20 +1,205 @@
 //! A second, or a step of many, as a line that people read.
 
 use crate::flows::names::Names;
+use crate::look::{Paint, Part};
+use crate::sheet::{Align, Cell, Column, Layout, Step};
+use crate::zone::Zone;
 use base::Timestamp;
 use base::units::{show_count, show_si};
 use series::{Direction, Rollup, Row};
 
-/// What stands above seconds.
-pub const SECONDS: &str = "second                interface  way    packets/s        bits/s    peak 1 ms   flows active        new        SYN    sources       lost";
+const fn column(title: &'static str, width: usize) -> Column {
+    Column { title, width, align: Align::Right, narrow: None }
+}
 
-/// What stands above steps.
-pub const STEPS: &str = "from                  interface  way      known    packets/s     bits/s: mean          95 %      greatest    peak 1 ms     flows new       lost";
+const fn left(title: &'static str, width: usize) -> Column {
+    Column { title, width, align: Align::Left, narrow: None }
+}
+
+/// The time stands first, as a time of day where a line has no room for more.
+const TIME: usize = 0;
+/// `2026-11-21T10:42:07Z`.
+const TIME_WIDTH: usize = 20;
+/// `10:42:07`.
+const CLOCK_WIDTH: usize = 8;
+
+const fn time(title: &'static str) -> Column {
+    Column { title, width: TIME_WIDTH, align: Align::Left, narrow: Some((title, CLOCK_WIDTH)) }
+}
+
+const SECONDS: [Column; 11] = [
+    time("second"),
+    left("interface", 9),
+    left("way", 3),
+    column("packets/s", 11),
+    column("bits/s", 12),
+    column("peak 1 ms", 11),
+    column("flows active", 13),
+    column("new", 9),
+    column("SYN", 9),
+    column("sources", 9),
+    column("lost", 9),
+];
+
+/// What a narrow terminal does without, least missed first: sources, SYN, new flows, active flows, peaks, then what tells rows
+/// of several interfaces apart.
+const SECONDS_STEPS: [Step; 8] = [
+    Step::Narrow(TIME),
+    Step::Drop(9),
+    Step::Drop(8),
+    Step::Drop(7),
+    Step::Drop(6),
+    Step::Drop(5),
+    Step::Drop(2),
+    Step::Drop(1),
+];
+
+const STEPS: [Column; 11] = [
+    time("from"),
+    left("interface", 9),
+    left("way", 3),
+    column("known", 11),
+    column("packets/s", 11),
+    column("bits/s: mean", 14),
+    column("95 %", 12),
+    column("greatest", 12),
+    column("peak 1 ms", 11),
+    column("flows new", 12),
+    column("lost", 9),
+];
+
+/// As of [`SECONDS_STEPS`]: new flows, peaks, percentiles, the greatest second, how much is known.
+const STEPS_STEPS: [Step; 8] = [
+    Step::Narrow(TIME),
+    Step::Drop(9),
+    Step::Drop(8),
+    Step::Drop(6),
+    Step::Drop(7),
+    Step::Drop(3),
+    Step::Drop(2),
+    Step::Drop(1),
+];
+
+/// What a line is about.
+pub trait Told: export::text::Told {
+    /// Columns, and the order in which a narrow terminal does without them.
+    fn columns() -> (&'static [Column], &'static [Step]);
+    /// All cells but that of the time. Which flows packets that match a filter are of (`filtered`) is not known.
+    fn cells(&self, names: &Names, filtered: bool) -> Vec<Cell>;
+}
+
+impl Told for Row {
+    fn columns() -> (&'static [Column], &'static [Step]) {
+        (&SECONDS, &SECONDS_STEPS)
+    }
+
+    fn cells(&self, names: &Names, filtered: bool) -> Vec<Cell> {
+        vec![
+            (names.interface(self.interface), None),
+            (way(self.direction).to_owned(), None),
+            (show_count(self.total.packets), None),
+            (bits(self.total.bytes, 1.0), None),
+            (bits(self.peak_1ms.bytes, 1000.0), None),
+            (flows(self.flows_active, filtered), None),
+            (flows(self.flows_new, filtered), None),
+            (show_count(self.syn), None),
+            (show_count(self.sources), None),
+            lost(self),
+        ]
+    }
+}
+
+impl Told for Rollup {
+    fn columns() -> (&'static [Column], &'static [Step]) {
+        (&STEPS, &STEPS_STEPS)
+    }
+
+    fn cells(&self, names: &Names, filtered: bool) -> Vec<Cell> {
+        let row = &self.sum;
+        let each = |sum: u64| sum as f64 / self.seconds as f64;
+        let is_whole = self.seconds == self.step.seconds();
+        vec![
+            (names.interface(row.interface), None),
+            (way(row.direction).to_owned(), None),
+            (format!("{}/{} s", self.seconds, self.step.seconds()), (!is_whole).then_some(Part::Notable)),
+            (show_si(each(row.total.packets), "pps"), None),
+            (show_si(each(row.total.bytes) * 8.0, "b/s"), None),
+            (bits(self.p95.total.bytes, 1.0), None),
+            (bits(self.max.total.bytes, 1.0), None),
+            (bits(self.max.peak_1ms.bytes, 1000.0), None),
+            (flows(row.flows_new, filtered), None),
+            lost(row),
+        ]
+    }
+}
+
+/// Lines of rows, one below the other.
+pub struct Lines {
+    layout: Layout,
+    paint: Paint,
+    zone: Zone,
+    /// What stands above the last lines, where these have times of day alone.
+    date: String,
+}
+
+impl Lines {
+    /// Lines of at most `room` characters.
+    pub fn new<T: Told>(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
+        let (columns, steps) = T::columns();
+        let mut columns = columns.to_vec();
+        if *zone != Zone::Utc {
+            // `+01:00` in place of `Z`.
+            columns[TIME].width += 5;
+        }
+        let layout = Layout::new(&columns, steps, room, paint);
+        Self { layout, paint, zone: zone.clone(), date: String::new() }
+    }
+
+    /// What stands above the lines.
+    pub fn header(&self) -> String {
+        self.layout.header()
+    }
+
+    /// What was left out to fit a terminal.
+    pub fn dropped(&self) -> Option<String> {
+        self.layout.dropped()
+    }
+
+    /// One second or step.
+    pub fn line<T: Told>(&mut self, what: &T, second: u64, names: &Names, filtered: bool) -> String {
+        let (date, time) = self.time(second);
+        let mut cells = vec![(time, Some(Part::Faint))];
+        cells.extend(what.cells(names, filtered));
+        date + &self.layout.line(cells)
+    }
+
+    /// Seconds of which nothing is known.
+    pub fn gap(&mut self, from: u64, to: u64, interface: &str) -> String {
+        let (date, begin) = self.time(from);
+        // The end may be of another date.
+        let end = self.zone.show_second(Timestamp::from_secs_nanos(to, 0));
+        let width = if self.layout.is_narrow(TIME) { CLOCK_WIDTH } else { TIME_WIDTH };
+        let text =
+            format!("{begin:<width$}  {interface:<9}  nothing is known of {} s, to {end}", show_count(to - from + 1),);
+        date + &self.paint.part(Part::Notable, &text)
+    }
+
+    /// The time of a second, and before it (as a line) the date if the time has none and the date is another one.
+    fn time(&mut self, second: u64) -> (String, String) {
+        let at = Timestamp::from_secs_nanos(second, 0);
+        if !self.layout.is_narrow(TIME) {
+            return (String::new(), self.zone.show_second(at));
+        }
+        let date = self.zone.show_date(at);
+        let above = if date == self.date { String::new() } else { format!("{date}\n") };
+        self.date = date;
+        (above, self.zone.show_clock(at, 0))
+    }
+}
 
 /// `2026-11-21T10:42:07Z`.
 pub fn moment(second: u64) -> String {
-    let text = Timestamp::from_secs_nanos(second, 0).to_string();
-    format!("{}Z", text.split('.').next().unwrap_or_default())
+    Zone::Utc.show_second(Timestamp::from_secs_nanos(second, 0))
 }
 
 /// In or out.
@@ -25,73 +210,16 @@ pub fn way(direction: Direction) -> &'static str {
     }
 }
 
-/// What stands where nothing is known.
-const UNKNOWN: &str = "-";
-
-/// One second.
-pub fn second(row: &Row, names: &Names) -> String {
-    second_with(row, names, [row.flows_active, row.flows_new].map(show_count))
+fn bits(bytes: u64, scale: f64) -> String {
+    show_si(bytes as f64 * 8.0 * scale, "b/s")
 }
 
-/// One second of packets that match: what flows they are of is not known.
-pub fn second_of_packets(row: &Row, names: &Names) -> String {
-    second_with(row, names, [UNKNOWN; 2].map(str::to_owned))
+/// A number of flows; `-` where nothing is known of them.
+fn flows(count: u64, filtered: bool) -> String {
+    if filtered { "-".to_owned() } else { show_count(count) }
 }
 
-fn second_with(row: &Row, names: &Names, [active, new]: [String; 2]) -> String {
-    let bits = |bytes: u64, scale: f64| show_si(bytes as f64 * 8.0 * scale, "b/s");
-    format!(
-        "{:<20}  {:<9}  {:<3}  {:>11}  {:>12}  {:>11}  {:>13}  {:>9}  {:>9}  {:>9}  {:>9}",
-        moment(row.second),
-        names.interface(row.interface),
-        way(row.direction),
-        show_count(row.total.packets),
-        bits(row.total.bytes, 1.0),
-        bits(row.peak_1ms.bytes, 1000.0),
-        active,
-        new,
-        show_count(row.syn),
-        show_count(row.sources),
-        show_count(row.ledger.lost_total()),
-    )
-}
-
-/// One step.
-pub fn step(rollup: &Rollup, names: &Names) -> String {
-    step_with(rollup, names, &show_count(rollup.sum.flows_new))
-}
-
-/// One step of packets that match.
-pub fn step_of_packets(rollup: &Rollup, names: &Names) -> String {
-    step_with(rollup, names, UNKNOWN)
-}
-
-fn step_with(rollup: &Rollup, names: &Names, new: &str) -> String {
-    let row = &rollup.sum;
-    let bits = |bytes: u64, scale: f64| show_si(bytes as f64 * 8.0 * scale, "b/s");
-    let each = |sum: u64| sum as f64 / rollup.seconds as f64;
-    format!(
-        "{:<20}  {:<9}  {:<3}  {:>9}  {:>11}  {:>16}  {:>12}  {:>12}  {:>11}  {:>12}  {:>9}",
-        moment(row.second),
-        names.interface(row.interface),
-        way(row.direction),
-        format!("{}/{} s", rollup.seconds, rollup.step.seconds()),
-        show_si(each(row.total.packets), "pps"),
-        show_si(each(row.total.bytes) * 8.0, "b/s"),
-        bits(rollup.p95.total.bytes, 1.0),
-        bits(rollup.max.total.bytes, 1.0),
-        bits(rollup.max.peak_1ms.bytes, 1000.0),
-        new,
-        show_count(row.ledger.lost_total()),
-    )
-}
-
-/// Seconds of which nothing is known.
-pub fn gap(from: u64, to: u64, interface: &str) -> String {
-    format!(
-        "{:<20}  {interface:<9}  nothing is known of {} s, to {}",
-        moment(from),
-        show_count(to - from + 1),
-        moment(to)
-    )
+fn lost(row: &Row) -> Cell {
+    let lost = row.ledger.lost_total();
+    (show_count(lost), (lost > 0).then_some(Part::Bad))
 }

@@ -60,7 +60,7 @@ fn a_packet_forwarded_to_the_port_it_came_from_leaves_once() {
             let number = |books: &serde_json::Value| books.pointer(at).and_then(serde_json::Value::as_u64);
             number(&books).unwrap_or_else(|| panic!("no {at}: {books}")) - number(&before).unwrap_or(0)
         };
-        assert_eq!((more("/received"), more("/ports/0/sent")), (40, 20), "in and out, once: {books}");
+        assert_eq!((more("/received"), more("/interfaces/0/sent")), (40, 20), "in and out, once: {books}");
         // Who does not ask for the direction is spared by the group, who does by the port.
         let spared = more("/forward_own") + more("/ports/0/own");
         assert_eq!(spared, 20, "{books}");

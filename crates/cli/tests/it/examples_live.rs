@@ -47,7 +47,7 @@ fn number(frame: &[u8], at: usize) -> u32 {
 fn the_readme_splits_a_port_over_four_processes_in_three_commands() {
     let test = "the_readme_splits_a_port_over_four_processes_in_three_commands";
     let readme = std::fs::read_to_string(repository("README.md")).expect("a README");
-    let section = readme.split("\n## ").find(|s| s.starts_with("Split a port")).expect("the section");
+    let section = readme.split("\n## ").find(|s| s.starts_with("Split an interface")).expect("the section");
     let [engine, create, join] = three_commands(section.lines());
     let Some(ground) = Ground::new(test) else { return };
     let engine = ground.engine(&engine);

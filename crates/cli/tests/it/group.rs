@@ -213,7 +213,7 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
     let said = engine.group("create", &["tee", program]);
     assert_eq!(said.status, Some(0), "{said:?}");
     let nowhere = engine.group("create", &["x", "main = forward \"nosuch0\""]);
-    assert!(nowhere.status == Some(2) && nowhere.err.contains("no port nosuch0"), "{nowhere:?}");
+    assert!(nowhere.status == Some(2) && nowhere.err.contains("no interface nosuch0"), "{nowhere:?}");
     let wrong = engine.group("swap", &["tee", "main = udp >-> steer_flo"]);
     assert!(wrong.status == Some(2) && wrong.err.contains("line 1, column 16"), "{wrong:?}");
     let workers: Vec<_> = (0..2).map(|i| Worker::join(&engine, "tee", dir.join(format!("{i}.pcap")))).collect();
@@ -221,7 +221,7 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
     let sent = frames(0, 4);
     RawSender::new(&a).send(&sent);
     let total = u64::from(FLOWS) * 4;
-    until("all are through", || engine.books("tee")["ports"][0]["sent"] == total);
+    until("all are through", || engine.books("tee")["interfaces"][0]["sent"] == total);
     let books = engine.books("tee");
     assert_eq!(
         (&books["passed"], &books["forwarded"], &books["counters"]["5"]),
@@ -316,8 +316,8 @@ fn an_engine_that_stands_still_or_was_killed_is_no_success() {
 #[test]
 fn what_is_to_be_attached_is_asked_for_with_both_that_are_possible() {
     let said = run(&["group", "attach", "-i", "nosuch0", "g"]);
-    assert!(said.status == Some(2) && said.err.contains("--port") && said.err.contains("--write"), "{said:?}");
-    let both = run(&["group", "attach", "-i", "nosuch0", "g", "--port", "eth1", "-w", "x.pcap"]);
+    assert!(said.status == Some(2) && said.err.contains("--out-interface") && said.err.contains("--write"), "{said:?}");
+    let both = run(&["group", "attach", "-i", "nosuch0", "g", "--out-interface", "eth1", "-w", "x.pcap"]);
     assert!(both.status == Some(2) && both.err.contains("cannot be used with"), "{both:?}");
 }
 
@@ -395,7 +395,7 @@ fn the_host_of_a_shared_port_has_its_packets_anyway_and_gets_no_device() {
         RawSender::new(&a).send(&frames(0, 1));
         engine.books("g")["to_kernel"].as_u64() > Some(0)
     });
-    assert_eq!(engine.books("g")["ports"], serde_json::json!([]));
+    assert_eq!(engine.books("g")["interfaces"], serde_json::json!([]));
     assert!(sandbox.netlink().link(&format!("ng{}", b.index)).is_err(), "no device is made");
 }
 

@@ -167,7 +167,7 @@ fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
     assert_eq!(generations, BTreeMap::from(expected));
     // Who is in a group waits for the next start, and nothing is said to have changed.
     write(
-        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\nmembers = [\"port:va\"]\n\
+        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\nmembers = [\"interface:va\"]\n\
          [[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
     );
     signal(&engine.running.0, "HUP");
@@ -189,11 +189,11 @@ fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
     let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
     assert_eq!(engine.group("create", &["lb", "main = udp >-> steer_flow"]).status, Some(0));
     for (port, more) in [("vc", &[][..]), ("ve", &["--bpf", "udp"])] {
-        let said = engine.group("attach", &[&["lb", "--port", port], more].concat());
+        let said = engine.group("attach", &[&["lb", "--out-interface", port], more].concat());
         assert_eq!(said.status, Some(0), "{said:?}");
     }
-    let nowhere = engine.group("attach", &["lb", "--port", "nosuch0"]);
-    assert!(nowhere.status == Some(2) && nowhere.err.contains("no port nosuch0"), "{nowhere:?}");
+    let nowhere = engine.group("attach", &["lb", "--out-interface", "nosuch0"]);
+    assert!(nowhere.status == Some(2) && nowhere.err.contains("no interface nosuch0"), "{nowhere:?}");
     let mut ends = [&d, &f].map(RawReader::new);
     RawSender::new(&a).send(&frames(10));
     let put = |books: &serde_json::Value| -> u64 {
@@ -247,7 +247,7 @@ fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detache
     assert_eq!(engine.group("detach", &["g", "0"]).status, Some(0));
     let said = engine.group("stats", &["g"]);
     assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.out.contains("ports and files that are closed: put 12, failed 8"), "{said:?}");
+    assert!(said.out.contains("interfaces and files that are closed: put 12, failed 8"), "{said:?}");
     assert_eq!(of(&engine.books("g")["departed"]), [12, 8]);
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
@@ -403,8 +403,8 @@ fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_i
     let books = engine.books("fw");
     let more = |key: &str| books[key].as_u64().zip(before[key].as_u64()).map(|(now, then)| now - then);
     assert_eq!((more("to_kernel"), more("dropped")), (Some(1), Some(2)), "only what was for it: {books}");
-    let port = &books["ports"][0];
-    assert_eq!((&port["sent"], &port["port"]), (&books["to_kernel"], &device.as_str().into()), "{books}");
+    let port = &books["interfaces"][0];
+    assert_eq!((&port["sent"], &port["interface"]), (&books["to_kernel"], &device.as_str().into()), "{books}");
     // And what the host says through it is heard at the other end of the wire.
     host.send_to(b"an answer", ("10.77.0.255", 4000)).expect("sent");
     let answer = far.all(Duration::from_secs(1)).into_iter().find(|f| f.ends_with(b"an answer"));
@@ -471,8 +471,8 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
         &config,
         "[[group]]\nname = \"tap\"\nprogram = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\
          members = [\"file:one.pcap\", \"file:two.pcap\"]\n\
-         [[group]]\nname = \"left\"\nports = [\"vb\"]\nprogram = \"main = udp\"\n\
-         [[group]]\nname = \"lost\"\nmembers = [\"port:nosuch0\"]\n",
+         [[group]]\nname = \"left\"\ninterfaces = [\"vb\"]\nprogram = \"main = udp\"\n\
+         [[group]]\nname = \"lost\"\nmembers = [\"interface:nosuch0\"]\n",
     )
     .expect("written");
     let args = ["run", "-i", &b.name, "-i", &d.name, "--config", arg(&config), "--json"];
@@ -504,7 +504,7 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
     RawSender::new(&a).send(&there);
     RawSender::new(&c).send(&back);
     let said = running.end(err);
-    assert!(said.out.contains("group lost: there is no port nosuch0"), "{said:?}");
+    assert!(said.out.contains("group lost: there is no interface nosuch0"), "{said:?}");
     let (one, two) = (flows(&dir.join("one.pcap")), flows(&dir.join("two.pcap")));
     assert_eq!(one.len() + two.len(), usize::from(FLOWS), "no flow is in both: {one:?} {two:?}");
     assert!(one.len() > 5 && two.len() > 5, "{one:?} {two:?}");

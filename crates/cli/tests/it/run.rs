@@ -117,11 +117,11 @@ fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
     let said = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
     assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
     assert!(said.err.contains("and 1 more"), "{}", said.err);
-    let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \"steer\"\nports = [\"eth9\"]\n";
+    let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \"steer\"\ninterfaces = [\"eth9\"]\n";
     std::fs::write(&file, together).expect("a file");
     let said = run(&["config", "--check", arg(&file)]);
     assert!(said.status == Some(1) && said.err.lines().count() == 2, "what run would refuse: {said:?}");
-    assert!(said.err.contains("capture.ring") && said.err.contains("no port eth9"), "{}", said.err);
+    assert!(said.err.contains("capture.ring") && said.err.contains("no interface eth9"), "{}", said.err);
     let said = run(&["config", "--check", arg(&dir.join("none.toml"))]);
     assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
 }
@@ -154,7 +154,7 @@ fn the_check_refuses_what_a_run_refuses_with_its_line_beside_what_is_misspelt() 
         assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{line}: {said:?}");
         assert!(said.err.contains(part), "{line}: {}", said.err);
     }
-    for (ports, part) in [("\"a/b\"", "no name of a port"), ("\"eth1\", \"eth1\"", "stands there twice")] {
+    for (ports, part) in [("\"a/b\"", "no name of an interface"), ("\"eth1\", \"eth1\"", "stands there twice")] {
         std::fs::write(&file, format!("[capture]\ninterfaces = [{ports}]\n")).expect("a file");
         let said = run(&["config", "--check", arg(&file)]);
         assert!(said.status == Some(1) && said.err.contains("line 2") && said.err.contains(part), "{said:?}");

@@ -73,7 +73,7 @@ fn a_queue_that_does_not_take_a_program_is_named_and_the_command_fails() {
     let named =
         "netgrain: queue 1 of p0: its dispatcher ended before its stream, and nobody judges its packets any more";
     let states = |object: &serde_json::Value| {
-        let of = |one: &serde_json::Value| json!([one["port"], one["queue"], one["state"]]);
+        let of = |one: &serde_json::Value| json!([one["interface"], one["queue"], one["state"]]);
         object["silent"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
     };
     let failed = [json!(["p0", 1, "failed"])];

@@ -140,7 +140,7 @@ fn a_source_that_does_not_suit_the_port_is_refused_with_one_that_does() {
             "--duration",
             "200ms",
         ]);
-        refused(&said, "tn: its frames", "not Ethernet; capture the port below it");
+        refused(&said, "tn: its frames", "not Ethernet; capture the interface below it");
     }
 }
 

@@ -65,7 +65,7 @@ fn switch_on(f: &mut Facts, name: &str, can_change: bool) {
 }
 
 fn found(facts: &Facts, check: &str) -> Finding {
-    judge(facts).into_iter().find(|f| f.check.name == check).expect("a check of ports")
+    judge(facts).into_iter().find(|f| f.check.name == check).expect("a check of interfaces")
 }
 
 #[test]

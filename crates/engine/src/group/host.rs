@@ -70,7 +70,7 @@ impl Host {
             )
         };
         let mut netlink = Netlink::route().map_err(|e| fail("netlink", e))?;
-        let link = netlink.link(port).map_err(|e| fail("the port", e))?;
+        let link = netlink.link(port).map_err(|e| fail("the interface", e))?;
         let (name, entrance) = (format!("ng{}", link.index), format!("ng{}e", link.index));
         if let Ok(there) = netlink.link(&name) {
             match Owner::of(&there) {

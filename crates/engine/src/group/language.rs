@@ -135,7 +135,7 @@ pub fn check(source: &str) -> Result<ir::Program, String> {
 fn check_for(source: &str, link_type: u16) -> Result<ir::Program, String> {
     let program = lang::compile_for(source, link_type).map_err(|e| explain(&e, source))?.program;
     if program.devices.len() > usize::from(u8::MAX) + 1 {
-        return Err(format!("{} ports; a program forwards to at most 256", program.devices.len()));
+        return Err(format!("{} interfaces; a program forwards to at most 256", program.devices.len()));
     }
     Ok(program)
 }

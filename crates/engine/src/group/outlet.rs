@@ -275,7 +275,7 @@ mod tests {
     fn a_port_that_went_away_and_came_back_is_sent_through_again() {
         let Some(sandbox) = Sandbox::new("a_port_that_went_away_and_came_back_is_sent_through_again") else { return };
         let (c, _) = sandbox.veth("c", "d");
-        let mut port = Port::open("c", &Own { ports: vec!["nosuch0"], outgoing: true }).expect("a port");
+        let mut port = Port::open("c", &Own { ports: vec!["nosuch0"], outgoing: true }).expect("an interface");
         let books = PortCounts::default();
         let mut send = |frames: usize| {
             for _ in 0..frames {

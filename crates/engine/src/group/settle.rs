@@ -218,7 +218,7 @@ mod tests {
         // The same again: what is there is left alone, the others are tried.
         let (said, force) = change(&registry, &force, &wanted);
         let port = said.get(1).and_then(|s| s.as_ref().err());
-        assert!(said.len() == 2 && port.is_some_and(|why| why.contains("there is no port nosuch0")), "{said:?}");
+        assert!(said.len() == 2 && port.is_some_and(|why| why.contains("there is no interface nosuch0")), "{said:?}");
         // The cause has gone.
         late.members[0].to = Outlet::File { path: file.clone(), most: 1000 };
         let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late.clone()]);

@@ -18,7 +18,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     one("no_member_packets_total", "counter", "Packets for which nobody was there.", &|g| g.counts.no_member);
     one("passed_packets_total", "counter", "Packets that were for a member at least.", &|g| g.counts.passed);
     one("skipped_packets_total", "counter", "Packets that nobody judged, too far behind.", &|g| g.counts.skipped);
-    one("forwarded_packets_total", "counter", "Packets put into a port's queue.", &|g| g.counts.forwarded);
+    one("forwarded_packets_total", "counter", "Packets put into an interface's queue.", &|g| g.counts.forwarded);
     one("forward_lost_packets_total", "counter", "Packets that found no room there.", &|g| g.counts.forward_lost);
     one("to_kernel_packets_total", "counter", "Packets that a program handed to the host.", &|g| g.counts.to_kernel);
     one("lost_packets_total", "counter", "Copies that found no room, of members now and before.", &|g| {
@@ -50,7 +50,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     each("refused_packets_total", "counter", "Packets that its own filter refused.", &|g, m| part(g, m).refused as f64);
     each("lost_packets_total", "counter", "Packets that found no room in its branch.", &|g, m| part(g, m).lost as f64);
     each("fill", "gauge", "How full its fullest branch is, 0 to 1.", &|_, m| m.fill);
-    each("failed_packets_total", "counter", "Packets that its port or file did not take.", &|_, m| {
+    each("failed_packets_total", "counter", "Packets that its interface or file did not take.", &|_, m| {
         m.outlet.as_ref().map_or(0.0, |(_, sums)| sums.failed as f64)
     });
 
@@ -69,12 +69,22 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     by_class("lost_packets", "Copies for a class that found no room.", |part| part.lost);
     let ports = groups.iter().flat_map(|g| g.ports.iter().map(move |(port, sums)| (g, port, sums)));
     let ports: Vec<_> =
-        ports.map(|(g, port, sums)| (format!("{},port=\"{}\"", label(g), escape(port)), sums)).collect();
+        ports.map(|(g, port, sums)| (format!("{},out_interface=\"{}\"", label(g), escape(port)), sums)).collect();
     let of = |value: fn(&group::PortSums) -> u64| -> Vec<_> {
         ports.iter().map(|(labels, sums)| (labels.clone(), value(sums) as f64)).collect()
     };
-    family("group_port_sent_packets_total", "counter", "Packets sent through a port.", &of(|sums| sums.sent));
-    family("group_port_failed_packets_total", "counter", "Packets that a port did not take.", &of(|sums| sums.failed));
+    family(
+        "group_interface_sent_packets_total",
+        "counter",
+        "Packets sent through an interface.",
+        &of(|sums| sums.sent),
+    );
+    family(
+        "group_interface_failed_packets_total",
+        "counter",
+        "Packets that an interface did not take.",
+        &of(|sums| sums.failed),
+    );
     let maps = groups.iter().flat_map(|g| g.maps.iter().map(move |m| (g, m)));
     let maps: Vec<_> = maps.map(|(g, m)| (format!("{},map=\"{}\"", label(g), escape(&m.map)), m)).collect();
     let used: Vec<_> = maps.iter().map(|(labels, m)| (labels.clone(), m.used as f64)).collect();

@@ -536,21 +536,21 @@ fn compile(plan: &ProgramPlan, ground: &Ground) -> Result<Program, String> {
     let effects = program.effects();
     let refuse = |what: &str, instead: &str| Err(format!("{name}: {what}; {instead}"));
     if effects.has(Effect::Log) {
-        return refuse("a port's program writes no logs", "count with `inc`, or log in a group's program");
+        return refuse("an interface's program writes no logs", "count with `inc`, or log in a group's program");
     }
     match ground.access {
         Access::Replayed if effects.has(Effect::Forward) || effects.has(Effect::Kernel) => {
-            return refuse("it forwards, or gives to the host, what is only replayed", "run it on a port");
+            return refuse("it forwards, or gives to the host, what is only replayed", "run it on an interface");
         }
         Access::Shared if program.devices.contains(&ground.port) => {
-            let instead = "take the port for capture alone (--dedicated), or forward to another";
+            let instead = "take the interface for capture alone (--dedicated), or forward to another";
             return refuse(&format!("it would capture again what it sends out of {}", ground.port), instead);
         }
         Access::Owned => {
             if let Some(stage) = lang::ir::copies_to_stack(&program) {
                 let text = &program.stages[stage].text;
                 let what = format!(
-                    "`{text}` copies packets to the host, and a port that is taken for capture alone gives it no copies"
+                    "`{text}` copies packets to the host, and an interface that is taken for capture alone gives it no copies"
                 );
                 return refuse(
                     &what,
@@ -583,7 +583,7 @@ fn ingress(program: &Program, port: &str) -> u16 {
 fn takes_frames(device: &Egress) -> Result<(), String> {
     match xdp_features(device.index()) {
         Ok(features) if features.bits & feature::NDO_XMIT == 0 => Err(format!(
-            "port {}: its driver takes no frames from the kernel's half of a program now; for veth, switch on GRO at its other end \
+            "interface {}: its driver takes no frames from the kernel's half of a program now; for veth, switch on GRO at its other end \
              (ethtool -K PEER gro on)",
             device.name()
         )),

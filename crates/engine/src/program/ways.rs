@@ -103,7 +103,7 @@ impl Way {
             None if was.is_some() => {
                 self.well_at = Some(now);
                 return Some(format!(
-                    "the program's port {port} takes packets again; `unsent` and `copies_unsent` have what it missed"
+                    "the program's interface {port} takes packets again; `unsent` and `copies_unsent` have what it missed"
                 ));
             }
             None => return None,
@@ -114,7 +114,7 @@ impl Way {
             Some(Trouble::Refuses) => "does not take some packets (larger than its MTU, or too small to be frames)",
         };
         Some(format!(
-            "the program's port {port} {why}; what is for it meanwhile is not sent, and counted as `unsent` or `copies_unsent`"
+            "the program's interface {port} {why}; what is for it meanwhile is not sent, and counted as `unsent` or `copies_unsent`"
         ))
     }
 }
@@ -132,10 +132,10 @@ mod tests {
         let (mut way, now) = (way(), Instant::now());
         assert_eq!(way.look(Some(true), (5, 0), now), None);
         let said = way.look(None, (5, 3), now).expect("it has gone");
-        assert!(said.contains("port c is not there") && said.contains("`unsent`"), "{said}");
+        assert!(said.contains("interface c is not there") && said.contains("`unsent`"), "{said}");
         assert_eq!(way.look(None, (5, 9), now), None, "it was said");
         let said = way.look(Some(true), (5, 11), now).expect("it is back");
-        assert!(said.contains("port c takes packets again"), "{said}");
+        assert!(said.contains("interface c takes packets again"), "{said}");
         assert_eq!(way.look(Some(true), (6, 12), now), None, "that one was on its way before");
         assert!(way.look(Some(false), (6, 12), now).is_some_and(|said| said.contains("is down")));
         assert_eq!(way.look(None, (6, 12), now), None, "it was told of");

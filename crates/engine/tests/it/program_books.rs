@@ -170,7 +170,7 @@ fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
         sandbox.netlink().delete_link(c.index).expect("the pair goes");
         wire.send(&sent);
         until("none has left", || books(&program_of(&capture)) == (each, each));
-        assert_eq!((told("port c is "), told("port c takes packets again")), (1, 0), "{name}");
+        assert_eq!((told("interface c is "), told("interface c takes packets again")), (1, 0), "{name}");
         let c = way_out();
         let mut rounds = 2;
         until("they leave again", || {
@@ -179,8 +179,8 @@ fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
             until_offered(&capture, rounds * sent.len() as u64);
             books(&program_of(&capture)).0 > each
         });
-        until("it is told", || told("port c takes packets again") == 1);
-        assert_eq!((told("port c is "), told("port c does not")), (1, 0), "it was told once");
+        until("it is told", || told("interface c takes packets again") == 1);
+        assert_eq!((told("interface c is "), told("interface c does not")), (1, 0), "it was told once");
         let ended = stop(capture, &plan);
         let program = ended.report.program.as_ref().expect("a program");
         let (left, unsent) = books(program);

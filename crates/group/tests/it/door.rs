@@ -360,9 +360,9 @@ fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files(
     };
     registry.create(who(1000, 1), &create("g", "copy", Policy::Shared)).expect("created");
     let why = |visitor, request: &Request| registry.attach(visitor, request).expect_err("refused");
-    assert!(why(who(1000, 1), &attach(None, None, 1)).contains("either a port or a file"));
-    assert!(why(who(1000, 1), &attach(Some("sink"), Some("/x"), 1)).contains("either a port or a file"));
-    assert!(why(who(1000, 1), &attach(Some("nosuch0"), None, 1)).contains("no port nosuch0"));
+    assert!(why(who(1000, 1), &attach(None, None, 1)).contains("either an interface or a file"));
+    assert!(why(who(1000, 1), &attach(Some("sink"), Some("/x"), 1)).contains("either an interface or a file"));
+    assert!(why(who(1000, 1), &attach(Some("nosuch0"), None, 1)).contains("no interface nosuch0"));
     assert!(why(who(1000, 1), &attach(Some("sink"), None, 0)).contains("weight"));
     let stranger = engine.registry.engine().uid + 1000;
     assert!(why(who(stranger, 1), &attach(None, Some("/x"), 1)).contains("only root"));
@@ -381,7 +381,7 @@ fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files(
         (&books["members"][0]["name"], number(&books["members"][0], "delivered")),
         (&"port sink".into(), engine.pushed())
     );
-    assert_eq!(books["members"][0]["outlet"]["port"], "sink", "it stays when whoever attached it leaves: {books}");
+    assert_eq!(books["members"][0]["outlet"]["interface"], "sink", "it stays when whoever attached it leaves: {books}");
     registry.detach(who(1000, 1), "g", 0).expect("detached");
     assert_eq!(number(&stats(&engine, "g")["departed"], "delivered"), engine.pushed());
 }
@@ -398,7 +398,7 @@ fn a_group_of_two_ports_deals_the_same_flow_of_both_to_one_member() {
     ask(of(Some(&["p0", "p1"]), "both")).expect("created");
     ask(of(None, "one")).expect("created");
     let error = ask(of(Some(&["p0", "p9"]), "none")).expect_err("no such port").to_string();
-    assert!(error.contains("no port \"p9\"") && error.contains("p0, p1"), "{error}");
+    assert!(error.contains("no interface \"p9\"") && error.contains("p0, p1"), "{error}");
     let again = ask(of(Some(&["p1"]), "both")).expect_err("there is one").to_string();
     assert!(again.contains("at p0, p1 already"), "{again}");
     // The door is p0's.

@@ -17,7 +17,7 @@ impl fmt::Display for Program {
         for (i, set) in self.sets.iter().enumerate() {
             match set {
                 Set::Ranges(ranges) => writeln!(f, "set {i} = {} ranges", ranges.len())?,
-                Set::Host => writeln!(f, "set {i} = addresses of the port")?,
+                Set::Host => writeln!(f, "set {i} = addresses of the interface")?,
             }
         }
         for (i, block) in self.blocks.iter().enumerate() {

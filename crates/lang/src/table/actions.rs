@@ -124,7 +124,7 @@ pub const FILTERS: &[Function] = &[
         "ip_host",
         "Act",
         &[Effect::Drop, Effect::Local],
-        "Passes what has an address of the port it came from.",
+        "Passes what has an address of the interface it came from.",
         |_| { filter(Pred::Host(End::Any)) }
     ),
     row!(

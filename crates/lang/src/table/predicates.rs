@@ -171,18 +171,18 @@ pub const PREDICATES: &[Function] = &[
     })),
     row!("is_ip_broadcast", "Pred", NONE, "255.255.255.255 at either end.", |_| pred(ip_broadcast())),
     row!("is_ip_multicast", "Pred", NONE, "224.0.0.0/4 or ff00::/8 at either end.", |_| pred(ip_multicast())),
-    row!("is_ip_host", "Pred", &[Effect::Local], "An address of the port it came from at either end.", |_| pred(
+    row!("is_ip_host", "Pred", &[Effect::Local], "An address of the interface it came from at either end.", |_| pred(
         Pred::Host(End::Any)
     )),
     row!("is_incoming_host", "Pred", &[Effect::Local], "The same, or for everybody or a group of the link.", |_| pred(
         incoming_host()
     )),
-    row!("is_incoming", "Pred", NONE, "It arrived at the port.", |_| pred(Pred::Not(Pred::Outgoing.into()))),
+    row!("is_incoming", "Pred", NONE, "It arrived at the interface.", |_| pred(Pred::Not(Pred::Outgoing.into()))),
     row!(
         "is_outgoing",
         "Pred",
         NONE,
-        "This host sent it through the port. A program that asks neither forwards only what arrived.",
+        "This host sent it through the interface. A program that asks neither forwards only what arrived.",
         |_| pred(Pred::Outgoing)
     ),
     row!("is_rtp", "Pred", NONE, "Looks like RTP.", |_| pred(Pred::Voip(Voip::Rtp))),

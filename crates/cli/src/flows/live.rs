@@ -1,0 +1,128 @@
+//! `netgrain flows --live --top`: a ranking of what ended in each period, as the period ends. On a terminal each takes the place of
+//! the one before.
+
+use super::ranking::{self, Period};
+use super::source::{Records, Step};
+use super::{FlowsArgs, too_much};
+use crate::look::{Part, terminal_height};
+use crate::outcome::Failure;
+use crate::when;
+use base::Timestamp;
+use base::units::{parse_span, show_count};
+use report::{Groups, Plan, Report};
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How long a period is, if nothing else is said.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Lines of a terminal that are not of groups: what stands above them, and the cursor's.
+const OTHER_LINES: usize = 4;
+
+/// How long a period is: a second at least.
+pub fn every(text: &str) -> Result<Duration, String> {
+    match parse_span(text) {
+        Ok(span) if span < Duration::from_secs(1) => Err(format!("{text} is too short: at least 1s")),
+        Ok(span) => Ok(span),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A ranking for each period, until records end or nobody wants more; says how many records there were.
+pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
+    let every = args.every.unwrap_or(EVERY);
+    let mut rankings = Rankings { args, found: 0, periods: 0, began: when::now() };
+    let (mut groups, mut due) = (Groups::new(plan.clone()), Instant::now() + every);
+    loop {
+        let is_last = match records.next()? {
+            Step::Record(record) => {
+                groups.add(&record).map_err(too_much)?;
+                false
+            }
+            Step::Idle => false,
+            Step::End => true,
+        };
+        if is_last || Instant::now() >= due {
+            let report = std::mem::replace(&mut groups, Groups::new(plan.clone())).finish().map_err(too_much)?;
+            if !is_last || report.records > 0 {
+                rankings.tell(&report, records)?;
+            }
+            // Where telling took longer than a period, the next begins now and not in the past.
+            due = (due + every).max(Instant::now());
+        }
+        if is_last {
+            return Ok(rankings.found);
+        }
+    }
+}
+
+/// Rankings on their way out.
+struct Rankings<'a> {
+    args: &'a FlowsArgs,
+    found: u64,
+    periods: u64,
+    /// When the period began.
+    began: Timestamp,
+}
+
+impl Rankings<'_> {
+    /// The next of them.
+    fn tell(&mut self, report: &Report, records: &Records) -> Result<(), Failure> {
+        let (names, period) = (records.names(), Period { from: self.began, to: when::now() });
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        match (self.args.json, self.args.csv) {
+            (true, _) => ranking::objects(report, names, Some(period), &mut out)?,
+            (_, true) => {
+                if self.found == 0 && report.records > 0 {
+                    ranking::csv_header(report, true, &mut out)?;
+                }
+                ranking::csv(report, names, Some(period), &mut out)?;
+            }
+            _ => {
+                let screen = io::stdout().is_terminal();
+                self.table(report, records, period, screen, &mut out)?;
+            }
+        }
+        out.flush()?;
+        self.found += report.records;
+        self.periods += 1;
+        self.began = period.to;
+        Ok(())
+    }
+
+    fn table(
+        &self,
+        report: &Report,
+        records: &Records,
+        period: Period,
+        screen: bool,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let look = self.args.look();
+        let mut shown = report.clone();
+        if screen && self.args.top.is_none() {
+            shown.lines.truncate(terminal_height().saturating_sub(OTHER_LINES).max(1));
+        }
+        // From the upper left corner of an empty screen.
+        let before = match (screen, self.periods) {
+            (true, _) => "\x1b[H\x1b[2J",
+            (false, 0) => "",
+            (false, _) => "\n",
+        };
+        let (from, to) = (look.zone.show_second(period.from), look.zone.show_second(period.to));
+        let what = match report.records {
+            0 => "no records of flows".to_owned(),
+            n => format!("{} records, {}", show_count(n), ranking::summary(&shown, &look.zone)),
+        };
+        let heading = format!("{from} to {to}: {what}");
+        writeln!(out, "{before}{}", look.paint.part(Part::Notable, &heading))?;
+        if report.records == 0 {
+            return Ok(());
+        }
+        let dropped = ranking::table(&shown, records.names(), &look, out)?;
+        if self.periods == 0 || screen {
+            dropped.iter().try_for_each(|dropped| writeln!(out, "{}", look.paint.part(Part::Faint, dropped)))?;
+        }
+        Ok(())
+    }
+}
