@@ -24,7 +24,7 @@ pub struct VerifyArgs {
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Leave the packets unread: indexes, lengths and names only
     #[arg(long)]

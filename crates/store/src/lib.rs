@@ -8,7 +8,7 @@ pub mod catalogue;
 pub mod claim;
 pub mod device;
 pub mod disorder;
-mod hold;
+pub mod hold;
 pub mod names;
 
 pub use bytes::{Bytes, Slice};

@@ -59,7 +59,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Folder of the store (store.dir)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Take the ports for capture alone (capture.dedicated)
     #[arg(long, conflicts_with_all = ["read", "sim"])]
