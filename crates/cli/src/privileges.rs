@@ -77,11 +77,22 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
         }
         return finish(keep);
     }
+    for folder in needs.store.into_iter().chain(needs.archive) {
+        owned(folder)?;
+    }
     if privilege::permitted().has(Capability::Setgid) {
         privilege::set_groups(&groups).map_err(|e| failed("give up the other groups", &e))?;
     }
     written.extend(socket_folder);
     finish(keep.with(override_for(&written)))
+}
+
+/// Refuses a store that root should not write into.
+///
+/// # Errors
+/// See [`store::owner`].
+fn owned(store: &Path) -> Result<(), Failure> {
+    store::owner::check(store).map_err(Failure::say)
 }
 
 /// What a verb that only reads keeps, if it has it: reading whoever the files belong to.

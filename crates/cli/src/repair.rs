@@ -62,7 +62,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
             )));
         }
         // The folders above a file say which interface it is of.
-        let path = std::path::absolute(path)?;
+        let path = sys::plain::resolve(&std::path::absolute(path)?);
         let before = said.get();
         match args.dry_run {
             true => repair.dry_run(&path),

@@ -10,6 +10,7 @@ pub mod device;
 pub mod disorder;
 pub mod hold;
 pub mod names;
+pub mod owner;
 
 pub use bytes::{Bytes, Slice};
 pub use claim::{Claim, Claimant};

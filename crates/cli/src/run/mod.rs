@@ -251,7 +251,8 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
         Some(_) => None,
         None => args.program.program.clone().or(config.capture.program),
     };
-    config.store.dir = args.store.clone().or(config.store.dir);
+    config.store.dir = args.store.clone().or(config.store.dir).map(|dir| sys::plain::resolve(&dir));
+    config.packets.archive = config.packets.archive.map(|dir| sys::plain::resolve(&dir));
     config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
     config.capture.dedicated |= args.dedicated;
     config.capture.source = args.source_kind.unwrap_or(config.capture.source);
