@@ -11,7 +11,7 @@ use crate::config::{Config, Secret};
 use crate::outcome::Failure;
 use engine::{Plan, SourcePlan};
 use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use store::names::{METER_KEY, interface_folder};
 use sys::plain::{self, How};
 
@@ -111,7 +111,7 @@ fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
     }
 }
 
-fn write(folder: &Path, path: &PathBuf, key: u64) -> io::Result<()> {
+fn write(folder: &Path, path: &Path, key: u64) -> io::Result<()> {
     plain::create_folders(folder)?;
     // What a run that was killed here left is overwritten.
     let mut file = plain::open_as(path, How { write: true, create: Some(0o640), ..How::default() })?;
@@ -128,6 +128,7 @@ fn said(path: &Path, e: &io::Error) -> Failure {
 mod tests {
     use super::*;
     use std::fs;
+    use std::path::PathBuf;
     use testkit::TempDir;
 
     fn port() -> SourcePlan {

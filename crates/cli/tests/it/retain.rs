@@ -165,7 +165,6 @@ fn a_query_that_holds_what_should_go_is_named_and_waited_for_and_then_loses() {
     let hold = Hold::reader(files[0].parent().expect("an hour")).expect("a reader");
     let args = ["retain", "--store", arg(&dir.join("store")), "--max-age", "1s"].map(str::to_owned);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let said = run(&args);
     let dry = run(&[&args[..], &["--dry-run"]].concat());
     let me = format!("process {} (", std::process::id());
     assert!(left(&files) == [true, true] && dry.err.contains(&me) && dry.err.contains("holds this hour"), "{dry:?}");
