@@ -78,6 +78,9 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
         }
         return finish(keep);
     }
+    for folder in needs.store.into_iter().chain(needs.archive) {
+        owned(folder)?;
+    }
     if privilege::permitted().has(Capability::Setgid) {
         privilege::set_groups(&groups).map_err(|e| failed("give up the other groups", &e))?;
     }
@@ -110,6 +113,14 @@ fn keep_calls_for(sockets: Sockets) -> Result<(), Failure> {
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
         other => other.map_err(|e| failed("give up system calls", &e)),
     }
+}
+
+/// Refuses a store that root should not write into.
+///
+/// # Errors
+/// See [`store::owner`].
+fn owned(store: &Path) -> Result<(), Failure> {
+    store::owner::check(store).map_err(Failure::say)
 }
 
 /// What a verb that only reads keeps, if it has it: reading whoever the files belong to.

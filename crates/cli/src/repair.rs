@@ -23,7 +23,7 @@ pub struct RepairArgs {
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Say what is wrong and change nothing
     #[arg(long)]
@@ -62,7 +62,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
             )));
         }
         // The folders above a file say which interface it is of.
-        let path = std::path::absolute(path)?;
+        let path = sys::plain::resolve(&std::path::absolute(path)?);
         let before = said.get();
         match args.dry_run {
             true => repair.dry_run(&path),

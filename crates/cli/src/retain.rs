@@ -7,7 +7,7 @@ use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
 use crate::values::LEAST_SEGMENT;
 use base::Timestamp;
-use base::units::{parse_age, parse_bytes, show_bytes, show_count};
+use base::units::{parse_age, parse_bytes, parse_span, show_bytes, show_count};
 use clap::Args;
 use engine::{Plan, RetentionPlan, RetentionReport, SourcePlan};
 use serde_json::{Value, json};
@@ -17,9 +17,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::device::{Housekeeping, Space};
 use store::{Claim, DiskDevice, catalogue, names};
+use sys::locks::Holder;
 use upkeep::retention::{Charge, Event, Free, Keeper, Moment, Progress, Rules};
 
-/// How long a rule is tried that cannot be kept at once: a query may end, removed files may give their room back.
+/// How long a rule is tried that cannot be kept at once, beyond the time that readers are waited for: removed files may give their
+/// room back.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A recorder makes the folder of an hour just before its first file.
@@ -33,7 +35,7 @@ const LEAST_FILES: u64 = 4;
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
 /// What is to be kept.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Retention: the oldest files of the interface go first")]
 pub struct RuleArgs {
     /// Keep so much of the volume free: 5%, 200GB, or `none` to wait when it is full [default for interfaces that are
@@ -47,8 +49,17 @@ pub struct RuleArgs {
     #[arg(long, value_name = "SPAN", value_parser = parse_age)]
     pub max_age: Option<Duration>,
     /// Move files there instead of removing them; not waited for once the volume is nearly full
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub archive: Option<PathBuf>,
+    /// How long to wait for a query that holds files which should go, before later files go, or these while it reads
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, default_value = "5s")]
+    pub wait_for_readers: Duration,
+}
+
+impl Default for RuleArgs {
+    fn default() -> Self {
+        Self { keep_free: None, max_size: None, max_age: None, archive: None, wait_for_readers: store::hold::WAIT }
+    }
 }
 
 /// As given on the command line.
@@ -75,7 +86,7 @@ pub fn keep_free(text: &str) -> Result<KeepFree, String> {
   netgrain retain --store /data/store --kind flows --max-age 90d")]
 pub struct RetainArgs {
     /// Folder of the store
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: PathBuf,
     /// Only these interfaces [default: all that are in the store]
     #[arg(short = 'i', long, value_name = "IFACE")]
@@ -139,7 +150,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         let at = Moment { now: now(), up: began.elapsed() };
         let progress = keeper.step(at, true);
         for event in keeper.take_events() {
-            let is_reason = matches!(event, Event::Held { .. } | Event::Remark(_));
+            let is_reason = matches!(event, Event::Held { .. } | Event::Overruled { .. } | Event::Remark(_));
             told |= is_reason;
             if args.json {
                 json(&said(args, "event", document(&event)))?;
@@ -150,7 +161,9 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
             }
         }
         let content = keeper.is_content(at);
-        if stop.load(Ordering::Relaxed) || progress == Progress::Idle && (content || args.dry_run || at.up >= PATIENCE)
+        if stop.load(Ordering::Relaxed)
+            || progress == Progress::Idle
+                && (content || args.dry_run || at.up >= PATIENCE + args.rules.wait_for_readers)
         {
             break content;
         }
@@ -274,7 +287,8 @@ fn rules(args: &RuleArgs, store: &Path, segment: Option<u64>) -> Result<Rules, F
         Some(KeepFree::None) | None => None,
     };
     let archive = args.archive.clone();
-    Ok(Rules { keep_free, max_size: args.max_size, max_age: args.max_age, ahead: 0, archive })
+    let wait = args.wait_for_readers;
+    Ok(Rules { keep_free, max_size: args.max_size, max_age: args.max_age, ahead: 0, archive, wait })
 }
 
 /// The volume on which a store lies, or will.
@@ -355,9 +369,14 @@ fn document(event: &Event) -> Value {
         Event::Archived { path, to, bytes, why } => {
             json!({ "kind": "archived", "path": path, "to": to, "bytes": bytes, "why": why.name() })
         }
-        Event::Held { folder } => json!({ "kind": "held", "folder": folder }),
+        Event::Held { folder, by } => json!({ "kind": "held", "folder": folder, "by": named(by) }),
+        Event::Overruled { folder, by } => json!({ "kind": "overruled", "folder": folder, "by": named(by) }),
         Event::Remark(text) => json!({ "kind": "remark", "text": text }),
     }
+}
+
+fn named(holders: &[Holder]) -> Value {
+    holders.iter().map(|by| json!({ "pid": by.pid, "command": by.command })).collect()
 }
 
 fn now() -> Timestamp {

@@ -1,6 +1,7 @@
 //! Values as people write them on the command line and in the configuration, each read in one place.
 
 use base::units;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Processors as given on the command line.
@@ -19,6 +20,11 @@ pub fn cpu_list(text: &str) -> Result<CpuList, String> {
         cpus.extend(first..=last);
     }
     Ok(CpuList(cpus))
+}
+
+/// A folder of which links are followed now: below it none is.
+pub fn folder(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("an empty name: name a folder".into()) } else { Ok(sys::plain::resolve(Path::new(text))) }
 }
 
 /// A ring of less has no room for a segment's gap.

@@ -24,7 +24,7 @@ pub struct VerifyArgs {
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Leave the packets unread: indexes, lengths and names only
     #[arg(long)]
@@ -39,7 +39,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     let mut screen = Screen::new(args.json);
     let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))
         .judging(columns::judge_journal);
-    args.store.iter().chain(&args.paths).for_each(|path| verify.path(path));
+    args.store.iter().chain(&args.paths).for_each(|path| verify.path(&sys::plain::resolve(path)));
     let totals = *verify.totals();
     screen.totals(&totals)?;
     match totals.unreadable {

@@ -124,7 +124,7 @@ impl Sealed {
     /// # Errors
     /// When it cannot be read, or is not what its name says.
     pub fn open(path: &Path, kind: Kind) -> Result<Self, ColumnsError> {
-        let file = File::open(path).map_err(ColumnsError::io(path))?;
+        let file = sys::plain::open(path).map_err(ColumnsError::io(path))?;
         Self::of(path, kind, Source::File(Arc::new(file)))
     }
 

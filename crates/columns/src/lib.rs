@@ -46,7 +46,7 @@ pub use follow::{FLOW_LATE, FlowLoop, SeriesLoop, Step};
 pub use loose::{Loose, read_flows, read_series, write_flows, write_series};
 pub use query::{Answer, Query, flows, judge_journal, series};
 pub use recover::{Aside, Recovered, recover, recover_on};
-pub use retain::{Kept, Rules, retain, would_retain};
+pub use retain::{Kept, Rules, Waiting, retain, would_retain};
 pub use scan::{Batch, Column, scan, scan_shared};
 pub use shelf::{Kind, Shelved, files};
 pub use table::{TableColumn, Values, write_table};

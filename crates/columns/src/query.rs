@@ -16,7 +16,6 @@ use flow::Record;
 use series::Row;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -48,7 +47,7 @@ impl Query {
     /// Everything in a store.
     pub fn new(store: impl Into<PathBuf>) -> Self {
         Self {
-            store: store.into(),
+            store: sys::plain::resolve(&store.into()),
             interfaces: Vec::new(),
             from: Timestamp::ZERO,
             to: Timestamp::MAX,
@@ -67,9 +66,10 @@ impl Query {
     pub(crate) fn asked(&self) -> Result<Vec<String>, ColumnsError> {
         let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
         // One of which nothing is sealed yet, nor any packet kept, has journals only.
-        for entry in std::fs::read_dir(&self.store).map_err(ColumnsError::io(&self.store))?.flatten() {
-            let has = |kind| shelf::journals(&entry.path(), kind).is_ok_and(|found| !found.is_empty());
-            if let Ok(name) = entry.file_name().into_string()
+        for (name, _) in sys::plain::list(&self.store).map_err(ColumnsError::io(&self.store))? {
+            let folder = self.store.join(&name);
+            let has = |kind| shelf::journals(&folder, kind).is_ok_and(|found| !found.is_empty());
+            if let Ok(name) = name.into_string()
                 && !known.contains(&name)
                 && (has(Kind::Flows) || has(Kind::Series))
             {
@@ -77,7 +77,7 @@ impl Query {
             }
         }
         let folder = |name: &String| names::interface_folder(&self.store, name);
-        if let Some(name) = self.interfaces.iter().find(|name| !folder(name).is_dir()) {
+        if let Some(name) = self.interfaces.iter().find(|name| !sys::plain::is_folder(&folder(name))) {
             return Err(ColumnsError::NoInterface { store: self.store.clone(), name: name.clone(), known });
         }
         Ok(if self.interfaces.is_empty() { known } else { self.interfaces.clone() })
@@ -229,7 +229,7 @@ pub(crate) fn journals<T: Layout>(root: &Path, kind: Kind, query: &Query, remark
 
 fn load<T: Layout>(path: &Path, kind: Kind) -> Result<Loaded<T>, ColumnsError> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(ColumnsError::io(path))?;
+    let file = sys::plain::open(path).map_err(ColumnsError::io(path))?;
     file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(ColumnsError::io(path))?;
     Loaded::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
 }

@@ -4,13 +4,13 @@
 //! in the interface's own folder, hidden: `.<first moment at its beginning>.flows.partial`.
 
 use base::Timestamp;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::catalogue::{Hour, Hours, parse_stem};
 use store::device::Housekeeping;
 use store::names;
+use sys::plain;
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,16 +105,16 @@ pub(crate) fn files_on(disk: &mut dyn Housekeeping, root: &Path, kind: Kind) -> 
 /// Those of one hour, in order.
 pub(crate) fn in_hour(hour: &Hour, kind: Kind) -> io::Result<Vec<Shelved>> {
     let mut found = Vec::new();
-    let entries = match fs::read_dir(&hour.folder) {
+    let entries = match plain::list(&hour.folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
         other => other?,
     };
-    for entry in entries {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
+    for (name, _) in entries {
+        let Ok(name) = name.into_string() else { continue };
         let Some((start, copy)) = start_of(&name, kind) else { continue };
-        match entry.metadata() {
-            Ok(meta) if meta.is_file() => found.push(Shelved { start, copy, path: entry.path(), bytes: meta.len() }),
+        let path = hour.folder.join(name);
+        match plain::stat(&path) {
+            Ok(meta) if meta.is_file() => found.push(Shelved { start, copy, path, bytes: meta.len() }),
             _ => {}
         }
     }
@@ -132,12 +132,11 @@ pub(crate) fn start_of(name: &str, kind: Kind) -> Option<(Timestamp, u32)> {
 
 /// The journals in an interface's folder, with the moment in their names, in order.
 pub(crate) fn journals(root: &Path, kind: Kind) -> io::Result<Vec<(Timestamp, PathBuf)>> {
-    let entries = match fs::read_dir(root) {
+    let entries = match plain::list(root) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };
-    let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok())).collect::<io::Result<Vec<_>>>()?;
-    Ok(journals_of(root, kind, names.into_iter().flatten()))
+    Ok(journals_of(root, kind, entries.into_iter().filter_map(|(name, _)| name.into_string().ok())))
 }
 
 /// Those among these names.

@@ -19,8 +19,8 @@ const BATCH: u64 = 64;
 /// Longest sleep while nothing is due, so that stopping is prompt.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Below this much time to the next frame the loop spins: a sleep would be late.
-const SPIN: Duration = Duration::from_micros(100);
+/// Below this much time to the next frame the loop spins: a sleep would be late by the kernel's timer slack (50 µs) and the wake-up.
+const SPIN: Duration = Duration::from_micros(60);
 
 /// Bytes of an Ethernet header, which the MTU does not count.
 const LINK_HEADER: usize = 14;
@@ -186,6 +186,11 @@ fn send_live_frames(
     Ok(told(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
 }
 
+/// How long to sleep when the next frame is so far ahead; `None` where that is too near.
+fn nap(ahead: Duration) -> Option<Duration> {
+    ahead.checked_sub(SPIN).filter(|nap| !nap.is_zero()).map(|nap| nap.min(NAP))
+}
+
 fn send_af_xdp(
     spec: &Spec,
     mut out: Transmitter,
@@ -212,9 +217,9 @@ fn send_af_xdp(
         let due = pacer.due(Timestamp::ZERO.after(elapsed), frame_max).min(BATCH).min(limit - sent.made);
         if due == 0 {
             let ahead = pacer.departure().since(Timestamp::ZERO.after(elapsed));
-            if ahead > SPIN {
+            if let Some(nap) = nap(ahead) {
                 out.flush()?;
-                std::thread::sleep(ahead.saturating_sub(SPIN).min(NAP));
+                std::thread::sleep(nap);
             }
             continue;
         }
@@ -241,4 +246,16 @@ fn finish(mut sent: Sent, out: &mut Transmitter, elapsed: Duration) -> Result<Se
     (sent.sent, sent.dropped) = (counts.sent, counts.dropped);
     sent.nanos = elapsed.as_nanos() as u64;
     Ok(sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_of_100_us_is_slept_through_and_a_short_one_is_not() {
+        assert!(nap(Duration::from_micros(100)).is_some_and(|nap| nap < Duration::from_micros(100)));
+        assert_eq!(nap(SPIN), None);
+        assert_eq!(nap(Duration::from_secs(1)), Some(NAP));
+    }
 }

@@ -22,6 +22,7 @@ use store::claim::ClaimError;
 use store::heartbeat::Heartbeat;
 use store::{Claim, Claimant, Device, DiskDevice, names};
 use sys::clock::Clock;
+use sys::plain::{self, How};
 
 /// What the recorder's gate is called in tables and in the names of losses.
 const GATE: &str = "recorder";
@@ -307,11 +308,6 @@ impl News {
     }
 }
 
-/// How often, and how long apart, a claim is tried: whoever asks who records here looks at the lock by taking it for a
-/// moment, and must not keep a recorder from starting.
-const CLAIM_TRIES: u32 = 20;
-const CLAIM_PAUSE: Duration = Duration::from_millis(10);
-
 /// Claims the interface's folder of the store for this process, before anything is written into it.
 ///
 /// # Errors
@@ -322,16 +318,7 @@ pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineErro
     let socket = plan.socket.as_ref().map(|s| std::path::absolute(&s.path).unwrap_or_else(|_| s.path.clone()));
     let claimant = Claimant::this(Timestamp::ZERO.after(since), socket, plan.cpus.clone());
     let folder = names::interface_folder(store, label);
-    let mut tries = 1;
-    loop {
-        match Claim::take(&folder, &claimant) {
-            Err(ClaimError::Taken { .. }) if tries < CLAIM_TRIES => {
-                tries += 1;
-                std::thread::sleep(CLAIM_PAUSE);
-            }
-            other => return Ok(other?),
-        }
-    }
+    Ok(Claim::take(&folder, &claimant)?)
 }
 
 /// Refuses a store that cannot be written before anything is captured.
@@ -342,8 +329,9 @@ fn check(dir: &Path) -> Result<(), EngineError> {
             dir.display()
         ))
     };
-    std::fs::create_dir_all(dir).map_err(fail)?;
+    plain::create_folders(dir).map_err(fail)?;
     let probe = dir.join(format!(".netgrain-{}", std::process::id()));
-    std::fs::write(&probe, b"").map_err(fail)?;
-    std::fs::remove_file(&probe).map_err(fail)
+    let how = How { write: true, create: Some(0o600), ..How::default() };
+    plain::open_as(&probe, how).map_err(fail)?;
+    plain::remove(&probe).map_err(fail)
 }

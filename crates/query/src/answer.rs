@@ -77,7 +77,7 @@ pub fn ask(place: &Place, question: Question) -> Result<Answer, QueryError> {
     let mut book = Book::new(question);
     let mut merge = Merge::default();
     match place {
-        Place::Store(store) => sealed::begin(store, &mut merge, &mut book)?,
+        Place::Store(store) => sealed::begin(&sys::plain::resolve(store), &mut merge, &mut book)?,
         Place::Files(files) => merge.supply(foreign::supply(files, &mut book)?),
     }
     Ok(Answer { book, merge, record: Vec::new() })

@@ -6,7 +6,6 @@
 use crate::writer::Config;
 use base::Timestamp;
 use index::Reader;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::catalogue::{Entry, Hours};
@@ -97,7 +96,7 @@ fn latest(entry: &Entry) -> Timestamp {
 
 /// From when to when a file has packets, or something to tell, as far as its index knows; and whether it is whole.
 pub fn span(entry: &Entry) -> (Timestamp, Timestamp, bool) {
-    let index = entry.index.as_ref().and_then(|path| Reader::begin(&File::open(path).ok()?).ok());
+    let index = entry.index.as_ref().and_then(|path| Reader::begin(&sys::plain::open(path).ok()?).ok());
     let Some(index) = index else { return (entry.start, entry.start, false) };
     let (first, last) = index.summary().stamps.unwrap_or((entry.start, entry.start));
     (first.min(entry.start), last.max(entry.start), index.is_sealed())

@@ -1,15 +1,25 @@
-//! Who records an interface into this store: one process at a time. The claim is a small file with a lock on it, in the
-//! folder of the interface; it says who, and where its ring can be listened to. The lock ends with the process.
+//! Who records an interface into this store: one process at a time. Two files in the folder of the interface say so:
+//!
+//! * [`LOCK`] decides. It is empty, and its owner alone may open it (0600): nobody else can lock it and so keep a recorder out.
+//! * [`CLAIM`] tells (0640). It says who records, and where its ring can be listened to. The recorder puts a new one in the place of
+//!   the one before, locked before it has its name. Readers look whether it is locked; what they do to it hinders nobody.
+//!
+//! Both locks end with the process.
 
 use base::Timestamp;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, process};
+use sys::locks::Holder;
+use sys::plain::{self, How};
 
-/// Name of the file.
+/// Name of the file that tells.
 pub const CLAIM: &str = ".recorder";
+
+/// Name of the file that decides.
+pub const LOCK: &str = ".claim";
 
 /// Most bytes of such a file that are believed.
 const MOST: u64 = 16 << 10;
@@ -30,9 +40,10 @@ pub struct Claimant {
 /// Held while recording; ends when it is dropped.
 #[derive(Debug)]
 pub struct Claim {
-    /// Locked for as long as it is open.
-    file: File,
-    path: PathBuf,
+    /// Locked for as long as they are open.
+    lock: File,
+    _told: File,
+    folder: PathBuf,
 }
 
 /// Why an interface cannot be claimed.
@@ -42,8 +53,10 @@ pub enum ClaimError {
     Taken {
         /// The folder of the interface.
         folder: PathBuf,
-        /// Who.
+        /// What that says of itself.
         by: Claimant,
+        /// The living process that has the lock, if it can be seen from here.
+        holder: Option<Holder>,
     },
     /// The file cannot be made.
     Io {
@@ -57,13 +70,11 @@ pub enum ClaimError {
 impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken { folder, by } => write!(
+            Self::Taken { folder, by, holder } => write!(
                 f,
-                "{}: process {} has recorded or repaired here since {}: one at a time per interface and store; stop that one, or name \
-                 another --store",
+                "{}: {}: one at a time per interface and store; stop that one, or name another --store",
                 folder.display(),
-                by.pid,
-                by.since
+                at_work(by, holder.as_ref())
             ),
             Self::Io { path, error } => {
                 write!(f, "{}: {error}; the store's folder must be writable for the recorder", path.display())
@@ -74,42 +85,49 @@ impl fmt::Display for ClaimError {
 
 impl std::error::Error for ClaimError {}
 
+/// Who is at work, for messages: the process that has the lock, and since when if that is the one that has said so.
+pub fn at_work(by: &Claimant, holder: Option<&Holder>) -> String {
+    match holder {
+        Some(holder) if holder.pid == by.pid => format!("{holder} has recorded or repaired here since {}", by.since),
+        Some(holder) => format!("{holder} records or repairs here"),
+        None => "a process that cannot be seen from here (in another container?) records or repairs here".to_owned(),
+    }
+}
+
 impl Claim {
     /// Claims the folder of an interface, which is made if it is not there.
     ///
     /// # Errors
     /// [`ClaimError`].
     pub fn take(folder: &Path, claimant: &Claimant) -> Result<Self, ClaimError> {
-        let path = folder.join(CLAIM);
+        let path = folder.join(LOCK);
         let io = |error| ClaimError::Io { path: path.clone(), error };
-        let mut file = loop {
-            fs::create_dir_all(folder).map_err(io)?;
-            let mut options = File::options();
-            let mut file = match options.read(true).write(true).create(true).truncate(false).open(&path) {
+        let lock = loop {
+            plain::create_folders(folder).map_err(io)?;
+            let how = How { write: true, create: Some(0o600), ..How::default() };
+            let lock = match plain::open_as(&path, how) {
                 // The one before has gone, and its folder with it.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(io)?,
             };
-            if let Err(TryLockError::WouldBlock) = crate::hold::lock(&file) {
-                return Err(ClaimError::Taken { folder: folder.to_owned(), by: read(&mut file).unwrap_or_default() });
+            if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+                let holder = sys::locks::holders(&lock).ok().and_then(|all| all.into_iter().next());
+                let by = plain::open(&folder.join(CLAIM)).ok().and_then(|mut file| read(&mut file));
+                return Err(ClaimError::Taken { folder: folder.to_owned(), by: by.unwrap_or_default(), holder });
             }
             // Between opening and locking, the one before may have removed it: whoever comes later would lock another file.
-            let opened = file.metadata().map_err(io)?;
-            if fs::metadata(&path).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
-                break file;
+            let opened = lock.metadata().map_err(io)?;
+            if plain::stat(&path).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+                break lock;
             }
         };
-        match file.set_len(0).and_then(|()| file.write_all(claimant.to_string().as_bytes())) {
-            // The lock is the claim; a full volume, on which the recorder is to make room, only keeps it from saying more.
-            Err(error) if crate::device::is_full(&error) => {}
-            other => other.map_err(io)?,
-        }
-        Ok(Self { file, path })
+        let told = tell(folder, claimant).map_err(|error| ClaimError::Io { path: folder.join(CLAIM), error })?;
+        Ok(Self { lock, _told: told, folder: folder.to_owned() })
     }
 
     /// Who records into this folder at this moment, if anybody does.
     pub fn holder(folder: &Path) -> Option<Claimant> {
-        let mut file = File::open(folder.join(CLAIM)).ok()?;
+        let mut file = plain::open(&folder.join(CLAIM)).ok()?;
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => read(&mut file),
             Ok(()) | Err(TryLockError::Error(_)) => None,
@@ -117,12 +135,33 @@ impl Claim {
     }
 }
 
+/// Puts a new file in the place of what an earlier recorder has left, whoever has locked that.
+fn tell(folder: &Path, claimant: &Claimant) -> io::Result<File> {
+    let hidden = folder.join(format!("{CLAIM}.new"));
+    match plain::remove(&hidden) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    // Nobody else may open it, and so lock it, before this process has.
+    let mut file = plain::open_as(&hidden, How { write: true, create: Some(0o600), new: true, ..How::default() })?;
+    let _ = file.try_lock();
+    match file.write_all(claimant.to_string().as_bytes()) {
+        // The lock is the claim; a full volume, on which the recorder is to make room, only keeps it from saying more.
+        Err(error) if crate::device::is_full(&error) => {}
+        other => other?,
+    }
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640))?;
+    plain::rename(&hidden, &folder.join(CLAIM))?;
+    Ok(file)
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         // Before the lock goes with the descriptor. A folder in which nothing was recorded goes, too.
-        let _ = fs::remove_file(&self.path);
-        let _ = self.path.parent().map(fs::remove_dir);
-        let _ = self.file.unlock();
+        let _ = plain::remove(&self.folder.join(CLAIM));
+        let _ = plain::remove(&self.folder.join(LOCK));
+        let _ = crate::device::remove_empty(&self.folder);
+        let _ = self.lock.unlock();
     }
 }
 
@@ -164,6 +203,7 @@ fn read(file: &mut File) -> Option<Claimant> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn one_at_a_time_by_name_and_the_next_when_it_has_gone() {
@@ -183,18 +223,50 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_whether_a_dead_recorder_records_does_not_keep_the_next_one_out() {
+    fn who_locks_what_a_dead_recorder_has_left_does_not_keep_the_next_one_out() {
         let store = testkit::TempDir::new("claim-asked");
         let folder = store.path().join("eth1");
         fs::create_dir_all(&folder).expect("a folder");
         fs::write(folder.join(CLAIM), "pid 7\nsince 7\n").expect("what a killed recorder leaves");
-        let asks = File::open(folder.join(CLAIM)).expect("the file");
-        asks.try_lock_shared().expect("nobody has it");
-        let answered = std::thread::spawn(move || {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            drop(asks);
-        });
-        Claim::take(&folder, &Claimant::default()).expect("nobody records here");
-        answered.join().expect("a thread");
+        let stranger = File::open(folder.join(CLAIM)).expect("the file");
+        stranger.try_lock().expect("nobody has it");
+        let claim =
+            Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("nobody records here");
+        assert_eq!(Claim::holder(&folder).map(|by| by.pid), Some(process::id()));
+        let mode = |name: &str| fs::metadata(folder.join(name)).expect("the file").mode() & 0o777;
+        assert_eq!((mode(LOCK), mode(CLAIM) & !0o040), (0o600, 0o600), "only its owner can lock what decides");
+        drop(claim);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn the_living_holder_is_named_and_never_the_dead_one_that_the_file_tells_of() {
+        let store = testkit::TempDir::new("claim-named");
+        let folder = store.path().join("eth1");
+        let _claim = Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("a free folder");
+        fs::write(folder.join(CLAIM), "pid 999999999\nsince 7\n").expect("it tells of another");
+        let told = Claim::take(&folder, &Claimant::default()).expect_err("it is taken").to_string();
+        assert!(told.contains(&format!("process {} (", process::id())) && !told.contains("999999999"), "{told}");
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_claim_is_not_followed() {
+        let store = testkit::TempDir::new("claim-link");
+        let (folder, victim) = (store.path().join("eth1"), store.path().join("victim"));
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(&victim, "untouched").expect("a file");
+        for name in [CLAIM, ".recorder.new", LOCK] {
+            std::os::unix::fs::symlink(&victim, folder.join(name)).expect("a link");
+        }
+        let told = Claim::take(&folder, &Claimant::default()).expect_err("a link decides nothing").to_string();
+        assert!(told.contains("symbolic link"), "{told}");
+        fs::remove_file(folder.join(LOCK)).expect("the link");
+        let claim = Claim::take(&folder, &Claimant::default()).expect("links are replaced");
+        assert!(!folder.join(CLAIM).is_symlink());
+        drop(claim);
+        assert_eq!(fs::read_to_string(&victim).expect("the file"), "untouched");
+        std::os::unix::fs::symlink(&folder, store.path().join("eth2")).expect("a link");
+        fs::create_dir_all(&folder).expect("a folder");
+        assert!(Claim::take(&store.path().join("eth2"), &Claimant::default()).is_err());
     }
 }

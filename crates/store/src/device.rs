@@ -6,6 +6,7 @@ mod housekeeping;
 mod memory;
 
 pub use disk::DiskDevice;
+pub(crate) use housekeeping::remove_empty;
 pub use housekeeping::{Housekeeping, Lock, Space, Stat};
 pub use memory::{Fault, MemoryDevice, Surviving};
 

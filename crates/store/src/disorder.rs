@@ -68,14 +68,11 @@ impl Disorder {
     /// # Errors
     /// What the system says.
     pub fn read(interface_folder: &Path) -> io::Result<Self> {
-        let entries = match std::fs::read_dir(interface_folder.join(names::DISORDER)) {
+        let entries = match sys::plain::list(&interface_folder.join(names::DISORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             other => other?,
         };
-        let mut all = Vec::new();
-        for entry in entries {
-            all.extend(entry?.file_name().into_string());
-        }
+        let all: Vec<String> = entries.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect();
         Ok(Self::of(all.iter().map(String::as_str)))
     }
 

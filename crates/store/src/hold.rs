@@ -1,10 +1,27 @@
-//! Who may remove files: readers hold an hour, retention takes it. A hold is a lock on the folder of the hour (flock(2)):
-//! it needs no right but to read, it ends with the process however that ends, and one descriptor holds a whole hour.
+//! Who may remove files: readers hold an hour, retention takes it. A hold is a lock (flock(2)) on a small file in the folder of
+//! the hour, [`HOLD`]. The owner of the store makes that file, with the permissions of the packets (0640): who may read packets as
+//! a member of the group may hold them, and nobody else can, whoever may list or read the rest. A hold ends with its process however
+//! that ends, and one descriptor holds a whole hour.
+//!
+//! A hold is a request and not a right: retention waits for it for a bounded time ([`Hold`] keeps a file from going for some
+//! seconds, not for ever). A reader keeps what it has open.
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
+use sys::locks::Holder;
+use sys::plain::{self, How};
+
+/// Name of the file that is locked, in the folder of each hour and of each interface.
+pub const HOLD: &str = ".hold";
+
+/// How long retention waits for readers of what should go, unless something else is said.
+pub const WAIT: Duration = Duration::from_secs(5);
+
+/// Its permissions.
+const MODE: u32 = 0o640;
 
 /// How often a lock is tried for, and what passes between: whoever only looks whether a file is held has one himself for
 /// some microseconds, or for as long as he has no processor. A holder keeps his.
@@ -13,30 +30,81 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
 /// Ends when it is dropped.
 #[derive(Debug)]
-pub struct Hold(#[expect(dead_code, reason = "held open for its lock")] File);
+pub struct Hold(#[expect(dead_code, reason = "held open for its lock")] Option<File>);
 
 impl Hold {
-    /// A reader's: nothing in this folder is removed while it lasts. Waits while files are being removed, which is short.
+    /// A reader's: while it lasts, nothing in this folder is removed within the time that retention waits for readers. Waits while
+    /// files are being removed, which is short. Who may not hold (a user outside of the store's group, a file system without
+    /// locks) reads without, and meets removed files.
     ///
     /// # Errors
-    /// When the folder cannot be opened; it may have been removed. File systems without locks hold nothing, silently.
+    /// When the folder is not there; it may have been removed.
     pub fn reader(folder: &Path) -> io::Result<Self> {
-        let file = File::open(folder)?;
-        // A file system without locks cannot hold: the reader then meets removed files, and says so.
-        let _ = file.lock_shared();
-        Ok(Self(file))
+        loop {
+            let Some(file) = open(folder)? else { return Ok(Self(None)) };
+            let _ = file.lock_shared();
+            if is_named(&file, folder) {
+                return Ok(Self(Some(file)));
+            }
+        }
     }
 
     /// Retention's: `None` while a reader holds the folder.
     ///
     /// # Errors
-    /// When the folder cannot be opened.
+    /// When the folder is not there.
     pub fn remover(folder: &Path) -> io::Result<Option<Self>> {
-        let file = File::open(folder)?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self(file))),
+        loop {
+            let Some(file) = open(folder)? else { return Ok(Some(Self(None))) };
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Ok(()) | Err(TryLockError::Error(_)) if is_named(&file, folder) => return Ok(Some(Self(Some(file)))),
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+            }
         }
+    }
+
+    /// The living processes that hold a folder, as far as they can be seen from here.
+    pub fn holders(folder: &Path) -> Vec<Holder> {
+        plain::open(&folder.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
+    }
+}
+
+/// Makes the file of a folder's holds, if it is not there.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn make(folder: &Path) -> io::Result<File> {
+    plain::open_as(&folder.join(HOLD), How { write: true, create: Some(MODE), ..How::default() })
+}
+
+/// The file of a folder's holds, made by the folder's owner where it is missing; `None` for those who may not have it.
+fn open(folder: &Path) -> io::Result<Option<File>> {
+    match plain::open(&folder.join(HOLD)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        other => return other.map(Some),
+    }
+    // One of another owner could be locked by others than the store's group.
+    if plain::stat(folder)?.uid() != sys::cpu::effective_uid() {
+        return Ok(None);
+    }
+    match make(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !plain::is_folder(folder) => Err(e),
+        // A volume that is full or mounted for reading, or a process that may write nothing.
+        other => Ok(other.ok()),
+    }
+}
+
+/// Whether this is still the file of that name: what was emptied is removed with its lock, and may be made again.
+fn is_named(file: &File, folder: &Path) -> bool {
+    let named = plain::stat(&folder.join(HOLD));
+    match (file.metadata(), named) {
+        (Ok(opened), Ok(named)) => (opened.dev(), opened.ino()) == (named.dev(), named.ino()),
+        // Nothing can be said; the next step fails if the folder has gone.
+        (_, Err(e)) if e.kind() != io::ErrorKind::NotFound => true,
+        (Err(_), _) => true,
+        _ => false,
     }
 }
 
@@ -60,6 +128,8 @@ pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
 
     #[test]
     fn readers_share_and_keep_the_remover_out() {
@@ -71,5 +141,50 @@ mod tests {
         assert!(Hold::remover(folder.path()).expect("a look").is_none());
         drop(two);
         assert!(Hold::remover(folder.path()).expect("a look").is_some());
+    }
+
+    #[test]
+    fn the_holder_is_named_and_a_folder_that_is_not_there_is_an_error() {
+        let folder = testkit::TempDir::new("hold-named");
+        assert_eq!(Hold::holders(folder.path()), []);
+        let hold = Hold::reader(folder.path()).expect("a reader");
+        let found = Hold::holders(folder.path());
+        assert!(found.iter().any(|holder| holder.pid == std::process::id()), "{found:?}");
+        drop(hold);
+        assert_eq!(Hold::holders(folder.path()), []);
+        for outcome in [Hold::reader(&folder.join("gone")).map(drop), Hold::remover(&folder.join("gone")).map(drop)] {
+            assert_eq!(outcome.expect_err("no folder").kind(), io::ErrorKind::NotFound);
+        }
+    }
+
+    #[test]
+    fn a_hold_on_a_file_that_was_removed_keeps_nobody_out() {
+        let folder = testkit::TempDir::new("hold-removed");
+        let _old = Hold::reader(folder.path()).expect("a reader");
+        std::fs::remove_file(folder.join(HOLD)).expect("the file");
+        assert!(Hold::remover(folder.path()).expect("a look").is_some());
+    }
+
+    #[test]
+    fn a_stranger_who_may_list_and_read_cannot_hold_and_a_member_of_the_group_can() {
+        const OTHER: u32 = 65_533;
+        let dir = std::env::temp_dir().join(format!("hold-stranger-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        drop(Hold::remover(&dir).expect("a look"));
+        let path = dir.join(HOLD);
+        if !sys::cpu::is_root() || std::os::unix::fs::chown(&path, None, Some(OTHER)).is_err() {
+            return testkit::skip("a_stranger_who_may_list_and_read_cannot_hold", "not root");
+        }
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("permissions");
+        let takes = |group: u32, what: &std::path::Path| {
+            let mut flock = std::process::Command::new("flock");
+            flock.args(["-n", "-s"]).arg(what).arg("true").uid(65_532).gid(group);
+            flock.stderr(std::process::Stdio::null()).status().is_ok_and(|status| status.success())
+        };
+        if !takes(1, &dir) {
+            return testkit::skip("a_stranger_who_may_list_and_read_cannot_hold", "no flock(1)");
+        }
+        assert!(!takes(1, &path) && takes(OTHER, &path));
+        std::fs::remove_dir_all(&dir).expect("the folder");
     }
 }

@@ -9,8 +9,9 @@ pub mod claim;
 pub mod device;
 pub mod disorder;
 pub mod heartbeat;
-mod hold;
+pub mod hold;
 pub mod names;
+pub mod owner;
 
 pub use bytes::{Bytes, Slice};
 pub use claim::{Claim, Claimant};

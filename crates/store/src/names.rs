@@ -42,6 +42,14 @@ pub fn hour_folder(interface_folder: &Path, start: Timestamp) -> PathBuf {
     interface_folder.join(format!("{year:04}/{month:02}/{day:02}/{hour:02}"))
 }
 
+/// Whether a path is named as the folder of an hour.
+pub fn is_hour(folder: &Path) -> bool {
+    let digits = |(path, digits): (&Path, usize)| {
+        path.file_name().is_some_and(|n| n.len() == digits && n.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+    };
+    folder.ancestors().zip([2, 2, 2, 4]).filter(|at| digits(*at)).count() == 4
+}
+
 /// The name of a file without its ending: `20261121T104200.000000000Z`, with the queue where there are several, and a
 /// number from the second file on that would have the same name.
 pub fn stem(start: Timestamp, queue: Option<u16>, copy: u32) -> String {
@@ -86,6 +94,7 @@ mod tests {
             assert_eq!(queue_of(&stem(t, queue, copy)), queue.unwrap_or(0));
         }
         assert_eq!(hour_folder(Path::new("s/eth1"), t), Path::new("s/eth1/2026/11/21/19"));
+        assert!(is_hour(Path::new("s/eth1/2026/11/21/19")) && !is_hour(Path::new("s/eth1/2026/11/21")));
         assert_eq!(interface_folder(Path::new("s"), "../etc"), Path::new("s/_.._etc"));
         assert_eq!(interface_folder(Path::new("s"), ".."), Path::new("s/_.."));
     }

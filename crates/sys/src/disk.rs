@@ -1,11 +1,10 @@
 //! What the standard library does not offer of files: opening past the page cache, asking for its alignment
-//! (`statx(2)`, STATX_DIOALIGN), allocating ahead (`fallocate(2)`), renaming without replacing (`renameat2(2)`).
+//! (`statx(2)`, STATX_DIOALIGN), allocating ahead (`fallocate(2)`).
 
-use std::ffi::CString;
+use crate::plain::{self, How};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -39,18 +38,13 @@ pub fn open(path: &Path, direct: bool) -> io::Result<File> {
 /// # Errors
 /// `EEXIST`; `EINVAL` where the file system has no direct writes (no file is left behind then); what `open(2)` says.
 pub fn create_new(path: &Path, direct: bool) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(MODE);
-    if direct {
-        options.custom_flags(libc::O_DIRECT);
-    }
-    let outcome = options.open(path);
+    let outcome = plain::open_as(path, How { write: true, direct, create: Some(MODE), new: true });
     if let Err(e) = &outcome
         && direct
         && e.raw_os_error() == Some(libc::EINVAL)
     {
         // Some kernels create the name before the file system refuses the flag.
-        let _ = std::fs::remove_file(path);
+        let _ = plain::remove(path);
     }
     outcome
 }
@@ -87,30 +81,6 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Renames a file, never over an existing one.
-///
-/// # Errors
-/// `EEXIST` when `to` exists; what `rename(2)` says otherwise.
-pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    let (a, b) = (c_path(from)?, c_path(to)?);
-    // SAFETY: two C strings that live until the call returns.
-    let rc = unsafe { libc::renameat2(libc::AT_FDCWD, a.as_ptr(), libc::AT_FDCWD, b.as_ptr(), libc::RENAME_NOREPLACE) };
-    if rc == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) {
-        return Err(error);
-    }
-    // The file system does not know the flag (NFS, some FUSE): a hard link refuses an existing name just as well.
-    std::fs::hard_link(from, to)?;
-    std::fs::remove_file(from)
-}
-
-fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,10 +98,10 @@ mod tests {
         let (a, b) = (dir.join("a"), dir.join("b"));
         std::fs::write(&a, "new").unwrap();
         std::fs::write(&b, "old").unwrap();
-        assert_eq!(rename_new(&a, &b).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(plain::rename_new(&a, &b).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(&b).unwrap(), b"old");
         std::fs::remove_file(&b).unwrap();
-        rename_new(&a, &b).unwrap();
+        plain::rename_new(&a, &b).unwrap();
         assert_eq!(std::fs::read(&b).unwrap(), b"new");
         assert!(!a.exists());
         std::fs::remove_dir_all(&dir).unwrap();

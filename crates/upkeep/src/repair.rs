@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use store::claim::{CLAIM, Claim, ClaimError, Claimant};
+use store::claim::{CLAIM, Claim, ClaimError, Claimant, at_work};
 use store::device::{Content, Device, FileId};
 use store::disorder;
 use store::heartbeat;
@@ -306,10 +306,10 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         }
         let claim = Claim::take(root, &Claimant::this(since, None, Vec::new())).map_err(|refusal| {
             let why = match refusal {
-                ClaimError::Taken { by, .. } => format!(
-                    "process {} has recorded or repaired here since {}: stop it first, or wait until it has ended",
-                    by.pid, by.since
-                ),
+                ClaimError::Taken { by, holder, .. } => {
+                    let who = at_work(&by, holder.as_ref());
+                    format!("{who}: stop it first, or wait until it has ended")
+                }
                 ClaimError::Io { error, .. } => format!("{CLAIM}: {error}; repair needs the right to write here"),
             };
             (self.tell)(Did::Refused { path: root.to_owned(), why });

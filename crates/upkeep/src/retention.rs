@@ -3,8 +3,9 @@
 //! A [`Keeper`] looks after interface folders of one store. [`Keeper::step`] does one bounded piece of work (a look at what
 //! changed, one file removed, one MiB copied) and asks no clock; it keeps nothing on disk, so what a restart finds is what
 //! the names say. Invariants: only published files of ours go, each under a name that lies where it says; the index before
-//! its packets, so that a crash between leaves a packet file that every tool reads and that is still the oldest; never in
-//! an hour that a reader holds ([`store::Hold`]); with an archive nothing leaves the store before its copy is read back and
+//! its packets, so that a crash between leaves a packet file that every tool reads and that is still the oldest; in an hour that
+//! a reader holds ([`store::Hold`]) only once it was waited for ([`Rules::wait`]; not at all when hardly any room is left) and no
+//! other file can go; with an archive nothing leaves the store before its copy is read back and
 //! synced, unless the volume is about to be full.
 
 mod archive;
@@ -23,7 +24,7 @@ use base::Timestamp;
 use catalogue::{Catalogue, Key, Part};
 use clock::Steady;
 use moving::Away;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -104,6 +105,9 @@ pub struct Keeper<D: Housekeeping> {
     /// Hours that readers hold in this step, and those of which it was told.
     held: BTreeSet<(usize, Timestamp)>,
     told_held: BTreeSet<(usize, Timestamp)>,
+    /// Since when hours are waited for, and those whose readers were waited for in vain.
+    held_since: BTreeMap<(usize, Timestamp), Duration>,
+    overruled: BTreeSet<(usize, Timestamp)>,
     told: BTreeSet<String>,
     /// When something was said last.
     said: Duration,
@@ -166,6 +170,8 @@ impl<D: Housekeeping> Keeper<D> {
             stuck_until: Duration::ZERO,
             held: BTreeSet::new(),
             told_held: BTreeSet::new(),
+            held_since: BTreeMap::new(),
+            overruled: BTreeSet::new(),
             told: BTreeSet::new(),
             said: Duration::ZERO,
             up: Duration::ZERO,
@@ -315,7 +321,10 @@ impl<D: Housekeeping> Keeper<D> {
                 self.say(text);
             }
         }
-        self.told_held.retain(|(shelf, hour)| self.shelves[*shelf].files.has(*hour));
+        let is_there = |(shelf, hour): &(usize, Timestamp)| self.shelves[*shelf].files.has(*hour);
+        self.told_held.retain(is_there);
+        self.overruled.retain(is_there);
+        self.held_since.retain(|at, _| is_there(at));
         if self.up > self.said + 2 * RETRY_EVERY {
             self.state.trouble = None;
             self.told.clear();
@@ -354,17 +363,43 @@ impl<D: Housekeeping> Keeper<D> {
         if archiving && (forced || at.up < self.archive_again) {
             return Progress::Idle;
         }
-        while let Some((shelf, key)) = self.oldest(need, at.now) {
+        let mut passed_over = BTreeSet::new();
+        loop {
+            // Where nothing else can go, what readers hold goes.
+            let overrules = match self.oldest(need, at.now, &passed_over) {
+                Some(_) => false,
+                None if !passed_over.is_empty() => true,
+                None => break,
+            };
+            let none = BTreeSet::new();
+            let next = self.oldest(need, at.now, if overrules { &none } else { &passed_over });
+            let Some((shelf, key)) = next else { break };
             if !self.keep(shelf) {
                 self.set_aside(shelf, key, at.up + LOOK_EVERY);
                 return Progress::Idle;
             }
             let hour = self.shelves[shelf].files.folder_of(key.hour());
             let lock = match self.device.lock_out(&hour) {
-                Ok(Some(lock)) => lock,
+                Ok(Some(lock)) => {
+                    self.held_since.remove(&(shelf, key.hour()));
+                    Some(lock)
+                }
                 Ok(None) => {
-                    self.hold_back(shelf, key.hour());
-                    continue;
+                    let waited = self.hold_back(shelf, key.hour(), at);
+                    let waits = self.pretended.is_none() && !forced && waited < self.rules.wait;
+                    // Once one reader was waited for, no other is before the files after those have gone.
+                    if waits && (overrules || passed_over.is_empty()) {
+                        return Progress::Idle;
+                    }
+                    if !overrules {
+                        passed_over.insert((shelf, key.hour()));
+                        continue;
+                    }
+                    if self.pretended.is_some() {
+                        break;
+                    }
+                    self.overrule(shelf, key.hour());
+                    None
                 }
                 // Somebody removed the whole hour.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -400,13 +435,12 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     /// The oldest file that this need is about and that nothing keeps.
-    fn oldest(&self, need: &Need, now: Timestamp) -> Option<(usize, Key)> {
+    fn oldest(&self, need: &Need, now: Timestamp, but: &BTreeSet<(usize, Timestamp)>) -> Option<(usize, Key)> {
         let wanted = |i: &usize| need.shelf.is_none_or(|shelf| shelf == *i);
         let first = |i: usize| {
             let free = |key: &Key| {
                 let is_out = self.away.as_ref().is_some_and(|away| (away.shelf, away.key) == (i, *key));
-                let is_kept = self.stuck.contains(&(i, *key)) || self.held.contains(&(i, key.hour()));
-                // While it is read, to remove it would give no room back.
+                let is_kept = self.stuck.contains(&(i, *key)) || but.contains(&(i, key.hour()));
                 key.start < need.before && !is_out && !is_kept
             };
             self.shelves[i].files.removable(now).find(free).map(|key| (i, key))
@@ -526,11 +560,24 @@ impl<D: Housekeeping> Keeper<D> {
         }
     }
 
-    fn hold_back(&mut self, shelf: usize, hour: Timestamp) {
+    /// A reader holds this hour; how long it was waited for.
+    fn hold_back(&mut self, shelf: usize, hour: Timestamp, at: Moment) -> Duration {
         if self.told_held.insert((shelf, hour)) {
-            self.events.push(Event::Held { folder: self.shelves[shelf].files.folder_of(hour) });
+            let folder = self.shelves[shelf].files.folder_of(hour);
+            let by = self.device.holders(&folder);
+            self.events.push(Event::Held { folder, by });
         }
         self.held.insert((shelf, hour));
+        at.up.saturating_sub(*self.held_since.entry((shelf, hour)).or_insert(at.up))
+    }
+
+    /// What a reader holds goes: it has what it has open.
+    fn overrule(&mut self, shelf: usize, hour: Timestamp) {
+        if self.overruled.insert((shelf, hour)) {
+            let folder = self.shelves[shelf].files.folder_of(hour);
+            let by = self.device.holders(&folder);
+            self.events.push(Event::Overruled { folder, by });
+        }
     }
 
     fn get_stuck(&mut self, shelf: usize, key: Key, at: Moment, text: &str) {

@@ -130,6 +130,9 @@ sections! {
     store Store {
         /// The folder; none keeps nothing, which leaves the export and the status.
         dir: Option<PathBuf> = None, Start;
+        /// How long a query is waited for that holds files which should go; then later files go first, and where there are none, the
+        /// files go while the query reads.
+        wait_for_readers: Duration = store::hold::WAIT, Start;
     }
     /// The packets.
     packets Packets {

@@ -64,7 +64,7 @@ pub struct FlowsArgs {
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"])]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Files of records instead, IPFIX (RFC 5655) or our Parquet; also the words behind it that are files
     #[arg(short = 'r', long, value_name = "FILE")]

@@ -46,7 +46,7 @@ pub struct PacketsArgs {
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
-    #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read")]
+    #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Captures of anyone instead (pcap, pcapng, RAW), or the indexes of them; also the words behind it that are files
     #[arg(short = 'r', long, value_name = "FILE")]

@@ -18,7 +18,7 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub source: SourceArgs,
     /// Folder of the store: files go to STORE/IFACE/YYYY/MM/DD/HH/
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: PathBuf,
     /// Take the interface for capture alone: the host no longer receives what arrives there (AF_XDP)
     #[arg(long, conflicts_with_all = ["read", "sim"])]

@@ -3,10 +3,17 @@
 
 use super::{LEAST_AGE, RetainArgs, interfaces, now, said};
 use crate::outcome::{Failure, Outcome, json};
+use crate::signals;
 use base::units::{show_bytes, show_count};
-use columns::{Kind, Rules, retain, would_retain};
+use columns::{Kept, Kind, Rules, Waiting, retain, would_retain};
 use serde_json::json;
 use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use sys::locks::name_them;
+
+/// Between two looks whether readers have ended.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Less was meant in another unit.
 const LEAST_SIZE: u64 = 1 << 20;
@@ -18,8 +25,7 @@ pub fn run(args: &RetainArgs, kind: Kind) -> Result<Outcome, Failure> {
     let _ = sys::priority::step_behind(sys::priority::Behind::Batch);
     let mut held = 0;
     for interface in interfaces(args)? {
-        let judge = if args.dry_run { would_retain } else { retain };
-        let kept = judge(&args.store, &interface, kind, &rules, now()).map_err(Failure::say)?;
+        let kept = keep(args, &interface, kind, &rules)?;
         for (path, bytes) in &kept.removed {
             if args.json {
                 json(&said(args, "event", json!({ "kind": "removed", "path": path, "bytes": bytes })))?;
@@ -46,13 +52,39 @@ pub fn run(args: &RetainArgs, kind: Kind) -> Result<Outcome, Failure> {
         }
         if kept.held > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files stay while somebody reads in their hours",
-                show_count(kept.held)
+                "netgrain: {interface}: {} files stay while {} holds their hours, as a query does",
+                show_count(kept.held),
+                name_them(&kept.by)
+            );
+        }
+        if kept.overruled > 0 {
+            sys::say!(
+                "netgrain: {interface}: {} files went although {} holds their hours: it was waited for, and no others could go",
+                show_count(kept.overruled),
+                name_them(&kept.by)
             );
         }
         held += kept.held;
     }
     Ok(Outcome::of(held == 0))
+}
+
+/// Readers are waited for, as long as the rules say.
+fn keep(args: &RetainArgs, interface: &str, kind: Kind, rules: &Rules) -> Result<Kept, Failure> {
+    if args.dry_run {
+        return would_retain(&args.store, interface, kind, rules, now()).map_err(Failure::say);
+    }
+    let (stop, began, mut waiting) = (signals::stop_flag(), Instant::now(), Waiting::default());
+    let mut removed = Vec::new();
+    loop {
+        let up = began.elapsed();
+        let mut kept = retain(&args.store, interface, kind, rules, now(), (&mut waiting, up)).map_err(Failure::say)?;
+        removed.append(&mut kept.removed);
+        if kept.held == 0 || up > rules.wait || stop.load(Ordering::Relaxed) {
+            return Ok(Kept { removed, ..kept });
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 fn rules(args: &RetainArgs, kind: Kind) -> Result<Rules, Failure> {
@@ -76,5 +108,5 @@ fn rules(args: &RetainArgs, kind: Kind) -> Result<Rules, Failure> {
     if given.max_size.is_some_and(|most| most < LEAST_SIZE) {
         return say("--max-size: less than 1MiB would empty the store: write how much, with its unit, as in 2GB".into());
     }
-    Ok(Rules { max_age: given.max_age, max_size: given.max_size })
+    Ok(Rules { max_age: given.max_age, max_size: given.max_size, wait: given.wait_for_readers })
 }

@@ -56,6 +56,7 @@ pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<Gra
 pub fn rules(config: &Config) -> GrainRules {
     let of = |max_age: Option<Age>, max_size: Option<Size>| ColumnRules {
         max_age: max_age.map(|age| age.0),
+        wait: config.store.wait_for_readers,
         max_size: max_size.map(|size| size.0),
     };
     let (flow, series) = (&config.flow, &config.series);

@@ -5,10 +5,12 @@ use crate::config::Config;
 use crate::outcome::Failure;
 use columns::FLOW_LATE;
 use engine::Plan;
-use std::fs;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use store::names::{FLOW_LATENESS, interface_folder};
+use sys::plain::{self, How};
 
 /// What comes on top of the longest timeout: records are made, journaled and found a few seconds later, and clocks differ.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -28,9 +30,12 @@ pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
         let (path, whole) =
             (folder.join(FLOW_LATENESS), folder.join(format!("{FLOW_LATENESS}.{}", std::process::id())));
         // Nobody may ever see half a number.
-        fs::create_dir_all(&folder)
-            .and_then(|()| fs::write(&whole, format!("{}\n", late.as_secs())))
-            .and_then(|()| fs::rename(&whole, &path))
+        let how = How { write: true, create: Some(0o640), ..How::default() };
+        let write = |mut file: File| file.set_len(0).and_then(|()| writeln!(file, "{}", late.as_secs()));
+        plain::create_folders(&folder)
+            .and_then(|()| plain::open_as(&whole, how))
+            .and_then(write)
+            .and_then(|()| plain::rename(&whole, &path))
             .map_err(|e| Failure::Said(format!("{}: {e}; how late flow records come is kept there", path.display())))?;
     }
     Ok(())
@@ -39,7 +44,7 @@ pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
 /// How late records of these interfaces may come, if nobody says otherwise.
 pub fn of_interfaces(store: &Path, interfaces: &[String]) -> Duration {
     let read = |name: &String| {
-        let text = fs::read_to_string(interface_folder(store, name).join(FLOW_LATENESS)).ok()?;
+        let text = plain::read_to_string(&interface_folder(store, name).join(FLOW_LATENESS)).ok()?;
         Some(Duration::from_secs(text.trim().parse().ok()?).min(MOST))
     };
     interfaces.iter().filter_map(read).fold(FLOW_LATE, Duration::max)

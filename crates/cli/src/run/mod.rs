@@ -59,7 +59,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Folder of the store (store.dir)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Take the interfaces for capture alone (capture.dedicated)
     #[arg(long, conflicts_with_all = ["read", "sim"])]
@@ -253,7 +253,8 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
         Some(_) => None,
         None => args.program.program.clone().or(config.capture.program),
     };
-    config.store.dir = args.store.clone().or(config.store.dir);
+    config.store.dir = args.store.clone().or(config.store.dir).map(|dir| sys::plain::resolve(&dir));
+    config.packets.archive = config.packets.archive.map(|dir| sys::plain::resolve(&dir));
     config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
     config.capture.dedicated |= args.dedicated;
     config.capture.source = args.source_kind.unwrap_or(config.capture.source);

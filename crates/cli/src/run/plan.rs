@@ -84,6 +84,7 @@ pub fn rules(config: &Config) -> RuleArgs {
         max_size: packets.max_size.map(|size| size.0),
         max_age: packets.max_age.map(|age| age.0),
         archive: packets.archive.clone(),
+        wait_for_readers: config.store.wait_for_readers,
     }
 }
 

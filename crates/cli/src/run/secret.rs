@@ -10,11 +10,10 @@
 use crate::config::{Config, Secret};
 use crate::outcome::Failure;
 use engine::{Plan, SourcePlan};
-use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use store::names::{METER_KEY, interface_folder};
+use sys::plain::{self, How};
 
 /// The secret of packets that come from no store.
 const OPEN: u64 = 0;
@@ -82,7 +81,7 @@ fn origin(source: &SourcePlan) -> Result<Option<u64>, Failure> {
 
 fn read(folder: &Path) -> Result<Option<u64>, Failure> {
     let path = folder.join(METER_KEY);
-    match fs::read_to_string(&path) {
+    match plain::read_to_string(&path) {
         Ok(text) => {
             text.trim().parse().map(|Secret(key)| Some(key)).map_err(|e: String| {
                 Failure::Said(format!("{}: {e}; remove it to have a new one drawn", path.display()))
@@ -98,11 +97,11 @@ fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
     let (path, whole) = (folder.join(METER_KEY), folder.join(format!("{METER_KEY}.{}", std::process::id())));
     let written = write(folder, &whole, key).and_then(|()| {
         if replace {
-            return fs::rename(&whole, &path);
+            return plain::rename(&whole, &path);
         }
         // Another run of the same port may come first, and nobody may ever see half a secret.
-        let linked = fs::hard_link(&whole, &path);
-        fs::remove_file(&whole)?;
+        let linked = plain::link(&whole, &path);
+        plain::remove(&whole)?;
         linked
     });
     match written {
@@ -112,10 +111,11 @@ fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
     }
 }
 
-fn write(folder: &Path, path: &PathBuf, key: u64) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
+fn write(folder: &Path, path: &Path, key: u64) -> io::Result<()> {
+    plain::create_folders(folder)?;
     // What a run that was killed here left is overwritten.
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(path)?;
+    let mut file = plain::open_as(path, How { write: true, create: Some(0o640), ..How::default() })?;
+    file.set_len(0)?;
     writeln!(file, "{}", Secret(key))?;
     file.sync_all()
 }
@@ -127,6 +127,8 @@ fn said(path: &Path, e: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::PathBuf;
     use testkit::TempDir;
 
     fn port() -> SourcePlan {

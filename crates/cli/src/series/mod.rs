@@ -49,7 +49,7 @@ pub struct SeriesArgs {
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// Folder of the store
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"])]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Files of rows instead, IPFIX (RFC 5655) or our Parquet
     #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast", "words"])]

@@ -193,8 +193,8 @@ fn what_is_missing_is_named_with_the_command_that_gives_it() {
 }
 
 #[test]
-fn root_writes_where_another_owns_and_says_what_it_keeps_for_that() {
-    let test = "root_writes_where_another_owns_and_says_what_it_keeps_for_that";
+fn root_records_into_its_own_stores_only_and_says_what_it_keeps_to_write_elsewhere() {
+    let test = "root_records_into_its_own_stores_only_and_says_what_it_keeps_to_write_elsewhere";
     if !sys::cpu::is_root() {
         return testkit::skip(test, "only root may write everywhere");
     }
@@ -202,9 +202,15 @@ fn root_writes_where_another_owns_and_says_what_it_keeps_for_that() {
     let store = dir.join("store");
     chown(&store, Some(NOBODY), Some(NOBODY)).expect("given away");
     std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o755)).expect("ours");
-    let said = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&store)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.err.contains("keeps CAP_DAC_OVERRIDE") && said.err.contains(arg(&store)), "{said:?}");
+    let record = ["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&store)];
+    for verb in [&record[..], &["run", "--sim", "60,packets=100", "--store", arg(&store)]] {
+        let said = run(verb);
+        assert!(said.status == Some(2) && said.err.contains("--user 65534"), "{said:?}");
+        assert!(walk(&store).is_empty(), "nothing was made there");
+    }
+    chown(&store, Some(0), Some(0)).expect("taken back");
+    assert_eq!(run(&record).status, Some(0));
+    chown(&store, Some(NOBODY), Some(NOBODY)).expect("given away");
     // What others own and nobody else may read is read, and writing beside it is told alike.
     let file = walk(&store).into_iter().find(|f| f.extension().is_some_and(|e| e == "pcap")).expect("a file");
     chown(&file, Some(NOBODY), Some(NOBODY)).expect("given away");
@@ -215,6 +221,37 @@ fn root_writes_where_another_owns_and_says_what_it_keeps_for_that() {
     assert!(copy.exists() && said.err.contains("keeps CAP_DAC_OVERRIDE"), "{said:?}");
     let said = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&dir.join("own"))]);
     assert!(said.status == Some(0) && !said.err.contains("CAP_"), "{said:?}");
+}
+
+#[test]
+fn a_recorder_of_root_follows_no_link_that_somebody_has_laid() {
+    let test = "a_recorder_of_root_follows_no_link_that_somebody_has_laid";
+    if !sys::cpu::is_root() {
+        return testkit::skip(test, "not root");
+    }
+    let dir = Open::new("links");
+    let (interface, outside) = (dir.join("store/sim"), dir.join("outside"));
+    for folder in [&interface, &outside] {
+        std::fs::create_dir_all(folder).expect("a folder");
+    }
+    let victim = outside.join("victim");
+    std::fs::write(&victim, "untouched").expect("a file");
+    let record =
+        ["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&dir.join("store"))].map(str::to_owned);
+    let record: Vec<&str> = record.iter().map(String::as_str).collect();
+    for name in [".recorder", ".recorder.new"] {
+        std::os::unix::fs::symlink(&victim, interface.join(name)).expect("a link");
+    }
+    let said = run(&record);
+    assert_eq!(said.status, Some(0), "links of these names are replaced: {said:?}");
+    let year = std::fs::read_dir(&interface).expect("the folder").flatten().map(|e| e.path()).find(|p| p.is_dir());
+    let year = year.expect("a year");
+    std::fs::remove_dir_all(&year).expect("the year");
+    std::os::unix::fs::symlink(&outside, &year).expect("a link");
+    let said = run(&[&record[..], &["--duration", "3s"]].concat());
+    assert!(said.status != Some(0) && said.err.contains("symbolic link"), "{said:?}");
+    assert_eq!(walk(&outside), std::slice::from_ref(&victim), "nothing was made there");
+    assert_eq!(std::fs::read_to_string(&victim).expect("the file"), "untouched");
 }
 
 #[test]

@@ -159,17 +159,20 @@ fn the_last_word_of_a_recorder_counts_what_it_left() {
 }
 
 #[test]
-fn a_rule_that_a_query_keeps_from_being_kept_is_a_no_that_says_so() {
+fn a_query_that_holds_what_should_go_is_named_and_waited_for_and_then_loses() {
     let dir = TempDir::new("retain-held");
     let files = store(&dir, "eth1", 2);
     let hold = Hold::reader(files[0].parent().expect("an hour")).expect("a reader");
     let args = ["retain", "--store", arg(&dir.join("store")), "--max-age", "1s"].map(str::to_owned);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let said = run(&args);
-    assert_eq!((said.status, left(&files)), (Some(1), vec![true, false]), "{said:?}");
-    assert!(said.err.contains("a query holds this hour"), "{}", said.err);
+    let dry = run(&[&args[..], &["--dry-run"]].concat());
+    let me = format!("process {} (", std::process::id());
+    assert!(left(&files) == [true, true] && dry.err.contains(&me) && dry.err.contains("holds this hour"), "{dry:?}");
+    // Waited for in vain, it keeps nothing.
+    let said = run(&[&args[..], &["--wait-for-readers", "300ms"]].concat());
+    assert_eq!((said.status, left(&files)), (Some(0), vec![false, false]), "{said:?}");
+    assert!(said.err.contains(&me) && said.err.contains("still holds this hour"), "{}", said.err);
     drop(hold);
-    assert_eq!((run(&args).status, left(&files)), (Some(0), vec![false, false]));
 }
 
 #[test]

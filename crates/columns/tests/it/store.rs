@@ -5,7 +5,8 @@ use crate::common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
-    Column, Config, Kind, Query, Rules, Writer, compact, files, flows, recover, retain, scan, scan_shared, series,
+    Column, Config, Kind, Query, Rules, Waiting, Writer, compact, files, flows, recover, retain, scan, scan_shared,
+    series,
 };
 use series::Row;
 use std::collections::BTreeSet;
@@ -403,18 +404,53 @@ fn the_oldest_go_by_age_and_by_size_and_nothing_that_is_being_read() {
     writer.finish();
     let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
     let now = Timestamp::from_secs_nanos(common::START + 4 * 3600, 0);
-    let keep = |rules: Rules| retain(store.path(), "eth1", Kind::Series, &rules, now).expect("a store");
+    let mut waiting = Waiting::default();
+    let mut keep_at = |rules: Rules, up: u64| {
+        let waited = (&mut waiting, Duration::from_secs(up));
+        retain(store.path(), "eth1", Kind::Series, &rules, now, waited).expect("a store")
+    };
     assert_eq!(list().len(), 4);
     let held = Hold::reader(list()[0].path.parent().expect("an hour")).expect("a hold");
     let age = Rules { max_age: Some(Duration::from_secs(3 * 3600 - 1)), ..Rules::default() };
-    let kept = keep(age);
+    let kept = keep_at(age, 0);
     assert_eq!((kept.held, kept.removed.len(), kept.files), (1, 1, 3));
+    assert!(kept.by.iter().any(|holder| holder.pid == std::process::id()), "{:?}", kept.by);
     drop(held);
-    assert_eq!((keep(age).removed.len(), list().len()), (1, 2));
+    assert_eq!((keep_at(age, 0).removed.len(), list().len()), (1, 2));
+    let mut keep = |rules: Rules| keep_at(rules, 0);
     let size = Rules { max_size: Some(list()[1].bytes), ..Rules::default() };
     let last = list()[1].path.clone();
     assert_eq!((keep(size).removed.len(), list()[0].path.clone()), (1, last));
-    assert_eq!(retain(store.path(), "eth1", Kind::Flows, &age, now).expect("a store").files, 0);
+    let none = retain(store.path(), "eth1", Kind::Flows, &age, now, (&mut Waiting::default(), Duration::ZERO));
+    assert_eq!(none.expect("a store").files, 0);
+}
+
+#[test]
+fn a_reader_of_all_that_can_go_is_waited_for_and_then_loses() {
+    let store = TempDir::new("columns-retain-held");
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    for hour in 0..3 {
+        (0..10).for_each(|i| writer.row(&Row { second: common::START + hour * 3600 + i, ..Row::default() }));
+    }
+    writer.finish();
+    let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
+    let now = Timestamp::from_secs_nanos(common::START + 3 * 3600, 0);
+    let rules = Rules { max_size: Some(list()[2].bytes), ..Rules::default() };
+    let mut waiting = Waiting::default();
+    let mut keep =
+        |up: Duration| retain(store.path(), "eth1", Kind::Series, &rules, now, (&mut waiting, up)).expect("a store");
+    let hold = |at: usize| Hold::reader(list()[at].path.parent().expect("an hour")).expect("a hold");
+    let (_first, second, last) = (hold(0), hold(1), hold(2));
+    for up in [Duration::ZERO, rules.wait / 2] {
+        let kept = keep(up);
+        assert_eq!((kept.held, kept.overruled, kept.removed.len()), (1, 0, 0), "the oldest is waited for");
+    }
+    drop((second, last));
+    let kept = keep(rules.wait);
+    assert_eq!((kept.overruled, kept.removed.len(), list().len()), (0, 2, 1), "the next ones go first");
+    let age = Rules { max_age: Some(Duration::from_secs(1)), ..rules };
+    let kept = retain(store.path(), "eth1", Kind::Series, &age, now, (&mut waiting, 2 * rules.wait)).expect("a store");
+    assert_eq!((kept.overruled, kept.removed.len(), list().len()), (1, 1, 0), "and then the reader loses");
 }
 
 #[test]

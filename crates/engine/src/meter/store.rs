@@ -5,7 +5,7 @@ use super::outlet::Outlet;
 use super::report::OutletReport;
 use crate::error::EngineError;
 use base::Timestamp;
-use columns::{Aside, Config, Counts, Event, Kind, Recovered, Rules, Writer, compact, recover, retain};
+use columns::{Aside, Config, Counts, Event, Kind, Recovered, Rules, Waiting, Writer, compact, recover, retain};
 use flow::Record;
 use series::Row;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use sys::locks::name_them;
 use sys::priority::{Behind, step_behind};
 
 /// How often rules are applied: a file of rows is an hour, one of records five minutes.
@@ -165,6 +166,8 @@ impl GrainKeeping {
             rules: Arc::clone(&rules),
             stop: Arc::clone(&stop),
             tell,
+            waiting: [Waiting::default(), Waiting::default()],
+            began: Instant::now(),
         };
         let thread = std::thread::Builder::new()
             .name("columns-keep".into())
@@ -198,6 +201,9 @@ struct Keeper<F> {
     rules: Arc<Mutex<GrainRules>>,
     stop: Arc<AtomicBool>,
     tell: F,
+    /// For readers, by kind: flow records, rows.
+    waiting: [Waiting; 2],
+    began: Instant,
 }
 
 impl<F: FnMut(&str)> Keeper<F> {
@@ -249,8 +255,16 @@ impl<F: FnMut(&str)> Keeper<F> {
     }
 
     fn keep(&mut self, kind: Kind, rules: &Rules) {
-        match retain(&self.store, &self.label, kind, rules, super::now()) {
+        let waiting = &mut self.waiting[usize::from(kind == Kind::Series)];
+        match retain(&self.store, &self.label, kind, rules, super::now(), (waiting, self.began.elapsed())) {
             Ok(kept) => {
+                if kept.overruled > 0 {
+                    let by = name_them(&kept.by);
+                    (self.tell)(&format!(
+                        "{}: {} files went although {by} holds their hours: it was waited for, and no others could go",
+                        self.label, kept.overruled
+                    ));
+                }
                 for (path, bytes) in kept.removed {
                     (self.tell)(&format!("{}: {bytes} bytes removed, by age or size", path.display()));
                 }

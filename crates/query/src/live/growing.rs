@@ -250,7 +250,7 @@ fn shown(path: &Path) -> Option<PathBuf> {
 
 fn open_either(path: &Path) -> io::Result<Option<File>> {
     for path in std::iter::once(path.to_owned()).chain(shown(path)) {
-        if let Some(file) = found(File::open(path))? {
+        if let Some(file) = found(sys::plain::open(&path))? {
             return Ok(Some(file));
         }
     }
@@ -263,11 +263,11 @@ fn open_index(packets: &Path) -> io::Result<Option<File>> {
     let index = shown.as_deref().unwrap_or(packets).with_extension(names::INDEX);
     if let Some(stem) = index.file_stem().and_then(|s| s.to_str()).filter(|_| shown.is_some()) {
         let hidden = index.with_file_name(names::hidden(stem, names::INDEX));
-        if let Some(file) = found(File::open(hidden))? {
+        if let Some(file) = found(sys::plain::open(&hidden))? {
             return Ok(Some(file));
         }
     }
-    found(File::open(index))
+    found(sys::plain::open(&index))
 }
 
 fn found(opened: io::Result<File>) -> io::Result<Option<File>> {

@@ -186,7 +186,7 @@ fn overlooked(
     book: &mut Book,
 ) -> io::Result<Option<Seen>> {
     let Some(entry) = chain::latest(folder, queue)? else { return Ok(None) };
-    let written = std::fs::metadata(&entry.path).and_then(|m| m.modified()).ok();
+    let written = sys::plain::stat(&entry.path).and_then(|m| m.modified()).ok();
     let written = written.and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     let Some(file) = Growing::open(&entry, need, book)? else { return Ok(None) };
     let hidden = file.is_hidden();

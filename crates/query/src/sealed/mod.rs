@@ -16,7 +16,7 @@ use base::Timestamp;
 use noted::Noted;
 use plan::is_hidden;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, TryLockError};
+use std::fs::TryLockError;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -127,8 +127,9 @@ impl Top {
             before.hours.into_iter().map(|seen| (seen.hour.start, seen)).collect();
         let (mut passed, mut settled) = (before.passed, true);
         // What was made ahead of need lies in the interface's folder and tells how many queues to look for.
-        let mut queues: BTreeSet<u16> = std::fs::read_dir(folder)?
-            .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        let mut queues: BTreeSet<u16> = sys::plain::list(folder)?
+            .into_iter()
+            .filter_map(|(name, _)| name.into_string().ok())
             .filter_map(|name| name.strip_prefix(names::PREPARED)?.strip_prefix('q')?.split('-').next()?.parse().ok())
             .collect();
         let mut let_go: BTreeSet<u16> = BTreeSet::new();
@@ -203,12 +204,13 @@ impl Top {
 
 /// Whether its recorder lives.
 fn is_held(entry: &Entry) -> bool {
-    matches!(File::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
+    matches!(sys::plain::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use testkit::TempDir;
 
     #[test]

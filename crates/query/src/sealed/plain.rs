@@ -42,7 +42,7 @@ impl Plain {
         hold: &Arc<Hold>,
         book: &mut Book,
     ) -> Result<Option<Self>, QueryError> {
-        let file = File::open(path).map_err(|error| QueryError::Io { path: path.to_owned(), error })?;
+        let file = sys::plain::open(path).map_err(|error| QueryError::Io { path: path.to_owned(), error })?;
         let name = path.display().to_string();
         let is_raw = path.extension().is_some_and(|e| e == "raw");
         let format = if is_raw { pcap::Format::Raw } else { pcap::Format::Pcap };

@@ -10,7 +10,7 @@ use crate::disk::BLOCK;
 use crate::{Book, Origin, QueryError, Seek};
 use base::Timestamp;
 use index::{Content, Reader, Spots, UNKNOWN_POS};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,10 +99,10 @@ impl Indexed {
 
 /// Opens a file by its name, or, if it is hidden and gone, by the name that it gets when it is whole.
 fn open_shown(path: &Path) -> io::Result<(File, PathBuf)> {
-    match File::open(path) {
+    match sys::plain::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let shown = shown(path).ok_or(e)?;
-            Ok((File::open(&shown)?, shown))
+            Ok((sys::plain::open(&shown)?, shown))
         }
         other => Ok((other?, path.to_owned())),
     }
@@ -258,10 +258,10 @@ pub fn open(
 
 /// Where the file is now, and its length.
 fn find(entry: &Entry) -> io::Result<(PathBuf, u64)> {
-    match fs::metadata(&entry.path) {
+    match sys::plain::stat(&entry.path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let shown = shown(&entry.path).ok_or(e)?;
-            let size = fs::metadata(&shown)?.len();
+            let size = sys::plain::stat(&shown)?.len();
             Ok((shown, size))
         }
         other => Ok((entry.path.clone(), other?.len())),

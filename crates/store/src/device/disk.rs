@@ -4,16 +4,19 @@
 use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::Hold;
 use crate::bytes::{Bytes, PAGE, Slice};
-use crate::hold::lock;
+use crate::claim::LOCK;
+use crate::hold::{self, HOLD, lock};
+use crate::names;
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use sys::disk;
+use sys::plain::{self, How};
 use sys::uring::Uring;
 
 /// A [`Device`] over the file system.
@@ -89,7 +92,7 @@ impl DiskDevice {
                         self.direct = Direct::Yes;
                         return Ok(file);
                     }
-                    fs::remove_file(path)?;
+                    plain::remove(path)?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
                 Err(e) => return Err(e),
@@ -127,25 +130,22 @@ impl Device for DiskDevice {
     }
 
     fn create_folder(&mut self, path: &Path) -> io::Result<()> {
-        let mut missing: Vec<PathBuf> = Vec::new();
-        let mut at = path;
-        while !at.as_os_str().is_empty() && !at.is_dir() {
-            missing.push(at.to_owned());
-            let Some(parent) = at.parent() else { break };
-            at = parent;
-        }
-        for folder in missing.iter().rev() {
-            match fs::create_dir(folder) {
+        for folder in plain::missing(path).iter().rev() {
+            match plain::create_folder(folder) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
             let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            match File::open(parent)?.sync_all() {
+            match plain::open(parent)?.sync_all() {
                 // A file system that knows no sync of folders.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
                 other => other?,
             }
+        }
+        if names::is_hour(path) && !plain::exists(&path.join(HOLD)) {
+            // Without it nobody can hold the hour; a volume without room is found out by the file that is to come.
+            let _ = hold::make(path);
         }
         Ok(())
     }
@@ -155,22 +155,22 @@ impl Device for DiskDevice {
             Content::Packets => self.create_packets(path)?,
             Content::Index => disk::create_new(path, false)?,
         };
-        let file = hold(file)?;
+        let file = held(file)?;
         Ok(self.keep(file))
     }
 
     fn open_folder(&mut self, path: &Path) -> io::Result<FileId> {
-        let folder = File::open(path)?;
+        let folder = plain::open(path)?;
         Ok(self.keep(folder))
     }
 
     fn open(&mut self, path: &Path) -> io::Result<FileId> {
-        let file = File::open(path)?;
+        let file = plain::open(path)?;
         Ok(self.keep(file))
     }
 
     fn take(&mut self, path: &Path) -> io::Result<Option<FileId>> {
-        let file = File::options().read(true).write(true).open(path)?;
+        let file = plain::open_as(path, How { write: true, ..How::default() })?;
         Ok(if is_free(&file, path)? { Some(self.keep(file)) } else { None })
     }
 
@@ -240,18 +240,19 @@ impl Device for DiskDevice {
     }
 
     fn exists(&mut self, path: &Path) -> bool {
-        fs::symlink_metadata(path).is_ok()
+        plain::exists(path)
     }
 
     fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>> {
-        let entries = fs::read_dir(folder)?.filter_map(Result::ok);
-        let named = entries.filter_map(|e| Some((e.file_name().into_string().ok()?, e.file_type().ok()?.is_dir())));
-        Ok(named.collect())
+        let entries = plain::list(folder)?.into_iter();
+        let named = entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind == plain::Kind::Folder)));
+        // What only locks are on is this device's own business.
+        Ok(named.filter(|(name, _)| name != HOLD && name != LOCK).collect())
     }
 
     fn is_held(&mut self, path: &Path) -> bool {
         // Shared, so that two who ask at once do not take each other for a holder.
-        match File::open(path).map(|file| file.try_lock_shared()) {
+        match plain::open(path).map(|file| file.try_lock_shared()) {
             Ok(Ok(())) => false,
             Ok(Err(_)) => true,
             Err(e) => e.kind() != io::ErrorKind::NotFound,
@@ -263,20 +264,20 @@ impl Device for DiskDevice {
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
-        let file = File::options().write(true).open(path)?;
+        let file = plain::open_as(path, How { write: true, ..How::default() })?;
         if !is_free(&file, path)? {
             return Ok(None);
         }
-        fs::remove_file(path)?;
+        plain::remove(path)?;
         Ok(Some(512 * file.metadata()?.blocks()))
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        disk::rename_new(from, to)
+        plain::rename_new(from, to)
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        plain::remove(path)
     }
 }
 
@@ -286,13 +287,13 @@ fn is_free(file: &File, path: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     // While it was being opened, its holder may have renamed it and somebody else taken the name.
-    let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
+    let (opened, named) = (file.metadata()?, plain::stat(path)?);
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
 /// Locks a file that was just created. Somebody who took it for a dead one between the two calls has removed it, or will;
 /// somebody who only looked lets it go.
-fn hold(file: File) -> io::Result<File> {
+fn held(file: File) -> io::Result<File> {
     match lock(&file) {
         // A file system without locks: nobody will take any file for dead.
         Err(TryLockError::Error(_)) => Ok(file),
@@ -304,6 +305,7 @@ fn hold(file: File) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn who_only_looks_at_a_file_is_not_taken_for_its_holder() {
@@ -338,10 +340,32 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             drop(looks);
         });
-        hold(made).expect("ours");
+        held(made).expect("ours");
         looked.join().expect("a thread");
         let holder = File::open(&path).expect("the file is there");
         holder.try_lock_shared().expect("nobody has it");
         assert!(DiskDevice::plain().take(&path).expect("the file is there").is_none(), "a holder keeps it");
+    }
+
+    #[test]
+    fn no_link_below_a_store_is_followed() {
+        let dir = testkit::TempDir::new("no_link_below_a_store_is_followed");
+        let (store, outside) = (dir.join("store/eth1"), dir.join("outside"));
+        fs::create_dir_all(outside.join("11")).expect("a folder");
+        fs::write(outside.join("11/victim"), "untouched").expect("a file");
+        fs::create_dir_all(&store).expect("a folder");
+        std::os::unix::fs::symlink(&outside, store.join("2026")).expect("a link");
+        let (hour, victim) = (store.join("2026/11"), store.join("2026/11/victim"));
+        let mut device = DiskDevice::plain();
+        assert!(
+            device.create_folder(&hour.join("24/10")).is_err()
+                && device.create(&hour.join("f"), Content::Index).is_err()
+        );
+        assert!(device.create(&hour.join("f"), Content::Packets).is_err() && device.open(&victim).is_err());
+        assert!(device.take(&victim).is_err() && device.remove(&victim).is_err() && device.list(&hour).is_err());
+        assert!(device.remove_unheld(&victim).is_err() && device.rename(&victim, &store.join("mine")).is_err());
+        assert!(device.hold(&hour).is_err() && device.open_folder(&hour).is_err() && !device.exists(&victim));
+        assert_eq!(fs::read_to_string(outside.join("11/victim")).expect("the file"), "untouched");
+        assert_eq!(fs::read_dir(outside.join("11")).expect("the folder").count(), 1);
     }
 }

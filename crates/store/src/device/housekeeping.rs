@@ -4,12 +4,14 @@
 
 use super::{Device, DiskDevice};
 use crate::Hold;
+use crate::hold::{self, HOLD};
 use base::Timestamp;
-use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
+use sys::locks::Holder;
+use sys::plain;
 
 /// Bytes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,9 @@ pub trait Housekeeping: Device {
     /// `ENOENT`, or what the file system says.
     fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>>;
 
+    /// The living processes that hold this folder, as far as they can be seen from here.
+    fn holders(&mut self, folder: &Path) -> Vec<Holder>;
+
     /// Makes the content of a file, or the names in a folder, survive a power failure, now.
     ///
     /// # Errors
@@ -77,7 +82,7 @@ impl Housekeeping for DiskDevice {
     }
 
     fn stat(&mut self, path: &Path) -> io::Result<Stat> {
-        let m = fs::symlink_metadata(path)?;
+        let m = plain::stat(path)?;
         let since = m.modified()?.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let modified = Timestamp::ZERO.after(since);
         Ok(Stat { bytes: m.len(), room: 512 * m.blocks(), modified, volume: m.dev() })
@@ -87,22 +92,46 @@ impl Housekeeping for DiskDevice {
         Ok(Hold::remover(folder)?.map(|hold| Box::new(hold) as Lock))
     }
 
+    fn holders(&mut self, folder: &Path) -> Vec<Holder> {
+        Hold::holders(folder)
+    }
+
     fn sync(&mut self, path: &Path) -> io::Result<()> {
-        match File::open(path)?.sync_all() {
+        match plain::open(path)?.sync_all() {
             // A file system that knows no sync of folders.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput && path.is_dir() => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput && plain::is_folder(path) => Ok(()),
             other => other,
         }
     }
 
     fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
-        fs::remove_dir(path)
+        remove_empty(path)
     }
+}
+
+/// Removes a folder in which nothing is but the file of its holds.
+///
+/// # Errors
+/// `ENOTEMPTY`, or what the file system says.
+pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
+    let refused = match plain::remove_folder(folder) {
+        Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
+        other => return other,
+    };
+    if !matches!(&plain::list(folder)?[..], [(only, _)] if only == HOLD) {
+        return Err(refused);
+    }
+    plain::remove(&folder.join(HOLD))?;
+    plain::remove_folder(folder).inspect_err(|_| {
+        // Somebody makes a file there at this moment: the hour is to be held as before.
+        let _ = hold::make(folder);
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_volume_tells_its_room_and_a_file_what_it_takes() {

@@ -6,6 +6,7 @@ use base::units::show_bytes;
 use std::fmt;
 use std::path::PathBuf;
 use store::device::Space;
+use sys::locks::{Holder, name_them};
 
 /// Something people should know. Its text is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +33,19 @@ pub enum Event {
         /// By which rule.
         why: Why,
     },
-    /// Files in this folder should go, but a query reads there; they go when it has ended.
+    /// Files in this folder should go, but a query reads there; it is waited for.
     Held {
         /// The folder of an hour.
         folder: PathBuf,
+        /// The living processes that hold it, as far as they can be seen.
+        by: Vec<Holder>,
+    },
+    /// The query was waited for long enough, and no other files can go: these go while it reads.
+    Overruled {
+        /// The folder of an hour.
+        folder: PathBuf,
+        /// As above.
+        by: Vec<Holder>,
     },
     /// Something cannot be done.
     Remark(String),
@@ -52,8 +62,23 @@ impl fmt::Display for Event {
                 let (bytes, why) = (show_bytes(*bytes), why.meaning());
                 write!(f, "{}: moved to {}, {bytes}: {why}", path.display(), to.display())
             }
-            Self::Held { folder } => {
-                write!(f, "{}: a query holds this hour; its files go when the query has ended", folder.display())
+            Self::Held { folder, by } => {
+                let by = name_them(by);
+                write!(
+                    f,
+                    "{}: {by} holds this hour, as a query does; its files go when that has ended, or when no others \
+                           are left to go",
+                    folder.display()
+                )
+            }
+            Self::Overruled { folder, by } => {
+                let by = name_them(by);
+                write!(
+                    f,
+                    "{}: {by} still holds this hour, and no other files can go: these go; it keeps what it has open, \
+                           and may miss the rest",
+                    folder.display()
+                )
             }
             Self::Remark(text) => f.write_str(text),
         }

@@ -114,15 +114,19 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     /// The copy is whole, read back, synced and has its name, or is to be made by renaming: the store gives its own away.
-    /// False while a reader holds it.
+    /// False while a reader holds it and is waited for.
     fn take_away(&mut self, shelf: usize, key: Key, why: Why, moving: &mut Move, at: Moment) -> Result<bool, Failed> {
         self.held.clear();
         let hour = self.shelves[shelf].files.folder_of(key.hour());
         let lock = match self.device.lock_out(&hour) {
-            Ok(Some(lock)) => lock,
+            Ok(Some(lock)) => Some(lock),
             Ok(None) => {
-                self.hold_back(shelf, key.hour());
-                return Ok(false);
+                if self.hold_back(shelf, key.hour(), at) < self.rules.wait {
+                    return Ok(false);
+                }
+                // It is in the archive, or will be by its new name: a reader loses less than where it is removed.
+                self.overrule(shelf, key.hour());
+                None
             }
             Err(error) => return Err(Failed::Source { path: hour, error }),
         };

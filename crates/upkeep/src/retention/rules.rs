@@ -8,7 +8,7 @@ use std::time::Duration;
 use store::device::Space;
 
 /// What a store must keep to; a rule that is not set does not hold.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     /// This much of the volume stays free, besides `ahead`.
     pub keep_free: Option<Free>,
@@ -20,6 +20,15 @@ pub struct Rules {
     pub ahead: u64,
     /// Where files go that have to go; nowhere without.
     pub archive: Option<PathBuf>,
+    /// How long an hour that a reader holds is waited for when its files should go. Then the next oldest files go, and where there
+    /// are no others, these.
+    pub wait: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { keep_free: None, max_size: None, max_age: None, ahead: 0, archive: None, wait: store::hold::WAIT }
+    }
 }
 
 /// A part of a volume.

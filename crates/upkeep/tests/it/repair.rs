@@ -525,7 +525,7 @@ fn an_interface_that_somebody_has_is_refused_by_name_and_nothing_in_it_is_touche
     let hour = first.parent().expect("an hour");
     for at in [Path::new("store"), hour, &first] {
         let told = mend(at);
-        let me = format!("process {} has", std::process::id());
+        let me = format!("process {} (", std::process::id());
         assert!(told.len() == 1 && told[0].0, "{}: {told:#?}", at.display());
         assert!(told[0].1.contains(&me) && told[0].1.contains("store/eth1:"), "{told:#?}");
     }

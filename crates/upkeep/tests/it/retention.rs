@@ -82,6 +82,8 @@ fn what_a_query_holds_stays_and_the_next_oldest_goes_until_it_has_ended() {
     let rules = Rules { max_size: Some(3 * 1100), ..Rules::default() };
     let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
     settle(&mut keeper, steady(0));
+    assert_eq!(starts(&device, "eth1", all.clone()), all, "the query is waited for");
+    settle(&mut keeper, steady(6));
     assert_eq!(starts(&device, "eth1", all.clone()), [all[0], all[4], all[5]]);
     let told = |events: &[Event]| events.iter().filter(|e| matches!(e, Event::Held { .. })).count();
     let events = keeper.take_events();
@@ -97,6 +99,41 @@ fn what_a_query_holds_stays_and_the_next_oldest_goes_until_it_has_ended() {
     publish(&device, "eth1", NOW + 1);
     settle(&mut keeper, steady(20));
     assert_eq!(starts(&device, "eth1", all.clone()), [all[5]]);
+}
+
+#[test]
+fn a_query_that_holds_all_that_can_go_is_waited_for_and_then_loses_and_is_told_of() {
+    let device = MemoryDevice::new(1);
+    let all: Vec<u64> = (0..3).map(|i| NOW - 3 * HOUR + i).collect();
+    all.iter().for_each(|start| publish(&device, "eth1", *start));
+    let _held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
+    let wait = Duration::from_secs(60);
+    let rules = Rules { max_size: Some(1100), wait, ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    for up in [0, 30, 59] {
+        settle(&mut keeper, steady(up));
+        assert_eq!(starts(&device, "eth1", all.clone()), all, "after {up} s");
+    }
+    settle(&mut keeper, steady(60));
+    assert_eq!(starts(&device, "eth1", all.clone()), all[2..]);
+    let events = keeper.take_events();
+    let overruled = events.iter().filter(|e| matches!(e, Event::Overruled { .. })).count();
+    assert_eq!((overruled, removed(&events).len()), (1, 2), "{events:?}");
+}
+
+#[test]
+fn with_hardly_any_room_left_a_query_is_not_waited_for() {
+    let device = MemoryDevice::new(1);
+    let all: Vec<u64> = (0..4).map(|i| NOW - 3 * HOUR + i).collect();
+    all.iter().for_each(|start| publish(&device, "eth1", *start));
+    let _held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
+    let mut filling = device.clone();
+    filling.set_fault(Fault { capacity: Some(5000), ..Fault::default() });
+    // 600 bytes are free, and less than half of what should be.
+    let rules = Rules { keep_free: Some(Free::Bytes(1500)), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    settle(&mut keeper, steady(0));
+    assert_eq!(starts(&device, "eth1", all.clone()), all[1..], "one, and the rest is waited for");
 }
 
 #[test]
@@ -517,6 +554,7 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
         let rules = Rules {
             max_size: Some(most),
             max_age: (round % 2 == 0).then_some(Duration::from_secs(age)),
+            wait: Duration::ZERO,
             ..Rules::default()
         };
         let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
@@ -552,13 +590,12 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
             settle(&mut keeper, steady(20 * step));
             let is_held = |start: &u64| holds.contains_key(&(start / HOUR));
             if round % 2 == 0 {
-                model.retain(|start| is_held(start) || *start >= NOW - age);
+                model.retain(|start| *start >= NOW - age);
             }
             model.sort_by_key(|start| order(*start));
-            while model.len() as u64 * 1100 > most
-                && let Some(goes) = model.iter().position(|start| !is_held(start))
-            {
-                model.remove(goes);
+            while model.len() as u64 * 1100 > most {
+                // Readers lose where nothing else can go.
+                model.remove(model.iter().position(|start| !is_held(start)).unwrap_or(0));
             }
             let mut found = starts(&device, "eth1", model.clone());
             found.sort_by_key(|start| order(*start));

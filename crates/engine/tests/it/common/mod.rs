@@ -211,7 +211,12 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
-        if path.is_dir() { out.extend(walk(&path)) } else { out.push(path) }
+        if path.is_dir() {
+            out.extend(walk(&path));
+        } else if path.file_name().is_none_or(|name| name != store::hold::HOLD) {
+            // What only locks are on is no content.
+            out.push(path);
+        }
     }
     out.sort();
     out

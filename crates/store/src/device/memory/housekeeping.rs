@@ -77,6 +77,10 @@ impl Housekeeping for MemoryDevice {
         Ok((!v.held.iter().any(|held| held == folder)).then(|| Box::new(()) as Lock))
     }
 
+    fn holders(&mut self, _folder: &Path) -> Vec<sys::locks::Holder> {
+        Vec::new()
+    }
+
     fn sync(&mut self, path: &Path) -> io::Result<()> {
         let mut v = self.volume();
         let chance = v.fault.sync_error;

@@ -1,0 +1,105 @@
+//! Whom a store belongs to. A process that acts as root records only into a store in which nobody else can make or exchange names:
+//! what root makes in a folder of others, they can move away, replace and fill in its name. Others write with their own rights,
+//! and need no such rule; nor do the verbs that only mend or remove what is there, which follow no link.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use sys::plain::{self, Kind};
+
+/// A folder that root does not record into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Which: the store's, or that of an interface in it.
+    pub folder: PathBuf,
+    /// The user it belongs to.
+    pub owner: u32,
+    /// The permissions.
+    pub mode: u32,
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folder = self.folder.display();
+        match self.owner {
+            0 => write!(
+                f,
+                "{folder}: others may write there (permissions {:o}), and root records only into stores of its own: chmod go-w \
+                 {folder}, or run as the user who the store is for",
+                self.mode & 0o7777
+            ),
+            owner => write!(
+                f,
+                "{folder}: belongs to user {owner}, and root records only into stores of its own: --user {owner} records as that user; or \
+                 chown -R root {folder}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Shared {}
+
+/// Refuses a store into which this process, if it acts as root, should not write: one that belongs, or of which the folder of an
+/// interface belongs, to another user, or that the group (other than root's) or all others may write to. A store's own folder may be
+/// one in which each removes only what is theirs (the sticky bit, as of `/tmp`). What is not there yet is made by root.
+///
+/// # Errors
+/// The first such folder.
+pub fn check(store: &Path) -> Result<(), Shared> {
+    if !sys::cpu::is_root() {
+        return Ok(());
+    }
+    judge(store, true)?;
+    let inside = plain::list(store).unwrap_or_default().into_iter();
+    let folders = inside.filter(|(name, kind)| *kind == Kind::Folder && !name.as_encoded_bytes().starts_with(b"."));
+    folders.map(|(name, _)| store.join(name)).try_for_each(|folder| judge(&folder, false))
+}
+
+fn judge(folder: &Path, may_be_sticky: bool) -> Result<(), Shared> {
+    let Ok(meta) = plain::stat(folder) else { return Ok(()) };
+    let (owner, mode) = (meta.uid(), meta.mode());
+    let others = mode & 0o002 != 0 || mode & 0o020 != 0 && meta.gid() != 0;
+    let sticky = may_be_sticky && mode & 0o1000 != 0;
+    let is_own = owner == 0 && (!others || sticky);
+    if is_own { Ok(()) } else { Err(Shared { folder: folder.to_owned(), owner, mode }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, create_dir_all, set_permissions};
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    #[test]
+    fn root_records_into_its_own_stores_only() {
+        let dir = testkit::TempDir::new("owner");
+        let (store, interface) = (dir.join("store"), dir.join("store/eth1"));
+        assert_eq!(check(&store), Ok(()), "there is none yet");
+        create_dir_all(&interface).expect("folders");
+        if !sys::cpu::is_root() {
+            return testkit::skip("root_records_into_its_own_stores_only", "not root");
+        }
+        let mode = |path: &Path, mode| set_permissions(path, Permissions::from_mode(mode)).expect("permissions");
+        for (of_store, of_interface, right) in [
+            (0o755, 0o755, true),
+            (0o777, 0o755, false),
+            (0o1777, 0o755, true),
+            (0o755, 0o1777, false),
+            (0o775, 0o755, true),
+        ] {
+            mode(&store, of_store);
+            mode(&interface, of_interface);
+            assert_eq!(check(&store).is_ok(), right, "{of_store:o} {of_interface:o}");
+        }
+        mode(&interface, 0o775);
+        mode(&store, 0o755);
+        for (path, gid) in [(&interface, 65_534), (&store, 0)] {
+            chown(path, Some(65_534), Some(gid)).expect("given away");
+            let told = check(&store).expect_err("others may write").to_string();
+            assert!(told.contains("belongs to user 65534") && told.contains("--user 65534"), "{told}");
+            chown(path, Some(0), Some(gid)).expect("taken back");
+        }
+        let told = check(&store).expect_err("a group may write").to_string();
+        assert!(told.contains("chmod go-w") && told.contains("eth1"), "{told}");
+    }
+}

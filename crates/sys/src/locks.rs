@@ -1,0 +1,99 @@
+//! Which living processes have a lock on a file (proc(5), `/proc/locks`).
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+/// A process that has a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number, as it is seen from here.
+    pub pid: u32,
+    /// The name of its program.
+    pub command: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.command)
+    }
+}
+
+/// The processes that have a lock on this file, in the order in which the kernel lists them. Those that live in another PID
+/// namespace cannot be seen, and those that have ended meanwhile are left out.
+///
+/// # Errors
+/// Where `/proc/locks` is not there.
+pub fn holders(file: &File) -> io::Result<Vec<Holder>> {
+    let meta = file.metadata()?;
+    let (major, minor) = (libc::major(meta.dev()), libc::minor(meta.dev()));
+    let text = fs::read_to_string("/proc/locks")?;
+    let mut found: Vec<Holder> = Vec::new();
+    for pid in pids(&text, &format!("{major:02x}:{minor:02x}:{}", meta.ino()), meta.ino()) {
+        let command = fs::read_to_string(format!("/proc/{pid}/comm"));
+        if let Ok(command) = command
+            && !found.iter().any(|holder| holder.pid == pid)
+        {
+            found.push(Holder { pid, command: command.trim_end().to_owned() });
+        }
+    }
+    Ok(found)
+}
+
+/// As text, for a message about these.
+pub fn name_them(holders: &[Holder]) -> String {
+    match holders {
+        [] => "a process that cannot be seen from here".to_owned(),
+        [one] => one.to_string(),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+    }
+}
+
+/// Of lines such as `1: FLOCK  ADVISORY  READ 4711 08:01:131074 0 EOF`. A line of a process that waits has an arrow in it. File
+/// systems without a device of their own (overlayfs, btrfs) list another device than stat(2) tells: then the inode decides.
+fn pids(text: &str, place: &str, inode: u64) -> Vec<u32> {
+    let parsed = text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let is_granted = words.next()? != "->";
+        let rest: Vec<&str> = words.collect();
+        let [_, _, pid, place, ..] = rest[..] else { return None };
+        is_granted.then(|| Some((pid.parse().ok().filter(|pid| *pid > 0)?, place)))?
+    });
+    let all: Vec<(u32, &str)> = parsed.collect();
+    let exactly: Vec<u32> = all.iter().filter(|(_, at)| *at == place).map(|(pid, _)| *pid).collect();
+    if !exactly.is_empty() {
+        return exactly;
+    }
+    let end = format!(":{inode}");
+    all.iter().filter(|(_, at)| at.ends_with(&end)).map(|(pid, _)| *pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_lock_is_named_and_who_waits_for_it_is_not() {
+        let text = "1: FLOCK  ADVISORY  READ  11 08:01:77 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 12 08:01:77 0 EOF\n\
+                    2: OFDLCK ADVISORY  READ  -1 08:01:77 0 EOF\n3: POSIX  ADVISORY  WRITE 13 08:02:77 0 EOF\n\
+                    4: FLOCK  ADVISORY  READ  0 08:01:77 0 EOF\n";
+        assert_eq!(pids(text, "08:01:77", 77), [11]);
+        assert_eq!(pids(text, "00:2a:77", 77), [11, 13], "another number of the same device");
+        assert_eq!(pids(text, "08:01:7", 7), [0; 0]);
+        assert_eq!(name_them(&[]), "a process that cannot be seen from here");
+    }
+
+    #[test]
+    fn this_process_is_named_while_it_has_a_lock() {
+        let path = std::env::temp_dir().join(format!("locks-{}", std::process::id()));
+        let file = File::create(&path).expect("a file");
+        assert_eq!(holders(&file).expect("/proc/locks"), []);
+        file.lock_shared().expect("a lock");
+        let found = holders(&File::open(&path).expect("the file")).expect("/proc/locks");
+        assert!(found.iter().any(|holder| holder.pid == std::process::id() && !holder.command.is_empty()), "{found:?}");
+        file.unlock().expect("unlocked");
+        assert_eq!(holders(&file).expect("/proc/locks"), []);
+        fs::remove_file(&path).expect("the file");
+    }
+}
