@@ -50,6 +50,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     for source in capture.sources() {
         sys::say!("netgrain: {source}");
     }
+    sys::say!("netgrain: {}", capture.memory_told(&plan));
     if let Some(socket) = &plan.socket {
         let groups = engine::groups_socket(&socket.path);
         sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());

@@ -22,6 +22,7 @@ mod program;
 mod recording;
 mod recovery;
 mod retention;
+mod sizes;
 mod stage;
 mod status;
 mod worker;
@@ -40,11 +41,11 @@ pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};
 pub use observer::Observer;
 pub use plan::{
-    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring,
-    default_socket,
+    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_socket,
 };
 pub use program::{Decided, Disposals, Filling, MapReport, ProgramReport};
 pub use recorder::Waiting;
 pub use retention::{Gone, Retention, RetentionPlan, RetentionReport};
+pub use sizes::{default_flows, default_ring};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

@@ -79,4 +79,8 @@ impl Bytes for Held {
         let memory = self.0.bytes();
         vec![Region { address: memory.base() as usize, len: memory.len() }]
     }
+
+    fn is_warm(&self) -> bool {
+        self.0.bytes().is_warm()
+    }
 }

@@ -32,7 +32,7 @@ mod search;
 
 pub use attach::{AttachError, Offer, Policy, Server, attach};
 pub use branch::{BRANCH_DESCS_MAX, BRANCH_DESCS_MIN, Branch, BranchWriter};
-pub use config::{CAPLEN_MAX, Config, file_header};
+pub use config::{CAPLEN_MAX, Config, Warmth, file_header};
 pub use desc::{BLOCK, Control, DESC_BYTES, Desc, FILE_HEADER, Place, RECORD_HEADER, flag};
 pub use gate::Gate;
 pub use hub::{Hub, JOIN_TIMEOUT, JoinError, ListenerState, Mode, SLOTS};
