@@ -34,8 +34,8 @@ pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use heritage::{Anew, Heritage};
 pub use meter::{
-    CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, Pace, Quick,
-    StoreOutlet, TunnelReport, count_packet,
+    CollectorOutlet, Destination, GrainKeeping, GrainRules, MadeOffline, MeterPlan, MeterReport, OfCapture, Outlet,
+    OutletReport, Pace, Quick, ReadOffline, StoreOutlet, TunnelReport, count_packet,
 };
 pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};

@@ -250,7 +250,7 @@ mod tests {
         plan.meter = Some(MeterPlan::new(0));
         let usual = flow::Config::default().capacity;
         for (bytes, ring, flows) in
-            [(1000, 8, 4096), (3_000_000, 8, 187_500), (10 << 20, 16, 655_360), (1 << 30, 64, usual)]
+            [(1000, 8, 4096), (3_000_000, 8, 187_500), (10 << 20, 16, 655_359), (1 << 30, 64, usual)]
         {
             std::fs::File::create(&path).and_then(|f| f.set_len(bytes)).expect("a file");
             let sizes = Sizes::within(&machine, 0, &plan, 1).expect("it fits");

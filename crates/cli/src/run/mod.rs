@@ -3,7 +3,7 @@
 
 mod grains;
 pub mod lateness;
-mod plan;
+pub mod plan;
 mod reload;
 mod screen;
 pub mod secret;

@@ -104,24 +104,11 @@ fn check(config: &Config) -> Result<(), Failure> {
 
 fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> {
     if !args.read.is_empty() {
-        let plan = |paths: &[PathBuf], name, port| {
-            let options = capture::file::Options { speed: args.speed, format: None, port };
-            SourcePlan::Files { paths: paths.to_vec(), options, name }
-        };
-        let whole = plan(&args.read, args.name.clone(), None);
-        let stop = signals::stop_flag();
-        let ports = capture::file::ports(&args.read, &stop);
-        if stop.load(Ordering::Relaxed) {
-            return say("interrupted while the capture was looked through for its interfaces; nothing was done");
-        }
-        let one = |port: Port| {
-            let label = format!("{}.{}", whole.label(), port.name);
-            plan(&port.paths, Some(label), Some((port.name, port.link_type)))
-        };
+        let ports = captures(&args.read, args.speed, args.name.clone())?;
         if ports.len() > 1 {
             check_several(config, ports.len())?;
         }
-        return Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() });
+        return Ok(ports);
     }
     if let Some(spec) = &args.sim {
         return Ok(vec![SourcePlan::Sim { spec: spec.parse().map_err(Failure::say)?, start: None }]);
@@ -133,6 +120,32 @@ fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> 
     let queues = capture.queues.map(|n| u16::try_from(n.0).unwrap_or(u16::MAX));
     let one = |name: &String| port(name, capture.source, capture.dedicated, queues, capture.busy_poll);
     capture.interfaces.iter().map(one).collect()
+}
+
+/// Capture files as one stream, or as one for each of their interfaces.
+///
+/// # Errors
+/// When somebody wants no more while they are looked through.
+pub fn captures(
+    files: &[PathBuf],
+    speed: capture::file::Speed,
+    name: Option<String>,
+) -> Result<Vec<SourcePlan>, Failure> {
+    let plan = |paths: &[PathBuf], name, port| {
+        let options = capture::file::Options { speed, format: None, port };
+        SourcePlan::Files { paths: paths.to_vec(), options, name }
+    };
+    let whole = plan(files, name, None);
+    let stop = signals::stop_flag();
+    let ports = capture::file::ports(files, &stop);
+    if stop.load(Ordering::Relaxed) {
+        return say("interrupted while the capture was looked through for its interfaces; nothing was done");
+    }
+    let one = |port: Port| {
+        let label = format!("{}.{}", whole.label(), port.name);
+        plan(&port.paths, Some(label), Some((port.name, port.link_type)))
+    };
+    Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() })
 }
 
 /// What cannot be of several ports, where only the files have said that there are several.

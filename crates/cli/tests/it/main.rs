@@ -1,5 +1,6 @@
 //! All integration tests of this crate in one program, which is linked once; each module is a subject.
 
+mod captures;
 mod circles_live;
 mod common;
 mod convert;

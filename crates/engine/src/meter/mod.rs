@@ -6,6 +6,7 @@
 mod collector;
 mod curve;
 mod lanes;
+mod offline;
 mod outlet;
 mod report;
 mod store;
@@ -14,6 +15,7 @@ mod work;
 
 pub use collector::{CollectorOutlet, Destination, Pace};
 pub use curve::count as count_packet;
+pub use offline::{Made as MadeOffline, OfCapture, Read as ReadOffline};
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport, TunnelReport};
 pub use store::{GrainKeeping, GrainRules, StoreOutlet};
