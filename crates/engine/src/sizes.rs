@@ -125,6 +125,12 @@ pub fn told(plan: &Plan, ring: u64, queues: usize) -> String {
     format!("memory: {rings}{flows}{whole}")
 }
 
+/// Bytes of a packet file that are allocated when it is made: those of a segment, or of all that can come if that is less.
+/// Giving 2 GiB back took 38 of the 100 ms in which a capture of 3 MB is replayed.
+pub fn of_file(plan: &Plan) -> u64 {
+    most_bytes(plan).map_or(plan.segment, |most| plan.segment.min(most.next_multiple_of(ring::BLOCK) + ring::BLOCK))
+}
+
 /// Bytes of packet memory that everything which can come takes at most; `None` if nobody knows.
 fn most_bytes(plan: &Plan) -> Option<u64> {
     let each = |paths: &mut dyn Iterator<Item = &std::path::Path>| paths.map(capture::file::plain_bytes).sum();
@@ -256,7 +262,9 @@ mod tests {
             let sizes = Sizes::within(&machine, 0, &plan, 1).expect("it fits");
             assert_eq!((sizes.ring, sizes.warmth), (ring * MIB, Warmth::Lazy), "{bytes}");
             assert_eq!(flows_of(&plan, usual), flows, "{bytes}");
+            assert!((bytes + ring::BLOCK..bytes + 2 * ring::BLOCK).contains(&of_file(&plan)), "{bytes}");
         }
+        assert_eq!(of_file(&port()), port().segment);
         std::fs::write(&path, [0x1f, 0x8b, 8, 0]).expect("a file");
         assert_eq!(
             Sizes::within(&machine, 0, &plan, 1).expect("it fits").ring,

@@ -191,9 +191,11 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     service.ready();
     let metrics = config.status.metrics.as_deref().map(|address| serve(address, &ports)).transpose()?;
     let mut show = Show::new(args);
+    let begun = Instant::now();
     let mut due = Instant::now() + PERIOD;
     while !stop.load(Ordering::Relaxed) && !ports.iter().all(|p| p.capture.finished()) {
-        std::thread::sleep(LOOK);
+        // A small capture is replayed in less time than one look.
+        std::thread::sleep(LOOK.min(begun.elapsed() / 8));
         if hangup.swap(false, Ordering::Relaxed) {
             reload::reload(args, &mut config, &plans, &mut ports, &pace);
         }

@@ -157,6 +157,11 @@ impl Lanes {
         Self { lanes, live }
     }
 
+    /// Bytes of packet memory of the smallest of their rings.
+    pub fn least_bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.gate.memory().byte_capacity()).min().unwrap_or(0)
+    }
+
     /// What comes next. `now` is the time of this machine, which only a live source has anything to do with.
     pub fn turn(&mut self, now: impl Fn() -> Timestamp) -> Turn {
         let live = self.live;
