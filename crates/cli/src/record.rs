@@ -116,7 +116,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     service.stopping();
     capture.stop();
     let ended = capture.wait();
-    let report = capture.report();
+    let report = Report { memory_bytes: Some(sys::cpu::resident_bytes()), ..capture.report() };
     drop(metrics);
     // The report is the last line, and counts every file that a line before told of.
     let kept = retention.map(Retention::end);

@@ -213,8 +213,9 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     drop(metrics);
     let mut healthy = true;
     let mut reports = Vec::new();
+    let memory = sys::cpu::resident_bytes();
     for port in &mut ports {
-        let report = port.capture.report();
+        let report = Report { memory_bytes: Some(memory), ..port.capture.report() };
         healthy &= report.is_healthy();
         finish(args, port, &report)?;
         reports.push(report);

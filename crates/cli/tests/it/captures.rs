@@ -80,7 +80,7 @@ fn flows_and_series_of_captures_are_those_of_a_store_with_the_same_packets() {
     let packed = Command::new("gzip").args(["-k", arg(&files[0]), arg(&files[1])]).status().expect("gzip");
     assert!(packed.success());
     let gz = files.each_ref().map(|file| file.with_extension("pcap.gz"));
-    same(&told(&["flows", "-r", arg(&gz[0]), arg(&gz[1]), "--", &filter]), &asked, "packed, with a filter");
+    same(&told(&["flows", "-r", arg(&gz[0]), arg(&gz[1]), &filter]), &asked, "packed, with a filter");
     let mut piped = common::netgrain(&["flows", "-r", "-", "--json"]);
     let said = say(piped.stdin(std::fs::File::open(&files[0]).expect("a file")));
     assert_eq!(said.status, Some(0), "{said:?}");

@@ -15,6 +15,7 @@ mod groups;
 mod killed;
 mod lang;
 mod live;
+mod memory;
 mod meters;
 mod multicast;
 mod packets;
