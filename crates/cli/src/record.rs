@@ -50,6 +50,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     for source in capture.sources() {
         sys::say!("netgrain: {source}");
     }
+    sys::say!("netgrain: {}", capture.memory_told(&plan));
     if let Some(socket) = &plan.socket {
         let groups = engine::groups_socket(&socket.path);
         sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
@@ -116,7 +117,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     service.stopping();
     capture.stop();
     let ended = capture.wait();
-    let report = capture.report();
+    let report = Report { memory_bytes: Some(sys::cpu::resident_bytes()), ..capture.report() };
     drop(metrics);
     // The report is the last line, and counts every file that a line before told of.
     let kept = retention.map(Retention::end);

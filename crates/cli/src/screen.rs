@@ -173,6 +173,13 @@ pub fn summary(r: &Report) -> String {
     for q in &r.queues {
         let _ = writeln!(out, "  {}; ring of {}", q.source, q.ring);
     }
+    if let Some(bytes) = r.memory_bytes {
+        let _ = writeln!(
+            out,
+            "  memory of the process at the end {} (a ring is mapped twice and counted once)",
+            show_bytes(bytes)
+        );
+    }
     let _ = writeln!(out, "ledger (packets, {}):", r.counted_from);
     let mut row = |name: &str, value: u64, more: &str| {
         let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));

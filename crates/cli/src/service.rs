@@ -155,6 +155,7 @@ mod tests {
             interface: "eth1".into(),
             seconds: 1.0,
             stolen: 0.0,
+            memory_bytes: None,
             counts: Counts { stored: 1234, lost_total: 5, ..Counts::default() },
             counted_from: "",
             stamps: "",

@@ -4,11 +4,12 @@ use crate::error::EngineError;
 use crate::group::{self, GroupPlan, Groups, Settled, Stand};
 use crate::meter::{self, Metering, Outlet};
 use crate::observer::{Observed, Observer};
-use crate::plan::{Plan, ProgramPlan, SocketPlan, SourcePlan, default_ring};
+use crate::plan::{Plan, ProgramPlan, SocketPlan, SourcePlan};
 use crate::program::{self, Access, Place, PortProgram, ProgramReport};
 use crate::recording::{self, Recording};
 use crate::recovery::Recovering;
 use crate::retention::Kept;
+use crate::sizes::{self, Sizes};
 use crate::status::{Report, WorkerStatus};
 use crate::volume::{self, Fitted};
 use crate::worker::{Settings, Wires, Worker, is_live};
@@ -21,13 +22,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::Claim;
 use sys::clock::Clock;
 use sys::cpu::Ticks;
 use wire::{Filter, link};
+
+/// Behind capture and its readers: memory that is needed before this thread comes to it is made by whoever needs it.
+const WARM_NICE: i32 = 5;
 
 /// How often a port that went away is looked for.
 const RETURN_LOOK: Duration = Duration::from_millis(500);
@@ -55,6 +59,8 @@ pub struct Capture {
     groups: Option<Arc<Groups>>,
     program: Option<Arc<PortProgram>>,
     retention: Kept,
+    /// Processors beside the memory of the rings; empty for any.
+    beside: Vec<usize>,
 }
 
 struct Queue {
@@ -122,6 +128,7 @@ impl Capture {
         let Fitted { segment, remark } = volume::fit(plan, queues)?;
         let fitted = Plan { segment, ..plan.clone() };
         let plan = &fitted;
+        let sizes = Sizes::of(plan, queues)?;
         let (gone, gone_queues) = channel();
         let mut capture = Self {
             label: label.clone(),
@@ -139,6 +146,7 @@ impl Capture {
             groups: None,
             program,
             segment,
+            beside: sys::cpu::cpus_beside(&processors(plan, 0)),
         };
         capture.recovering.told().say(remark);
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
@@ -154,7 +162,7 @@ impl Capture {
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
             let cpus = processors(plan, number);
-            let mut producer = producer(plan, &label, &info, &cpus, queues)?;
+            let mut producer = producer(plan, &label, &info, &cpus, sizes)?;
             let clock = Clock::start();
             let offer = Offer::of(&producer);
             let recording = match &plan.store {
@@ -203,7 +211,11 @@ impl Capture {
         if let Some(meter) = &plan.meter {
             let live = capture.queues.iter().any(|q| is_live(q.info.stamps));
             let outlets = outlets(&label)?;
-            capture.meter = Some(Metering::start(meter, seats, outlets, live, plan.store.is_some())?);
+            let mut meter = meter.clone();
+            if let Some(flows) = &mut meter.flows {
+                flows.capacity = sizes::flows_of(plan, flows.capacity);
+            }
+            capture.meter = Some(Metering::start(&meter, seats, outlets, live, plan.store.is_some())?);
         }
         // Making large rings takes a moment, and that is not yet capturing.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
@@ -265,12 +277,52 @@ impl Made {
             let thread = std::thread::Builder::new().name(format!("engine-{}", queue.info.queue)).spawn(work);
             queue.worker = Some(thread.map_err(|e| EngineError::Thread(e.to_string()))?);
         }
+        capture.warm()?;
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         Ok(capture)
     }
 }
 
 impl Capture {
+    /// Touches and locks what is left of the rings' memory, while packets come already: capturing begins a quarter of a second
+    /// after the start instead of two and a half.
+    fn warm(&self) -> Result<(), EngineError> {
+        let cold = |q: &&Queue| !q.offer.memory.bytes().is_lazy();
+        let rings: Vec<_> = self.queues.iter().filter(cold).map(|q| Arc::downgrade(&q.offer.memory)).collect();
+        let (Some(first), false) = (self.queues.first(), rings.is_empty()) else { return Ok(()) };
+        let (stop, status, beside) = (Arc::clone(&self.stop), Arc::clone(&first.status), self.beside.clone());
+        let work = move || {
+            if !beside.is_empty() {
+                // Where it fails the pages come from another node, which is slower, not wrong.
+                let _ = sys::cpu::pin_to(&beside);
+            }
+            let _ = sys::cpu::set_nice(WARM_NICE);
+            let mut more = true;
+            while more && !stop.load(Ordering::Relaxed) {
+                more = false;
+                for ring in rings.iter().filter_map(Weak::upgrade) {
+                    match ring.warm_more() {
+                        Ok(warmed) => more |= warmed,
+                        Err(e) => {
+                            let text =
+                                format!("no memory for the rest of the ring: {e}; choose a smaller one with --ring");
+                            status.lock().unwrap_or_else(PoisonError::into_inner).remarks.push(text);
+                            return;
+                        }
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("ring-warm".into()).spawn(work);
+        thread.map(drop).map_err(|e| EngineError::Thread(e.to_string()))
+    }
+
+    /// How much memory was chosen for what, in words.
+    pub fn memory_told(&self, plan: &Plan) -> String {
+        let ring = self.queues.first().map_or(0, |q| q.offer.memory.byte_capacity());
+        sizes::told(plan, ring, self.queues.len())
+    }
+
     /// Asks all threads to stop; packets already taken are still stored.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -443,9 +495,13 @@ fn programmed(plan: &Plan) -> SourcePlan {
 }
 
 /// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
-fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues: u16) -> Result<Producer, EngineError> {
-    let bytes = plan.ring.unwrap_or_else(|| default_ring(queues));
-    enough_memory(bytes)?;
+fn producer(
+    plan: &Plan,
+    label: &str,
+    info: &SourceInfo,
+    cpus: &[usize],
+    Sizes { ring: bytes, warmth }: Sizes,
+) -> Result<Producer, EngineError> {
     let config = ring::Config {
         name: label.to_owned(),
         bytes,
@@ -455,6 +511,7 @@ fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues:
         segment_bytes: plan.segment,
         rotate: plan.rotate,
         gate_expiry: plan.gate_expiry,
+        warmth,
         ..ring::Config::default()
     };
     let make = move || {
@@ -469,23 +526,15 @@ fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues:
         .map_err(|e| EngineError::Ring(bytes, e))
 }
 
-/// Refuses a ring that this machine has no memory for. The kernel would not: it would hand out pages until something had
-/// to be killed. Huge pages that are reserved are not among the available memory, so what they can hold is let through.
-fn enough_memory(bytes: u64) -> Result<(), EngineError> {
-    // Descriptors take a quarter more.
-    let wanted = bytes.next_power_of_two().saturating_add(bytes.next_power_of_two() / 4);
-    let available = sys::cpu::memory_available().saturating_add(sys::cpu::reserved_memory());
-    if available > 0 && wanted > available {
-        let text = format!("{} are available and {} wanted", show_bytes(available), show_bytes(wanted));
-        return Err(EngineError::Ring(bytes, std::io::Error::other(text)));
-    }
-    Ok(())
-}
-
 /// A ring in words.
 fn describe(offer: &Offer) -> String {
     let memory = offer.memory.bytes();
-    let locked = if memory.locked() { "locked" } else { "not locked (CAP_IPC_LOCK, or a larger memlock limit)" };
+    let locked = match (memory.is_lazy(), memory.locked()) {
+        (true, _) => "made as it is written",
+        (false, true) if !memory.is_warm() => "being touched and locked",
+        (false, true) => "locked",
+        (false, false) => "not locked (CAP_IPC_LOCK, or a larger memlock limit)",
+    };
     format!("{} in {}, {locked}", show_bytes(memory.len() as u64), memory.pages().name())
 }
 

@@ -15,6 +15,8 @@ pub enum EngineError {
     Program(String),
     /// Memory for the ring, with the number of bytes wanted.
     Ring(u64, std::io::Error),
+    /// Memory for the flow table, in words.
+    Flows(String),
     /// The listeners' socket, with its path.
     Socket(std::path::PathBuf, std::io::Error),
     /// The store, in its own words.
@@ -47,7 +49,7 @@ impl fmt::Display for EngineError {
                     path.display()
                 )
             }
-            Self::Program(text) | Self::Store(text) | Self::Group(text) => f.write_str(text),
+            Self::Flows(text) | Self::Program(text) | Self::Store(text) | Self::Group(text) => f.write_str(text),
             Self::Claim(e) => e.fmt(f),
             Self::Thread(text) => write!(f, "thread: {text}"),
         }

@@ -23,6 +23,7 @@ mod program;
 mod recording;
 mod recovery;
 mod retention;
+mod sizes;
 mod stage;
 mod status;
 mod volume;
@@ -35,18 +36,18 @@ pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use heritage::{Anew, Heritage};
 pub use meter::{
-    CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, Pace, Quick,
-    StoreOutlet, TunnelReport, count_packet,
+    CollectorOutlet, Destination, GrainKeeping, GrainRules, MadeOffline, MeterPlan, MeterReport, OfCapture, Outlet,
+    OutletReport, Pace, Quick, ReadOffline, StoreOutlet, TunnelReport, count_packet,
 };
 pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};
 pub use observer::Observer;
 pub use plan::{
-    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring,
-    default_socket,
+    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_socket,
 };
 pub use program::{Decided, Disposals, Filling, MapReport, ProgramReport};
 pub use recorder::Waiting;
 pub use retention::{Gone, Retention, RetentionPlan, RetentionReport};
+pub use sizes::{default_flows, default_ring};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

@@ -189,8 +189,11 @@ pub const DEFAULT_SEGMENT: u64 = 2 << 30;
 pub struct Plan {
     /// Where packets come from.
     pub source: SourcePlan,
-    /// Bytes of each queue's ring (descriptors add a quarter); without, [`default_ring`].
+    /// Bytes of each queue's ring (descriptors add a quarter); without, as many as suit the source and the memory
+    /// (`engine/src/sizes.rs`).
     pub ring: Option<u64>,
+    /// Captures of this process that share what memory it takes by itself, this one included.
+    pub shares: u16,
     /// Most bytes of one file.
     pub segment: u64,
     /// A new file at every multiple of this.
@@ -227,6 +230,7 @@ impl Plan {
         Self {
             source,
             ring: None,
+            shares: 1,
             segment: DEFAULT_SEGMENT,
             rotate: None,
             snaplen: ring::CAPLEN_MAX as u32,
@@ -251,12 +255,4 @@ impl Plan {
             _ => self.snaplen,
         }
     }
-}
-
-/// Bytes of each ring when nobody said: all queues together take 1 GiB, or the largest power of two within an eighth of
-/// this machine's memory; one takes at least 64 MiB.
-pub fn default_ring(queues: u16) -> u64 {
-    let eighth = sys::cpu::memory_bytes() / 8;
-    let fits = if eighth == 0 { 1 << 30 } else { 1 << (63 - eighth.leading_zeros()) };
-    ((1u64 << 30).min(fits) / u64::from(queues.max(1)).next_power_of_two()).max(64 << 20)
 }

@@ -4,6 +4,7 @@
 use crate::error::EngineError;
 use crate::mending::Mending;
 use crate::plan::{Format, Plan, StorePlan};
+use crate::sizes;
 use crate::status::RecorderReport;
 use crate::worker::is_live;
 use base::{Cause, Ledger, Row, Tally, Timestamp};
@@ -125,7 +126,10 @@ impl Recording {
         let config = Config {
             heartbeat: heartbeat.clone(),
             queues,
-            allocate: whole.segment,
+            allocate: match plan.format {
+                Format::Pcap => sizes::of_file(whole),
+                Format::Raw => whole.segment,
+            },
             depth: plan.depth as usize,
             format: match plan.format {
                 Format::Pcap => recorder::writer::Format::Pcap,

@@ -176,6 +176,9 @@ pub struct Report {
     pub seconds: f64,
     /// The share of the machine's processor time that its hypervisor gave to others since then: 0 to 1.
     pub stolen: f64,
+    /// Physical memory of the whole process in bytes, where it was asked: memory that is mapped twice, as rings are, counts once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// All queues together.
     #[serde(flatten)]
     pub counts: Counts,

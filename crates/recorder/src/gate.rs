@@ -1,19 +1,11 @@
 //! The ring's own gate as a [`Feed`]: what the recorder reads lies where the producer wrote it.
 
 use crate::feed::{Feed, Wait};
-use ring::{Desc, Gate, Place, RingMemory};
+use ring::{Desc, Gate, Pause, Place, RingMemory};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::bytes::Bytes;
 use sys::uring::Region;
-
-/// How long to sleep between two looks at the head. Descriptors come in batches many times a millisecond or hardly at all,
-/// and nobody waits for the disk: a wake-up call from the producer would cost it more than this costs us.
-const NAP: Duration = Duration::from_micros(500);
-
-/// How long the naps become while nothing comes: the smallest ring (8 MiB) holds what comes meanwhile at 10 Gb/s three times,
-/// and a silent port costs a quarter of what naps of the first length do.
-const LONG_NAP: Duration = Duration::from_millis(2);
 
 /// As many descriptors as are walked between two looks at what the writer has finished.
 const MOST: usize = 16 << 10;
@@ -22,13 +14,16 @@ const MOST: usize = 16 << 10;
 pub struct GateFeed {
     gate: Gate,
     memory: Arc<Held>,
+    /// Between two looks at the head.
+    pause: Pause,
 }
 
 impl GateFeed {
     /// The gate must have joined before the producer wrote its first descriptor, so that the stream begins with a segment.
     pub fn new(gate: Gate) -> Self {
         let memory = Arc::new(Held(Arc::clone(gate.memory())));
-        Self { gate, memory }
+        let pause = Pause::of(gate.memory().byte_capacity());
+        Self { gate, memory, pause }
     }
 }
 
@@ -39,21 +34,21 @@ impl Feed for GateFeed {
 
     fn wait(&mut self, timeout: Duration) -> Wait {
         let until = Instant::now() + timeout;
-        let mut nap = NAP;
         loop {
             // Asked first: what was published before the end is seen by the look that follows.
             let ended = self.gate.ended();
             if self.gate.waiting() > 0 {
+                self.pause.something();
                 return Wait::Ready;
             }
             if ended {
                 return Wait::Gone;
             }
-            if Instant::now() >= until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Wait::Idle;
             }
-            std::thread::sleep(nap);
-            nap = (nap * 2).min(LONG_NAP);
+            std::thread::sleep(self.pause.nothing().min(left));
         }
     }
 
@@ -78,5 +73,9 @@ impl Bytes for Held {
     fn regions(&self) -> Vec<Region> {
         let memory = self.0.bytes();
         vec![Region { address: memory.base() as usize, len: memory.len() }]
+    }
+
+    fn is_warm(&self) -> bool {
+        self.0.bytes().is_warm()
     }
 }

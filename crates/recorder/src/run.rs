@@ -148,7 +148,10 @@ impl<D: Device> Recorder<D> {
         config.after = config.after.max(chain::end(&config));
         let (depth, heartbeat) = (config.depth, config.heartbeat.clone());
         let memory = feed.memory();
-        if let Some(remark) = device.adopt(&memory) {
+        let cold = (!memory.is_warm()).then(|| Arc::clone(&memory));
+        if cold.is_none()
+            && let Some(remark) = device.adopt(&memory)
+        {
             tell(Event::Remark(remark));
         }
         let machine = Machine::new(config.format, memory);
@@ -158,7 +161,7 @@ impl<D: Device> Recorder<D> {
         let shared = &handle.0;
         let (broken, totals) = std::thread::scope(|scope| -> io::Result<_> {
             let thread = std::thread::Builder::new().name("netgrain-write".into());
-            let writing = thread.spawn_scoped(scope, move || write(writer, &to_do, &done, shared, tell))?;
+            let writing = thread.spawn_scoped(scope, move || write(writer, cold, &to_do, &done, shared, tell))?;
             let broken = cut(feed, machine, &jobs, &released, shared);
             drop(jobs);
             let totals = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -265,9 +268,10 @@ fn hand_over(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), Se
     }
 }
 
-/// The writing thread.
+/// The writing thread. It adopts memory that is still `cold` once that has been touched.
 fn write<D: Device>(
     mut writer: Writer<D>,
+    mut cold: Option<Arc<dyn Bytes>>,
     to_do: &Receiver<Job>,
     done: &Sender<Release>,
     shared: &Shared,
@@ -276,6 +280,11 @@ fn write<D: Device>(
     let began = Instant::now();
     let mut told = Release::default();
     while !writer.is_done() {
+        if let Some(warm) = cold.take_if(|memory| memory.is_warm())
+            && let Some(remark) = writer.adopt(&warm)
+        {
+            tell(Event::Remark(remark));
+        }
         let mut fresh = false;
         while writer.has_room() {
             match to_do.try_recv() {

@@ -31,7 +31,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::bytes::PAGE;
+use store::bytes::{Bytes, PAGE};
 use store::device::{Completion, Content, Device, FileId, Op, is_full};
 use store::heartbeat::Heartbeat;
 use store::names;
@@ -190,6 +190,11 @@ impl<D: Device> Writer<D> {
             lost: Rows::new(),
             unwritten: 0,
         }
+    }
+
+    /// Prepares the device for writes from this memory; what people should know when it could not.
+    pub fn adopt(&mut self, memory: &Arc<dyn Bytes>) -> Option<String> {
+        self.device.adopt(memory)
     }
 
     /// One line for people: how the device writes.

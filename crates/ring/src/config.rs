@@ -3,6 +3,7 @@
 use crate::desc::{BLOCK, FILE_HEADER};
 use crate::layout::Shape;
 use std::time::Duration;
+use sys::memory::Warm;
 
 /// Most bytes stored of one packet: what 16 bits can say.
 pub const CAPLEN_MAX: usize = 65_535;
@@ -12,6 +13,32 @@ const BYTES_MIN: u64 = 8 * BLOCK;
 
 /// Fewest descriptors.
 const DESCS_MIN: u64 = 64 * 1024;
+
+/// How much of a ring's memory is touched when it is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Warmth {
+    /// All of it, before the first packet.
+    #[default]
+    Whole,
+    /// The beginning; the rest while packets come already, by a thread that calls [`crate::RingMemory::warm_more`].
+    Behind,
+    /// Nothing: each page when it is first written. For packets that can wait.
+    Lazy,
+}
+
+impl Warmth {
+    /// Packet memory that is touched at once under [`Warmth::Behind`]: 6 ms of 10 Gb/s, in which the thread has touched more.
+    const BEGIN: usize = 8 << 20;
+
+    /// For one of the ring's memories, which has a share of the whole.
+    pub(crate) const fn of(self, share: usize) -> Warm {
+        match self {
+            Self::Whole => Warm::Whole,
+            Self::Behind => Warm::Begin(Self::BEGIN / share),
+            Self::Lazy => Warm::Lazy,
+        }
+    }
+}
 
 /// The size and behaviour of a ring.
 #[derive(Clone, Debug)]
@@ -34,6 +61,8 @@ pub struct Config {
     pub rotate: Option<Duration>,
     /// How long the ring may be full because of a gate in another process before it is no longer waited for.
     pub gate_expiry: Option<Duration>,
+    /// How much of the memory is touched when the ring is made.
+    pub warmth: Warmth,
     /// First stream position, rounded up to a block. Anything but 0 serves tests of the counters' width.
     pub start: u64,
 }
@@ -50,6 +79,7 @@ impl Default for Config {
             segment_bytes: 2 << 30,
             rotate: None,
             gate_expiry: None,
+            warmth: Warmth::Whole,
             start: 0,
         }
     }

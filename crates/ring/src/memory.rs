@@ -1,6 +1,7 @@
 //! The two memories behind a ring and the only places where they are touched.
 
 use crate::atomic::{AtomicU64, Ordering};
+use crate::config::Warmth;
 use crate::desc::{DESC_BYTES, Desc};
 use crate::layout::{ControlPage, Shape};
 use std::sync::Arc;
@@ -24,14 +25,27 @@ pub struct RingMemory {
 
 impl RingMemory {
     /// New memories for this shape, sealed: after this nobody but this mapping can write them.
-    pub fn create(shape: &Shape) -> std::io::Result<Self> {
-        let bytes = SharedMemory::create("netgrain-bytes", shape.bytes as usize, true)?;
-        let descs = SharedMemory::create("netgrain-descriptors", shape.descs as usize * DESC_BYTES, true)?;
+    pub fn create(shape: &Shape, warmth: Warmth) -> std::io::Result<Self> {
+        let bytes = SharedMemory::create_warm("netgrain-bytes", shape.bytes as usize, true, warmth.of(1))?;
+        let descs = shape.descs as usize * DESC_BYTES;
+        let descs = SharedMemory::create_warm("netgrain-descriptors", descs, true, warmth.of(4))?;
         let control = ControlPage::create(shape)?;
         for memory in [&bytes, &descs, control.memory()] {
             memory.seal()?;
         }
         Ok(Self::attached(bytes, descs, control, None, shape))
+    }
+
+    /// Touches some MiB more of both memories, and locks them where permitted: see [`SharedMemory::warm_more`]. False: all is
+    /// touched, or nothing is to be.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the machine has not that much memory.
+    pub fn warm_more(&self) -> std::io::Result<bool> {
+        const STEP: usize = 8 << 20;
+        // A quarter for descriptors, as they are a quarter of the bytes, so that neither is ahead of the other.
+        let more = self.bytes.warm_more(STEP)?;
+        Ok(self.descs.warm_more(STEP / 4)? || more)
     }
 
     /// As [`RingMemory::create`], for a branch: descriptors and a control page of its own over the bytes of this ring.

@@ -62,13 +62,13 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Makes the ring: memory created, touched, locked where permitted, and sealed.
+    /// Makes the ring: memory created, touched as far as [`Config::warmth`] says, locked where permitted, and sealed.
     ///
     /// # Errors
     /// When the machine has not that much memory.
     pub fn new(config: Config) -> std::io::Result<Self> {
         let config = config.rounded();
-        let memory = Arc::new(RingMemory::create(&config.shape())?);
+        let memory = Arc::new(RingMemory::create(&config.shape(), config.warmth)?);
         let mut producer = Self {
             memory,
             hub: Arc::default(),

@@ -17,6 +17,11 @@ pub trait Bytes: Send + Sync {
 
     /// Where the memory lies, for pinning it; each byte once.
     fn regions(&self) -> Vec<Region>;
+
+    /// Whether pinning it is worth while by now: it would make all pages of memory that is made as it is written.
+    fn is_warm(&self) -> bool {
+        true
+    }
 }
 
 /// One page with its alignment, for the tail of a partial block.

@@ -53,6 +53,12 @@ pub fn cpus_of_node(node: usize) -> Vec<usize> {
         .unwrap_or_default()
 }
 
+/// All processors of the NUMA nodes that these are of; none where there are none, or the kernel does not tell.
+pub fn cpus_beside(cpus: &[usize]) -> Vec<usize> {
+    let nodes = (0..).map_while(|node| Some(cpus_of_node(node)).filter(|of| !of.is_empty()));
+    nodes.filter(|of| cpus.iter().any(|cpu| of.contains(cpu))).flatten().collect()
+}
+
 /// `0-3,8` as numbers.
 pub fn parse_list(text: &str) -> Vec<usize> {
     let mut cpus = Vec::new();
@@ -98,13 +104,20 @@ fn clock_time(id: libc::clockid_t) -> Duration {
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
-/// Resident memory of this process in bytes (0 where /proc is absent).
+/// Physical memory of this process in bytes (0 where /proc is absent). Memory that is mapped several times, as the ring's is,
+/// counts once; of memory shared with other processes each has its share (`Pss` of proc_pid_smaps(5)). `VmRSS` counts a page
+/// for each of its mappings.
 pub fn resident_bytes() -> u64 {
-    let pages = fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|t| t.split_whitespace().nth(1).and_then(|p| p.parse::<u64>().ok()))
-        .unwrap_or(0);
-    pages * 4096
+    resident_of(&fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default())
+}
+
+fn resident_of(rollup: &str) -> u64 {
+    let kib = |key: &str| {
+        let value = rollup.lines().find_map(|l| l.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
+        value.unwrap_or(0)
+    };
+    // Pages of the reserved pool are in none of the other sums; the ring's are the only ones, and each is mapped twice.
+    1024 * (kib("Pss:") + kib("Private_Hugetlb:") + kib("Shared_Hugetlb:") / 2)
 }
 
 /// Memory of this machine in bytes (0 where /proc is absent).
@@ -203,6 +216,19 @@ mod tests {
         assert_eq!(Ticks::of(""), Ticks::default());
         let now = Ticks::now();
         assert!(now.all > now.stolen, "{now:?}");
+    }
+
+    #[test]
+    fn memory_that_is_mapped_twice_counts_once() {
+        let text = "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss: 3000 kB\nPss: 1700 kB\nPss_Anon: 5 kB\n\
+            Shared_Hugetlb: 4096 kB\nPrivate_Hugetlb: 2048 kB\n";
+        assert_eq!(resident_of(text), (1700 + 2048 + 2048) << 10);
+        assert_eq!(resident_of(""), 0);
+        const BYTES: u64 = 256 << 20;
+        let before = resident_bytes();
+        let memory = crate::memory::SharedMemory::create("test", BYTES as usize, true).unwrap();
+        let more = resident_bytes().saturating_sub(before);
+        assert!((BYTES / 2..BYTES + BYTES / 2).contains(&more), "{more} bytes for {}", memory.len());
     }
 
     #[test]

@@ -5,6 +5,20 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// How much of a [`SharedMemory`] is touched when it is made. Memory that is not touched costs nothing, and the first write to
+/// each of its pages costs a page fault (about 0.5 us, most of it for the zeros).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Warm {
+    /// All of it, and locked where permitted.
+    #[default]
+    Whole,
+    /// This many bytes at the beginning; [`SharedMemory::warm_more`] touches and locks the rest.
+    Begin(usize),
+    /// Nothing: pages are made when they are first written, and none is locked.
+    Lazy,
+}
 
 /// What the pages of a [`SharedMemory`] turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +86,11 @@ pub struct SharedMemory {
     len: usize,
     mapped: usize,
     pages: Pages,
-    locked: bool,
+    warm: Warm,
+    /// Bytes of address space that were touched (and locked, where permitted) so far.
+    warmed: AtomicUsize,
+    /// Every lock that was tried was granted.
+    locked: AtomicBool,
 }
 
 // SAFETY: the mapping is plain memory that stays until drop; every access to it goes through raw pointers whose users
@@ -83,18 +101,26 @@ unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// Creates `len` bytes (rounded up to whole huge pages when `mirrored`, else to 4 KiB), zeroed, touched, and locked
-    /// where permitted.
+    /// where permitted ([`Warm::Whole`]).
     ///
     /// # Errors
     /// The system call that failed; `ENOMEM` when the machine has not that much memory.
     pub fn create(name: &str, len: usize, mirrored: bool) -> io::Result<Self> {
-        if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge) {
-            return Ok(memory);
-        }
-        Self::with_pages(name, len, mirrored, Pages::Transparent)
+        Self::create_warm(name, len, mirrored, Warm::Whole)
     }
 
-    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages) -> io::Result<Self> {
+    /// The same, of which only a part is touched.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::create`]. Memory that the machine has not got when a page is touched later ends the process.
+    pub fn create_warm(name: &str, len: usize, mirrored: bool, warm: Warm) -> io::Result<Self> {
+        if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge, warm) {
+            return Ok(memory);
+        }
+        Self::with_pages(name, len, mirrored, Pages::Transparent, warm)
+    }
+
+    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages, warm: Warm) -> io::Result<Self> {
         let unit = if mirrored { HUGE_PAGE } else { 4096 };
         let len = len.max(1).next_multiple_of(unit);
         let name = std::ffi::CString::new(name).map_err(io::Error::other)?;
@@ -119,11 +145,42 @@ impl SharedMemory {
             // SAFETY: the range is this mapping.
             unsafe { libc::madvise(memory.base.as_ptr().cast(), memory.mapped, libc::MADV_HUGEPAGE) };
         }
-        memory.populate()?;
-        // Without the privilege this fails and is reported by `locked`; the pages are touched all the same.
-        // SAFETY: the range is this mapping.
-        memory.locked = unsafe { libc::mlock(memory.base.as_ptr().cast(), memory.mapped) } == 0;
+        memory.warm = warm;
+        match warm {
+            Warm::Whole => while memory.warm_more(usize::MAX)? {},
+            Warm::Begin(bytes) => _ = memory.warm_more(bytes)?,
+            Warm::Lazy => {}
+        }
         Ok(memory)
+    }
+
+    /// Touches up to so many bytes more (at least one huge page), and locks them where permitted; of a mirrored memory first
+    /// those of the first half, then the same bytes where they are mapped again. Content that is there stays. One thread at a
+    /// time calls this, while others may write. False: all was touched before, or nothing is to be ([`Warm::Lazy`]).
+    ///
+    /// # Errors
+    /// `ENOMEM` when the machine has not that much memory.
+    pub fn warm_more(&self, bytes: usize) -> io::Result<bool> {
+        let from = self.warmed.load(Ordering::Relaxed);
+        if self.warm == Warm::Lazy || from == self.mapped {
+            return Ok(false);
+        }
+        // Not beyond the end of a half: each half is a mapping of its own.
+        let end = if from < self.len { self.len } else { self.mapped };
+        let to = from.saturating_add(bytes.max(1)).checked_next_multiple_of(HUGE_PAGE).unwrap_or(end).min(end);
+        // SAFETY: the range lies inside one half of this mapping, which is writable.
+        let at = unsafe { self.base.as_ptr().add(from) }.cast();
+        // SAFETY: as above; pages are made, and no content changes.
+        if unsafe { libc::madvise(at, to - from, libc::MADV_POPULATE_WRITE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Without the privilege this fails and is reported by `locked`; the pages are touched all the same.
+        // SAFETY: as above.
+        if self.locked.load(Ordering::Relaxed) && unsafe { libc::mlock(at, to - from) } != 0 {
+            self.locked.store(false, Ordering::Relaxed);
+        }
+        self.warmed.store(to, Ordering::Release);
+        Ok(true)
     }
 
     /// Maps memory that another process created and sealed ([`SharedMemory::seal`]), read-only.
@@ -243,7 +300,8 @@ impl SharedMemory {
             }
         }
         let base = NonNull::new(start as *mut u8).ok_or_else(|| io::Error::other("mapping at address zero"))?;
-        Ok(Self { fd, base, len, mapped, pages, locked: false })
+        let (warm, locked) = (Warm::Lazy, AtomicBool::new(access == Access::ReadWrite));
+        Ok(Self { fd, base, len, mapped, pages, warm, warmed: AtomicUsize::new(0), locked })
     }
 
     /// Takes the huge pages out of the pool, or fails, at an address where nothing can be lost: the file keeps them.
@@ -255,19 +313,6 @@ impl SharedMemory {
         }
         // SAFETY: the range is the mapping made above, and no pointer into it has been given out.
         unsafe { libc::munmap(area, len) };
-        Ok(())
-    }
-
-    fn populate(&self) -> io::Result<()> {
-        for half in 0..self.mapped / self.len {
-            // SAFETY: the range is one half of this mapping, which is writable.
-            let r = unsafe {
-                libc::madvise(self.base.as_ptr().add(half * self.len).cast(), self.len, libc::MADV_POPULATE_WRITE)
-            };
-            if r != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
         Ok(())
     }
 
@@ -318,9 +363,19 @@ impl SharedMemory {
         self.pages
     }
 
-    /// Whether it is locked into memory.
+    /// Whether all of it has been touched, so that nobody who writes waits for a page.
+    pub fn is_warm(&self) -> bool {
+        self.warmed.load(Ordering::Acquire) == self.mapped
+    }
+
+    /// Whether it is made page by page, as it is written, for good.
+    pub fn is_lazy(&self) -> bool {
+        self.warm == Warm::Lazy
+    }
+
+    /// Whether it is locked into memory, as far as it was touched by [`SharedMemory::warm_more`].
     pub fn locked(&self) -> bool {
-        self.locked
+        self.warmed.load(Ordering::Relaxed) > 0 && self.locked.load(Ordering::Relaxed)
     }
 }
 
@@ -374,8 +429,41 @@ mod tests {
     }
 
     #[test]
+    fn what_is_warmed_step_by_step_keeps_what_was_written_and_ends() {
+        let m = SharedMemory::create_warm("test", 5 * HUGE_PAGE, true, Warm::Begin(1)).unwrap();
+        assert!(!m.is_warm() && !m.is_lazy());
+        // SAFETY: the offsets lie inside the mapping and no other thread uses it.
+        let write = |at: usize, byte: u8| unsafe { m.base().add(at).write(byte) };
+        write(3 * HUGE_PAGE + 7, 9);
+        write(9, 4);
+        let steps = std::iter::from_fn(|| m.warm_more(2 * HUGE_PAGE).unwrap().then_some(())).count();
+        assert_eq!(steps, 2 + 3, "four more in the first half, then five in the second");
+        assert!(m.is_warm() && !m.warm_more(1).unwrap());
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(m.base().add(m.len() + 3 * HUGE_PAGE + 7).read(), 9);
+            assert_eq!(m.base().add(9).read(), 4);
+        }
+        assert!(SharedMemory::create("test", 5 * HUGE_PAGE, true).unwrap().is_warm());
+    }
+
+    #[test]
+    fn lazy_memory_has_the_pages_that_were_written_and_no_others() {
+        let m = SharedMemory::create_warm("test", 64 * HUGE_PAGE, true, Warm::Lazy).unwrap();
+        if m.pages() != Pages::Small {
+            eprintln!("SKIP lazy_memory_has_the_pages_that_were_written_and_no_others: its pages are huge");
+            return;
+        }
+        // SAFETY: the offset lies inside the mapping and no other thread uses it.
+        unsafe { m.base().add(100).write(1) };
+        assert!(m.is_lazy() && !m.is_warm() && !m.locked() && !m.warm_more(HUGE_PAGE).unwrap());
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&File::from(m.fd.try_clone().unwrap()).metadata().unwrap());
+        assert!(blocks * 512 <= HUGE_PAGE as u64, "{blocks} blocks");
+    }
+
+    #[test]
     fn part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it() {
-        let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge) else {
+        let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge, Warm::Whole) else {
             eprintln!(
                 "SKIP part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it: no huge pages are reserved (vm.nr_hugepages)"
             );

@@ -107,6 +107,15 @@ fn unpack(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + 
     })
 }
 
+/// Bytes of a capture file that is not compressed; `None` for all others, whose content may be of any length: compressed ones,
+/// pipes, and what cannot be opened.
+pub fn plain_bytes(path: &Path) -> Option<u64> {
+    let about = if path == Path::new("-") { None } else { path.metadata().ok().filter(std::fs::Metadata::is_file) }?;
+    let mut head = Vec::with_capacity(ZSTD.len());
+    std::fs::File::open(path).ok()?.take(ZSTD.len() as u64).read_to_end(&mut head).ok()?;
+    (!head.starts_with(&GZIP) && !head.starts_with(&ZSTD)).then(|| about.len())
+}
+
 /// The near end of a thread that reads ahead.
 struct Pipe {
     receiver: Receiver<io::Result<Vec<u8>>>,

@@ -13,6 +13,7 @@ mod zstd;
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
 use base::{Cause, Timestamp};
 use input::Input;
+pub use input::plain_bytes;
 use pace::Pace;
 pub use pace::Speed;
 use pcap::{Direction, Format, Reader};

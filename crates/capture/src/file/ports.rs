@@ -98,8 +98,12 @@ impl Is {
     #[inline]
     pub fn has<R: Read>(&mut self, reader: &Reader<R>, interface: u32) -> bool {
         let name = reader.interfaces().get(interface as usize).map_or("", |name| name);
+        // PERF: 75 → 3 ns/packet where the interface has no name (pcap): `memcmp` of nothing loads with an empty mask from an
+        // address that is none, for which some processors take a microcode assist.
+        let same = |known: &str| known.len() == name.len() && (name.is_empty() || known == name);
         if let Some((number, known, is)) = &self.last
-            && (*number, &**known) == (interface, name)
+            && *number == interface
+            && same(known)
         {
             return *is;
         }

@@ -13,7 +13,7 @@ pub use groups::Who;
 pub use read::set;
 pub use sound::{FILE, Finding, contradictions, contradictions_now};
 pub use table::{Config, KEYS, When};
-pub use value::{Age, Count, Given, Secret, Size};
+pub use value::{Age, Count, Given, Keep, Secret, Size};
 
 use crate::outcome::{Failure, Outcome};
 use clap::Args;

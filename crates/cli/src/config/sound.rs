@@ -67,7 +67,7 @@ fn numbers(config: &Config) -> Vec<Finding> {
         (rotate, "packets.rotate", "a number of whole seconds, at least 1s"),
         (!(1..=256).contains(&packets.depth.0), "packets.depth", "from 1 to 256"),
         (!(1..=MOST_SHARDS).contains(&flow.shards.0), "flow.shards", "from 1 to 64"),
-        (!capacity.contains(&flow.capacity.0), "flow.capacity", "from 1 to 1073741824"),
+        (flow.capacity.is_some_and(|flows| !capacity.contains(&flows.0)), "flow.capacity", "from 1 to 1073741824"),
         (flow.payload.0 > most, "flow.payload", "at most 65535"),
         (flow.early.0 > most, "flow.early", "at most 65535"),
         (flow.idle.is_zero(), "flow.idle", "more than nothing"),

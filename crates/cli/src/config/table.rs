@@ -115,7 +115,8 @@ sections! {
         spin: bool = false, Start;
         /// AF_XDP: let the capture thread run the driver's receive loop itself.
         busy_poll: bool = false, Start;
-        /// Memory of each queue's ring; none takes 1 GiB for all queues of an interface, at most an eighth of the memory.
+        /// Memory of each queue's ring; none takes 1 GiB for all queues of an interface, at most an eighth of the memory that
+        /// the process may have for all interfaces; for files what they need, at most 64 MiB.
         ring: Option<Size> = None, Start;
         /// Most bytes kept of each packet; 0 keeps all.
         snaplen: Count = Count(0), Start;
@@ -172,8 +173,9 @@ sections! {
         linger: Duration = Duration::from_secs(5), Start;
         /// A flow of many packets that was silent for so long is packed until it is needed; 0s: never. No record depends on it.
         rest: Duration = Duration::from_secs(5), Start;
-        /// Flows in memory at most, of all shards together; the memory is taken at the start.
-        capacity: Count = Count(1 << 20), Start;
+        /// Flows in memory at most, of all shards together; none takes 1048576 for each port, at most as many as fit an eighth
+        /// of the memory that the process may have. Memory is taken as they come.
+        capacity: Option<Count> = None, Start;
         /// First packets of a flow of which time, length and flags are kept.
         early: Count = Count(10), Start;
         /// First bytes carried that are kept, of each direction.

@@ -1,7 +1,9 @@
-//! Files of flow records: IPFIX messages one behind the other (RFC 5655), or our Parquet.
+//! Files of flow records: IPFIX messages one behind the other (RFC 5655), our Parquet, or captures, of which they are made.
 
 use super::names::Names;
+use super::of_capture::{Captures, Wanted, is_capture};
 use crate::outcome::Failure;
+use engine::MadeOffline;
 use export::element::PEN;
 use export::file::Reader;
 use export::ipfix::Item;
@@ -19,13 +21,18 @@ pub enum Format {
     /// IPFIX, or nothing.
     Messages,
     Parquet,
+    /// Packets.
+    Capture,
 }
 
 /// What a file is by its first bytes.
 ///
 /// # Errors
-/// When it cannot be read, or is neither.
+/// When it cannot be read, or is none of them.
 pub fn format(path: &Path) -> Result<Format, Failure> {
+    if path == Path::new("-") {
+        return Ok(Format::Capture);
+    }
     let say = |e: io::Error| Failure::Said(format!("{}: {e}", path.display()));
     let mut file = BufReader::new(File::open(path).map_err(say)?);
     let begin = file.fill_buf().map_err(say)?;
@@ -33,10 +40,27 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
         return Ok(Format::Parquet);
     }
     if !begin.is_empty() && !begin.starts_with(&IPFIX) {
-        let text = "neither IPFIX messages nor Parquet; packets are asked with `netgrain packets -r`";
+        if is_capture(path) {
+            return Ok(Format::Capture);
+        }
+        let text = "neither a capture, nor IPFIX messages, nor Parquet";
         return Err(Failure::Said(format!("{}: {text}", path.display())));
     }
     Ok(Format::Messages)
+}
+
+/// A capture and those that follow it among the files.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    let mut all = vec![first];
+    while let Some(path) = more.as_slice().first()
+        && matches!(format(path)?, Format::Capture)
+    {
+        all.extend(more.next());
+    }
+    Ok(all)
 }
 
 /// A file that is being read. Every exporter counts its interfaces for itself: here one number stands for one name, whichever
@@ -52,11 +76,12 @@ pub struct Opened {
 enum Content {
     Messages(PathBuf, Box<Reader<BufReader<File>>>),
     Parquet(Box<columns::Loose>),
+    Captures(Box<Captures>),
 }
 
 impl Opened {
-    /// By its first bytes.
-    pub fn open(path: PathBuf) -> Result<Self, Failure> {
+    /// By its first bytes. Of `more` files, captures that follow a capture go on with its stream, and are taken.
+    pub fn open(path: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Self, Failure> {
         let mut said = Names::default();
         let content = match format(&path)? {
             Format::Parquet => {
@@ -67,6 +92,11 @@ impl Opened {
             Format::Messages => {
                 let file = File::open(&path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
                 Content::Messages(path, Box::new(Reader::new(BufReader::new(file), PEN)))
+            }
+            Format::Capture => {
+                let captures = Captures::open(&with_captures(path, more)?, Wanted::Flows)?;
+                captures.name(&mut said);
+                Content::Captures(Box::new(captures))
             }
         };
         Ok(Self { content, said, numbers: HashMap::new() })
@@ -83,6 +113,13 @@ impl Opened {
 
     fn record(&mut self) -> Result<Option<Record>, String> {
         match &mut self.content {
+            Content::Captures(captures) => loop {
+                match captures.next()? {
+                    Some(MadeOffline::Record(record)) => return Ok(Some(record)),
+                    Some(MadeOffline::Row(_)) => {}
+                    None => return Ok(None),
+                }
+            },
             Content::Parquet(records) => records.next().transpose().map_err(|e| e.to_string()),
             Content::Messages(path, reader) => loop {
                 match reader.next_item().map_err(|e| format!("{}: {e}", path.display()))? {

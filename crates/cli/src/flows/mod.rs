@@ -10,6 +10,7 @@ mod live;
 mod members;
 pub mod names;
 pub mod network;
+pub mod of_capture;
 mod parquet;
 mod ranking;
 mod scan;
@@ -48,6 +49,7 @@ use std::time::Instant;
   netgrain flows --store /data --around 10:42 --top 1 --packets -w culprit.pcapng
   netgrain flows --store /data --live net 10.0.0.0/8
   netgrain flows --store /data --live --group host --top 20 --every 30s
+  netgrain flows -r monday.pcap tuesday.pcapng.gz --top 10 'port 443'
   netgrain flows --live --from-multicast 239.128.0.0:4739 --via eth0
 
 A flow matches if one of its packets would, without the tunnel around it: src and dst are those of either direction. Sizes
@@ -66,7 +68,8 @@ pub struct FlowsArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Files of records instead, IPFIX (RFC 5655) or our Parquet; also the words behind it that are files
+    /// Files instead: captures (as for run -r; - for standard input), of which the records are made now, or records, IPFIX
+    /// (RFC 5655) or our Parquet; also the words behind it that are files
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]

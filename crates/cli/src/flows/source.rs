@@ -197,7 +197,7 @@ impl<'a> Records<'a> {
                     *opened = None;
                     return Ok(Step::End);
                 };
-                *opened = Some(Opened::open(path)?);
+                *opened = Some(Opened::open(path, files)?);
             },
             Feed::Network(heard) => match heard.next(&mut self.names)? {
                 Some(Item::Flow(record)) => Ok(Step::Record(record)),

@@ -45,7 +45,7 @@ pub struct RecordArgs {
     #[arg(long, requires = "read")]
     pub read_raw: bool,
     /// Memory of each queue's ring; descriptors add a quarter [default: 1GiB for all together, at most an eighth of the
-    /// memory]
+    /// memory that the process may have; for files what they need, at most 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = ring_size)]
     pub ring: Option<u64>,
     /// A new file at this size

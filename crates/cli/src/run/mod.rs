@@ -3,7 +3,7 @@
 
 mod grains;
 pub mod lateness;
-mod plan;
+pub mod plan;
 mod reload;
 mod screen;
 pub mod secret;
@@ -75,6 +75,12 @@ pub struct RunArgs {
     pub filter: Option<String>,
     #[command(flatten)]
     pub program: crate::program::PortProgramArgs,
+    /// Memory of each queue's ring; descriptors add a quarter (capture.ring)
+    #[arg(long, value_name = "SIZE", value_parser = crate::values::ring_size)]
+    pub ring: Option<u64>,
+    /// A new packet file at every multiple of this span, silence included (packets.rotate)
+    #[arg(long, value_name = "SPAN", value_parser = crate::values::rotation)]
+    pub rotate: Option<Duration>,
     /// Do not record the packets, only what is made of them (packets.record)
     #[arg(long)]
     pub no_packets: bool,
@@ -103,6 +109,9 @@ pub struct RunArgs {
     /// No line or objects while it runs: only remarks, and the report at the end
     #[arg(long, short)]
     pub quiet: bool,
+    /// Of packet files (packets.keep_free, packets.max_size, packets.max_age, packets.archive)
+    #[command(flatten)]
+    pub retention: retain::RuleArgs,
 }
 
 /// How often the loop looks at signals and at the end of the captures.
@@ -161,6 +170,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         for source in capture.sources() {
             sys::say!("netgrain: {source}");
         }
+        sys::say!("netgrain: {}", capture.memory_told(plan));
         if let Some(socket) = &plan.socket {
             let groups = engine::groups_socket(&socket.path);
             sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
@@ -183,9 +193,11 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let metrics = config.status.metrics.as_deref().map(|address| serve(address, &ports)).transpose()?;
     privileges::keep_calls_of_capture()?;
     let mut show = Show::new(args);
+    let begun = Instant::now();
     let mut due = Instant::now() + PERIOD;
     while !stop.load(Ordering::Relaxed) && !ports.iter().all(|p| p.capture.finished()) {
-        std::thread::sleep(LOOK);
+        // A small capture is replayed in less time than one look.
+        std::thread::sleep(LOOK.min(begun.elapsed() / 8));
         if hangup.swap(false, Ordering::Relaxed) {
             reload::reload(args, &mut config, &plans, &mut ports, &pace);
         }
@@ -203,8 +215,9 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     drop(metrics);
     let mut healthy = true;
     let mut reports = Vec::new();
+    let memory = sys::cpu::resident_bytes();
     for port in &mut ports {
-        let report = port.capture.report();
+        let report = Report { memory_bytes: Some(memory), ..port.capture.report() };
         healthy &= report.is_healthy();
         finish(args, port, &report)?;
         reports.push(report);
@@ -259,6 +272,15 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     config.capture.dedicated |= args.dedicated;
     config.capture.source = args.source_kind.unwrap_or(config.capture.source);
     config.packets.record &= !args.no_packets;
+    config.capture.ring = args.ring.map(config::Size).or(config.capture.ring);
+    let (packets, rules) = (&mut config.packets, &args.retention);
+    packets.rotate = args.rotate.or(packets.rotate);
+    if rules.keep_free.is_some() {
+        packets.keep_free = config::Keep(rules.keep_free);
+    }
+    packets.max_size = rules.max_size.map(config::Size).or(packets.max_size);
+    packets.max_age = rules.max_age.map(config::Age).or(packets.max_age);
+    packets.archive = rules.archive.clone().or(packets.archive.take());
     if let Some(shards) = args.shards {
         config.flow.shards = config::Count(shards);
     }

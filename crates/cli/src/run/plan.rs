@@ -25,10 +25,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
     let plan = |(number, source): (usize, SourcePlan)| -> Result<Plan, Failure> {
         let mut plan = Plan::new(source);
         plan.ring = config.capture.ring.map(|size| size.0);
-        if !args.read.is_empty() && labels.len() > 1 {
-            // They share what one capture would take.
-            plan.ring = plan.ring.or(Some(engine::default_ring(labels.len() as u16)));
-        }
+        plan.shares = labels.len() as u16;
         plan.segment = config.packets.segment.0;
         plan.rotate = config.packets.rotate;
         if config.capture.snaplen.0 > 0 {
@@ -45,7 +42,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
             plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth });
         }
         plan.socket = socket(config, &plan.source)?;
-        plan.meter = meter(config, number as u16);
+        plan.meter = meter(config, number as u16, plan.shares);
         // A port may come into a group later, by SIGHUP: where there is any group, each has a place for them.
         plan.groups.clone_from(&groups);
         Ok(plan)
@@ -108,24 +105,11 @@ fn check(config: &Config) -> Result<(), Failure> {
 
 fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> {
     if !args.read.is_empty() {
-        let plan = |paths: &[PathBuf], name, port| {
-            let options = capture::file::Options { speed: args.speed, format: None, port };
-            SourcePlan::Files { paths: paths.to_vec(), options, name }
-        };
-        let whole = plan(&args.read, args.name.clone(), None);
-        let stop = signals::stop_flag();
-        let ports = capture::file::ports(&args.read, &stop);
-        if stop.load(Ordering::Relaxed) {
-            return say("interrupted while the capture was looked through for its interfaces; nothing was done");
-        }
-        let one = |port: Port| {
-            let label = format!("{}.{}", whole.label(), port.name);
-            plan(&port.paths, Some(label), Some((port.name, port.link_type)))
-        };
+        let ports = captures(&args.read, args.speed, args.name.clone())?;
         if ports.len() > 1 {
             check_several(config, ports.len())?;
         }
-        return Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() });
+        return Ok(ports);
     }
     if let Some(spec) = &args.sim {
         return Ok(vec![SourcePlan::Sim { spec: spec.parse().map_err(Failure::say)?, start: None }]);
@@ -139,7 +123,33 @@ fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> 
     capture.interfaces.iter().map(one).collect()
 }
 
-/// What cannot be of several interfaces, where only the files have said that there are several.
+/// Capture files as one stream, or as one for each of their interfaces.
+///
+/// # Errors
+/// When somebody wants no more while they are looked through.
+pub fn captures(
+    files: &[PathBuf],
+    speed: capture::file::Speed,
+    name: Option<String>,
+) -> Result<Vec<SourcePlan>, Failure> {
+    let plan = |paths: &[PathBuf], name, port| {
+        let options = capture::file::Options { speed, format: None, port };
+        SourcePlan::Files { paths: paths.to_vec(), options, name }
+    };
+    let whole = plan(files, name, None);
+    let stop = signals::stop_flag();
+    let ports = capture::file::ports(files, &stop);
+    if stop.load(Ordering::Relaxed) {
+        return say("interrupted while the capture was looked through for its interfaces; nothing was done");
+    }
+    let one = |port: Port| {
+        let label = format!("{}.{}", whole.label(), port.name);
+        plan(&port.paths, Some(label), Some((port.name, port.link_type)))
+    };
+    Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() })
+}
+
+/// What cannot be of several ports, where only the files have said that there are several.
 fn check_several(config: &Config, ports: usize) -> Result<(), Failure> {
     let one = "give the capture by standard input (-r -) to have it as one interface";
     if let Some(target) = config.export.targets.iter().find(|target| target.starts_with(FILE)) {
@@ -185,7 +195,7 @@ pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone)
     config.group.iter().filter_map(here).collect()
 }
 
-fn meter(config: &Config, number: u16) -> Option<MeterPlan> {
+fn meter(config: &Config, number: u16, shares: u16) -> Option<MeterPlan> {
     let flow = &config.flow;
     let flows = flow.record.then(|| flow::Config {
         idle: flow.idle,
@@ -195,7 +205,7 @@ fn meter(config: &Config, number: u16) -> Option<MeterPlan> {
         rest: flow.rest,
         levels: flow::Levels { vlans: flow.by_vlan, tunnel: flow.by_tunnel, teid: flow.by_teid },
         bidirectional: flow.bidirectional,
-        capacity: flow.capacity.0 as usize,
+        capacity: flow.capacity.map_or_else(|| engine::default_flows(shares), |flows| flows.0) as usize,
         early: flow.early.0 as usize,
         payload: flow.payload.0 as u16,
         seed: 0,
@@ -242,10 +252,10 @@ mod tests {
     #[test]
     fn without_grains_above_the_packets_there_is_no_meter() {
         let mut config = Config::default();
-        assert!(meter(&config, 3).is_some_and(|m| m.interface == 3 && m.flows.is_some() && m.series));
+        assert!(meter(&config, 3, 1).is_some_and(|m| m.interface == 3 && m.flows.is_some() && m.series));
         config.flow.record = false;
-        assert!(meter(&config, 0).is_some_and(|m| m.flows.is_none()));
+        assert!(meter(&config, 0, 1).is_some_and(|m| m.flows.is_none()));
         config.series.record = false;
-        assert!(meter(&config, 0).is_none());
+        assert!(meter(&config, 0, 1).is_none());
     }
 }

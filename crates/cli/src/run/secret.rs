@@ -47,6 +47,14 @@ pub fn of_interface(store: &Path, interface: &str) -> Result<u64, Failure> {
     Ok(read(&interface_folder(store, interface))?.unwrap_or(OPEN))
 }
 
+/// The secret under which capture files are metered: that of the store in which they lie, or the one of all others.
+///
+/// # Errors
+/// A secret that cannot be read.
+pub fn of_source(source: &SourcePlan) -> Result<u64, Failure> {
+    Ok(origin(source)?.unwrap_or(OPEN))
+}
+
 fn choose(wanted: Option<Secret>, source: &SourcePlan, folder: Option<&Path>) -> Result<u64, Failure> {
     let key = match (wanted, source) {
         (Some(Secret(key)), _) => key,

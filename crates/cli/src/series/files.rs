@@ -1,9 +1,11 @@
-//! Rows of files: IPFIX messages as `--export file:` writes them, beside flow records or not, or our Parquet. Files may come from
+//! Rows of files: IPFIX messages as `--export file:` writes them, beside flow records or not, our Parquet, or captures. Files may come from
 //! several exporters, each of which counts its interfaces for itself: here one number stands for one name.
 
-use crate::flows::files::{Format, format};
+use crate::flows::files::{Format, format, with_captures};
 use crate::flows::names::Names;
+use crate::flows::of_capture::{Captures, Wanted};
 use crate::outcome::Failure;
+use engine::MadeOffline;
 use export::element::PEN;
 use export::file::Reader;
 use export::ipfix::Item;
@@ -12,6 +14,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
+use wire::Filter;
 
 /// All rows, in the order of time: one for each second, interface and direction.
 pub struct OfFiles {
@@ -26,12 +29,18 @@ impl OfFiles {
     ///
     /// # Errors
     /// A file that cannot be read or holds something else.
-    pub fn read(files: &[PathBuf]) -> Result<Self, Failure> {
+    pub fn read(files: &[PathBuf], filter: &Filter) -> Result<Self, Failure> {
         let (mut all, mut names, mut remarks) = (Vec::new(), Names::default(), Vec::new());
-        for path in files {
-            let (mut rows, said) = match format(path)? {
-                Format::Parquet => parquet(path)?,
-                Format::Messages => messages(path, &mut remarks)?,
+        let mut files = files.to_vec().into_iter();
+        while let Some(path) = files.next() {
+            let (mut rows, said) = match format(&path)? {
+                Format::Capture => captures(&with_captures(path, &mut files)?, filter, &mut remarks)?,
+                _ if !filter.is_empty() => {
+                    let text = "rows know no packets: FILTER is asked of captures (-r FILE.pcap) or of a --store";
+                    return Err(Failure::Said(format!("{}: {text}", path.display())));
+                }
+                Format::Parquet => parquet(&path)?,
+                Format::Messages => messages(&path, &mut remarks)?,
             };
             let mut numbers = HashMap::new();
             for row in &mut rows {
@@ -48,6 +57,20 @@ impl OfFiles {
     /// The next row.
     pub fn next(&mut self) -> Option<Row> {
         self.rows.next()
+    }
+}
+
+fn captures(paths: &[PathBuf], filter: &Filter, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
+    let mut captures = Captures::open(paths, Wanted::Rows(filter.clone()))?;
+    let (mut rows, mut names) = (Vec::new(), Names::default());
+    captures.name(&mut names);
+    loop {
+        match captures.next() {
+            Ok(Some(MadeOffline::Row(row))) => rows.push(row),
+            Ok(Some(MadeOffline::Record(_))) => {}
+            Ok(None) => return Ok((rows, names)),
+            Err(what) => remarks.push(what),
+        }
     }
 }
 

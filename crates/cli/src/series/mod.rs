@@ -24,7 +24,7 @@ use output::Output;
 use series::{Roller, Rollup, Row};
 use source::Rows;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use wire::Filter;
 
 #[derive(Args)]
@@ -36,6 +36,7 @@ use wire::Filter;
   netgrain series --store /data --from -1d --step 5m --fields first,interface,bytes_mean --csv
   netgrain series --store /data --around 10:42 'host 10.1.2.3 and port 53'
   netgrain series --store /data --live --direction out --json
+  netgrain series -r monday.pcap 'port 53'
   netgrain series --live --from-multicast 239.129.0.0:4739 --via eth0
 
 A second without packets is a row of zeros. Seconds of which nothing is known have none: a line says so (in JSON an
@@ -51,8 +52,9 @@ pub struct SeriesArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Files of rows instead, IPFIX (RFC 5655) or our Parquet
-    #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast", "words"])]
+    /// Files instead: captures (as for run -r; - for standard input), of which the rows are made now, or rows, IPFIX (RFC 5655)
+    /// or our Parquet; words behind them that are no files are FILTER, for captures
+    #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast"])]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
     pub when: When,
@@ -101,8 +103,8 @@ enum Place {
     Store(PathBuf),
     /// Packets of a store that match.
     Packets(PathBuf, Filter),
-    /// Files of rows.
-    Files(Vec<PathBuf>),
+    /// Files of rows, or captures, of whose packets those count that match.
+    Files(Vec<PathBuf>, Filter),
     /// Another machine, by a port of ours.
     Network(SocketAddr, Option<String>),
 }
@@ -165,7 +167,11 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     {
         sys::say!("netgrain: {remark}");
     }
-    let filtered = matches!(place, Place::Packets(..));
+    let filtered = match &place {
+        Place::Packets(..) => true,
+        Place::Files(_, filter) => !filter.is_empty(),
+        _ => false,
+    };
     let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
     let found = match (args.step.of_many(), &args.parquet) {
@@ -202,15 +208,24 @@ fn place(args: &SeriesArgs) -> Result<Place, Failure> {
         return Err(Failure::Said(what.into()));
     }
     if !args.read.is_empty() {
-        return Ok(Place::Files(args.read.clone()));
+        let is_file = |path: &&PathBuf| path.exists() || *path == Path::new("-");
+        // A first word that is no file is a file that is not there.
+        let files = args.read.iter().skip(1).take_while(is_file).count() + 1;
+        let words = args.read[files..].iter().map(|word| word.to_string_lossy());
+        let words: Vec<_> = words.chain(args.words.iter().map(|word| word.as_str().into())).collect();
+        return Ok(Place::Files(args.read[..files].to_vec(), filter(&words.join(" "))?));
     }
     let Some(store) = &args.store else {
         let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
         return Ok(Place::Network(group, args.via.clone()));
     };
-    let filter = Filter::parse(&args.words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e}")))?;
+    let filter = filter(&args.words.join(" "))?;
     stock::check(store, &stock::shelves(store)?, &args.interface)?;
     Ok(if filter.is_empty() { Place::Store(store.clone()) } else { Place::Packets(store.clone(), filter) })
+}
+
+fn filter(text: &str) -> Result<Filter, Failure> {
+    Filter::parse(text).map_err(|e| Failure::Said(format!("filter: {e}")))
 }
 
 /// What was searched, and what there is.
@@ -225,7 +240,7 @@ fn in_vain(args: &SeriesArgs, place: &Place, from: Timestamp, to: Timestamp) -> 
         Place::Packets(store, filter) => {
             format!("neither packets of `{filter}` nor series {interval}; {}", there(store))
         }
-        Place::Files(files) => format!("no series {interval}; looked at {} files", files.len()),
+        Place::Files(files, _) => format!("no series {interval}; looked at {} files", files.len()),
         Place::Network(group, _) => format!("no series {interval}; listened to {group}"),
     }
 }

@@ -1,6 +1,7 @@
 //! All integration tests of this crate in one program, which is linked once; each module is a subject.
 
 mod asking;
+mod captures;
 mod circles_live;
 mod common;
 mod convert;
@@ -16,6 +17,7 @@ mod groups;
 mod killed;
 mod lang;
 mod live;
+mod memory;
 mod meters;
 mod multicast;
 mod packets;

@@ -74,41 +74,91 @@ fn units() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd")
 }
 
+/// Recording one port, and everything of a configuration.
+const UNITS: [&str; 2] = ["netgrain-record@.service", "netgrain-run@.service"];
+
 #[test]
-fn the_unit_is_one_that_the_service_manager_takes() {
-    let test = "the_unit_is_one_that_the_service_manager_takes";
-    let Some(mut tool) = testkit::tool(test, "systemd-analyze") else { return };
-    let dir = TempDir::new(test);
-    // The program that the unit names is not installed here; every other line is as it is.
-    let text = std::fs::read_to_string(units().join("netgrain-record@.service")).expect("the unit");
-    let program = env!("CARGO_BIN_EXE_netgrain");
-    let unit = dir.join("netgrain-record@.service");
-    std::fs::write(&unit, text.replace("/usr/bin/netgrain", program)).expect("a copy");
-    let more = dir.join("netgrain-record@.service.d");
-    std::fs::create_dir(&more).expect("a folder");
-    std::fs::copy(units().join("netgrain-record-programs.conf"), more.join("programs.conf")).expect("a copy");
-    let said = common::say(tool.args(["verify", "--man=no", arg(&unit)]));
-    let ours: Vec<&str> = said.err.lines().chain(said.out.lines()).filter(|l| l.contains("netgrain")).collect();
-    assert!(ours.is_empty(), "{said:?}");
-    let mut tool = std::process::Command::new("systemd-analyze");
-    let said = common::say(tool.args(["security", "--offline=yes", "--no-pager", arg(&unit)]));
-    let exposure = said
-        .out
-        .lines()
-        .find_map(|l| l.split_once("Overall exposure level for ")?.1.split(' ').nth(1)?.parse::<f64>().ok());
-    let Some(exposure) = exposure else { return testkit::skip(test, "this systemd-analyze cannot judge a file") };
-    // 10 is everything open; a service that administers ports cannot reach 0.
-    assert!(exposure < 3.0, "{exposure}: {}", said.out);
+fn the_units_are_such_as_the_service_manager_takes() {
+    let test = "the_units_are_such_as_the_service_manager_takes";
+    if testkit::tool(test, "systemd-analyze").is_none() {
+        return;
+    }
+    for name in UNITS {
+        let dir = TempDir::new(name);
+        // The program that the unit names is not installed here; every other line is as it is.
+        let text = std::fs::read_to_string(units().join(name)).expect("the unit");
+        let unit = dir.join(name);
+        std::fs::write(&unit, text.replace("/usr/bin/netgrain", env!("CARGO_BIN_EXE_netgrain"))).expect("a copy");
+        let more = dir.join(format!("{name}.d"));
+        std::fs::create_dir(&more).expect("a folder");
+        std::fs::copy(units().join("netgrain-record-programs.conf"), more.join("programs.conf")).expect("a copy");
+        let mut tool = std::process::Command::new("systemd-analyze");
+        let said = common::say(tool.args(["verify", "--man=no", arg(&unit)]));
+        let ours: Vec<&str> = said.err.lines().chain(said.out.lines()).filter(|l| l.contains("netgrain")).collect();
+        assert!(ours.is_empty(), "{said:?}");
+        let mut tool = std::process::Command::new("systemd-analyze");
+        let said = common::say(tool.args(["security", "--offline=yes", "--no-pager", arg(&unit)]));
+        let exposure = said
+            .out
+            .lines()
+            .find_map(|l| l.split_once("Overall exposure level for ")?.1.split(' ').nth(1)?.parse::<f64>().ok());
+        let Some(exposure) = exposure else { return testkit::skip(test, "this systemd-analyze cannot judge a file") };
+        // 10 is everything open; a service that administers ports cannot reach 0.
+        assert!(exposure < 3.0, "{exposure}: {}", said.out);
+    }
 }
 
 #[test]
-fn the_unit_gives_what_capturing_takes_and_no_more() {
-    let text = std::fs::read_to_string(units().join("netgrain-record@.service")).expect("the unit");
+fn the_units_give_what_capturing_takes_and_no_more_and_are_hardened_alike() {
+    let texts = UNITS.map(|name| std::fs::read_to_string(units().join(name)).expect("the unit"));
     let wanted = sys::privilege::CAPTURE.with(sys::privilege::CAPTURE_WELL).to_string();
-    for key in ["AmbientCapabilities=", "CapabilityBoundingSet="] {
+    for (text, key) in texts.iter().flat_map(|text| [(text, "AmbientCapabilities="), (text, "CapabilityBoundingSet=")])
+    {
         let line = text.lines().find_map(|l| l.strip_prefix(key)).expect(key);
         assert_eq!(line, wanted, "{key}");
     }
+    // Everything but what is started and how it is described.
+    let own = ["Description=", "Documentation=", "ExecStart=", "ExecReload="];
+    let settings = texts.each_ref().map(|text| {
+        let plain = |l: &&str| !l.starts_with('#') && !own.iter().any(|own| l.starts_with(own));
+        text.lines().filter(plain).collect::<Vec<_>>()
+    });
+    assert_eq!(settings[0], settings[1]);
+}
+
+/// The words of the line that starts a unit's program, for an instance.
+fn started(unit: &str, instance: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(units().join(unit)).expect("the unit");
+    let line = text.lines().find_map(|l| l.strip_prefix("ExecStart=/usr/bin/netgrain ")).expect("a line").to_owned();
+    let words = line.split(' ').filter(|word| *word != "$NETGRAIN_OPTIONS").map(|word| word.replace("%I", instance));
+    words.collect()
+}
+
+#[test]
+fn what_the_unit_of_run_starts_runs_and_tells_its_manager() {
+    let dir = TempDir::new("service-run");
+    let path = dir.join("notify");
+    let socket = UnixDatagram::bind(&path).expect("bind");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    std::fs::write(dir.join("home.toml"), "[packets]\nrotate = \"1min\"\n").expect("a configuration");
+    // The folders of the unit are not here, nor is its group; the source is one that every machine has.
+    let mut words = started("netgrain-run@.service", "home");
+    for word in &mut words {
+        *word = word.replace("/etc/netgrain", arg(dir.path())).replace("/var/lib/netgrain", arg(dir.path()));
+    }
+    let group = words.iter().position(|word| word == "listen.group=netgrain").expect("the group of the sockets");
+    words.drain(group - 1..=group);
+    words.extend(["--sim", "60,rate=1kpps"].map(str::to_owned));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = netgrain(&words);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "10000000").env_remove("WATCHDOG_PID");
+    let (running, err) = Running::start(&mut command);
+    assert_eq!(hear(&socket).lines().next(), Some("READY=1"));
+    hear_until(&socket, "WATCHDOG=1");
+    signal(&running.0, "TERM");
+    hear_until(&socket, "STOPPING=1");
+    let said = running.end(err);
+    assert_eq!(said.status, Some(0), "{said:?}");
 }
 
 #[test]
@@ -191,9 +241,9 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
     if testkit::tool(test, "systemd-analyze").is_none() {
         return;
     }
-    let [unit, programs] = ["netgrain-record@.service", "netgrain-record-programs.conf"]
+    let [unit, run, programs] = [UNITS[0], UNITS[1], "netgrain-record-programs.conf"]
         .map(|name| std::fs::read_to_string(units().join(name)).expect("its text"));
-    // Each line adds to what the ones before it let through, or takes away.
+    // Each line adds to what the ones before it let through, or takes away; the lines of both units are the same.
     let mut allowed = BTreeSet::new();
     for line in unit.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")) {
         match line.strip_prefix('~') {
@@ -217,7 +267,8 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
     ];
     for (case, more, exchanges) in cases {
         std::fs::write(&file, "main = udp >-> steer_flow\n").expect("a program");
-        let settings: Vec<&str> = if exchanges { vec![&unit, &programs] } else { vec![&unit] };
+        let unit = if case.starts_with("run") { &run } else { &unit };
+        let settings: Vec<&str> = if exchanges { vec![unit, &programs] } else { vec![unit] };
         let Some(mut strace) = testkit::tool(test, "strace") else { return };
         let (a, _b) = sandbox.veth("va", "vb");
         let mut words = case.split(' ');
@@ -238,7 +289,7 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
             "127.0.0.1:0",
         ]);
         match verb {
-            "run" => strace.args(["--set", &socket, "--set", "capture.ring=8MiB", "--set", "packets.rotate=1s"]),
+            "run" => strace.args(["--set", &socket, "--ring", "8MiB", "--rotate", "1s"]),
             _ => strace.args(["--socket", &socket["listen.socket=".len()..], "--ring", "8MiB", "--rotate", "1s"]),
         };
         strace.args(more).args(["--duration", if exchanges { "5s" } else { "3s" }]);

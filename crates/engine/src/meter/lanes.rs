@@ -9,6 +9,7 @@
 //! behind lets packets go until it is less than a quarter behind. They are counted. A source that can wait (a file) is
 //! never shed: its meter sees every packet.
 
+use super::work::Ground;
 use base::Timestamp;
 use ring::{Control, Desc, FILE_HEADER, Gate, Place, RECORD_HEADER};
 use std::time::Duration;
@@ -80,20 +81,6 @@ impl Lane {
         }
     }
 
-    /// The bytes of a packet of the run.
-    pub fn bytes(&self, desc: &Desc) -> &[u8] {
-        self.gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into())
-    }
-
-    /// Its length on the wire; the descriptor has no room for long ones.
-    pub fn wire_len(&self, desc: &Desc) -> u32 {
-        if desc.wire_len < u16::MAX {
-            return desc.wire_len.into();
-        }
-        let header = self.gate.bytes(desc.pos + 12, 4);
-        header.try_into().map_or(u32::from(u16::MAX), u32::from_le_bytes)
-    }
-
     fn refill(&mut self, live: bool) {
         if self.next < self.descs.len() || self.ended {
             return;
@@ -142,10 +129,37 @@ impl Lane {
     }
 }
 
+impl Ground for Lane {
+    fn bytes(&self, desc: &Desc) -> &[u8] {
+        self.gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into())
+    }
+
+    fn wire_len(&self, desc: &Desc) -> u32 {
+        if desc.wire_len < u16::MAX {
+            return desc.wire_len.into();
+        }
+        let header = self.gate.bytes(desc.pos + 12, 4);
+        header.try_into().map_or(u32::from(u16::MAX), u32::from_le_bytes)
+    }
+
+    fn link_type(&self) -> u16 {
+        self.link_type
+    }
+
+    fn queue(&self) -> u16 {
+        self.queue
+    }
+}
+
 impl Lanes {
     /// At least one lane.
     pub fn new(lanes: Vec<Lane>, live: bool) -> Self {
         Self { lanes, live }
+    }
+
+    /// Bytes of packet memory of the smallest of their rings.
+    pub fn least_bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.gate.memory().byte_capacity()).min().unwrap_or(0)
     }
 
     /// What comes next. `now` is the time of this machine, which only a live source has anything to do with.

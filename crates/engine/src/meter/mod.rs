@@ -6,6 +6,7 @@
 mod collector;
 mod curve;
 mod lanes;
+mod offline;
 mod outlet;
 mod report;
 mod store;
@@ -14,6 +15,7 @@ mod work;
 
 pub use collector::{CollectorOutlet, Destination, Pace};
 pub use curve::count as count_packet;
+pub use offline::{Made as MadeOffline, OfCapture, Read as ReadOffline};
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport, TunnelReport};
 pub use store::{GrainKeeping, GrainRules, StoreOutlet};
@@ -23,7 +25,7 @@ use crate::error::EngineError;
 use base::Timestamp;
 use lanes::{Lane, Lanes, Turn};
 use outlet::Outlets;
-use ring::{Gate, Producer};
+use ring::{Gate, Pause, Producer};
 use series::Counter;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,9 +36,6 @@ use work::Work;
 
 /// What the meter's gate is called in tables and in the names of losses.
 const GATE: &str = "meter";
-
-/// How long to sleep between two looks at the rings: as the recorder does.
-const NAP: Duration = Duration::from_micros(500);
 
 /// How often the report is renewed and orders are looked for.
 const REPORT: Duration = Duration::from_millis(100);
@@ -187,14 +186,17 @@ impl Worker {
     fn run(mut self) {
         let _ = sys::cpu::set_nice(METER_NICE);
         let mut due = Instant::now();
+        // As the recorder does.
+        let mut pause = Pause::of(self.lanes.least_bytes());
         loop {
             match self.lanes.turn(now) {
                 Turn::Run { lane, descs, shed } => {
                     let (from, run) = self.lanes.run(lane, descs);
                     self.work.take(from, run, shed);
                     self.lanes.done(lane, descs);
+                    pause.something();
                 }
-                Turn::Idle => std::thread::sleep(NAP),
+                Turn::Idle => std::thread::sleep(pause.nothing()),
                 Turn::End => break,
             }
             if due <= Instant::now() {

@@ -4,7 +4,7 @@
 //! what was recorded makes the same records and rows as the recording did.
 
 use super::curve::count;
-use super::lanes::{BATCH, Lane};
+use super::lanes::BATCH;
 use super::outlet::Outlets;
 use super::report::{MeterReport, TunnelReport};
 use super::table::Table;
@@ -14,6 +14,21 @@ use ring::{Control, Desc, flag};
 use series::{Counter, Row};
 use std::time::Duration;
 use wire::{Decoded, Fragments, Odd, SessionCounts, Sessions};
+
+/// Where the bytes of packets lie that descriptors tell of.
+pub trait Ground {
+    /// The bytes of a packet.
+    fn bytes(&self, desc: &Desc) -> &[u8];
+
+    /// Its length on the wire; the descriptor has no room for long ones.
+    fn wire_len(&self, desc: &Desc) -> u32;
+
+    /// As pcap numbers it.
+    fn link_type(&self) -> u16;
+
+    /// Number of the queue.
+    fn queue(&self) -> u16;
+}
 
 /// See the module.
 pub struct Work {
@@ -67,7 +82,7 @@ impl Work {
     }
 
     /// Takes a run of descriptors; with `shed`, their packets are only counted.
-    pub fn take(&mut self, lane: &Lane, descs: &[Desc], shed: bool) {
+    pub fn take(&mut self, lane: &impl Ground, descs: &[Desc], shed: bool) {
         // A stretch is packets of one second without a control between them.
         let mut from = 0;
         for (i, desc) in descs.iter().enumerate() {
@@ -87,7 +102,7 @@ impl Work {
         self.stretch(lane, &descs[from..], shed);
     }
 
-    fn stretch(&mut self, lane: &Lane, descs: &[Desc], shed: bool) {
+    fn stretch(&mut self, lane: &impl Ground, descs: &[Desc], shed: bool) {
         if descs.is_empty() {
             return;
         }
@@ -109,16 +124,16 @@ impl Work {
         }
     }
 
-    fn meter(&mut self, lane: &Lane, descs: &[Desc]) {
+    fn meter(&mut self, lane: &impl Ground, descs: &[Desc]) {
         if self.decoded.len() < descs.len() {
             self.decoded.resize_with(descs.len(), Decoded::default);
         }
         for (desc, decoded) in descs.iter().zip(&mut self.decoded) {
             let (frame, wire_len) = (lane.bytes(desc), lane.wire_len(desc));
-            decoded.read(frame, wire_len, lane.link_type);
+            decoded.read(frame, wire_len, lane.link_type());
             self.fragments.resolve(decoded, frame, desc.timestamp());
             if decoded.may_be_numbered() {
-                self.sessions.see(frame, wire_len, lane.link_type);
+                self.sessions.see(frame, wire_len, lane.link_type());
             }
             if let Some(odd) = decoded.odd {
                 self.odd[odd.index()] += 1;
@@ -140,7 +155,7 @@ impl Work {
                     data: lane.bytes(desc),
                     decoded,
                     position: if self.located { desc.pos } else { Packet::NOWHERE },
-                    queue: lane.queue,
+                    queue: lane.queue(),
                 })
                 .collect();
             flows.push(&packets, &mut self.out);

@@ -1,0 +1,130 @@
+//! What a run takes of the memory, in control groups that have little of it.
+
+use crate::common;
+
+use common::{Said, arg, objects, run, say};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use testkit::{Sandbox, TempDir};
+
+/// A control group of so many bytes, which goes with the value.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None`, and said so, where this user may not make one.
+    fn new(test: &str, bytes: u64) -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let of = |controllers: &str, root: &str| {
+            let path =
+                groups.lines().find_map(|l| l.split_once(':')?.1.strip_prefix(controllers)?.strip_prefix(":/"))?;
+            Some(Path::new(root).join(path))
+        };
+        let places = [
+            (of("memory", "/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+            (of("", "/sys/fs/cgroup"), "memory.max"),
+        ];
+        for (place, limit) in places {
+            let Some(place) = place else { continue };
+            let group = Self(place.join(format!("netgrain-{test}-{}", std::process::id())));
+            if fs::create_dir(&group.0).is_ok() && fs::write(group.0.join(limit), bytes.to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        testkit::skip(test, "this user can make no control group with a memory limit");
+        None
+    }
+
+    /// Runs the binary in it, to its end.
+    fn run(&self, args: &[&str]) -> Said {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\"", arg(&self.0.join("cgroup.procs"))]);
+        say(command.arg(env!("CARGO_BIN_EXE_netgrain")).args(args).stdin(std::process::Stdio::null()))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The processes in it have ended; the kernel may take a moment to notice.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() || !self.0.exists() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn a_port_in_a_small_control_group_is_captured_with_a_ring_that_fits_and_a_larger_one_is_refused() {
+    let test = "a_port_in_a_small_control_group";
+    let Some(group) = Group::new(test, 800 << 20) else { return };
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    sandbox.veth("va", "vb");
+    let dir = TempDir::new(test);
+    let store = dir.join("store");
+    let args = ["-i", "vb", "--source-kind", "tpacket", "--store", arg(&store), "--duration", "2s", "-q"];
+    for (verb, socket) in [("run", ["--set", "listen.socket=none"]), ("record", ["--socket", "none"])] {
+        let said = group.run(&[&[verb][..], &args, &socket].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        assert!(said.err.contains("a ring of 64.0 MiB") && said.err.contains("control group"), "{said:?}");
+        let said = group.run(&[&[verb][..], &args, &socket, &["--ring", "2GiB"]].concat());
+        assert_eq!(said.status, Some(2), "{said:?}");
+        for word in ["2.50 GiB", "800 MiB", "512 MiB would fit", "--ring"] {
+            assert!(said.err.contains(word), "{word}: {said:?}");
+        }
+    }
+    let said = group
+        .run(&[&["run"][..], &args, &["--set", "listen.socket=none", "--set", "flow.capacity=100000000"]].concat());
+    assert_eq!(said.status, Some(2), "{said:?}");
+    assert!(said.err.contains("flow.capacity=N, at most"), "{said:?}");
+}
+
+#[test]
+fn a_small_capture_is_replayed_into_all_grains_in_little_memory() {
+    let test = "a_small_capture_is_replayed_in_little_memory";
+    let dir = TempDir::new(test);
+    let (file, store) = (dir.join("a.pcap"), dir.join("store"));
+    let made = run(&["gen", "-w", arg(&file), "imix,flows=1000,rate=10kpps,packets=8000"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let replay = ["run", "-r", arg(&file), "--store", arg(&store), "--json", "-q"];
+    let said = run(&replay);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let report = objects(&said.out).pop().expect("a report")["report"].clone();
+    assert_eq!(report["stored"], 8000);
+    let memory = report["memory_bytes"].as_u64().expect("bytes");
+    assert!((1 << 20..100 << 20).contains(&memory), "{memory}");
+    let ring = report["queues"][0]["ring"].as_str().expect("a ring");
+    assert!(ring.starts_with("8.00 MiB") && ring.ends_with("made as it is written"), "{ring}");
+    // And at no moment more: the kernel would end it.
+    let Some(group) = Group::new(test, 100 << 20) else { return };
+    let again = dir.join("again");
+    let said = group.run(&["run", "-r", arg(&file), "--store", arg(&again), "-q"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+}
+
+#[test]
+fn ring_rotation_and_retention_of_run_are_flags_that_win_over_the_file() {
+    let dir = TempDir::new("run-flags");
+    let (file, config) = (dir.join("a.pcap"), dir.join("a.toml"));
+    let made = run(&["gen", "-w", arg(&file), "60,flows=10,rate=100pps,packets=500"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    fs::write(&config, "[capture]\nring = \"16MiB\"\n[packets]\nrotate = \"1h\"\nmax_age = \"1h\"\n").expect("a file");
+    let replay = |store: &Path, more: &[&str]| {
+        let said =
+            run(&[&["run", "-r", arg(&file), "--store", arg(store), "--config", arg(&config), "--json", "-q"], more]
+                .concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        objects(&said.out).pop().expect("a report")
+    };
+    let flags = ["--ring", "32MiB", "--rotate", "1s", "--max-age", "10y", "--max-size", "1TB", "--keep-free", "none"];
+    for (store, flags, ring, files) in [("one", &flags[..], "32.0 MiB", 5..=6), ("two", &[], "16.0 MiB", 1..=2)] {
+        let store = dir.join(store);
+        let told = replay(&store, flags);
+        let queue = &told["report"]["queues"][0];
+        assert!(queue["ring"].as_str().expect("a ring").starts_with(ring), "{queue}");
+        let published = queue["recorder"]["files"].as_u64().expect("a count");
+        assert!(files.contains(&published), "{published} files");
+        assert!(told["retention"].is_object(), "{told}");
+    }
+}

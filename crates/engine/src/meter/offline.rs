@@ -1,0 +1,315 @@
+//! Flow records and rows straight from capture files: the meter's own work without a ring, a recorder and a store, so that they
+//! are those of a run that replays the same files (`engine/tests/it/offline.rs` holds them against each other).
+//!
+//! A thread reads and meters; whoever asks takes what it has made, and may stop at any time.
+
+use super::MeterPlan;
+use super::outlet::{Outlet, Outlets};
+use super::report::OutletReport;
+use super::table::Table;
+use super::work::{Ground, Work};
+use crate::plan::SourcePlan;
+use crate::worker::BATCH;
+use base::{Cause, Timestamp};
+use capture::{Frame, Polled, Source, SourceError};
+use flow::Record;
+use ring::{CAPLEN_MAX, Control, Desc, RECORD_HEADER, flag};
+use series::{Counter, Row};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wire::{Filter, Headers};
+
+/// Records and rows that are handed over together.
+const PART: usize = 256;
+
+/// Parts that may wait to be taken; then the meter waits.
+const WAITING: usize = 16;
+
+/// How long a poll of a pipe waits.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// What a meter makes.
+#[allow(clippy::large_enum_variant, reason = "nearly all are records")]
+pub enum Made {
+    /// A flow record, in the meter's order: by the second in which it was made.
+    Record(Record),
+    /// A second of one direction.
+    Row(Row),
+}
+
+/// How it ended.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// What people should know of the files.
+    pub remarks: Vec<String>,
+    /// What ended it too early, in words: nothing behind is in the answer.
+    pub broken: Option<String>,
+}
+
+/// See the module.
+pub struct OfCapture {
+    parts: Receiver<Vec<Made>>,
+    part: std::vec::IntoIter<Made>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Read>>,
+    read: Read,
+}
+
+impl OfCapture {
+    /// Begins to meter the files of `source` as one stream, those packets that match `filter`; time passes with the others, too.
+    ///
+    /// # Errors
+    /// What cannot be opened, or is no capture; a source that is no file.
+    pub fn open(source: &SourcePlan, plan: &MeterPlan, filter: Filter) -> Result<Self, SourceError> {
+        let (files, options) = match source {
+            SourcePlan::File { path, options } => (vec![path.clone()], options.clone()),
+            SourcePlan::Files { paths, options, .. } => (paths.clone(), options.clone()),
+            SourcePlan::Interface(_) | SourcePlan::Sim { .. } => (Vec::new(), capture::file::Options::default()),
+        };
+        let Some((first, more)) = files.split_first() else {
+            let reason = "only capture files are metered without a run".to_owned();
+            return Err(SourceError::Unsupported { name: source.label(), reason });
+        };
+        let file = capture::file::File::open(first, options.clone())?;
+        let (stop, (sender, parts)) = (Arc::new(AtomicBool::new(false)), sync_channel(WAITING));
+        let (plan, more, stopped) = (plan.clone(), more.to_vec(), Arc::clone(&stop));
+        let fail = |error: std::io::Error| SourceError::System {
+            name: source.label(),
+            what: "start a thread",
+            error,
+            advice: String::new(),
+        };
+        let work = move || {
+            let table = |flows| Table::new(flows, plan.interface, plan.shards);
+            let flows = match plan.flows.as_ref().map(table).transpose() {
+                Ok(flows) => flows,
+                Err(e) => return Read { broken: Some(format!("thread: {e}")), ..Read::default() },
+            };
+            let curve = plan.series.then(|| Counter::new(plan.interface));
+            let out = Handing { sender, part: Vec::new(), stop: Arc::clone(&stopped) };
+            let work = Work::new(flows, curve, Outlets::new(vec![Box::new(out)]), plan.key, false);
+            Reading { work, batch: Batch::default(), filter, last: Timestamp::ZERO, read: Read::default() }
+                .run(file, &more, options, &stopped)
+        };
+        let thread = std::thread::Builder::new().name("meter".into()).spawn(work).map_err(fail)?;
+        Ok(Self { parts, part: Vec::new().into_iter(), stop, thread: Some(thread), read: Read::default() })
+    }
+
+    /// What is made next; `None` at the end.
+    pub fn next(&mut self) -> Option<Made> {
+        loop {
+            if let Some(made) = self.part.next() {
+                return Some(made);
+            }
+            match self.parts.recv() {
+                Ok(part) => self.part = part.into_iter(),
+                Err(_) => {
+                    self.end();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// How it ended; of something that goes on, nothing.
+    pub fn read(&self) -> &Read {
+        &self.read
+    }
+
+    fn end(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let panicked = |_| Read { broken: Some("the meter panicked".into()), ..Read::default() };
+            self.read = thread.join().unwrap_or_else(panicked);
+        }
+    }
+}
+
+impl Drop for OfCapture {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A thread that waits for room must find nobody there.
+        self.parts = sync_channel(0).1;
+        self.end();
+    }
+}
+
+/// Hands over what is made.
+struct Handing {
+    sender: SyncSender<Vec<Made>>,
+    part: Vec<Made>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Handing {
+    fn add(&mut self, made: Made) {
+        self.part.push(made);
+        if self.part.len() >= PART {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let part = std::mem::take(&mut self.part);
+        if !part.is_empty() && self.sender.send(part).is_err() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Outlet for Handing {
+    fn kind(&self) -> &'static str {
+        "answer"
+    }
+
+    fn record(&mut self, record: &Record) {
+        self.add(Made::Record(record.clone()));
+    }
+
+    fn row(&mut self, row: &Row) {
+        self.add(Made::Row(*row));
+    }
+
+    fn tick(&mut self, _: Timestamp) {
+        self.send();
+    }
+
+    fn finish(&mut self) {
+        self.send();
+    }
+
+    fn report(&self) -> OutletReport {
+        OutletReport::default()
+    }
+}
+
+/// Packets that are metered together, laid out as in the ring.
+#[derive(Default)]
+struct Batch {
+    descs: Vec<Desc>,
+    bytes: Vec<u8>,
+    link_type: u16,
+}
+
+impl Ground for Batch {
+    fn bytes(&self, desc: &Desc) -> &[u8] {
+        let from = desc.pos as usize + RECORD_HEADER;
+        &self.bytes[from..from + usize::from(desc.caplen)]
+    }
+
+    fn wire_len(&self, desc: &Desc) -> u32 {
+        let at = desc.pos as usize + 12;
+        self.bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes)
+    }
+
+    fn link_type(&self) -> u16 {
+        self.link_type
+    }
+
+    fn queue(&self) -> u16 {
+        0
+    }
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.descs.clear();
+        self.bytes.clear();
+    }
+
+    /// Takes a frame, as the engine's stage puts it into the ring.
+    fn add(&mut self, frame: &Frame<'_>, ts: Timestamp, filter: &Filter) {
+        let headers = Headers::of(frame.bytes, frame.wire_len, self.link_type);
+        if !filter.is_empty() && !filter.matches(frame.bytes, frame.wire_len, &headers) {
+            return self.descs.push(Desc::control(Control::Tick, ts));
+        }
+        let bytes = &frame.bytes[..frame.bytes.len().min(CAPLEN_MAX)];
+        let truncated = bytes.len() < frame.wire_len as usize;
+        let told = [
+            (flag::TRUNCATED, truncated),
+            (flag::MALFORMED, headers.malformed()),
+            (flag::SUPER_FRAME, frame.super_frame),
+            (flag::OUTGOING, frame.outgoing),
+        ];
+        let flags = told.into_iter().filter(|(_, is)| *is).fold(0, |all, (bit, _)| all | bit);
+        let (pos, caplen) = (self.bytes.len() as u64, bytes.len() as u16);
+        self.bytes.extend_from_slice(&[0; RECORD_HEADER - 4]);
+        self.bytes.extend_from_slice(&frame.wire_len.to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
+        let wire_len = u16::try_from(frame.wire_len).unwrap_or(u16::MAX);
+        self.descs.push(Desc { pos, ts: ts.nanos(), caplen, wire_len, flags, ..Desc::default() });
+    }
+}
+
+/// The thread.
+struct Reading {
+    work: Work,
+    batch: Batch,
+    filter: Filter,
+    last: Timestamp,
+    read: Read,
+}
+
+impl Reading {
+    fn run(
+        mut self,
+        first: capture::file::File,
+        more: &[PathBuf],
+        options: capture::file::Options,
+        stop: &AtomicBool,
+    ) -> Read {
+        self.batch.link_type = first.info().link_type;
+        self.file(first, stop);
+        for path in more {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            match capture::file::File::open(path, options.clone()) {
+                Ok(file) if file.info().link_type == self.batch.link_type => self.file(file, stop),
+                Ok(file) => {
+                    let (is, was) = (file.info().link_type, self.batch.link_type);
+                    let text = format!("link type {is} behind files of link type {was}; ask it by itself");
+                    self.read.broken = Some(format!("{}: {text}", path.display()));
+                    break;
+                }
+                Err(e) => {
+                    self.read.broken = Some(e.to_string());
+                    break;
+                }
+            }
+        }
+        self.work.finish();
+        self.read
+    }
+
+    fn file(&mut self, mut file: capture::file::File, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            self.batch.clear();
+            let (batch, last, filter) = (&mut self.batch, &mut self.last, &self.filter);
+            let polled = file.poll(BATCH, WAIT, |frame| {
+                *last = frame.stamp.unwrap_or(*last);
+                batch.add(frame, *last, filter);
+            });
+            self.work.take(&self.batch, &self.batch.descs, false);
+            match polled {
+                Ok(Polled::End) => break,
+                Ok(_) => {}
+                Err(e) => {
+                    // The first says most; what is whole behind a file that is cut is taken as well.
+                    self.read.broken.get_or_insert_with(|| e.to_string());
+                    break;
+                }
+            }
+        }
+        let lost = file.counts().map(|counts| counts.lost[Cause::Source as usize]).unwrap_or(0);
+        if lost > 0 {
+            let control = Control::Lost { cause: Cause::Source, gate: 0, packets: lost };
+            self.batch.clear();
+            self.work.take(&self.batch, &[Desc::control(control, self.last)], false);
+        }
+        self.read.remarks.extend(file.remarks());
+    }
+}

@@ -1,0 +1,308 @@
+//! How much memory a capture takes where nobody said: as much as suits the source, and at most an eighth of what this process
+//! may have for the rings, and another for the flow tables. What cannot fit is refused with numbers before anything is made,
+//! because the kernel would not refuse it: it hands out pages until something has to be killed.
+
+use crate::error::EngineError;
+use crate::plan::{Plan, SourcePlan};
+use base::units::{show_bytes, show_count};
+use ring::Warmth;
+use sys::allowance::{Allowance, allowance};
+
+/// Bytes of the rings of a live port together.
+const RING: u64 = 1 << 30;
+
+/// Least bytes of each of its rings, where the memory allows.
+const LEAST: u64 = 64 << 20;
+
+/// Least bytes of any ring.
+const LEAST_OF_ALL: u64 = 8 << 20;
+
+/// Bytes of the ring of a replay: a file waits for its readers, so the ring need only hold the writes under way
+/// ([`crate::WRITE_DEPTH`]) and as much again for the readers.
+const REPLAY: u64 = 64 << 20;
+
+/// Flows at once where nobody said.
+const FLOWS: u64 = 1 << 20;
+
+/// Bytes of a flow of some packets, its part of the table included (`docs/METER.md`).
+const FLOW_BYTES: u64 = 448;
+
+/// Least bytes of a packet in a capture file: a RAW header and half an IPv4 header. No packet of less is of a flow.
+const PACKET_BYTES: u64 = 24;
+
+/// Least flows that a table has room for, where it is sized by its input.
+const LEAST_FLOWS: u64 = 4096;
+
+/// Bytes that a process may take by itself for one purpose.
+fn share(allowance: &Allowance) -> u64 {
+    if allowance.limit == 0 { u64::MAX } else { allowance.limit / 8 }
+}
+
+/// Bytes of each ring of a live port when nobody said: all `queues` together take 1 GiB, or with their descriptors at most an
+/// eighth of the memory that this process may have.
+pub fn default_ring(queues: u16) -> u64 {
+    ring_within(&allowance(), queues)
+}
+
+fn ring_within(allowance: &Allowance, queues: u16) -> u64 {
+    let queues = u64::from(queues.max(1));
+    let wanted = (RING / queues.next_power_of_two()).max(LEAST);
+    // Descriptors take a quarter more.
+    let fits = share(allowance) / 5 * 4 / queues;
+    wanted.min(power_below(fits)).max(LEAST_OF_ALL)
+}
+
+/// Flows at once of each of so many ports when nobody said: 1 Mi, or as many as fit an eighth of the memory that this process
+/// may have.
+pub fn default_flows(ports: u16) -> u64 {
+    flows_within(&allowance(), ports)
+}
+
+fn flows_within(allowance: &Allowance, ports: u16) -> u64 {
+    (share(allowance) / FLOW_BYTES / u64::from(ports.max(1))).clamp(LEAST_FLOWS, FLOWS)
+}
+
+/// The greatest power of two that is not more than this; 0 for 0.
+fn power_below(n: u64) -> u64 {
+    n.checked_ilog2().map_or(0, |log| 1 << log)
+}
+
+/// What the rings of a capture are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of packet memory of each; the ring rounds them up.
+    pub ring: u64,
+    /// What is touched before the first packet.
+    pub warmth: Warmth,
+}
+
+impl Sizes {
+    /// For a capture with so many queues.
+    ///
+    /// # Errors
+    /// What cannot fit, with the numbers.
+    pub fn of(plan: &Plan, queues: u16) -> Result<Self, EngineError> {
+        Self::within(&allowance(), sys::cpu::reserved_memory(), plan, queues)
+    }
+
+    fn within(allowance: &Allowance, reserved: u64, plan: &Plan, queues: u16) -> Result<Self, EngineError> {
+        let live = matches!(plan.source, SourcePlan::Interface(_));
+        let usual = ring_within(allowance, queues.saturating_mul(plan.shares.max(1)));
+        // Listeners and members of groups may be slower than a replay, and are then lapped.
+        let followed = plan.socket.is_some() || !plan.groups.is_empty();
+        let chosen = match plan.source {
+            SourcePlan::File { .. } | SourcePlan::Files { .. } if !followed => usual.min(REPLAY),
+            _ => usual,
+        };
+        // A block for the beginning of a segment, and one for the gap behind it.
+        let needed = most_bytes(plan).map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ring::BLOCK));
+        let chosen = chosen.min(needed.checked_next_power_of_two().unwrap_or(u64::MAX)).max(LEAST_OF_ALL);
+        let ring = plan.ring.unwrap_or(chosen);
+        refuse_rings(allowance, reserved, ring, queues)?;
+        if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
+            refuse_flows(allowance, flows.capacity as u64)?;
+        }
+        Ok(Self { ring, warmth: if live { Warmth::Behind } else { Warmth::Lazy } })
+    }
+}
+
+/// What was chosen, in words.
+pub fn told(plan: &Plan, ring: u64, queues: usize) -> String {
+    let allowance = allowance();
+    let rings = match queues {
+        1 => format!("a ring of {}", show_bytes(ring)),
+        n => format!("{n} rings of {}", show_bytes(ring)),
+    };
+    let flows = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref());
+    let flows = flows.map_or_else(String::new, |flows| {
+        let (count, bytes) = (flows.capacity as u64, flows.capacity as u64 * FLOW_BYTES);
+        format!(", up to {} flows ({} if all are there)", show_count(count), show_bytes(bytes))
+    });
+    let whole = match allowance.limit {
+        0 => String::new(),
+        limit => format!("; {} has {}", allowance.owner(), show_bytes(limit)),
+    };
+    format!("memory: {rings}{flows}{whole}")
+}
+
+/// Bytes of a packet file that are allocated when it is made: those of a segment, or of all that can come if that is less.
+/// Giving 2 GiB back took 38 of the 100 ms in which a capture of 3 MB is replayed.
+pub fn of_file(plan: &Plan) -> u64 {
+    most_bytes(plan).map_or(plan.segment, |most| plan.segment.min(most.next_multiple_of(ring::BLOCK) + ring::BLOCK))
+}
+
+/// Bytes of packet memory that everything which can come takes at most; `None` if nobody knows.
+fn most_bytes(plan: &Plan) -> Option<u64> {
+    let each = |paths: &mut dyn Iterator<Item = &std::path::Path>| paths.map(capture::file::plain_bytes).sum();
+    let source = match &plan.source {
+        SourcePlan::File { path, .. } => each(&mut std::iter::once(path.as_path())),
+        SourcePlan::Files { paths, .. } => each(&mut paths.iter().map(|path| path.as_path())),
+        SourcePlan::Sim { spec, .. } => spec.packets.map(packets_bytes),
+        SourcePlan::Interface(_) => None,
+    };
+    let asked = plan.packets.map(packets_bytes);
+    source.into_iter().chain(asked.filter(|_| !matches!(plan.source, SourcePlan::Interface(_)))).min()
+}
+
+/// Bytes of so many packets of any length that a simulation makes.
+fn packets_bytes(packets: u64) -> u64 {
+    const LONGEST: u64 = 9014;
+    packets.saturating_mul(LONGEST + ring::RECORD_HEADER as u64)
+}
+
+/// The room of a flow table for a capture: of what was asked for, no more than there can be flows in the input. A table that is
+/// never full makes the same records, whatever its room is.
+pub fn flows_of(plan: &Plan, asked: usize) -> usize {
+    // Hashes do not spread flows over shards evenly, so each has room for half as much again.
+    let most = most_bytes(plan).map_or(u64::MAX, |bytes| (bytes / PACKET_BYTES).saturating_mul(3) / 2);
+    asked.min(usize::try_from(most.max(LEAST_FLOWS)).unwrap_or(usize::MAX))
+}
+
+/// Refuses rings that there is no memory for. Huge pages that are reserved are not among the available memory, so what they can
+/// hold is let through.
+fn refuse_rings(allowance: &Allowance, reserved: u64, ring: u64, queues: u16) -> Result<(), EngineError> {
+    let queues = u64::from(queues.max(1));
+    let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
+    let wanted = each.saturating_add(each / 4).saturating_mul(queues);
+    let available = allowance.available.saturating_add(reserved);
+    if allowance.available == 0 || wanted <= available {
+        return Ok(());
+    }
+    let (has, free) = (show_bytes(allowance.limit), show_bytes(available));
+    let mut text = format!(
+        "{} wanted with its descriptors{}, and of the {has} that {} has {free} are free",
+        show_bytes(wanted),
+        if queues > 1 { format!(", for {queues} queues") } else { String::new() },
+        allowance.owner(),
+    );
+    let fits = power_below(available / 5 * 4 / queues);
+    if fits >= LEAST_OF_ALL {
+        text += &format!("; {} would fit", show_bytes(fits));
+    }
+    Err(EngineError::Ring(ring, std::io::Error::other(text)))
+}
+
+/// Refuses a flow table that could not be filled. Its memory is taken as flows come, so what is in use by others now is not asked.
+fn refuse_flows(allowance: &Allowance, flows: u64) -> Result<(), EngineError> {
+    let wanted = flows.saturating_mul(FLOW_BYTES);
+    if allowance.limit == 0 || wanted <= allowance.limit {
+        return Ok(());
+    }
+    Err(EngineError::Flows(format!(
+        "{} flows take {} when all are there, and {} has {}; choose fewer with --set flow.capacity=N, at most {}",
+        show_count(flows),
+        show_bytes(wanted),
+        allowance.owner(),
+        show_bytes(allowance.limit),
+        show_count(allowance.limit / FLOW_BYTES),
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::MeterPlan;
+    use crate::plan::{InterfacePlan, SocketPlan};
+    use capture::auto::Kind;
+    use sys::allowance::Bound;
+    use testkit::TempDir;
+
+    const MIB: u64 = 1 << 20;
+
+    fn group(limit: u64) -> Allowance {
+        Allowance { limit, available: limit, bound: Bound::Group }
+    }
+
+    fn port() -> Plan {
+        Plan::new(SourcePlan::Interface(InterfacePlan::new("eth1", Kind::Tpacket)))
+    }
+
+    #[test]
+    fn rings_and_tables_take_an_eighth_at_most_and_no_more_than_usual() {
+        for (limit, queues, ring) in [
+            (64 << 30, 1, 1024),
+            (64 << 30, 4, 256),
+            (64 << 30, 64, 64),
+            (7 << 30, 1, 512),
+            (800 * MIB, 1, 64),
+            (800 * MIB, 3, 16),
+            (100 * MIB, 1, 8),
+        ] {
+            let found = ring_within(&group(limit), queues);
+            assert_eq!(found, ring * MIB, "{limit} {queues}");
+            let rings = (found + found / 4) * u64::from(queues);
+            assert!(rings <= limit / 8 || found == LEAST_OF_ALL, "{limit} {queues}");
+        }
+        assert_eq!(flows_within(&group(64 << 30), 1), 1 << 20);
+        assert_eq!(flows_within(&group(800 * MIB), 1), 100 * MIB / FLOW_BYTES);
+        assert_eq!(flows_within(&group(800 * MIB), 2), 50 * MIB / FLOW_BYTES);
+        let unknown = Allowance { limit: 0, available: 0, bound: Bound::Machine };
+        assert_eq!((ring_within(&unknown, 1), flows_within(&unknown, 1)), (RING, FLOWS));
+    }
+
+    #[test]
+    fn ports_of_one_process_share_what_one_would_take() {
+        let small = group(800 * MIB);
+        let plan = Plan { shares: 3, ..port() };
+        assert_eq!(Sizes::within(&small, 0, &plan, 1).map(|s| s.ring).ok(), Some(16 * MIB));
+    }
+
+    #[test]
+    fn a_replay_has_a_ring_of_its_inputs_size_and_one_that_others_follow_the_usual() {
+        let dir = TempDir::new("a_replay_has_a_ring_of_its_inputs_size");
+        let path = dir.join("a.pcap");
+        let machine = group(64 << 30);
+        let mut plan = Plan::new(SourcePlan::File { path: path.clone(), options: capture::file::Options::default() });
+        plan.meter = Some(MeterPlan::new(0));
+        let usual = flow::Config::default().capacity;
+        for (bytes, ring, flows) in
+            [(1000, 8, 4096), (3_000_000, 8, 187_500), (10 << 20, 16, 655_359), (1 << 30, 64, usual)]
+        {
+            std::fs::File::create(&path).and_then(|f| f.set_len(bytes)).expect("a file");
+            let sizes = Sizes::within(&machine, 0, &plan, 1).expect("it fits");
+            assert_eq!((sizes.ring, sizes.warmth), (ring * MIB, Warmth::Lazy), "{bytes}");
+            assert_eq!(flows_of(&plan, usual), flows, "{bytes}");
+            assert!((bytes + ring::BLOCK..bytes + 2 * ring::BLOCK).contains(&of_file(&plan)), "{bytes}");
+        }
+        assert_eq!(of_file(&port()), port().segment);
+        std::fs::write(&path, [0x1f, 0x8b, 8, 0]).expect("a file");
+        assert_eq!(
+            Sizes::within(&machine, 0, &plan, 1).expect("it fits").ring,
+            REPLAY,
+            "what is packed may be of any size"
+        );
+        assert_eq!(flows_of(&plan, usual), usual);
+        let socket = dir.join("socket");
+        plan.socket =
+            Some(SocketPlan { path: socket, mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() });
+        assert_eq!(Sizes::within(&machine, 0, &plan, 1).expect("it fits").ring, RING);
+        let spec = "60,packets=1000".parse().expect("a spec");
+        let sim = Plan::new(SourcePlan::Sim { spec, start: None });
+        assert_eq!(Sizes::within(&machine, 0, &sim, 1).expect("it fits").ring, 16 * MIB);
+        assert_eq!(Sizes::within(&machine, 0, &port(), 1).expect("it fits").warmth, Warmth::Behind);
+    }
+
+    #[test]
+    fn what_cannot_fit_is_refused_with_numbers() {
+        let small = Allowance { limit: 800 * MIB, available: 700 * MIB, bound: Bound::Group };
+        let plan = Plan { ring: Some(1 << 30), ..port() };
+        let said = Sizes::within(&small, 0, &plan, 1).expect_err("too large").to_string();
+        for word in ["1.25 GiB", "800 MiB", "700 MiB", "512 MiB would fit", "control group", "--ring"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert!(Sizes::within(&small, 2 << 30, &plan, 1).is_ok(), "reserved huge pages hold it");
+        let mut plan = port();
+        plan.meter = Some(MeterPlan::new(0));
+        assert!(Sizes::within(&small, 0, &plan, 1).is_ok());
+        plan.meter.as_mut().and_then(|m| m.flows.as_mut()).expect("flows").capacity = 10_000_000;
+        let said = Sizes::within(&small, 0, &plan, 1).expect_err("too many").to_string();
+        for word in [
+            &*show_count(10_000_000),
+            "4.17 GiB",
+            "flow.capacity",
+            &format!("at most {}", show_count(800 * MIB / FLOW_BYTES)),
+        ] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+}

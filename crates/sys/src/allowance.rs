@@ -1,0 +1,168 @@
+//! How much memory this process may have: that of the machine, or the part of it that its control groups allow (cgroups(7);
+//! version 2: `memory.max` and `memory.high`, version 1: `memory.limit_in_bytes`).
+//!
+//! A limit holds for everything below the group that has it, so the limits of all groups above a process count.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the limit comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The memory of the machine.
+    Machine,
+    /// A control group of this process.
+    Group,
+}
+
+/// Memory that this process may have, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// The limit; 0 where the kernel does not say.
+    pub limit: u64,
+    /// The bytes that can still be had now, without swapping; 0 where the kernel does not say.
+    pub available: u64,
+    /// Which limit it is.
+    pub bound: Bound,
+}
+
+impl Allowance {
+    /// For messages: what has this limit.
+    pub const fn owner(&self) -> &'static str {
+        match self.bound {
+            Bound::Machine => "this machine",
+            Bound::Group => "the control group of this process",
+        }
+    }
+}
+
+/// The allowance of this process now.
+pub fn allowance() -> Allowance {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let machine = (crate::cpu::memory_bytes(), crate::cpu::memory_available());
+    of(machine, &groups, Path::new("/sys/fs/cgroup"))
+}
+
+/// From the machine's memory and what of it is available, the text of `/proc/self/cgroup`, and the folder where control groups
+/// are mounted.
+fn of((total, available): (u64, u64), groups: &str, mounted: &Path) -> Allowance {
+    let mut all = Allowance { limit: total, available, bound: Bound::Machine };
+    for folder in folders(groups, mounted) {
+        let Some((limit, free)) = limit_of(&folder) else { continue };
+        if total == 0 || limit < all.limit {
+            (all.limit, all.bound) = (limit, Bound::Group);
+        }
+        all.available = all.available.min(free);
+    }
+    all
+}
+
+/// The folders of all groups that limit the memory of a process, the innermost first.
+fn folders(groups: &str, mounted: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let roots = match controllers {
+            "" => vec![mounted.to_owned(), mounted.join("unified")],
+            some if some.split(',').any(|c| c == "memory") => vec![mounted.join("memory"), mounted.join(some)],
+            _ => continue,
+        };
+        for root in roots {
+            // In a container the path may be the one outside, of which nothing is mounted here but the root.
+            let within = Path::new(path.trim_start_matches('/'));
+            all.extend(within.ancestors().map(|group| root.join(group)));
+        }
+    }
+    all
+}
+
+/// The limit of a group, and how much of it is not in use; page cache that can be dropped is not in use.
+fn limit_of(group: &Path) -> Option<(u64, u64)> {
+    let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+    let second = [number("memory.max"), number("memory.high")].into_iter().flatten().min();
+    let limit = second.or_else(|| number("memory.limit_in_bytes"))?;
+    let used = number("memory.current").or_else(|| number("memory.usage_in_bytes")).unwrap_or(0);
+    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let cache =
+        |key: &str| stat.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
+    // Version 1 has the sum of a group and those below it under a name of its own.
+    let cache = cache("total_inactive_file").or_else(|| cache("inactive_file")).unwrap_or(0);
+    Some((limit, limit.saturating_sub(used.saturating_sub(cache))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that goes with the value.
+    struct TempDir(PathBuf);
+
+    impl TempDir {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("netgrain-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("a folder");
+            Self(path)
+        }
+
+        fn path(&self) -> &Path {
+            &self.0
+        }
+
+        fn join(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+    }
+
+    impl Drop for TempDir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    fn group(folder: &Path, files: &[(&str, &str)]) {
+        fs::create_dir_all(folder).expect("a folder");
+        files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).expect("a file"));
+    }
+
+    #[test]
+    fn the_least_limit_of_a_process_and_of_the_groups_above_counts() {
+        let dir = TempDir::new("the_least_limit_counts");
+        let machine = (8192 * MIB, 4096 * MIB);
+        let none = of(machine, "0::/a/b\n", dir.path());
+        assert_eq!(none, Allowance { limit: 8192 * MIB, available: 4096 * MIB, bound: Bound::Machine });
+        group(&dir.join("a"), &[("memory.max", "838860800\n"), ("memory.current", "104857600\n")]);
+        group(&dir.join("a/b"), &[("memory.max", "max\n"), ("memory.high", "max\n"), ("memory.current", "1\n")]);
+        let outer = of(machine, "0::/a/b\n", dir.path());
+        assert_eq!(outer, Allowance { limit: 800 * MIB, available: 700 * MIB, bound: Bound::Group });
+        assert_eq!(of(machine, "0::/c\n", dir.path()), none, "the group of another process");
+        let stat = "anon 1\ninactive_file 20971520\n";
+        group(
+            &dir.join("a/b"),
+            &[("memory.high", "104857600\n"), ("memory.current", "52428800"), ("memory.stat", stat)],
+        );
+        let inner = of(machine, "0::/a/b\n", dir.path());
+        assert_eq!(inner, Allowance { limit: 100 * MIB, available: 70 * MIB, bound: Bound::Group });
+    }
+
+    #[test]
+    fn the_first_version_of_control_groups_is_understood_and_its_way_to_say_no_limit() {
+        let dir = TempDir::new("the_first_version_of_control_groups");
+        let machine = (1024 * MIB, 900 * MIB);
+        let text = "9:cpu,cpuacct:/x\n4:memory:/x/y\n0::/\n";
+        let (no_limit, used) = ("9223372036854771712", "314572800");
+        group(&dir.join("memory"), &[("memory.limit_in_bytes", no_limit), ("memory.usage_in_bytes", used)]);
+        assert_eq!(of(machine, text, dir.path()).bound, Bound::Machine);
+        let stat = "inactive_file 1\ntotal_inactive_file 104857600\n";
+        let files = [("memory.limit_in_bytes", "524288000\n"), ("memory.usage_in_bytes", used), ("memory.stat", stat)];
+        group(&dir.join("memory/x/y"), &files);
+        let found = of(machine, text, dir.path());
+        assert_eq!(found, Allowance { limit: 500 * MIB, available: 300 * MIB, bound: Bound::Group });
+        // A container sees its own group as the root, whatever path the kernel tells.
+        fs::rename(dir.join("memory/x/y/memory.limit_in_bytes"), dir.join("memory/memory.limit_in_bytes"))
+            .expect("moved");
+        assert_eq!(of(machine, text, dir.path()).limit, 500 * MIB);
+    }
+}
