@@ -218,6 +218,11 @@ impl LinkFilter {
         self.link_type
     }
 
+    /// Whether a frame of this link matches. Slower than [`Filter::matches`], which is made for many frames.
+    pub fn matches(&self, frame: &[u8], wire_len: u32, headers: &Headers, outgoing: bool) -> bool {
+        program::holds(&self.test, &Frame { bytes: frame, wire_len, headers, outgoing })
+    }
+
     /// The test that the words stand for.
     pub fn test(&self) -> &Test {
         &self.test

@@ -6,7 +6,7 @@ use crate::arith::{Base, Number};
 use crate::deep::chunk;
 use crate::offsets::BRIDGED;
 use crate::test::{Chain, Inside, Place, Spot, Test, Tunnel};
-use crate::tree::{Cmp, Op};
+use crate::tree::Cmp;
 use wire::Headers;
 
 /// Beyond every step: the frame matches.
@@ -152,6 +152,12 @@ struct Eval<'a> {
     frame: &'a Frame<'a>,
     /// What was found in each tunnel: the ethertype, the link header, the network header.
     tunnels: &'a mut [[u32; 3]],
+}
+
+/// Whether a test holds, asked without a list of steps.
+pub fn holds(test: &Test, frame: &Frame<'_>) -> bool {
+    let mut tunnels = vec![[NOWHERE; 3]; test.tunnels().into()];
+    Eval { frame, tunnels: &mut tunnels }.test(test).unwrap_or(false)
 }
 
 /// `None` everywhere: a byte is asked for that is not there.
