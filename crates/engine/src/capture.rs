@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 use store::Claim;
 use sys::clock::Clock;
 use sys::cpu::Ticks;
-use wire::{Filter, link};
+use filter::Filter;
+use wire::link;
 
 /// How often a port that went away is looked for.
 const RETURN_LOOK: Duration = Duration::from_millis(500);

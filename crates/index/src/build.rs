@@ -335,7 +335,7 @@ const fn reversed(rest: u64) -> u64 {
 mod tests {
     use super::*;
     use wire::build::Frame;
-    use wire::filter::Need;
+    use filter::Need;
     use wire::link;
 
     fn add(keys: &mut Keys, ends: (u32, u16, u32, u16)) {
