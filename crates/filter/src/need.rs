@@ -48,7 +48,7 @@ impl Need {
 
     fn by(expr: Option<&Expr>, of: &Of<'_>) -> Self {
         let mut moved = Moved::default();
-        expr.map_or(Self::Anything, |e| of_expr(&placed(e, &mut moved), true, of))
+        expr.map_or(Self::Anything, |e| of_expr(&placed(e, &mut moved), true, 0, of))
     }
 
     /// Each of these, in the fewest words.
@@ -124,25 +124,35 @@ fn placed<'a>(expr: &'a Expr, moved: &mut Moved) -> Placed<'a> {
     }
 }
 
-/// What a frame needs for which the expression is `holds`.
-fn of_expr(expr: &Placed<'_>, holds: bool, of: &Of<'_>) -> Need {
+/// What a frame needs for which the expression is `holds` and which has so many tags, as tests around the expression say.
+fn of_expr(expr: &Placed<'_>, holds: bool, tags: usize, of: &Of<'_>) -> Need {
     let mut parts = Vec::new();
     match (expr, holds) {
-        (Placed::Leaf(leaf, moved), true) => of(leaf, *moved),
+        (Placed::Leaf(leaf, moved), true) => {
+            // A tag that a test looks behind need not be there, unless another test asks for it: libpcap then reads what lies there.
+            let own = usize::from(matches!(leaf.prim, Prim::Vlan(_)) && !leaf.any);
+            let elsewhere = moved.elsewhere || moved.tags + own > tags.max(own);
+            of(leaf, Moved { elsewhere, ..*moved })
+        }
         (Placed::Leaf(..), false) => Need::Anything,
-        (Placed::Not(inner), _) => of_expr(inner, !holds, of),
+        (Placed::Not(inner), _) => of_expr(inner, !holds, tags, of),
         (Placed::And(..), true) | (Placed::Or(..), false) => {
             operands(expr, holds, holds, &mut parts);
+            let is_tag = |part: &&(&Placed<'_>, bool)| match part {
+                (Placed::Leaf(leaf, _), true) => matches!(leaf.prim, Prim::Vlan(_)) && !leaf.any,
+                _ => false,
+            };
+            let tags = tags + parts.iter().filter(is_tag).count();
             let tests = parts.iter().filter_map(|part| match part {
-                (Placed::Leaf(leaf, moved), true) if !moved.elsewhere => Some(&leaf.prim),
+                (Placed::Leaf(leaf, moved), true) if !moved.elsewhere && moved.tags <= tags => Some(&leaf.prim),
                 _ => None,
             });
             let flows = flows(&tests.collect::<Vec<_>>());
-            Need::all(parts.iter().map(|(e, holds)| of_expr(e, *holds, of)).chain([flows]))
+            Need::all(parts.iter().map(|(e, holds)| of_expr(e, *holds, tags, of)).chain([flows]))
         }
         (Placed::Or(..), true) | (Placed::And(..), false) => {
             operands(expr, holds, !holds, &mut parts);
-            Need::any(parts.iter().map(|(e, holds)| of_expr(e, *holds, of)))
+            Need::any(parts.iter().map(|(e, holds)| of_expr(e, *holds, tags, of)))
         }
     }
 }
