@@ -230,7 +230,6 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
         classes: Vec::new(),
         weight: 1,
         filter: None,
-        bpf: None,
         descs: args.descs,
         name: GROUP.into(),
     };

@@ -246,8 +246,8 @@ fn filter(
     frames: &Frames,
     sheet: &mut Sheet<'_>,
 ) -> Result<(), Stop> {
-    let parsed = ::lang::tcpdump::Filter::parse(text).map_err(Stop::say)?;
-    let matcher = Matcher::of(&parsed.program()).map_err(Stop::say)?;
+    let parsed = ::filter::LinkFilter::parse(text, wire::link::ETHERNET).map_err(Stop::say)?;
+    let matcher = Matcher::of(&::lang::packet_filter::program(&parsed).map_err(Stop::say)?).map_err(Stop::say)?;
     let (mut ns, mut matched) = (Vec::new(), 0);
     let (mut theirs, mut theirs_matched) = (Vec::new(), 0);
     for _ in 0..args.repeat {

@@ -3,7 +3,7 @@
 use crate::abi::{Cost, Error, Origin, Packet, Question, Tally};
 use crate::guard::{Failure, c_text, call, text, texts};
 use crate::handle::{Handle, close, stop, within};
-use crate::question::{Asked, read};
+use crate::question::{Asked, parse, read};
 use query::{Answer, Behind, Place};
 use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn open(place: &Place, asked: Asked) -> Result<*mut Netgrain, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     // What could not be done costs the recorder something, but the answer is the same: a remark.
     let behind = if asked.step_behind { query::step_behind(place, Behind::Batch) } else { None };
-    let question = query::Question { stop: Some(Arc::clone(&stop)), ..asked.question };
+    let question = query::Question { stop: Some(Arc::clone(&stop)), filter: parse(&asked.words)?, ..asked.question };
     let answer = query::ask(place, question)?;
     let inner = Inner { answer, origins: Vec::new(), remarks: Vec::new(), behind };
     Ok(Handle::lend(stop, inner))

@@ -1,7 +1,7 @@
 //! Flow records behind a pointer: by interval and filter, and on request as they are journaled.
 
 use crate::abi::{COMMUNITY_ID, Error, Question};
-use crate::grain::{self, Common, Grain, begin, refused};
+use crate::grain::{self, Common, Grain, begin};
 use crate::guard::{Failure, c_text, call};
 use crate::handle::{Handle, close, stop};
 use crate::shapes::{Early, Flow};
@@ -10,7 +10,7 @@ use flow::Record;
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::time::Duration;
-use wire::filter::FlowFilter;
+use filter::FlowFilter;
 
 /// `netgrain_flows`: what the caller holds a pointer to.
 pub type NetgrainFlows = Handle<Flows>;
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn netgrain_flows_open(
     let body = || {
         // SAFETY: the caller's promise.
         let begun = unsafe { begin(store, question) }?;
-        let filter = begun.filter.of_flows().map_err(refused)?;
+        let filter = begun.filter;
         let mut records = FlowLoop::new(begun.query);
         if begun.live {
             records = records.live(if late == 0 { FLOW_LATE } else { Duration::from_nanos(late) });

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use wire::Filter;
+use filter::FlowFilter;
 
 /// How long `netgrain_flows_stop` may take to be seen.
 const NAP: Duration = Duration::from_millis(50);
@@ -119,7 +119,7 @@ pub unsafe fn remark<G: Grain>(handle: *mut Handle<G>, number: usize) -> *const 
 /// A question about grains above packets, understood.
 pub struct Begun {
     pub query: Query,
-    pub filter: Filter,
+    pub filter: FlowFilter,
     pub live: bool,
     pub common: Common,
 }
@@ -141,7 +141,7 @@ pub struct Common {
 pub unsafe fn begin(store: *const c_char, question: *const Question) -> Result<Begun, Failure> {
     // SAFETY: the caller's promise.
     let (store, asked) = unsafe { (PathBuf::from(text(store, "the store")?), read(question)?) };
-    let query::Question { from, to, filter, interfaces, follow, live, .. } = asked.question;
+    let query::Question { from, to, interfaces, follow, live, .. } = asked.question;
     if from > to {
         return Err(QueryError::Backwards { from, to }.into());
     }
@@ -151,6 +151,7 @@ pub unsafe fn begin(store: *const c_char, question: *const Question) -> Result<B
     }
     let place = Place::Store(store.clone());
     let behind = if asked.step_behind { query::step_behind(&place, Behind::Batch) } else { None };
+    let filter = FlowFilter::parse(&asked.words).map_err(|e| Failure { code: code::FILTER, text: format!("filter: {e}") })?;
     let query = Query { interfaces, from, to, need: filter.need(), live, ..Query::new(store) };
     let stop = Arc::new(AtomicBool::new(false));
     let common = Common { stop, names: Vec::new(), remarks: Vec::new(), behind };

@@ -4,11 +4,14 @@ use crate::abi::{API_VERSION, Error, Question, code, flag};
 use crate::guard::{Failure, call, text, texts};
 use base::{Moment, Timestamp};
 use std::ffi::c_char;
-use wire::Filter;
+use filter::Filter;
 
 /// A question of C, understood.
 pub struct Asked {
+    /// Without the filter.
     pub question: query::Question,
+    /// The filter's words, which depend on what is asked.
+    pub words: String,
     pub step_behind: bool,
 }
 
@@ -31,27 +34,27 @@ pub unsafe fn read(question: *const Question) -> Result<Asked, Failure> {
     if q.flags & !flag::ALL != 0 {
         return Err(Failure::argument(format!("the flags {:#x} are not known", q.flags & !flag::ALL)));
     }
-    let filter = if q.filter.is_null() {
-        Filter::default()
+    let words = if q.filter.is_null() {
+        String::new()
     } else {
         // SAFETY: the caller's promise.
-        parse(unsafe { text(q.filter, "the filter") }?)?
+        unsafe { text(q.filter, "the filter") }?.to_owned()
     };
     // SAFETY: the caller's promise.
     let interfaces = unsafe { texts(q.interfaces, q.interface_count, "an interface") }?;
     let question = query::Question {
         from: Timestamp::from_nanos(q.from),
         to: Timestamp::from_nanos(q.to),
-        filter,
         interfaces,
         follow: q.flags & flag::FOLLOW != 0,
         live: q.flags & flag::NO_RING == 0,
         ..query::Question::default()
     };
-    Ok(Asked { question, step_behind: q.flags & flag::STEP_BEHIND != 0 })
+    Ok(Asked { question, words, step_behind: q.flags & flag::STEP_BEHIND != 0 })
 }
 
-fn parse(filter: &str) -> Result<Filter, Failure> {
+/// The filter of packets.
+pub fn parse(filter: &str) -> Result<Filter, Failure> {
     Filter::parse(filter).map_err(|e| Failure { code: code::FILTER, text: format!("filter: {e}") })
 }
 

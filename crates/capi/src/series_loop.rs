@@ -9,7 +9,6 @@ use base::{Cause, Note};
 use columns::SeriesLoop;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::{Arc, LazyLock};
-use wire::Filter;
 
 /// `netgrain_series`: what the caller holds a pointer to.
 pub type NetgrainSeries = Handle<Series>;
@@ -35,7 +34,7 @@ pub unsafe extern "C" fn netgrain_series_open(
     let body = || {
         // SAFETY: the caller's promise.
         let begun = unsafe { begin(store, question) }?;
-        if begun.filter != Filter::default() {
+        if !begun.filter.is_empty() {
             return Err(refused("a series counts all packets of an interface; leave it out, or ask for flows"));
         }
         let mut rows = SeriesLoop::new(begun.query);

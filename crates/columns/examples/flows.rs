@@ -13,7 +13,7 @@ use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wire::Filter;
+use filter::FlowFilter;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -37,7 +37,7 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         args => (false, args),
     };
     let [store, rest @ ..] = args else { return Err("usage: flows [--live] STORE [FILTER [FROM [TO]]]".into()) };
-    let filter = rest.first().map(|text| Filter::parse(text)).transpose()?.unwrap_or_default();
+    let filter = rest.first().map(|text| FlowFilter::parse(text)).transpose()?.unwrap_or_default();
     let moment = |text: &String| Moment::parse(text).map(|m| m.at(now(), None));
     let query = Query {
         from: rest.get(1).map(moment).transpose()?.unwrap_or(Timestamp::ZERO),
@@ -51,7 +51,6 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         flows = flows.live(FLOW_LATE);
     }
     // The need above leaves out whole groups of records; this leaves out single ones.
-    let filter = filter.of_flows()?;
     let (mut records, mut packets, mut bytes) = (0, 0, 0);
     loop {
         let record = match flows.next(now())? {

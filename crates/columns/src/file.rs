@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::device::Housekeeping;
-use wire::filter::Need;
+use filter::Need;
 
 /// Things that are read together.
 const LINES: usize = 512;

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::catalogue::{self, Hour, Hours};
 use store::{Hold, names};
-use wire::filter::Need;
+use filter::Need;
 
 /// What is asked.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use wire::Filter;
+use filter::Filter;
 
 /// The format that is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 use store::Claim;
 use sys::clock::Clock;
 use sys::cpu::Ticks;
-use wire::{Filter, link};
+use filter::Filter;
+use wire::link;
 
 /// Behind capture and its readers: memory that is needed before this thread comes to it is made by whoever needs it.
 const WARM_NICE: i32 = 5;

@@ -10,7 +10,7 @@ pub enum EngineError {
     /// The source.
     Source(SourceError),
     /// The capture filter.
-    Filter(wire::FilterError),
+    Filter(filter::FilterError),
     /// The port's program, in its own words.
     Program(String),
     /// Memory for the ring, with the number of bytes wanted.

@@ -6,7 +6,8 @@ use base::Timestamp;
 use capture::Frame;
 use ring::{CAPLEN_MAX, Packet, Producer, flag};
 use sys::clock::Clock;
-use wire::{Filter, FlowHasher, Headers};
+use filter::Filter;
+use wire::{FlowHasher, Headers};
 
 /// Frames whose tag was taken out have this much of their beginning rebuilt for the header walk and the filter.
 const HEAD: usize = 320;

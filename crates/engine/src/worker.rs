@@ -18,7 +18,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
-use wire::{Filter, FlowHasher};
+use filter::Filter;
+use wire::FlowHasher;
 
 /// Frames taken from a source between two publications.
 pub const BATCH: usize = 256;

@@ -41,7 +41,7 @@ pub use group::{Books, Group, Port, Swap};
 pub use limits::Limits;
 pub use members::{Eligible, Member, Membership};
 pub use nap::Nap;
-pub use outside::{Outlet, Outside, Source, Syntax, Track};
+pub use outside::{Outlet, Outside, Source, Track};
 pub use registry::{GROUPS, Loaded, Registry};
 pub use request::{Answer, FILE_MOST, Policy, Request};
 pub use seats::Joined;

@@ -52,15 +52,6 @@ impl fmt::Display for Outlet {
     }
 }
 
-/// The words in which a member's filter is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syntax {
-    /// Those of `docs/FILTER.md`.
-    Capture,
-    /// Those of tcpdump.
-    Tcpdump,
-}
-
 /// See the module's text.
 pub trait Outside: Send + Sync {
     /// Makes a program of its text, for frames of this link type that come from these ports.
@@ -73,7 +64,7 @@ pub trait Outside: Send + Sync {
     ///
     /// # Errors
     /// In words, with the place in the text.
-    fn sieve(&self, text: &str, syntax: Syntax, link_type: u32) -> Result<Arc<dyn Sieve>, String>;
+    fn sieve(&self, text: &str, link_type: u32) -> Result<Arc<dyn Sieve>, String>;
 
     /// Begins to empty these branches, each with the port that its packets come from, into a place, until they end; the books of
     /// it. Into a port goes what this host sent itself only if `outgoing`, and never out of the port that it was seen on, where it

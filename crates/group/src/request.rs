@@ -107,9 +107,6 @@ pub enum Request {
         /// Only packets that match this capture filter.
         #[serde(default)]
         filter: Option<String>,
-        /// The same in tcpdump's words.
-        #[serde(default)]
-        bpf: Option<String>,
         /// Descriptors of the branch on each queue; 0 for the usual number.
         #[serde(default)]
         descs: u64,
@@ -142,9 +139,6 @@ pub enum Request {
         /// As for [`Request::Join`].
         #[serde(default)]
         filter: Option<String>,
-        /// As for [`Request::Join`].
-        #[serde(default)]
-        bpf: Option<String>,
     },
     /// Take such a member out again.
     Detach {

@@ -6,7 +6,7 @@ use crate::dispatch::Order;
 use crate::entry::{Entry, Seat, Visitor};
 use crate::limits::{Held, branch_bytes};
 use crate::members::Member;
-use crate::outside::{Outlet, Syntax};
+use crate::outside::Outlet;
 use crate::registry::{BRANCH_DESCS, Registry, State};
 use crate::request::{FILTER_MAX, NAME_MAX, Request, told_bytes};
 use crate::silent::Silent;
@@ -35,12 +35,12 @@ impl Registry {
     /// # Errors
     /// In words, what is wrong with the request.
     pub fn join(&self, who: Visitor, request: &Request) -> Result<Joined, String> {
-        let Request::Join { group, classes, weight, filter, bpf, descs, name } = request else {
+        let Request::Join { group, classes, weight, filter, descs, name } = request else {
             return Err("not a request to join a group".into());
         };
         let sources = self.sources_of(group)?;
         let link_type = self.link_type(&sources)?;
-        let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref(), link_type)?;
+        let member = self.member(classes, *weight, filter.as_deref(), link_type)?;
         check_text(name)?;
         let descs = if *descs == 0 { BRANCH_DESCS } else { *descs };
         if !(BRANCH_DESCS_MIN..=BRANCH_DESCS_MAX).contains(&descs) {
@@ -64,7 +64,7 @@ impl Registry {
     /// # Errors
     /// In words, what is wrong with the request, or why nothing can be put there.
     pub fn attach(&self, who: Visitor, request: &Request) -> Result<u8, String> {
-        let Request::Attach { group, port, file, most, classes, weight, filter, bpf } = request else {
+        let Request::Attach { group, port, file, most, classes, weight, filter } = request else {
             return Err("not a request to attach an interface or a file".into());
         };
         let outlet = match (port, file) {
@@ -84,7 +84,7 @@ impl Registry {
         };
         let sources = self.sources_of(group)?;
         let link_type = self.link_type(&sources)?;
-        let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref(), link_type)?;
+        let member = self.member(classes, *weight, filter.as_deref(), link_type)?;
         let mut state = self.lock();
         self.permitted(state.find(group)?, who)?;
         state.find(group)?.is_of(&sources)?;
@@ -208,11 +208,10 @@ impl Registry {
         classes: &[String],
         weight: u8,
         filter: Option<&str>,
-        bpf: Option<&str>,
         link_type: u32,
     ) -> Result<Member, String> {
         check_weight(weight)?;
-        for text in filter.iter().chain(&bpf) {
+        for text in filter.iter() {
             let bytes = told_bytes(text);
             if bytes > FILTER_MAX {
                 return Err(format!("a filter of {bytes} bytes as it is sent; at most {FILTER_MAX}"));
@@ -228,13 +227,7 @@ impl Registry {
             }
             bits |= 1 << class;
         }
-        let sieve = match (filter, bpf) {
-            (None, None) => None,
-            (Some(text), None) => Some((text, Syntax::Capture)),
-            (None, Some(text)) => Some((text, Syntax::Tcpdump)),
-            (Some(_), Some(_)) => return Err("one filter for each member: either filter or bpf".into()),
-        };
-        let sieve = sieve.map(|(text, syntax)| self.outside.sieve(text, syntax, link_type)).transpose()?;
+        let sieve = filter.map(|text| self.outside.sieve(text, link_type)).transpose()?;
         Ok(Member { classes: if bits == 0 { 1 << class::DEFAULT } else { bits }, weight, filter: sieve })
     }
 }

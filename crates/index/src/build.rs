@@ -11,7 +11,8 @@
 //! up: 16 to 20 ns on the machine of the records, of the 24 that 3 % of a core are at 10 Gb/s of 1000 B packets.
 //!
 // PERF: docs/INDEX.md has what each packet costs, and what it did before.
-//! What is a key is said by [`wire::Headers`], with which the filter reads frames too: the two can only agree.
+//! What is a key is said by [`wire::Headers`]. A filter, as libpcap's, looks at fixed places instead: where headers are cut or contradict
+//! themselves, what lies at those places is a key too.
 
 use crate::filling::{BATCH, Filling, Met, Recent, Thin, changing, having};
 use crate::fit::{self, Fill};
@@ -20,7 +21,8 @@ use crate::places;
 use crate::set::{GROUP, Group, Set, bits_of, group_of};
 use fearless_simd::{Level, Simd, dispatch};
 use std::borrow::Cow;
-use wire::{EtherType, Family, Headers};
+use wire::link::{RAW_IPV4, RAW_IPV6};
+use wire::{EtherType, Family, Fragment, Headers, IpProtocol};
 
 /// Groups of each filter while it is filled: more would not fit a block's room, or, of keys of four bits, be of use.
 const GROUPS: usize = 256;
@@ -112,9 +114,15 @@ impl Keys {
             self.add_link(frame, &headers, link);
         }
         let l3 = usize::from(headers.l3());
+        if link_type == RAW_IPV4 && headers.family() != Family::V4 || link_type == RAW_IPV6 && headers.family() != Family::V6 {
+            self.add_raw(frame, link_type);
+        }
         match headers.family() {
             Family::V4 => {
                 let Some(addresses) = frame.get(l3 + 12..l3 + 20) else { return };
+                if self.lacks_ports(frame, &headers) {
+                    self.add_plain_v4(frame, l3);
+                }
                 let (addresses, rest) = (be64(addresses), self.rest(frame, &headers));
                 self.places.mark(key::place_v4((addresses >> 32) as u32));
                 self.places.mark(key::place_v4(addresses as u32));
@@ -127,6 +135,9 @@ impl Keys {
             }
             Family::V6 => {
                 let Some(addresses) = frame.get(l3 + 8..l3 + 40) else { return };
+                if frame.get(l3 + 6) == Some(&IpProtocol::FRAGMENT.0) || self.lacks_ports(frame, &headers) {
+                    self.add_plain_v6(frame, l3);
+                }
                 let word = |i: usize| be64(&addresses[8 * i..]);
                 self.places.mark(key::place_v6(word(0), word(1)));
                 self.places.mark(key::place_v6(word(2), word(3)));
@@ -138,8 +149,82 @@ impl Keys {
                     self.take_in();
                 }
             }
-            Family::Other if headers.ethertype() == EtherType::ARP => self.add_arp(frame, l3),
-            Family::Other => {}
+            Family::Other => self.add_other(frame, &headers, l3),
+        }
+    }
+
+    /// Whether there are no ports of a whole or first packet of a protocol that has them.
+    #[inline(always)]
+    fn lacks_ports(&self, frame: &[u8], headers: &Headers) -> bool {
+        headers.protocol().is_some_and(IpProtocol::has_ports)
+            && headers.fragment() != Fragment::Later
+            && (headers.l4() == 0 || frame.len() < usize::from(headers.l4()) + 4)
+    }
+
+    /// What is not IP, or is cut, or contradicts itself.
+    #[cold]
+    fn add_other(&mut self, frame: &[u8], headers: &Headers, l3: usize) {
+        match headers.ethertype() {
+            EtherType::ARP | EtherType::RARP if l3 > 0 => self.add_arp(frame, l3),
+            EtherType::IPV4 => self.add_plain_v4(frame, l3),
+            EtherType::IPV6 => self.add_plain_v6(frame, l3),
+            tag if tag.is_vlan() && l3 == 0 => {
+                // A tag that is cut.
+                let at = 14 + 4 * headers.vlans(frame).count();
+                insert(&mut self.links, key::vlan(None));
+                self.linked += 1;
+                if let Some(id) = frame.get(at..at + 2) {
+                    insert(&mut self.links, key::vlan(Some(u16::from_be_bytes([id[0], id[1]]) & 0xfff)));
+                    self.linked += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Frames of a link that has one version of IP, which do not look so.
+    #[cold]
+    fn add_raw(&mut self, frame: &[u8], link_type: u16) {
+        let is_v4 = link_type == RAW_IPV4;
+        let ethertype = if is_v4 { EtherType::IPV4 } else { EtherType::IPV6 };
+        insert(&mut self.links, key::ethertype(ethertype.0));
+        self.linked += 1;
+        if is_v4 { self.add_plain_v4(frame, 0) } else { self.add_plain_v6(frame, 0) }
+    }
+
+    /// What lies where a header of IPv4 has addresses, protocol and ports; zeros where nothing was captured.
+    #[cold]
+    fn add_plain_v4(&mut self, frame: &[u8], l3: usize) {
+        let head = padded(frame, l3);
+        let l4 = usize::from(head[0] & 15) * 4;
+        let ports = if be32(&head[4..]) & 0x1fff == 0 { PORTS | u64::from(be32(&head[l4..])) } else { 0 };
+        let rest = self.generation | u64::from(head[9]) << 32 | ports;
+        let addresses = be64(&head[12..]);
+        self.places.mark(key::place_v4((addresses >> 32) as u32));
+        self.places.mark(key::place_v4(addresses as u32));
+        let turned = addresses.rotate_left(32);
+        if self.v4.meet(if addresses <= turned { [addresses, rest] } else { [turned, reversed(rest)] }) {
+            self.take_in();
+        }
+    }
+
+    /// The same of IPv6; of a fragment, the protocol that its header names.
+    #[cold]
+    fn add_plain_v6(&mut self, frame: &[u8], l3: usize) {
+        let head = padded(frame, l3);
+        let word = |i: usize| be64(&head[8 + 8 * i..]);
+        let (protocol, ports) = match head[6] {
+            next if next == IpProtocol::FRAGMENT.0 => (head[40], 0),
+            next => (next, PORTS | u64::from(be32(&head[40..]))),
+        };
+        let rest = self.generation | u64::from(protocol) << 32 | ports;
+        self.places.mark(key::place_v6(word(0), word(1)));
+        self.places.mark(key::place_v6(word(2), word(3)));
+        let turn = word(0) > word(2);
+        let (a, b) = if turn { (2, 0) } else { (0, 2) };
+        let rest = if turn { reversed(rest) } else { rest };
+        if self.v6.meet([word(a), word(a + 1), word(b), word(b + 1), rest]) {
+            self.take_in();
         }
     }
 
@@ -238,10 +323,10 @@ impl Keys {
         }
     }
 
-    /// ARP for IPv4 over Ethernet (RFC 826).
+    /// ARP for IPv4 over Ethernet (RFC 826), and reverse ARP (RFC 903).
     #[cold]
     fn add_arp(&mut self, frame: &[u8], l3: usize) {
-        let Some(arp) = frame.get(l3..l3 + 28) else { return };
+        let arp = padded(frame, l3);
         for address in [&arp[14..18], &arp[24..28]].map(be32) {
             self.places.mark(key::place_v4(address));
             let key = std::iter::once(key::host_v4(address));
@@ -317,6 +402,16 @@ struct Ends {
     len: usize,
 }
 
+/// The bytes from here on, as far as they were captured, and zeros.
+fn padded(frame: &[u8], at: usize) -> [u8; 64] {
+    let mut head = [0; 64];
+    if let Some(bytes) = frame.get(at..) {
+        let len = bytes.len().min(head.len());
+        head[..len].copy_from_slice(&bytes[..len]);
+    }
+    head
+}
+
 fn be32(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
@@ -335,7 +430,7 @@ const fn reversed(rest: u64) -> u64 {
 mod tests {
     use super::*;
     use wire::build::Frame;
-    use wire::filter::Need;
+    use filter::Need;
     use wire::link;
 
     fn add(keys: &mut Keys, ends: (u32, u16, u32, u16)) {

@@ -15,7 +15,7 @@ use base::Timestamp;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use wire::filter::Need;
+use filter::Need;
 
 /// What reads a packet file without its index.
 const READERS: &str = "capinfos, tcpdump -r";

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use wire::filter::Need;
+use filter::Need;
 
 /// Bytes read first.
 const FIRST: usize = 8 << 10;

@@ -5,7 +5,7 @@
 //! * [`interp`]: what a program means. [`Datagrams`]: what keeps the parts of a datagram together.
 //! * [`ebpf`]: the part of a program that the kernel runs.
 //! * [`term`]: programs with all functions applied; [`lower`] makes the intermediate form of them.
-//! * [`tcpdump`]: the other surface.
+//! * [`packet_filter`]: the other surface, which is that of tcpdump's filters (`netgrain-filter`).
 //! * [`Key`]: what state is kept by, and what several keys have in common.
 #![forbid(unsafe_code)]
 
@@ -18,10 +18,10 @@ pub mod ir;
 pub mod key;
 pub mod log;
 pub mod lower;
+pub mod packet_filter;
 mod prefix;
 pub mod syntax;
 pub mod table;
-pub mod tcpdump;
 pub mod term;
 pub mod types;
 
@@ -77,7 +77,7 @@ pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
             return Error { help: Some(help), ..e };
         }
         // Who comes from tcpdump writes a filter where a program is wanted.
-        match tcpdump::Filter::of_link(text, link_type) {
+        match filter::LinkFilter::parse(text, link_type) {
             Ok(filter) if !filter.text().is_empty() => {
                 let help = format!("a filter of tcpdump stands in quotes: `main = bpf {:?}`", filter.text());
                 Error { help: Some(help), ..e }

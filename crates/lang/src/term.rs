@@ -6,7 +6,6 @@
 use crate::ir::{Cmp, Expiry, Log, Op};
 use crate::key::Key;
 use crate::prefix::Prefix;
-use crate::tcpdump;
 use std::sync::Arc;
 
 /// What to do with a packet: passes it on, changed in its record, or drops it.
@@ -142,7 +141,7 @@ pub enum Pred {
     /// The flow has an entry.
     Known(Arc<FlowMap>),
     /// The act would pass the packet. Only of acts without effects.
-    Filter(Arc<tcpdump::Filter>),
+    Filter(Arc<filter::LinkFilter>),
 }
 
 /// Kinds of telephony.

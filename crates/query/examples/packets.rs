@@ -10,7 +10,7 @@ use netgrain_query::{Place, Question, ask};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use wire::Filter;
+use filter::Filter;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use wire::Filter;
+use filter::Filter;
 
 /// Where to look.
 #[derive(Clone, Debug)]

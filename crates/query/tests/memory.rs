@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use testkit::TempDir;
-use wire::Filter;
+use filter::Filter;
 
 struct Counting;
 

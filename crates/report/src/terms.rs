@@ -1,9 +1,9 @@
 //! A record as the filter sees it.
 
-use flow::Record;
-use wire::filter::FlowTerms;
+use flow::{Record, Side};
+use filter::FlowTerms;
 
-/// What `wire::Filter` asks of a flow, out of its record.
+/// What `filter::FlowFilter` asks of a flow, out of its record.
 ///
 /// A later record of a long flow says what its own period saw: a direction that was silent in it has no packets there.
 #[inline]
@@ -17,6 +17,35 @@ pub fn terms(record: &Record) -> FlowTerms {
         protocol: record.key.protocol,
         vlans: record.around.vlans,
         macs: [there.mac, back.mac],
-        seen: [there.packets > 0, back.packets > 0],
+        mpls: record.around.mpls,
+        packets: [there.packets, back.packets],
+        bytes: [there.bytes, back.bytes],
+        duration: record.last().since(record.first()).as_nanos() as u64,
+        flags: [flags(there), flags(back)],
+        state: record.tcp as u8,
+        end: record.end as u8,
+        rtt: record.syn_rtt,
+    }
+}
+
+/// The flags of TCP that a side sent, in the order of their bits.
+fn flags(side: &Side) -> u8 {
+    side.flags.iter().enumerate().fold(0, |bits, (i, packets)| bits | u8::from(*packets > 0) << i)
+}
+
+#[cfg(test)]
+mod tests {
+    use filter::flow::{ENDS, STATES};
+    use flow::{EndReason, TcpState};
+
+    #[test]
+    fn the_words_of_filters_have_the_numbers_of_records() {
+        let states = [("established", TcpState::Established), ("reset", TcpState::Reset), ("midstream", TcpState::Midstream)];
+        for (word, state) in states {
+            assert_eq!(STATES[state as usize], word);
+        }
+        for (word, end) in [("idle", EndReason::Idle), ("ended", EndReason::Ended), ("lack", EndReason::Lack)] {
+            assert_eq!(ENDS[end as usize], word);
+        }
     }
 }

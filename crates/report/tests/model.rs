@@ -261,12 +261,12 @@ fn a_record_is_asked_by_the_filter_as_what_it_says() {
         dst_port: 53,
         protocol: IpProtocol::UDP,
     };
-    r.sides[0].packets = 1;
+    let ask = |text: &str, r: &Record| filter::FlowFilter::parse(text).expect(text).matches(&terms(r));
+    assert!(ask("dst port 53 and src 10.0.0.1", &r) && !ask("src port 53", &r) && !ask("not src 10.0.0.1", &r));
+    r.sides[0].packets = 3;
     r.sides[1].packets = 0;
-    let ask = |text: &str, r: &Record| {
-        wire::Filter::parse(text).expect(text).of_flows().expect("of flows").matches(&terms(r))
-    };
-    assert!(ask("dst port 53", &r) && !ask("src port 53", &r));
-    r.sides[1].packets = 1;
-    assert!(ask("src port 53", &r) && !ask("src port 53 and src 10.0.0.1", &r));
+    assert!(ask("packets = 3 and dst packets = 0", &r) && !ask("packets > 3", &r));
+    r.sides[0].flags = [0, 1, 0, 0, 2, 0, 0, 0];
+    r.sides[1].flags = [0; 8];
+    assert!(ask("flags SA and not flags any FR", &r) && !ask("dst flags any S", &r));
 }

@@ -32,9 +32,25 @@ pub mod link {
     /// Linux "cooked" capture version 2, 20 bytes, protocol first.
     pub const LINUX_SLL2: u16 = 276;
 
+    /// All of these. [`crate::Headers::link`] is an index of this list.
+    pub const UNDERSTOOD: [u16; 8] =
+        [ETHERNET, RAW_IP, RAW_IPV4, RAW_IPV6, NULL, LOOP, LINUX_SLL, LINUX_SLL2];
+
+    /// Not a link type: stands for all that are not understood.
+    pub const UNKNOWN: u16 = u16::MAX;
+
+    /// Its place among those that are understood; of all others, behind them.
+    pub(crate) const fn index(link_type: u16) -> u8 {
+        let mut i = 0;
+        while i < UNDERSTOOD.len() && UNDERSTOOD[i] != link_type {
+            i += 1;
+        }
+        i as u8
+    }
+
     /// Whether it is one of these.
     pub const fn is_understood(link_type: u16) -> bool {
-        matches!(link_type, ETHERNET | RAW_IP | RAW_IPV4 | RAW_IPV6 | NULL | LOOP | LINUX_SLL | LINUX_SLL2)
+        (index(link_type) as usize) < UNDERSTOOD.len()
     }
 
     /// Its name for people, if it is one of these.
@@ -110,7 +126,11 @@ pub struct Headers {
 mod bit {
     pub const MALFORMED: u8 = 1 << 0;
     pub const ETHERNET: u8 = 1 << 1;
+    /// From here on the index of the link type: that of Ethernet is 0.
+    pub const LINK: u32 = 4;
 }
+
+const _: () = assert!(link::UNDERSTOOD[0] == link::ETHERNET && link::UNDERSTOOD.len() < 1 << (8 - bit::LINK));
 
 /// A transport header that begins after this byte is not reported.
 const FARTHEST: usize = u8::MAX as usize;
@@ -207,7 +227,8 @@ impl Headers {
         self.l3
     }
 
-    /// Offset of the transport header; 0 where there is none: not IP, a later fragment, cut, or beyond 255.
+    /// Offset of the transport header; 0 where there is none: not IP, a later fragment, cut, or beyond 255. Of a first fragment
+    /// that is shorter than the header, only the ports need be there.
     #[inline]
     pub const fn l4(&self) -> u8 {
         self.l4
@@ -252,6 +273,12 @@ impl Headers {
     #[inline]
     pub const fn malformed(&self) -> bool {
         self.bits & bit::MALFORMED != 0
+    }
+
+    /// The index in [`link::UNDERSTOOD`] of the link type; its length for every other type.
+    #[inline]
+    pub const fn link(&self) -> usize {
+        (self.bits >> bit::LINK) as usize
     }
 
     /// Whether the frame begins with a whole Ethernet header.
@@ -318,6 +345,7 @@ impl<'a> Walk<'a> {
 
     #[inline(never)]
     fn headers(mut self, link_type: u16) -> Headers {
+        self.out.bits |= link::index(link_type) << bit::LINK;
         let at = self.link(link_type).and_then(|at| self.below(at));
         if let Some((at, l3)) = at.and_then(|at| Some((at, u8::try_from(at).ok()?))) {
             if at < self.frame.len() {
@@ -539,12 +567,15 @@ impl<'a> Walk<'a> {
             _ if at >= end => return None,
             _ => 1,
         };
-        // The first fragment of a datagram may be shorter than the header; a whole datagram may not.
-        if at + least > end {
+        // The first fragment of a datagram may be shorter than the header, and has ports then if they fit; a whole datagram may not.
+        let fits = at + least <= end;
+        if !fits {
             if whole {
                 self.malformed();
             }
-            return None;
+            if whole || !self.out.protocol.has_ports() || at + udp::at::LEN > end {
+                return None;
+            }
         }
         if at >= self.frame.len() || at > FARTHEST {
             return None;
@@ -563,7 +594,7 @@ impl<'a> Walk<'a> {
             }),
             _ => false,
         };
-        if contradicts {
+        if contradicts && fits {
             self.malformed();
         }
         Some(())

@@ -9,7 +9,6 @@
 //! * [`FlowKey`] and [`FlowHasher`]: which conversation a frame belongs to, and a keyed hash that is the same for both
 //!   directions.
 //! * [`community_id`]: the name of a conversation that other programs give it too.
-//! * [`filter`]: the capture filter in the words of tcpdump.
 //! * [`build`]: frames with correct lengths and checksums, for tests, the simulator and the generator.
 //!
 //! Two lengths run through the whole room: that of the slice (what was captured) and the *wire length* (what was
@@ -26,7 +25,6 @@ mod community;
 mod decode;
 mod error;
 mod ethernet;
-pub mod filter;
 mod flow;
 pub mod fragments;
 mod headers;
@@ -48,7 +46,6 @@ pub use community::community_id;
 pub use decode::{Decoded, MAX_TUNNELS, Odd, Part, TUNNEL_PORTS, Tunnel, TunnelKind, numbered};
 pub use error::{Layer, ParseError};
 pub use ethernet::Ethernet;
-pub use filter::{Filter, FilterError};
 pub use flow::{FlowHasher, FlowKey};
 pub use fragments::{FragmentCounts, Fragments};
 pub use headers::{Family, Fragment, Headers, link};
@@ -60,4 +57,4 @@ pub use sessions::{SessionCounts, Sessions};
 pub use tcp::{Tcp, flags as tcp_flags};
 pub use types::{EtherType, IpProtocol, MacAddr, ParseMacError, Port};
 pub use udp::Udp;
-pub use vlan::VlanTag;
+pub use vlan::{MAX_TAGS, VlanTag};

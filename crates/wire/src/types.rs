@@ -14,6 +14,7 @@ pub struct EtherType(pub u16);
 impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     pub const ARP: Self = Self(0x0806);
+    pub const RARP: Self = Self(0x8035);
     pub const VLAN: Self = Self(0x8100);
     pub const IPV6: Self = Self(0x86dd);
     pub const MPLS: Self = Self(0x8847);

@@ -11,7 +11,7 @@ use engine::{Destination, ProgramPlan};
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
-use wire::Filter;
+use filter::Filter;
 
 /// More parts than this gain nothing: one thread decodes for all of them.
 const MOST_SHARDS: u64 = 64;

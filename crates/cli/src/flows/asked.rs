@@ -9,8 +9,7 @@ use report::{Field, Measure, Plan};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use wire::Filter;
-use wire::filter::FlowFilter;
+use filter::FlowFilter;
 
 /// Where records come from.
 pub enum Place {
@@ -29,7 +28,6 @@ pub struct Asked {
     pub to: Timestamp,
     /// Of times that people read.
     pub zone: Zone,
-    pub filter: Filter,
     pub of_flows: FlowFilter,
     pub interfaces: Vec<String>,
     pub plan: Option<Plan>,
@@ -56,8 +54,7 @@ impl Asked {
         };
         files.extend(args.words[..more].iter().map(PathBuf::from));
         let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
-        let filter = Filter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e}")))?;
-        let of_flows = filter.of_flows().map_err(|e| Failure::Said(format!("filter: {e}")))?;
+        let of_flows = FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e:#}")))?;
         let (from, to) = args.when.interval(now, args.live)?;
         let place = match (&args.store, args.from_multicast) {
             (Some(store), _) => {
@@ -73,17 +70,16 @@ impl Asked {
         if args.every.is_some() && plan.is_none() {
             return Err(Failure::Said("--every: of rankings; say --top, --group or --by".into()));
         }
-        Ok(Self { place, zone, from, to, filter, of_flows, interfaces, plan, limit, follow, late, id: None })
+        Ok(Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None })
     }
 
     /// All records of one flow in a store.
     pub fn of_id(id: u64, store: &Path, from: Timestamp, to: Timestamp, interfaces: &[String]) -> Self {
-        let filter = Filter::default();
-        let of_flows = filter.of_flows().unwrap_or_else(|e| unreachable!("the empty filter asks for nothing: {e}"));
+        let of_flows = FlowFilter::default();
         let (place, interfaces) = (Place::Store(store.to_owned()), interfaces.to_vec());
         let (plan, limit, follow, late) = (None, None, false, None);
         let zone = Zone::Utc;
-        Self { place, zone, from, to, filter, of_flows, interfaces, plan, limit, follow, late, id: Some(id) }
+        Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id) }
     }
 
     /// The store that is asked.
@@ -96,7 +92,7 @@ impl Asked {
 
     /// What was searched, and what there is.
     pub fn in_vain(&self) -> String {
-        let filter = self.filter.to_string();
+        let filter = self.of_flows.to_string();
         let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
         let place = match &self.place {
             Place::Store(store) => match stock::shelves(store) {

@@ -7,7 +7,7 @@ use crate::signals;
 use crate::zone::Zone;
 use base::Timestamp;
 use std::path::Path;
-use wire::Filter;
+use filter::{Filter, FlowFilter};
 
 /// Records that are looked at for one in a tunnel, so that a question that was answered at once stays one.
 const LOOKED_AT: u64 = 100_000;
@@ -27,8 +27,7 @@ pub fn remark(
         from,
         to,
         zone: Zone::Utc,
-        of_flows: filter.of_flows().ok()?,
-        filter: filter.clone(),
+        of_flows: FlowFilter::parse(&filter.to_string()).ok()?,
         interfaces: interfaces.to_vec(),
         plan: None,
         limit: None,
@@ -45,6 +44,13 @@ pub fn remark(
                      outside: netgrain flows --store {} '{filter}' --packets gives theirs",
                     record.id,
                     store.display()
+                ));
+            }
+            Step::Record(record) if record.around.vlans[0].is_some() || record.around.mpls.is_some() => {
+                return Some(format!(
+                    "there are flows of `{filter}` under VLAN tags or MPLS labels ({:016x} is the first), which a filter of packets \
+                     looks through at the word: `anylink ({filter})`",
+                    record.id
                 ));
             }
             Step::Record(_) | Step::Idle => {}

@@ -196,7 +196,7 @@ impl Members {
         }
         let mut pairs: Vec<String> = self.pairs.iter().map(|(a, b)| format!("(host {a} and host {b})")).collect();
         pairs.sort();
-        pairs.join(" or ")
+        if pairs.is_empty() { String::new() } else { format!("anylink ({})", pairs.join(" or ")) }
     }
 
     /// Whether this packet is of one of them. Packets are asked in the order of time.

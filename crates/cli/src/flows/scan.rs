@@ -9,7 +9,7 @@ use columns::{Batch, Column, Query};
 use flow::{Around, EndReason, Key, Record, Side, TcpState};
 use report::{Field, Groups, Measure, Plan, ReportError, terms};
 use std::net::{IpAddr, Ipv4Addr};
-use wire::filter::FlowFilter;
+use filter::FlowFilter;
 use wire::{IpProtocol, TunnelKind};
 
 /// The columns that say enough, in the order in which a record takes them.
@@ -59,7 +59,7 @@ impl Wanted {
             });
         }
         let looks = filter.looks();
-        if looks.at_vlans || looks.at_macs {
+        if looks.at_tags || looks.at_macs || looks.at_more {
             return None;
         }
         if looks.at_addresses {
@@ -71,8 +71,17 @@ impl Wanted {
         if looks.at_protocol {
             all.push(C::Protocol);
         }
-        if looks != wire::filter::Looks::default() {
+        if looks.at_packets {
             all.extend([C::FwdPackets, C::RevPackets]);
+        }
+        if looks.at_bytes {
+            all.extend([C::FwdBytes, C::RevBytes]);
+        }
+        if looks.at_state {
+            all.push(C::Tcp);
+        }
+        if looks.at_end {
+            all.push(C::End);
         }
         all.sort_unstable();
         all.dedup();
@@ -88,7 +97,7 @@ impl Wanted {
         plan: &Plan,
         groups: &mut Groups,
     ) -> Result<(u64, Vec<String>), Failure> {
-        let filter = Some(&asked.of_flows).filter(|_| !asked.filter.is_empty());
+        let filter = Some(&asked.of_flows).filter(|_| !asked.of_flows.is_empty());
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let make = || Sum { record: blank(interface), groups: Groups::new(plan.clone()), looked: 0, failed: None };
         let (sums, remarks) = columns::scan_shared(query, &self.0, threads, make, |sum: &mut Sum, batch| {

@@ -240,7 +240,7 @@ pub fn query(asked: &Asked, from: Timestamp, interfaces: &[String]) -> Query {
         interfaces: interfaces.to_vec(),
         from,
         to: asked.to,
-        need: asked.filter.need(),
+        need: asked.of_flows.need(),
         id: asked.id,
         ..Query::new(store)
     }

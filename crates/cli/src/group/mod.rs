@@ -151,11 +151,8 @@ struct PartArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(WEIGHT_MAX)))]
     weight: u8,
     /// Only packets that match this capture filter
-    #[arg(long, value_name = "EXPRESSION", conflicts_with = "bpf")]
-    filter: Option<String>,
-    /// Only packets that match this filter of tcpdump's, which runs as machine code
     #[arg(long, value_name = "EXPRESSION")]
-    bpf: Option<String>,
+    filter: Option<String>,
 }
 
 #[derive(Args)]
@@ -304,7 +301,6 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
         classes: a.part.classes.clone(),
         weight: a.part.weight,
         filter: a.part.filter.clone(),
-        bpf: a.part.bpf.clone(),
     };
     let (answer, _) = a.named.ask(&request)?;
     let place = answer.place.unwrap_or_default();
@@ -328,7 +324,6 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         classes: a.part.classes.clone(),
         weight: a.part.weight,
         filter: a.part.filter.clone(),
-        bpf: a.part.bpf.clone(),
         descs: a.descs.unwrap_or(0),
         name: name.clone(),
     };

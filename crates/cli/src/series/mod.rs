@@ -25,7 +25,7 @@ use series::{Roller, Rollup, Row};
 use source::Rows;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use wire::Filter;
+use filter::Filter;
 
 #[derive(Args)]
 #[command(
@@ -225,7 +225,7 @@ fn place(args: &SeriesArgs) -> Result<Place, Failure> {
 }
 
 fn filter(text: &str) -> Result<Filter, Failure> {
-    Filter::parse(text).map_err(|e| Failure::Said(format!("filter: {e}")))
+    Filter::parse(text).map_err(|e| Failure::Said(format!("filter: {e:#}")))
 }
 
 /// What was searched, and what there is.

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use store::names::interface_folder;
-use wire::{Decoded, Filter};
+use filter::Filter;
+use wire::Decoded;
 
 /// What a row spans.
 const SECOND: Duration = Duration::from_secs(1);

@@ -108,7 +108,7 @@ fn number(object: &Value, field: &str) -> u64 {
 }
 
 fn matches(filter: &str, r: &Record) -> bool {
-    wire::Filter::parse(filter).expect(filter).of_flows().expect(filter).matches(&report::terms(r))
+    filter::FlowFilter::parse(filter).expect(filter).matches(&report::terms(r))
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
     let dir = TempDir::new("balance");
     let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
     assert_eq!(engine.group("create", &["lb", "main = udp >-> steer_flow"]).status, Some(0));
-    for (port, more) in [("vc", &[][..]), ("ve", &["--bpf", "udp"])] {
+    for (port, more) in [("vc", &[][..]), ("ve", &["--filter", "udp"])] {
         let said = engine.group("attach", &[&["lb", "--out-interface", port], more].concat());
         assert_eq!(said.status, Some(0), "{said:?}");
     }

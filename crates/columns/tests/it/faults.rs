@@ -289,7 +289,7 @@ fn a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing() {
     writer.finish();
     let of = |kind| files(store.path(), "eth1", kind).expect("a listing").remove(0).path;
     // The address makes the filters be asked.
-    let need = format!("host {}", records[5].key.src).parse::<wire::Filter>().expect("a filter").need();
+    let need = format!("host {}", records[5].key.src).parse::<filter::FlowFilter>().expect("a filter").need();
     let asked = Query { need, ..Query::new(store.path()) };
     let ask = || {
         let mut answer = flows(&asked).expect("a store");

@@ -386,7 +386,7 @@ fn what_a_filter_needs_leaves_out_whole_groups_and_nothing_that_matches() {
     records.iter().for_each(|record| writer.record(record));
     writer.finish();
     let ask = |filter: &str| {
-        let need = filter.parse::<wire::Filter>().expect("a filter").need();
+        let need = filter.parse::<filter::FlowFilter>().expect("a filter").need();
         flows(&Query { need, ..Query::new(store.path()) }).expect("a store").count()
     };
     assert_eq!(ask("host 203.0.113.77 or port 65535"), 0);

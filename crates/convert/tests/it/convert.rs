@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use support::{Packet, converted, one, packets, pcap, pcapng, random, raw};
 use wire::build::Frame;
-use wire::{EtherType, Filter};
+use filter::Filter;
+use wire::EtherType;
 
 fn to(format: Format) -> Plan {
     Plan { format, ..Plan::default() }

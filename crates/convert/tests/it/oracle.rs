@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Packet, captures, converted, one, packets};
 use testkit::TempDir;
-use wire::Filter;
+use filter::Filter;
 
 /// Small captures of many kinds: every seventh of those that are whole and of one link type.
 fn some(test: &str) -> Option<Vec<PathBuf>> {

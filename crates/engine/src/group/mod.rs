@@ -21,7 +21,7 @@ use crate::error::EngineError;
 use crate::plan::SocketPlan;
 use group::{
     Compiled, Dispatcher, Door, GroupView, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Source,
-    Syntax, Track,
+    Track,
 };
 use host::Host;
 use ring::{Branch, Offer, Policy, Producer};
@@ -244,8 +244,8 @@ impl Outside for Lender {
         language::compile(text, &language::Ground { link_type, hash_key: self.hash_key, from: from.to_vec() })
     }
 
-    fn sieve(&self, text: &str, syntax: Syntax, link_type: u32) -> Result<Arc<dyn Sieve>, String> {
-        sieve::of(text, syntax, link_type as u16)
+    fn sieve(&self, text: &str, link_type: u32) -> Result<Arc<dyn Sieve>, String> {
+        sieve::of(text, link_type as u16)
     }
 
     fn open(&self, to: &Outlet, branches: &[(&Source, &Branch)], outgoing: bool) -> Result<Arc<PortCounts>, String> {

@@ -50,7 +50,7 @@ impl GroupPlan {
             Outlet::File { path, most } => (None, Some(path.clone()), *most),
         };
         let (classes, weight, group) = (member.classes.clone(), member.weight, self.name.clone());
-        Request::Attach { group, port, file, most, classes, weight, filter: None, bpf: None }
+        Request::Attach { group, port, file, most, classes, weight, filter: None }
     }
 
     fn failed(&self, why: &str) -> String {

@@ -10,7 +10,8 @@
 
 use group::{Compiled, Delivery, Packet, Program, Source, Verdict};
 use std::sync::Arc;
-use wire::{Filter, Headers};
+use filter::Filter;
+use wire::Headers;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {

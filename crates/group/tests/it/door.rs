@@ -17,7 +17,7 @@ fn create(group: &str, program: &str, policy: Policy) -> Request {
 
 fn join(group: &str) -> Request {
     let (group, name) = (group.to_owned(), String::new());
-    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, bpf: None, descs: 0, name }
+    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, descs: 0, name }
 }
 
 fn stats(engine: &Engine, group: &str) -> serde_json::Value {
@@ -187,7 +187,6 @@ fn groups_are_independent_and_classes_and_filters_do_what_they_say() {
         classes: vec![class.into()],
         weight: 1,
         filter: None,
-        bpf: None,
         descs: 0,
         name: class.into(),
     };
@@ -292,7 +291,6 @@ fn limits_have_words_and_a_full_group_is_full() {
             classes: Vec::new(),
             weight,
             filter: None,
-            bpf: None,
             descs: 0,
             name: String::new(),
         };
@@ -356,7 +354,6 @@ fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files(
         classes: Vec::new(),
         weight,
         filter: None,
-        bpf: None,
     };
     registry.create(who(1000, 1), &create("g", "copy", Policy::Shared)).expect("created");
     let why = |visitor, request: &Request| registry.attach(visitor, request).expect_err("refused");

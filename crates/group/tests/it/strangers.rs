@@ -18,13 +18,13 @@ fn create(group: &str, program: &str, policy: Policy) -> Request {
 
 fn join(group: &str) -> Request {
     let (group, name) = (group.to_owned(), String::new());
-    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, bpf: None, descs: 1 << 16, name }
+    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, descs: 1 << 16, name }
 }
 
 fn attach(group: &str, port: &str) -> Request {
     let (group, port) = (group.to_owned(), Some(port.to_owned()));
     let classes = Vec::new();
-    Request::Attach { group, port, file: None, most: 0, classes, weight: 1, filter: None, bpf: None }
+    Request::Attach { group, port, file: None, most: 0, classes, weight: 1, filter: None }
 }
 
 /// A group that has its place on all queues, also where nobody waits for long.
@@ -155,7 +155,6 @@ fn long_programs_and_crowded_groups_leave_the_list_readable_and_the_program_whol
             classes: Vec::new(),
             weight: 1,
             filter: None,
-            bpf: None,
             descs: 0,
             name: "\u{1b}[2J".into(),
         },

@@ -7,7 +7,8 @@ use base::{Prng, Timestamp};
 use common::{LINKS, entry, header, part_of_packet, random_filter, random_frame, relinked};
 use netgrain_index::{Builder, Entry, Keys, Reader};
 use wire::build::Frame;
-use wire::{EtherType, Filter, Headers, link};
+use filter::Filter;
+use wire::{EtherType, Headers, link};
 
 type Packet = (Vec<u8>, u32, u16);
 
@@ -130,6 +131,48 @@ fn bytes_without_any_sense_are_no_exception() {
             assert!(sets.admit(&filter.need()), "seed {seed} round {round}: {filter} denied: {packet:02x?}");
         }
     }
+}
+
+/// Every expression that the filter is held against tcpdump with, plain and below `anylink`, of frames that are whole, cut, or wrong in a
+/// byte.
+#[test]
+fn whatever_an_expression_matches_has_the_keys_that_it_needs() {
+    const CORPUS: &str = include_str!("../../../filter/tests/corpus.txt");
+    let test = "whatever_an_expression_matches_has_the_keys_that_it_needs";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let any = CORPUS.lines().map(|text| format!("anylink ({text})"));
+    let filters: Vec<Filter> =
+        CORPUS.lines().map(str::to_owned).chain(any).filter_map(|text| Filter::parse(&text).ok()).collect();
+    assert!(filters.len() > 1000, "{} filters", filters.len());
+    let mut keys = Keys::default();
+    let (mut found, mut ruled_out) = (0, 0);
+    for round in 0..400 {
+        let link_type = LINKS[prng.below(LINKS.len() as u64) as usize];
+        let mut frame = relinked(random_frame(&mut prng), link_type);
+        let wire_len = frame.len() as u32;
+        match prng.below(4) {
+            0 => frame.truncate(prng.below(frame.len() as u64 + 1).min(80) as usize),
+            1 if !frame.is_empty() => {
+                let at = prng.below(frame.len().min(60) as u64) as usize;
+                frame[at] ^= 1 << prng.below(8);
+            }
+            _ => {}
+        }
+        let packet = (frame, wire_len, link_type);
+        keys.clear();
+        keys.add(&packet.0, packet.1, link_type);
+        let sets = keys.sets();
+        for filter in &filters {
+            let has = sets.admit(&filter.need());
+            if matches(filter, &packet) {
+                assert!(has, "seed {seed} round {round}: {filter} needs {:?}: {packet:02x?}", filter.need());
+                found += 1;
+            }
+            ruled_out += usize::from(!has);
+        }
+    }
+    assert!(found > 10_000 && ruled_out > 10_000, "{found} found, {ruled_out} ruled out");
 }
 
 #[test]

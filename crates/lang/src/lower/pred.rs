@@ -102,7 +102,7 @@ impl Lower {
                 self.b.push(Inst::Has { to, map, key });
                 self.b.branch(to, Cmp::Ne, 0, yes, no);
             }
-            Pred::Filter(filter) => filter.emit(&mut self.b, yes, no),
+            Pred::Filter(filter) => crate::packet_filter::emit(&mut self.b, filter, yes, no),
         }
     }
 

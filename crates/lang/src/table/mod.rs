@@ -16,7 +16,6 @@ use crate::eval::Value;
 use crate::ir::{Effect, Effects};
 use crate::key::Key;
 use crate::prefix::Prefix;
-use crate::tcpdump;
 use crate::term::{Act, FlowMap, Pred, Prop};
 use crate::types::Type;
 use std::collections::HashMap;
@@ -195,7 +194,8 @@ impl<'a> Given<'_, 'a> {
 
     /// A filter of tcpdump.
     fn filter(&self, i: usize) -> Result<Pred, String> {
-        match tcpdump::Filter::of_link(&self.text(i)?, self.1) {
+        match filter::LinkFilter::parse(&self.text(i)?, self.1) {
+            Ok(filter) if filter.test().loops() => Err(crate::packet_filter::LOOPS.to_owned()),
             Ok(filter) => Ok(Pred::Filter(Arc::new(filter))),
             Err(e) => Err(e.to_string()),
         }

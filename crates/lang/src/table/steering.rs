@@ -5,7 +5,6 @@ use super::{Function, Given};
 use crate::eval::Value;
 use crate::ir::Effect;
 use crate::prefix::Prefix;
-use crate::tcpdump;
 use crate::term::{Act, Steer};
 
 const PLAIN: &[Effect] = &[Effect::Fanout];
@@ -63,7 +62,7 @@ pub const STEERING: &[Function] = &[
         "By the link address that is not the gateway's; to both ends' members where neither is; broadcast as before.",
         |g| {
             let text = g.text(0)?;
-            let mac = tcpdump::mac(&text)
+            let mac = filter::mac(&text)
                 .ok_or_else(|| format!("{text:?} is no link address; write \"00:1b:21:0a:0b:0c\""))?;
             steer(Steer::LocalLink(mac))
         }

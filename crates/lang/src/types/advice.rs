@@ -2,7 +2,7 @@
 
 use super::Type;
 use crate::syntax::{Binding, Error, Expr, Node, nearest};
-use crate::{table, tcpdump};
+use crate::table;
 use std::ops::Range;
 
 /// Whoever takes what is given to this.
@@ -143,7 +143,7 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
     if let Some(key) = as_key(name) {
         return error.help(format!("to tell flows by it, write `{key}`"));
     }
-    if let Some((port, _)) = tcpdump::service(name) {
+    if let Some((port, _)) = filter::service(name) {
         return error.help(format!("a port is a number here: `{name}` is {port}"));
     }
     let known = scope.iter().map(|s| s.0.as_str()).chain(bindings.iter().map(|b| b.name.as_str()));

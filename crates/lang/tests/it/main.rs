@@ -3,13 +3,12 @@
 mod common;
 mod datagrams;
 mod ebpf;
+mod filters;
 mod found;
 mod ir;
 mod laws;
-mod links;
 mod printed;
 mod programs;
 mod stranger;
 mod table;
-mod tcpdump;
 mod tunnels;

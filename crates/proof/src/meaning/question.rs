@@ -4,7 +4,7 @@ use super::datagram::Whose;
 use super::view::{Ip, Layer};
 use super::{Run, Sight};
 use lang::Prefix;
-use lang::ir::{Cmp, Kind, Op};
+use lang::ir::{Cmp, Op};
 use lang::term::{End, Gtp, HeaderField, Pred, Prop, Voip};
 use std::net::IpAddr;
 use wire::Fragment;
@@ -59,14 +59,9 @@ impl Run<'_> {
                 self.entry(map, sight).is_some_and(|(table, key)| table.has(&key, now))
             }
             Pred::Filter(filter) => {
-                let (packet, program) = (self.packet, filter.program());
-                let facts = lang::Facts {
-                    outgoing: packet.facts.outgoing,
-                    ..lang::Facts::of(&packet.bytes, self.view.len, self.world.link_type)
-                };
-                let mut nothing = lang::interp::Memory::of(&program, 0);
-                let out = lang::interp::Interpreter::new(&program).run(&packet.bytes, &facts, &mut nothing);
-                out.kind != Kind::Drop
+                let (bytes, len) = (&self.packet.bytes, self.view.len);
+                let headers = wire::Headers::of(bytes, len, self.world.link_type);
+                filter.matches(bytes, len, &headers, self.packet.facts.outgoing != 0)
             }
         }
     }

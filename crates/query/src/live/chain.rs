@@ -13,7 +13,7 @@ use std::time::Duration;
 use store::catalogue::{Entry, Hours, Listing};
 use store::disorder::{Disorder, Span};
 use store::names;
-use wire::filter::Need;
+use filter::Need;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use store::catalogue::Entry;
 use store::names;
-use wire::filter::Need;
+use filter::Need;
 
 /// Files were written at these times to the granularity of a timer tick; what is younger may have been written again.
 const TICK: Duration = Duration::from_millis(50);

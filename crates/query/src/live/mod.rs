@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use store::catalogue::Entry;
 use store::{Claimant, names};
 use tail::{Begin, Tail, Until};
-use wire::filter::Need;
+use filter::Need;
 
 /// How long a file is waited for that must be about to be made, and the first one of a recording; how often it is looked for.
 const NEW_FILE: Duration = Duration::from_millis(500);

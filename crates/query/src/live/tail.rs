@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use store::{Claim, Claimant, Hold};
-use wire::filter::Need;
+use filter::Need;
 
 /// From its stamp to its place in the ring a packet takes no longer than this: a batch, or a block of the kernel's.
 const RING_DELAY: Duration = Duration::from_millis(200);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use store::Hold;
 use store::catalogue::Entry;
 use store::names;
-use wire::filter::Need;
+use filter::Need;
 
 /// An index with its file.
 pub struct Indexed {

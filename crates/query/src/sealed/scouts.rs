@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use store::catalogue::Entry;
-use wire::filter::Need;
+use filter::Need;
 
 /// Files that are asked ahead, at most: each holds its index, and its packets if they are wanted, open.
 const FARTHEST: usize = 64;

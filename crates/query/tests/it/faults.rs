@@ -14,7 +14,7 @@ use std::time::Duration;
 use store::catalogue::Hours;
 use store::{Hold, names};
 use testkit::TempDir;
-use wire::Filter;
+use filter::Filter;
 
 /// A store of some files of some blocks each, one microsecond between packets; their paths.
 fn store(dir: &Path, files: u64, packets: u64, prng: &mut Prng) -> Vec<PathBuf> {

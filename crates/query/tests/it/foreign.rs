@@ -9,7 +9,7 @@ use netgrain_query::{Answer, Place, Question, ask, indexes};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use testkit::TempDir;
-use wire::Filter;
+use filter::Filter;
 
 /// All packets of an answer, one by one or in batches.
 fn all(answer: &mut Answer, batches: bool) -> Vec<Packet> {

@@ -7,7 +7,7 @@ use common::*;
 use netgrain_query::{Place, Question, ask};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
-use wire::Filter;
+use filter::Filter;
 
 /// Captures of Ethernet without tags, where our filter and tcpdump's mean the same (docs/FILTER.md).
 fn captures(folder: &Path, out: &mut Vec<PathBuf>) {

@@ -10,7 +10,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::TempDir;
-use wire::{Filter, build::Frame};
+use filter::Filter;
+use wire::build::Frame;
 
 /// A packet between two hosts, which are numbers below 10.1.0.0.
 fn talk(prng: &mut Prng, a: u32, b: u32, len: usize) -> Vec<u8> {

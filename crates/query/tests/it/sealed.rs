@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::Hold;
 use testkit::TempDir;
-use wire::Filter;
+use filter::Filter;
 
 #[test]
 fn an_interface_that_was_never_recorded_and_an_interval_that_ends_first_are_refused_by_name() {

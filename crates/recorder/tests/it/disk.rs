@@ -15,7 +15,7 @@ use std::time::Duration;
 use store::bytes::Bytes;
 use store::device::Fault;
 use store::{DiskDevice, MemoryDevice};
-use wire::filter::Need;
+use filter::Need;
 
 fn record(stream: &Stream, store: &Path, device: DiskDevice) -> Summary {
     let mut feed = FakeFeed::new(stream);

@@ -15,7 +15,7 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::Path;
 use store::device::{Device, FileId};
-use wire::filter::Need;
+use filter::Need;
 use wire::{FlowKey, Headers};
 
 /// Packets of each file for which the key sets are asked.

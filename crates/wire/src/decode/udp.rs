@@ -4,7 +4,7 @@
 //!
 //! | tunnel | port | header |
 //! |---|---|---|
-//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | `I` is the only flag and bytes 1 to 3 are 0; or there is also `G` (group policy), or `P` (VXLAN-GPE, also to 4790) and byte 3 says IPv4, IPv6 or Ethernet; the last byte is 0 |
+//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | flag `I`; other flags (`G` of group policies among them) and reserved bytes are ignored, but with `P` (VXLAN-GPE, also to 4790) byte 3 says IPv4, IPv6 or Ethernet |
 //! | GENEVE (RFC 8926) | to 6081 | version 0; the reserved six bits and the last byte are 0; the options fit |
 //! | GTP-U (TS 29.281) | to 2152 | version 1, not GTP'; the length fits; only a G-PDU is entered, other messages are ordinary UDP |
 //! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly, or without a payload (a bubble, which may have trailers); one address in 2001::/32, or the source link-local |
@@ -29,13 +29,11 @@ mod port {
 
 mod vxlan {
     pub const FLAGS: usize = 0;
-    pub const GROUP: u8 = 0x80;
     pub const VALID: u8 = 0x08;
     pub const TYPED: u8 = 0x04;
     /// With `TYPED`, what is carried: 1 IPv4, 2 IPv6, 3 Ethernet.
     pub const NEXT: usize = 3;
     pub const VNI: usize = 4;
-    pub const LAST: usize = 7;
     pub const END: usize = 8;
 }
 
@@ -135,13 +133,13 @@ impl Walk<'_> {
     fn vxlan(&mut self, at: usize) -> Option<Inside> {
         let head: &[u8; vxlan::END] = self.need(at, Odd::TunnelImplausible)?;
         let flags = head[vxlan::FLAGS];
-        let what = match (flags & !vxlan::VALID, [head[1], head[2], head[vxlan::NEXT]]) {
-            (0, [0, 0, 0]) | (vxlan::GROUP, _) => What::Ethernet,
-            (vxlan::TYPED, [0, 0, 3]) => What::Ethernet,
-            (vxlan::TYPED, [0, 0, 1 | 2]) => What::Ip,
-            _ => return self.odd(Odd::TunnelImplausible),
+        // What is reserved is ignored (RFC 7348 §5); the type is there only where its flag says so.
+        let what = match (flags & vxlan::TYPED, head[vxlan::NEXT]) {
+            (vxlan::TYPED, 1 | 2) => What::Ip,
+            (vxlan::TYPED, 4..) => return self.odd(Odd::TunnelImplausible),
+            _ => What::Ethernet,
         };
-        if flags & vxlan::VALID == 0 || head[vxlan::LAST] != 0 {
+        if flags & vxlan::VALID == 0 {
             return self.odd(Odd::TunnelImplausible);
         }
         let tunnel = self.carrier(TunnelKind::Vxlan, be32(head, vxlan::VNI) >> 8, None);

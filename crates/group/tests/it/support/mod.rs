@@ -3,7 +3,7 @@
 use base::Timestamp;
 use netgrain_group::{
     Client, Compiled, Delivery, Dispatcher, Door, Limits, Orders, Outlet, Outside, Packet, PortCounts, Program,
-    Registry, Sieve, Source, Syntax, Track, Verdict,
+    Registry, Sieve, Source, Track, Verdict,
 };
 use ring::{Branch, Config, Offer, Policy, Producer};
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ impl Outside for Lender {
         Ok(Arc::new(Word(source.to_owned(), port.into_iter().collect())))
     }
 
-    fn sieve(&self, text: &str, _: Syntax, _: u32) -> Result<Arc<dyn Sieve>, String> {
+    fn sieve(&self, text: &str, _: u32) -> Result<Arc<dyn Sieve>, String> {
         Err(format!("{text:?} is no filter"))
     }
 

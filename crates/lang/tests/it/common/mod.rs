@@ -1,10 +1,6 @@
-//! What several tests share: real frames, and the answers of tcpdump.
-#![allow(dead_code, reason = "each test uses its part")]
-
-pub mod filters;
+//! What several tests share: real frames.
 
 use std::path::Path;
-use std::process::Command;
 
 /// A captured frame.
 pub struct Packet {
@@ -54,43 +50,4 @@ fn read_pcap(file: &[u8], link_type: u16, most: usize, packets: &mut Vec<Packet>
         packets.push(Packet { bytes: bytes.to_vec(), wire_len: at(record, 12).max(bytes.len() as u32) });
         rest = after;
     }
-}
-
-/// One pcap file in which packet `i` was captured at second `i`.
-pub fn joined(packets: &[Packet], link_type: u16) -> Vec<u8> {
-    let mut out = Vec::new();
-    for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 262_144, u32::from(link_type)] {
-        out.extend(word.to_le_bytes());
-    }
-    for (i, p) in packets.iter().enumerate() {
-        for word in [i as u32, 0, p.bytes.len() as u32, p.wire_len] {
-            out.extend(word.to_le_bytes());
-        }
-        out.extend(&p.bytes);
-    }
-    out
-}
-
-/// The numbers of the packets that tcpdump chooses, in order; or what it says against the filter. Its optimiser may see that a byte is
-/// not needed, and then does not miss it in a frame that was cut.
-pub fn tcpdump(file: &Path, filter: &str, optimised: bool) -> Result<Vec<u32>, String> {
-    let output = Command::new("tcpdump")
-        .arg("-nr")
-        .arg(file)
-        .args(["-w", "-"])
-        .args((!optimised).then_some("-O"))
-        .args(["--", filter])
-        .output()
-        .unwrap();
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    let mut numbers = Vec::new();
-    let mut rest = output.stdout.get(24..).unwrap_or_default();
-    while let Some((record, after)) = rest.split_first_chunk::<16>() {
-        let word = |i: usize| u32::from_le_bytes([record[i], record[i + 1], record[i + 2], record[i + 3]]);
-        numbers.push(word(0));
-        rest = &after[word(8) as usize..];
-    }
-    Ok(numbers)
 }

@@ -14,7 +14,8 @@ use store::bytes::Bytes;
 use store::catalogue::{self, Entry, Hours};
 use store::{DiskDevice, names};
 use sys::uring::Region;
-use wire::{Filter, Headers, build::Frame};
+use filter::Filter;
+use wire::{Headers, build::Frame};
 
 /// 2026-11-21T19:40:00Z.
 pub const START: Timestamp = Timestamp::from_secs_nanos(1_795_290_000, 0);

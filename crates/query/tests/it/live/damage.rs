@@ -7,7 +7,7 @@ use netgrain_query::Question;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::TempDir;
-use wire::Filter;
+use filter::Filter;
 
 /// A copy of the file that is being written, as a recorder would hold it: up to where its index vouched at that moment.
 struct Held {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::{Alone, RawSender, Sandbox, TempDir, VethOptions};
-use wire::Filter;
+use filter::Filter;
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
 const PATIENCE: Duration = Duration::from_secs(30);

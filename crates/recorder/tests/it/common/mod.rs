@@ -14,7 +14,7 @@ use std::time::Duration;
 use store::bytes::Bytes;
 use store::device::{Device, Surviving};
 use sys::uring::Region;
-use wire::filter::Need;
+use filter::Need;
 
 /// 2026-11-21T19:40:00Z.
 pub const START: u64 = 1_795_290_000_000_000_000;

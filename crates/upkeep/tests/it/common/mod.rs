@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::device::{Device, Surviving};
-use wire::filter::Need;
+use filter::Need;
 
 /// The folder of the interface that is recorded.
 pub fn root() -> PathBuf {

@@ -1,0 +1,153 @@
+//! Arithmetic of filters: numbers of 32 bits made from bytes of the packet.
+
+use crate::deep::Deep;
+use crate::link::{ARP, IP, IP6, RARP};
+use crate::lower::abbreviation;
+use crate::offsets::Offsets;
+use crate::test::{Spot, Test};
+use crate::tree::{Op, Span, Sum, Version};
+
+/// A number.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Number {
+    /// The number itself.
+    Is(u32),
+    /// Bytes on the wire.
+    Len,
+    /// Two numbers and an operator.
+    Op(Op, Box<Number>, Box<Number>),
+    /// Bytes of the frame.
+    Load {
+        /// What the index counts from.
+        base: Base,
+        /// Bytes behind it.
+        index: Box<Number>,
+        /// How many bytes are read.
+        width: u8,
+    },
+}
+
+/// What an index counts from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Base {
+    /// A spot.
+    At(Spot),
+    /// The end of the header of IPv4 at this spot.
+    BehindIpv4(Spot),
+    /// The network header that [`wire::Headers`] found; where it may begin the frame, 0 is a place and not "none".
+    Network {
+        /// Whether it may begin the frame.
+        may_begin: bool,
+    },
+    /// The transport header that [`wire::Headers`] found.
+    Transport,
+}
+
+/// A number and what must hold for it to exist.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guarded {
+    /// The number.
+    pub number: Number,
+    /// What must hold.
+    pub needs: Option<Test>,
+}
+
+impl Guarded {
+    /// Of a sum, asked at this point of the filter, or `any`where under tags and labels.
+    pub fn of(sum: &Sum, at: &Offsets, any: bool) -> Result<Self, (Span, &'static str)> {
+        Ok(match sum {
+            Sum::Is(n) => Self { number: Number::Is(*n), needs: None },
+            Sum::Len => Self { number: Number::Len, needs: None },
+            // As libpcap has it, what the *right* operand needs is not asked: `ip[2:2] - tcp[12]` reads where TCP would be.
+            Sum::Op(op, a, b) => {
+                let (a, b) = (Self::of(a, at, any)?, Self::of(b, at, any)?);
+                Self { number: Number::Op(*op, Box::new(a.number), Box::new(b.number)), needs: a.needs }
+            }
+            Sum::Negative(n) => {
+                let n = Self::of(n, at, any)?;
+                let number = Number::Op(Op::Sub, Box::new(Number::Is(0)), Box::new(n.number));
+                Self { number, needs: n.needs }
+            }
+            Sum::Load { protocol, index, width, span } => {
+                let index = Self::of(index, at, any)?;
+                let found = if any { deep_base(protocol, at) } else { base(protocol, at) };
+                let (base, needs) = found.map_err(|why| (*span, why))?;
+                let needs = both(index.needs, needs);
+                Self { number: Number::Load { base, index: Box::new(index.number), width: *width }, needs }
+            }
+        })
+    }
+}
+
+/// What an index into this protocol counts from, and what must hold.
+fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
+    let network = at.network();
+    Ok(match protocol {
+        "ether" => (Base::At(at.header()), None),
+        "icmp6" => (Base::At(network.plus(40)), Some(at.ip6_next(58)?)),
+        "tcp" | "udp" | "icmp" | "sctp" | "igmp" | "igrp" | "pim" | "vrrp" | "carp" => {
+            let is = abbreviation(protocol, at).unwrap_or(Ok(Test::Always(false)))?;
+            let ip = at.carries(IP)?;
+            (Base::BehindIpv4(network), Some(ip.and(is).and(at.not_later())))
+        }
+        other => match abbreviation(other, at) {
+            Some(is) => (Base::At(network), Some(is?)),
+            None => return Err("nothing of it can be indexed"),
+        },
+    })
+}
+
+/// The same below `anylink`.
+fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
+    let network = Base::Network { may_begin: at.is_raw() };
+    let transport = |number| (Base::Transport, Some(Test::Deep(Deep::Protocol(None, number))));
+    let carried = |ethertype: u32| (network, Some(Test::Deep(Deep::EtherType(ethertype as u16))));
+    Ok(match protocol {
+        "ether" => (Base::At(Spot::frame(0)), None),
+        "ip" => (network, Some(Test::Deep(Deep::Version(Version::V4)))),
+        "ip6" => (network, Some(Test::Deep(Deep::Version(Version::V6)))),
+        "arp" => carried(ARP),
+        "rarp" => carried(RARP),
+        "tcp" => transport(6),
+        "udp" => transport(17),
+        "sctp" => transport(132),
+        "icmp" => transport(1),
+        "icmp6" => transport(58),
+        _ => return Err("below `anylink` bytes of ether, ip, ip6, arp, rarp, tcp, udp, sctp, icmp and icmp6 can be read"),
+    })
+}
+
+impl Offsets {
+    /// IPv6 whose header itself names the protocol.
+    fn ip6_next(&self, protocol: u8) -> Result<Test, &'static str> {
+        let next = Test::equal(self.network().plus(6), 1, protocol.into());
+        Ok(self.carries(IP6)?.and(next))
+    }
+}
+
+pub fn both(a: Option<Test>, b: Option<Test>) -> Option<Test> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.and(b)),
+        (one, None) | (None, one) => one,
+    }
+}
+
+impl Number {
+    /// How many numbers it is made of.
+    pub fn words(&self) -> usize {
+        match self {
+            Self::Is(_) | Self::Len => 1,
+            Self::Op(_, a, b) => 1 + a.words() + b.words(),
+            Self::Load { index, .. } => 1 + index.words(),
+        }
+    }
+
+    /// The number, if no packet is needed to know it.
+    pub fn constant(&self) -> Option<u32> {
+        match self {
+            Self::Is(n) => Some(*n),
+            Self::Len | Self::Load { .. } => None,
+            Self::Op(op, a, b) => op.apply(a.constant()?, b.constant()?),
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The filter asked of a flow record: the words of packets about the conversation, and words about what the record counts.
+//!
+//! `src` is the initiator, the end that sent the first packet, and `dst` the responder: `src host A` is true of conversations that A
+//! began, and `not src host A` of all others. Words about addresses, ports and protocols are about the innermost conversation
+//! (`docs/DECODING.md`), whatever tags, labels and extension headers were around it, so `anylink` changes nothing.
+//!
+//! Bytes of a packet, lengths and the words for what is no part of a conversation are refused. `bytes`, `packets`, `bps`, `pps` and
+//! `flags` are of both directions together, or of the packets of one end with `src` or `dst` before them.
+
+use crate::error::FilterError;
+use crate::lower::not_of_flows;
+use crate::names;
+use crate::need::Need;
+use crate::parse;
+use crate::tree::{Carrier, Dir, Expr, FlowTest, Leaf, Prim, Quantity, Version};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use wire::{IpProtocol, MacAddr};
+
+/// States of TCP as flow records number them; no word for 0, which is not TCP.
+pub const STATES: [&str; 8] =
+    ["", "midstream", "syn_sent", "syn_received", "established", "half_closed", "closed", "reset"];
+
+/// Reasons for the end of a record as flowEndReason numbers them (IPFIX element 136); no word for 0.
+pub const ENDS: [&str; 6] = ["", "idle", "active", "ended", "forced", "lack"];
+
+/// What a flow record says to a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowTerms {
+    /// The end that sent the first packet.
+    pub src: IpAddr,
+    /// The other end; of the same family.
+    pub dst: IpAddr,
+    /// The initiator's port; 0 where the protocol has none.
+    pub src_port: u16,
+    /// The responder's port.
+    pub dst_port: u16,
+    /// The protocol above IP.
+    pub protocol: IpProtocol,
+    /// Ids of the VLAN tags.
+    pub vlans: [Option<u16>; 2],
+    /// The topmost MPLS label.
+    pub mpls: Option<u32>,
+    /// The link addresses that sent the first frame there and the first frame back.
+    pub macs: [Option<MacAddr>; 2],
+    /// Packets of initiator and responder.
+    pub packets: [u64; 2],
+    /// Bytes of their frames.
+    pub bytes: [u64; 2],
+    /// Nanoseconds from the first packet to the last.
+    pub duration: u64,
+    /// Flags of TCP that each end sent: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
+    pub flags: [u8; 2],
+    /// Index in [`STATES`].
+    pub state: u8,
+    /// Index in [`ENDS`].
+    pub end: u8,
+    /// Nanoseconds from SYN to SYN and ACK.
+    pub rtt: Option<u64>,
+}
+
+/// What a filter looks at, so that nobody has to fetch more of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// At addresses, or at least at their family.
+    pub at_addresses: bool,
+    /// At ports.
+    pub at_ports: bool,
+    /// At the protocol.
+    pub at_protocol: bool,
+    /// At VLAN tags or labels.
+    pub at_tags: bool,
+    /// At link addresses.
+    pub at_macs: bool,
+    /// At numbers of packets.
+    pub at_packets: bool,
+    /// At numbers of bytes.
+    pub at_bytes: bool,
+    /// At the state of TCP.
+    pub at_state: bool,
+    /// At the reason for the end.
+    pub at_end: bool,
+    /// At times, flags or the round trip.
+    pub at_more: bool,
+}
+
+/// A filter that can be asked of flow records.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlowFilter {
+    text: String,
+    expr: Option<Expr>,
+    looks: Looks,
+    need: Option<Need>,
+}
+
+impl FlowFilter {
+    /// Reads a filter. The empty one matches everything.
+    ///
+    /// # Errors
+    /// Where, what is wrong or cannot be asked of flow records, and what to write instead.
+    ///
+    /// ```
+    /// use netgrain_filter::FlowFilter;
+    /// assert!(FlowFilter::parse("tcp dst port 443 and bytes > 1M and duration > 10s and not flags any R").is_ok());
+    /// let refused = FlowFilter::parse("tcp[tcpflags] & tcp-syn != 0").unwrap_err().to_string();
+    /// assert!(refused.contains("`flags S`"), "{refused}");
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        let expr = parse::parse(text)?;
+        let (mut looks, mut refused) = (Looks::default(), None);
+        if let Some(expr) = &expr {
+            expr.each(&mut |leaf| {
+                if let (None, Err(why)) = (&refused, looks.add(leaf)) {
+                    refused = Some(FilterError::of(text, leaf.span, why));
+                }
+            });
+        }
+        match refused {
+            Some(e) => Err(e),
+            None => Ok(Self { text: text.trim().to_owned(), need: Some(Need::of_flows(expr.as_ref())), expr, looks }),
+        }
+    }
+
+    /// What it looks at; the answer does not depend on anything else.
+    pub fn looks(&self) -> Looks {
+        self.looks
+    }
+
+    /// What every record has that matches, for an index.
+    pub fn need(&self) -> Need {
+        self.need.clone().unwrap_or(Need::Anything)
+    }
+
+    /// Whether it matches every record because it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.expr.is_none()
+    }
+
+    /// Whether the record matches.
+    #[inline]
+    pub fn matches(&self, flow: &FlowTerms) -> bool {
+        self.expr.as_ref().is_none_or(|expr| of_expr(expr, flow))
+    }
+}
+
+/// As it was written.
+impl fmt::Display for FlowFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for FlowFilter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        Self::parse(text)
+    }
+}
+
+impl Looks {
+    /// Adds what a test looks at, or says why a record has no answer.
+    fn add(&mut self, leaf: &Leaf) -> Result<(), String> {
+        match &leaf.prim {
+            Prim::Protocol(name) => match names::above(name) {
+                Some(_) => (self.at_protocol, self.at_addresses) = (true, true),
+                None if matches!(*name, "ip" | "ip6") => self.at_addresses = true,
+                None => return Err(format!("flow records are of IP only; ask `netgrain packets '{name}'`")),
+            },
+            Prim::IpProto(..) => (self.at_protocol, self.at_addresses) = (true, true),
+            Prim::EtherProto(0x0800 | 0x86dd) => self.at_addresses = true,
+            Prim::Host4 { within: None | Some(Carrier::Ip), .. } | Prim::Host6 { .. } | Prim::Multicast(Some(_)) => {
+                self.at_addresses = true;
+            }
+            Prim::Host4 { .. } => return Err("flow records are of IP only; ask `netgrain packets`".into()),
+            Prim::Ports { .. } => (self.at_ports, self.at_protocol) = (true, true),
+            Prim::Mac(..) => self.at_macs = true,
+            Prim::Vlan(_) | Prim::Mpls(_) => self.at_tags = true,
+            Prim::Relation(left, _, right) => return Err(not_of_flows(left, right)),
+            Prim::Flow(test) => match test {
+                FlowTest::Count(quantity, ..) => match quantity {
+                    Quantity::Bytes => self.at_bytes = true,
+                    Quantity::Packets => self.at_packets = true,
+                    Quantity::BitRate => (self.at_bytes, self.at_more) = (true, true),
+                    Quantity::PacketRate => (self.at_packets, self.at_more) = (true, true),
+                    Quantity::Duration | Quantity::RoundTrip => self.at_more = true,
+                },
+                FlowTest::Flags { .. } => self.at_more = true,
+                FlowTest::State(_) => self.at_state = true,
+                FlowTest::End(_) => self.at_end = true,
+            },
+            Prim::Chain(_, p) => return Err(format!("a flow record has one protocol; write `proto {p}`")),
+            _ => return Err("a flow record does not say this; ask `netgrain packets`".into()),
+        }
+        Ok(())
+    }
+}
+
+fn of_expr(expr: &Expr, flow: &FlowTerms) -> bool {
+    match expr {
+        Expr::Leaf(leaf) => of_prim(&leaf.prim, flow),
+        Expr::Not(inner) => !of_expr(inner, flow),
+        Expr::And(a, b) => of_expr(a, flow) && of_expr(b, flow),
+        Expr::Or(a, b) => of_expr(a, flow) || of_expr(b, flow),
+    }
+}
+
+fn of_prim(prim: &Prim, flow: &FlowTerms) -> bool {
+    let is = |version: Version| flow.src.is_ipv4() == (version == Version::V4);
+    match *prim {
+        Prim::Protocol("ip") | Prim::EtherProto(0x0800) => is(Version::V4),
+        Prim::Protocol("ip6") | Prim::EtherProto(0x86dd) => is(Version::V6),
+        Prim::Protocol(name) => {
+            let of = match name {
+                "tcp" | "udp" | "sctp" | "pim" | "ah" | "esp" => true,
+                "icmp6" => is(Version::V6),
+                _ => is(Version::V4),
+            };
+            of && names::above(name) == Some(flow.protocol.0.into())
+        }
+        Prim::IpProto(version, p) => u32::from(flow.protocol.0) == p && version.is_none_or(is),
+        Prim::Host4 { dir, address, mask, .. } => dir.holds(flow.src, flow.dst, |a| match a {
+            IpAddr::V4(a) => a.to_bits() & mask == address,
+            IpAddr::V6(_) => false,
+        }),
+        Prim::Host6 { dir, address, mask } => dir.holds(flow.src, flow.dst, |a| match a {
+            IpAddr::V6(a) => a.to_bits() & mask == address,
+            IpAddr::V4(_) => false,
+        }),
+        Prim::Multicast(version) => flow.dst.is_multicast() && version.is_none_or(is),
+        Prim::Ports { of, dir, low, high } => {
+            let has = of.map_or(matches!(flow.protocol.0, 6 | 17 | 132), |of| flow.protocol.0 == of);
+            has && dir.holds(flow.src_port, flow.dst_port, |p| (low..=high).contains(&p))
+        }
+        Prim::Mac(dir, mac) => dir.holds(flow.macs[0], flow.macs[1], |m| m == Some(MacAddr(mac))),
+        Prim::Vlan(None) => flow.vlans.iter().any(Option::is_some),
+        Prim::Vlan(id) => flow.vlans.contains(&id),
+        Prim::Mpls(None) => flow.mpls.is_some(),
+        Prim::Mpls(label) => flow.mpls == label,
+        Prim::Flow(ref test) => of_record(test, flow),
+        // Refused when the filter is read.
+        _ => false,
+    }
+}
+
+fn of_record(test: &FlowTest, flow: &FlowTerms) -> bool {
+    let side = |dir, both: [u64; 2]| match dir {
+        Dir::Src => both[0],
+        Dir::Dst => both[1],
+        Dir::Either | Dir::Both => both[0] + both[1],
+    };
+    match *test {
+        FlowTest::Count(quantity, dir, cmp, wanted) => match quantity {
+            Quantity::Bytes => cmp.holds(side(dir, flow.bytes), wanted),
+            Quantity::Packets => cmp.holds(side(dir, flow.packets), wanted),
+            Quantity::Duration => cmp.holds(flow.duration, wanted),
+            // A record without a duration has no rate.
+            Quantity::BitRate => rate(side(dir, flow.bytes), 8, flow).is_some_and(|rate| cmp.holds(rate, wanted)),
+            Quantity::PacketRate => rate(side(dir, flow.packets), 1, flow).is_some_and(|rate| cmp.holds(rate, wanted)),
+            Quantity::RoundTrip => flow.rtt.is_some_and(|rtt| cmp.holds(rtt, wanted)),
+        },
+        FlowTest::Flags { dir, all, bits } => {
+            let seen = match dir {
+                Dir::Src => flow.flags[0],
+                Dir::Dst => flow.flags[1],
+                Dir::Either | Dir::Both => flow.flags[0] | flow.flags[1],
+            };
+            if all { seen & bits == bits } else { seen & bits != 0 }
+        }
+        FlowTest::State(state) => flow.state == state,
+        FlowTest::End(end) => flow.end == end,
+    }
+}
+
+/// So many per second.
+fn rate(count: u64, times: u64, flow: &FlowTerms) -> Option<u64> {
+    let per = u128::from(count) * u128::from(times) * 1_000_000_000;
+    (flow.duration > 0).then(|| u64::try_from(per / u128::from(flow.duration)).unwrap_or(u64::MAX))
+}
+
+/// Whether a record has it for each direction.
+pub(crate) const fn has_sides(quantity: Quantity) -> bool {
+    !matches!(quantity, Quantity::Duration | Quantity::RoundTrip)
+}
+
+/// Letters of flags.
+pub(crate) fn flags(text: &str) -> Option<u8> {
+    const LETTERS: &str = "FSRPAUEC";
+    let bit = |c: char| LETTERS.find(c.to_ascii_uppercase()).map(|i| 1 << i);
+    text.chars().try_fold(0_u8, |bits, c| Some(bits | bit(c)?)).filter(|bits| *bits != 0)
+}
+
+/// An amount with its unit, in the quantity's base unit.
+pub(crate) fn amount(text: &str, quantity: Quantity) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let (units, example): (&[(&str, u64)], _) = match quantity {
+        Quantity::Duration | Quantity::RoundTrip => (
+            &[
+                ("ns", 1),
+                ("us", 1000),
+                ("ms", 1_000_000),
+                ("s", 1_000_000_000),
+                ("m", 60_000_000_000),
+                ("h", 3_600_000_000_000),
+                ("d", 86_400_000_000_000),
+            ],
+            "`10s`, `20ms` or `1.5h`",
+        ),
+        _ => (
+            &[
+                ("", 1),
+                ("k", 1000),
+                ("K", 1000),
+                ("M", 1_000_000),
+                ("G", 1_000_000_000),
+                ("T", 1_000_000_000_000),
+                ("Ki", 1 << 10),
+                ("Mi", 1 << 20),
+                ("Gi", 1 << 30),
+                ("Ti", 1 << 40),
+            ],
+            "`1500`, `10k`, `1M` or `1.5G` (`Ki`, `Mi` and `Gi` are powers of 1024)",
+        ),
+    };
+    let wrong = || format!("it is no amount; write a number with its unit, such as {example}");
+    let factor = units.iter().find(|u| u.0 == unit).map(|u| u.1);
+    // Zero needs no unit.
+    let factor = factor.or((number == "0" && unit.is_empty()).then_some(1)).ok_or_else(wrong)?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || part.len() > 9 || part.contains('.') {
+        return Err(wrong());
+    }
+    let whole: u128 = whole.parse().map_err(|_| wrong())?;
+    let tenths = 10_u128.pow(part.len() as u32);
+    let part: u128 = if part.is_empty() { 0 } else { part.parse().map_err(|_| wrong())? };
+    let all = whole.checked_mul(tenths).and_then(|n| n.checked_add(part)).and_then(|n| n.checked_mul(factor.into()));
+    all.map(|n| n / tenths).and_then(|n| u64::try_from(n).ok()).ok_or_else(|| "it is too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_units() {
+        let of = |text, q| amount(text, q).ok();
+        assert_eq!((of("1M", Quantity::Bytes), of("1.5k", Quantity::Packets)), (Some(1_000_000), Some(1500)));
+        assert_eq!((of("2Mi", Quantity::Bytes), of("0", Quantity::Duration)), (Some(2 << 20), Some(0)));
+        assert_eq!((of("1.5s", Quantity::Duration), of("20ms", Quantity::RoundTrip)), (Some(1_500_000_000), Some(20_000_000)));
+        for (text, q) in [("10", Quantity::Duration), ("1s", Quantity::Bytes), ("", Quantity::Bytes), (".", Quantity::Bytes), ("99999999999999999999", Quantity::Bytes)] {
+            assert_eq!(of(text, q), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Words, numbers and signs of a filter.
+
+use crate::error::FilterError;
+use crate::tree::Span;
+
+/// A word or a sign.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Token<'a> {
+    pub text: &'a str,
+    pub at: usize,
+    /// It stood behind a backslash, so it is a name and not a word of the language.
+    pub escaped: bool,
+}
+
+impl Token<'_> {
+    /// The text of the whole filter is put in by [`crate::parse::parse`].
+    pub fn error(&self, why: impl Into<String>) -> FilterError {
+        FilterError { text: String::new(), word: self.text.to_owned(), at: self.at, why: why.into() }
+    }
+
+    pub fn span(&self) -> Span {
+        Span { at: self.at, len: self.text.len() }
+    }
+
+    pub fn is_word(&self) -> bool {
+        self.text.starts_with(|c: char| c.is_ascii_alphanumeric())
+    }
+}
+
+const SIGNS: [&str; 26] = [
+    "&&", "||", ">=", "<=", "!=", "==", "<<", ">>", "(", ")", "[", "]", "!", "=", "<", ">", "+", "-", "*", "/", "%",
+    "&", "|", "^", ":", "$",
+];
+
+/// All tokens in order; an empty one at the end.
+pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    let mut inside = 0_usize;
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        if c.is_whitespace() {
+            at += c.len_utf8();
+            continue;
+        }
+        let escaped = c == '\\';
+        let start = at + usize::from(escaped);
+        let len = word_len(&text[start..], inside > 0);
+        if len > 0 {
+            out.push(Token { text: &text[start..start + len], at: start, escaped });
+            at = start + len;
+            continue;
+        }
+        let Some(sign) = SIGNS.iter().find(|s| rest.starts_with(**s)) else {
+            let word = Token { text: &rest[..c.len_utf8()], at, escaped: false };
+            return Err(word.error(match c {
+                ',' => "no filter has this sign; join tests by `or`",
+                '"' | '\'' => "names stand without quotes in a filter",
+                _ => "no filter has this sign",
+            }));
+        };
+        match *sign {
+            "[" => inside += 1,
+            "]" => inside = inside.saturating_sub(1),
+            _ => (),
+        }
+        out.push(Token { text: sign, at, escaped: false });
+        at += sign.len();
+    }
+    out.push(Token { text: "", at: text.len(), escaped: false });
+    Ok(out)
+}
+
+/// Bytes of the word that begins here. Addresses have colons and dashes in them, names have dashes; but `tcp[0:2]` is an index and a
+/// size, and `a-1` there a difference.
+fn word_len(text: &str, indexing: bool) -> usize {
+    let end = |is: &dyn Fn(char) -> bool| text.find(|c| !is(c)).unwrap_or(text.len());
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == ':') {
+        return 0;
+    }
+    if !indexing {
+        // A link address or one of IPv6 has at least two colons.
+        let address = end(&|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
+        if text[..address].matches(':').count() >= 2 {
+            return address;
+        }
+        let dashed = end(&|c| c.is_ascii_hexdigit() || c == '-');
+        if text[..dashed].matches('-').count() == 5 {
+            return dashed;
+        }
+    }
+    if text.starts_with(':') {
+        return 0;
+    }
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        let len = end(&|c| c.is_ascii_alphanumeric() || c == '.');
+        // `80-443` and `80-https` are ranges; a number before any other dash ends there.
+        let range = text[len..].strip_prefix('-').filter(|_| !indexing).map_or(0, name_len);
+        return len + if range > 0 && text[..len].bytes().all(|b| b.is_ascii_digit()) { range + 1 } else { 0 };
+    }
+    name_len(text)
+}
+
+/// Bytes of the name or number that begins here.
+fn name_len(text: &str) -> usize {
+    let len = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))).unwrap_or(text.len());
+    if text.starts_with(|c: char| c.is_ascii_alphanumeric()) { text[..len].trim_end_matches('-').len() } else { 0 }
+}

@@ -1,0 +1,163 @@
+//! What the frames begin with, and how their link layer says what it carries.
+
+use crate::test::{Spot, Test};
+use crate::tree::Cmp;
+use wire::link;
+
+pub const IP: u32 = 0x0800;
+pub const IP6: u32 = 0x86dd;
+pub const ARP: u32 = 0x0806;
+pub const RARP: u32 = 0x8035;
+pub const MPLS: u32 = 0x8847;
+const ATALK: u32 = 0x809b;
+const AARP: u32 = 0x80f3;
+const IPX: u32 = 0xe0;
+const IPX_TYPE: u32 = 0x8137;
+const ISO: u32 = 0xfe;
+const NETBEUI: u32 = 0xf0;
+/// Ethertypes begin behind the longest length of 802.3.
+const LONGEST: u32 = 1500;
+
+/// A kind of link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    Ethernet,
+    /// IP of the version that its first half-byte says.
+    Raw,
+    Ipv4,
+    Ipv6,
+    /// The address family in the order of the capturing host.
+    Null,
+    /// The same in network order.
+    Loop,
+    Cooked,
+    Cooked2,
+    /// In a session of PPPoE.
+    Ppp,
+    /// A link that is not read: nothing is known of its frames but their length and their bytes.
+    Other,
+}
+
+impl Link {
+    /// Of a link type as pcap numbers it.
+    pub const fn of(link_type: u16) -> Self {
+        match link_type {
+            link::ETHERNET => Self::Ethernet,
+            link::RAW_IP => Self::Raw,
+            link::RAW_IPV4 => Self::Ipv4,
+            link::RAW_IPV6 => Self::Ipv6,
+            link::NULL => Self::Null,
+            link::LOOP => Self::Loop,
+            link::LINUX_SLL => Self::Cooked,
+            link::LINUX_SLL2 => Self::Cooked2,
+            _ => Self::Other,
+        }
+    }
+
+    /// Where it says what it carries, and where that begins.
+    pub const fn spots(self) -> (u32, u32) {
+        match self {
+            Self::Ethernet => (12, 14),
+            Self::Raw | Self::Ipv4 | Self::Ipv6 | Self::Other => (0, 0),
+            Self::Null | Self::Loop => (0, 4),
+            Self::Cooked => (14, 16),
+            Self::Cooked2 => (0, 20),
+            Self::Ppp => (0, 2),
+        }
+    }
+
+    /// The link says at `kind` that it carries this ethertype, or this service access point of 802.2, at `payload`.
+    pub fn carries(self, ethertype: u32, kind: Spot, payload: Spot) -> Result<Test, &'static str> {
+        Ok(match self {
+            Self::Other => {
+                return Err("frames of this link type are not read; only `len`, `less`, `greater` and `link[…]` can be asked");
+            }
+            Self::Ethernet => ethernet(ethertype, kind, payload),
+            Self::Raw => match ethertype {
+                IP => Test::masked(payload, 1, 0xf0, 0x40),
+                IP6 => Test::masked(payload, 1, 0xf0, 0x60),
+                _ => Test::Always(false),
+            },
+            Self::Ipv4 => Test::Always(ethertype == IP),
+            Self::Ipv6 => Test::Always(ethertype == IP6),
+            Self::Null | Self::Loop => family(ethertype, kind, self == Self::Null),
+            Self::Cooked => cooked(ethertype, kind, payload),
+            Self::Cooked2 => Test::equal(kind, 2, ethertype.into()),
+            Self::Ppp => Test::equal(kind, 2, ppp(ethertype).into()),
+        })
+    }
+}
+
+/// Organisation and type behind the header of 802.2 with its SNAP extension: eight bytes.
+fn snap(payload: Spot, organisation: u64, ethertype: u32) -> Test {
+    Test::equal(payload, 8, 0xaaaa_0300_0000_0000 | organisation << 16 | u64::from(ethertype))
+}
+
+const APPLE: u64 = 0x08_0007;
+
+/// A length instead of a type.
+pub fn has_length(kind: Spot) -> Test {
+    Test::Field { place: crate::test::Place::At(kind), width: 2, mask: u64::MAX, cmp: Cmp::Le, value: LONGEST.into() }
+}
+
+fn ethernet(ethertype: u32, kind: Spot, payload: Spot) -> Test {
+    let typed = |t: u32| Test::equal(kind, 2, t.into());
+    match ethertype {
+        ISO | NETBEUI => has_length(kind).and(Test::equal(payload, 2, u64::from(ethertype) * 0x0101)),
+        IPX => {
+            let by_length =
+                Test::equal(payload, 1, IPX.into()).or(Test::equal(payload, 2, 0xffff)).or(snap(payload, 0, IPX_TYPE));
+            typed(IPX_TYPE).or(has_length(kind).and(by_length))
+        }
+        ATALK => typed(ATALK).or(has_length(kind).and(snap(payload, APPLE, ATALK))),
+        AARP => typed(AARP).or(has_length(kind).and(snap(payload, 0, AARP))),
+        sap if sap <= LONGEST => has_length(kind).and(Test::equal(kind.plus(2), 1, sap.into())),
+        t => typed(t),
+    }
+}
+
+fn cooked(ethertype: u32, kind: Spot, payload: Spot) -> Test {
+    /// What Linux says of frames of 802.3 without, and with, a header of 802.2.
+    const NOVELL: u32 = 1;
+    const LLC: u32 = 4;
+    let typed = |t: u32| Test::equal(kind, 2, t.into());
+    match ethertype {
+        ISO | NETBEUI => typed(LLC).and(Test::equal(payload, 2, u64::from(ethertype) * 0x0101)),
+        IPX => {
+            let by_llc = Test::equal(payload, 1, IPX.into()).or(snap(payload, 0, IPX_TYPE));
+            typed(IPX_TYPE).or(typed(NOVELL)).or(typed(LLC).and(by_llc))
+        }
+        ATALK => typed(ATALK).or(typed(LLC).and(snap(payload, APPLE, ATALK))),
+        AARP => typed(AARP).or(typed(LLC).and(snap(payload, 0, AARP))),
+        sap if sap <= LONGEST => typed(LLC).and(Test::equal(payload, 1, sap.into())),
+        t => typed(t),
+    }
+}
+
+/// IPv6 has another family on each system: NetBSD and OpenBSD, FreeBSD, Darwin. A file does not say the order of a `NULL` header's
+/// host otherwise than by its own, so either order is taken.
+fn family(ethertype: u32, kind: Spot, either_order: bool) -> Test {
+    let families: &[u32] = match ethertype {
+        IP => &[2],
+        IP6 => &[30, 24, 28],
+        _ => return Test::Always(false),
+    };
+    let turned = families.iter().filter(|_| either_order).map(|f| f.swap_bytes());
+    Test::any(kind, 4, families.iter().copied().chain(turned).map(u64::from))
+}
+
+/// The number that PPP has for it (RFC 1661 and those on each protocol).
+const fn ppp(ethertype: u32) -> u32 {
+    match ethertype {
+        IP => 0x21,
+        IP6 => 0x57,
+        0x0600 => 0x25,
+        0x6003 => 0x27,
+        ATALK => 0x29,
+        IPX => 0x2b,
+        ISO => 0x23,
+        0x42 => 0x31,
+        MPLS => 0x281,
+        other => other,
+    }
+}

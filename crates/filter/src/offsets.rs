@@ -1,0 +1,336 @@
+//! Where the words of a filter look, which `vlan`, `mpls`, `pppoes` and `geneve` move, and the tests that they stand for there.
+
+use crate::link::{IP, IP6, Link, MPLS, has_length};
+use crate::test::{Chain, Inside, Place, Spot, Test, Tunnel};
+use crate::tree::{Cmp, Dir, Version};
+
+const FRAGMENT: u64 = 44;
+const UDP: u8 = 17;
+/// IANA's port of Geneve.
+const GENEVE: u16 = 6081;
+/// Ethernet in a tunnel, as ethertypes have it.
+pub const BRIDGED: u64 = 0x6558;
+/// How Linux marks a packet that this host sent.
+const SENT: u64 = 4;
+
+impl Dir {
+    fn join(self, src: Test, dst: Test) -> Test {
+        match self {
+            Self::Either => src.or(dst),
+            Self::Src => src,
+            Self::Dst => dst,
+            Self::Both => src.and(dst),
+        }
+    }
+}
+
+/// Where the words look at this point of the filter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offsets {
+    /// Of what follows, the session of PPPoE and what a tunnel carries included.
+    link: Link,
+    /// The link header.
+    header: Spot,
+    /// What it says that it carries.
+    kind: Spot,
+    /// What it carries.
+    payload: Spot,
+    /// Labels between that and the network header.
+    labels: u32,
+    /// Bytes of 802.2 before the network header of what has no ethertype.
+    llc: u32,
+    /// Tunnels so far.
+    tunnels: u16,
+}
+
+impl Default for Offsets {
+    fn default() -> Self {
+        Self::of(Link::Ethernet)
+    }
+}
+
+impl Offsets {
+    /// At the start of a filter for such frames.
+    pub const fn of(link: Link) -> Self {
+        let (kind, payload) = link.spots();
+        let llc = if matches!(link, Link::Ethernet) { 3 } else { 0 };
+        let header = Spot::frame(0);
+        Self { link, header, kind: Spot::frame(kind), payload: Spot::frame(payload), labels: 0, llc, tunnels: 0 }
+    }
+
+    /// Whether the frames begin with the network header.
+    pub const fn is_raw(&self) -> bool {
+        matches!(self.link, Link::Raw | Link::Ipv4 | Link::Ipv6)
+    }
+
+    /// The link header.
+    pub const fn header(&self) -> Spot {
+        self.header
+    }
+
+    /// The network header.
+    pub const fn network(&self) -> Spot {
+        self.payload.plus(4 * self.labels)
+    }
+
+    /// The frame carries this ethertype, or this service access point of 802.2.
+    pub fn carries(&self, ethertype: u32) -> Result<Test, &'static str> {
+        if self.labels > 0 {
+            let version = match ethertype {
+                IP => 0x40,
+                IP6 => 0x60,
+                _ => return Err("under MPLS only `ip` and `ip6` can be told apart"),
+            };
+            let bottom = Test::masked(self.network().plus(2_u32.wrapping_neg()), 1, 1, 1);
+            return Ok(bottom.and(Test::masked(self.network(), 1, 0xf0, version)));
+        }
+        self.link.carries(ethertype, self.kind, self.payload)
+    }
+
+    /// IPv4 carries this protocol.
+    pub fn ip_protocol(&self, protocol: u32) -> Result<Test, &'static str> {
+        Ok(self.carries(IP)?.and(Test::equal(self.network().plus(9), 1, protocol.into())))
+    }
+
+    /// IPv6 carries it, perhaps behind one fragment header.
+    pub fn ip6_protocol(&self, protocol: u32) -> Result<Test, &'static str> {
+        let next = |at: u32, protocol| Test::equal(self.network().plus(at), 1, protocol);
+        let behind = next(6, FRAGMENT).and(next(40, protocol.into()));
+        Ok(self.carries(IP6)?.and(next(6, protocol.into()).or(behind)))
+    }
+
+    /// IP of this version has the protocol anywhere in its chain of headers.
+    pub fn chain(&self, version: Version, protocol: u32) -> Result<Test, &'static str> {
+        if self.tunnels > 0 {
+            return Err("headers are not followed in a tunnel of Geneve");
+        }
+        let (carrier, is_v6) = (if version == Version::V4 { IP } else { IP6 }, version == Version::V6);
+        let chain = Test::Chain(Chain { header: self.network(), is_v6, protocol });
+        Ok(self.carries(carrier)?.and(chain))
+    }
+
+    /// To all hosts: no network's mask is known, so only the two addresses that are broadcast in every network.
+    pub fn ip_broadcast(&self) -> Result<Test, &'static str> {
+        let to = |address| Test::equal(self.network().plus(16), 4, address);
+        Ok(self.carries(IP)?.and(to(0).or(to(0xffff_ffff))))
+    }
+
+    /// ISO's network layer carries it.
+    pub fn iso_protocol(&self, protocol: u32) -> Result<Test, &'static str> {
+        Ok(self.carries(0xfe)?.and(Test::equal(self.payload.plus(self.llc), 1, protocol.into())))
+    }
+
+    /// IS-IS of one of these kinds.
+    pub fn isis(&self, kinds: &[u8]) -> Result<Test, &'static str> {
+        const IS_IS: u32 = 0x83;
+        let at = self.payload.plus(self.llc + 4);
+        Ok(self.iso_protocol(IS_IS)?.and(Test::any(at, 1, kinds.iter().map(|k| u64::from(*k)))))
+    }
+
+    /// A header of 802.2, and the control field in it with a mask.
+    pub fn llc(&self, control: Option<(u64, u64)>) -> Result<Test, &'static str> {
+        if self.link != Link::Ethernet {
+            return Err("these frames have no header of 802.2 that a filter knows");
+        }
+        // Frames of Novell have all ones where 802.2 would begin.
+        let is = has_length(self.kind).and(Test::equal(self.payload, 2, 0xffff).not());
+        Ok(match control {
+            Some((mask, value)) => is.and(Test::masked(self.payload.plus(2), 1, mask, value)),
+            None => is,
+        })
+    }
+
+    /// Not a later fragment of IPv4.
+    pub fn not_later(&self) -> Test {
+        Test::masked(self.network().plus(6), 2, 0x1fff, 0)
+    }
+
+    /// Addresses of IPv4.
+    pub fn host(&self, carrier: u32, dir: Dir, address: u32, mask: u32) -> Result<Test, &'static str> {
+        let (src, dst) = if carrier == IP { (12, 16) } else { (14, 24) };
+        let carried = self.carries(carrier)?;
+        let at = |offset| Test::masked(self.network().plus(offset), 4, mask.into(), address.into());
+        Ok(carried.and(dir.join(at(src), at(dst))))
+    }
+
+    /// Addresses of IPv6.
+    pub fn host6(&self, dir: Dir, address: u128, mask: u128) -> Result<Test, &'static str> {
+        // Word by word, as libpcap does: of a frame that was cut, the words before the cut decide.
+        let words = |offset: u32| {
+            let word = |n: u32| {
+                let shift = 96 - 32 * n;
+                let (mask, value) = ((mask >> shift) as u32, (address >> shift) as u32);
+                let at = self.network().plus(offset + 4 * n);
+                (mask != 0).then(|| Test::masked(at, 4, mask.into(), value.into()))
+            };
+            (0..4).filter_map(word).reduce(Test::and).unwrap_or(Test::Always(true))
+        };
+        Ok(self.carries(IP6)?.and(dir.join(words(8), words(24))))
+    }
+
+    /// Addresses of DECnet: in its long and short headers, each with and without a byte of padding.
+    pub fn decnet(&self, dir: Dir, area: u16, node: u16) -> Result<Test, &'static str> {
+        let address = u64::from((area << 10 | node).swap_bytes());
+        let at = |offset: u32| self.payload.plus(offset);
+        let one = |shifts: [u32; 4]| {
+            let forms = [(1, 0x07, 0x02), (2, 0xff07, 0x8102), (1, 0x07, 0x06), (2, 0xff07, 0x8106)];
+            let form = |((width, mask, value), to): ((u8, u64, u64), u32)| {
+                Test::masked(at(2), width, mask, value).and(Test::equal(at(to), 2, address))
+            };
+            forms.into_iter().zip(shifts).map(form).reduce(Test::or).unwrap_or(Test::Always(false))
+        };
+        let carried = self.carries(0x6003)?;
+        Ok(carried.and(dir.join(one([5, 6, 17, 18]), one([3, 4, 9, 10]))))
+    }
+
+    /// What it takes for there to be link addresses.
+    fn has_addresses(&self, of: Test) -> Result<Test, &'static str> {
+        match (self.link, self.header.from) {
+            (Link::Ethernet, None) => Ok(of),
+            (Link::Ethernet, Some(inside)) => Ok(Test::HasLink(inside.tunnel()).and(of)),
+            _ => Err("these frames have no link addresses that a filter knows"),
+        }
+    }
+
+    /// Link addresses.
+    pub fn mac(&self, dir: Dir, mac: [u8; 6]) -> Result<Test, &'static str> {
+        let value = mac.iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        let at = |offset| Test::equal(self.header.plus(offset), 6, value);
+        self.has_addresses(dir.join(at(6), at(0)))
+    }
+
+    /// Ports of one of these protocols, over IPv4 and IPv6.
+    pub fn ports(&self, protocols: &[u8], dir: Dir, low: u16, high: u16) -> Result<Test, &'static str> {
+        let (v4, v6) = (self.carries(IP)?, self.carries(IP6)?);
+        let header = self.network();
+        let at = |place: Place| {
+            let field = |cmp, value: u16| Test::Field { place, width: 2, mask: u64::MAX, cmp, value: value.into() };
+            if low == high { field(Cmp::Eq, low) } else { field(Cmp::Ge, low).and(field(Cmp::Le, high)) }
+        };
+        let behind = |offset| at(Place::BehindIpv4 { header, offset });
+        let fixed = |offset: u32| at(Place::At(header.plus(40 + offset)));
+        let any = |at: u32| Test::any(header.plus(at), 1, protocols.iter().map(|p| u64::from(*p)));
+        let four = v4.and(any(9)).and(self.not_later()).and(dir.join(behind(0), behind(2)));
+        let six = v6.and(any(6)).and(dir.join(fixed(0), fixed(2)));
+        Ok(four.or(six))
+    }
+
+    /// Sent to a group of the link, of IPv4, of IPv6.
+    pub fn multicast(&self, of: Option<Version>) -> Result<Test, &'static str> {
+        match of {
+            None => self.has_addresses(Test::masked(self.header, 1, 1, 1)),
+            Some(Version::V4) => {
+                let place = Place::At(self.network().plus(16));
+                let group = Test::Field { place, width: 1, mask: u64::MAX, cmp: Cmp::Ge, value: 224 };
+                Ok(self.carries(IP)?.and(group))
+            }
+            Some(Version::V6) => Ok(self.carries(IP6)?.and(Test::equal(self.network().plus(24), 1, 255))),
+        }
+    }
+
+    /// Sent by this host.
+    pub fn outgoing(&self) -> Result<Test, &'static str> {
+        match self.link {
+            Link::Cooked => Ok(Test::equal(Spot::frame(0), 2, SENT)),
+            Link::Cooked2 => Ok(Test::equal(Spot::frame(10), 1, SENT)),
+            Link::Ethernet => Ok(Test::Outgoing),
+            _ => Err("nothing says which way these frames went"),
+        }
+    }
+
+    /// Of the device with this number on the host that captured.
+    pub fn device(&self, number: u32) -> Result<Test, &'static str> {
+        match self.link {
+            Link::Cooked2 => Ok(Test::equal(Spot::frame(4), 4, number.into())),
+            _ => Err("these frames do not say which interface they came from; choose the interface when capturing"),
+        }
+    }
+
+    /// A VLAN tag; what follows looks behind it.
+    pub fn vlan(&mut self, id: Option<u16>) -> Result<Test, &'static str> {
+        if self.labels > 0 {
+            return Err("there is no VLAN tag behind an MPLS label");
+        }
+        match self.link {
+            Link::Ethernet => (),
+            Link::Ppp => return Err("there is no VLAN tag in PPP"),
+            _ => return Err("these frames have no VLAN tag that a filter knows"),
+        }
+        let mut test = Test::any(self.kind, 2, [0x8100, 0x88a8, 0x9100]);
+        if let Some(id) = id {
+            test = test.and(Test::masked(self.payload, 2, 0xfff, id.into()));
+        }
+        (self.kind, self.payload) = (self.kind.plus(4), self.payload.plus(4));
+        Ok(test)
+    }
+
+    /// Below `anylink`: one of the tags in front; what follows looks where it did.
+    pub fn any_vlan(&self, id: Option<u16>) -> Result<Test, &'static str> {
+        let mut at = *self;
+        let is_tag = |at: &Self| Test::any(at.kind, 2, [0x8100, 0x88a8, 0x9100]);
+        let first = at.vlan(id)?;
+        let Some(id) = id else { return Ok(first) };
+        // From the innermost: a tag has this id, or another tag follows it.
+        let mut levels = vec![*self];
+        for _ in 1..wire::MAX_TAGS {
+            levels.push(at);
+            at.vlan(None)?;
+        }
+        let id = |at: &Self| Test::masked(at.payload, 2, 0xfff, id.into());
+        let tests = levels.iter().rev().map(|at| is_tag(at).and(id(at))).zip(levels.iter().rev());
+        Ok(tests.fold(None, |inner: Option<Test>, (own, at)| {
+            Some(match inner {
+                Some(inner) => is_tag(at).and(id(at).or(inner)),
+                None => own,
+            })
+        }).unwrap_or(first))
+    }
+
+    /// An MPLS label; what follows looks behind it.
+    pub fn mpls(&mut self, label: Option<u32>) -> Result<Test, &'static str> {
+        if !matches!(self.link, Link::Ethernet | Link::Ppp) {
+            return Err("these frames have no MPLS label that a filter knows");
+        }
+        let mut test = match self.labels {
+            0 => self.carries(MPLS)?,
+            _ => Test::masked(self.network().plus(2_u32.wrapping_neg()), 1, 1, 0),
+        };
+        if let Some(label) = label {
+            test = test.and(Test::masked(self.network(), 4, 0xffff_f000, u64::from(label) << 12));
+        }
+        self.labels += 1;
+        Ok(test)
+    }
+
+    /// A session of PPPoE; what follows looks into it.
+    pub fn pppoes(&mut self, session: Option<u16>) -> Result<Test, &'static str> {
+        let mut test = self.carries(0x8864)?;
+        if let Some(session) = session {
+            test = test.and(Test::equal(self.network().plus(2), 2, session.into()));
+        }
+        let inside = self.network().plus(6);
+        (self.link, self.header, self.kind, self.payload) = (Link::Ppp, inside, inside, inside.plus(2));
+        (self.labels, self.llc) = (0, 0);
+        Ok(test)
+    }
+
+    /// A tunnel of Geneve, perhaps of this network; what follows looks into it.
+    pub fn geneve(&mut self, vni: Option<u32>) -> Result<Test, &'static str> {
+        let network = self.network();
+        let inside = |place: fn(Spot, u32) -> Place| {
+            let port = Test::field(place(network, 2), 2, u64::MAX, GENEVE.into());
+            let version = Test::field(place(network, 8), 1, 0xc0, 0);
+            let vni = vni.map(|vni| Test::field(place(network, 12), 4, 0xffff_ff00, u64::from(vni) << 8));
+            [Some(port), Some(version), vni].into_iter().flatten().reduce(Test::and).unwrap_or(Test::Always(true))
+        };
+        let over_ip = self.ip_protocol(UDP.into())?.and(self.not_later());
+        let over_ip = over_ip.and(inside(|header, offset| Place::BehindIpv4 { header, offset }));
+        let next = Test::equal(network.plus(6), 1, UDP.into());
+        let over_ip6 = self.carries(IP6)?.and(next).and(inside(|header, offset| Place::At(header.plus(40 + offset))));
+        let number = self.tunnels;
+        let at = |inside: fn(u16) -> Inside| Spot { from: Some(inside(number)), at: 0 };
+        (self.header, self.kind, self.payload) = (at(Inside::Link), at(Inside::Kind), at(Inside::Payload));
+        (self.link, self.labels, self.tunnels) = (Link::Ethernet, 0, number + 1);
+        Ok(Test::Tunnel(Box::new(Tunnel { number, network, over_ip, over_ip6 })))
+    }
+}

@@ -1,0 +1,516 @@
+//! The grammar of filters, by descent.
+//!
+//! ```text
+//! filter    = [ term { ("and" | "or") (term | value) } ]         equal, from the left
+//! term      = "not" term | "anylink" term | "(" filter ")" | relation | primitive
+//! primitive = [protocol] [direction] [kind] value | protocol | vlan … | less n | … | [direction] quantity compare amount | …
+//! value     = number | address | network | name | "not" value | "(" value { ("and" | "or") value } ")"
+//! relation  = sum compare sum;  sum = … "|" "^" "&" … "<<" ">>" … "+" "-" … "*" "/" "%" … "-" sum | "(" sum ")" | number | len | p[i:n]
+//! ```
+//! A value without words before it repeats those of the value before.
+
+use crate::error::FilterError;
+use crate::lex::{Token, tokens};
+use crate::lower;
+use crate::refused::{near, refused, suggestion};
+use crate::tree::{Cmp, Dir, Expr, FlowTest, Leaf, Prim, Span, Sum, Version};
+use crate::values::port;
+use crate::{MAX_DEPTH, MAX_TESTS, flow, names};
+use std::net::IpAddr;
+
+/// The tree of a text; `None` for an empty one.
+pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
+    let whole = |e: FilterError| FilterError { text: text.to_owned(), ..e };
+    let tokens = tokens(text).map_err(whole)?;
+    let mut p = Parser { tokens: &tokens, next: 0, said: None, any: false, depth: 0, tests: 0 };
+    if p.peek().text.is_empty() {
+        return Ok(None);
+    }
+    let expr = p.filter().map_err(whole)?;
+    match p.peek() {
+        t if t.text.is_empty() => Ok(Some(expr)),
+        t => Err(whole(match near(t.text) {
+            Some(near) => t.error(format!("a filter does not go on like this; did you mean `{near}`?")),
+            None => t.error("a filter does not go on like this; join tests by `and` or `or`"),
+        })),
+    }
+}
+
+/// Words that are tests by themselves, perhaps with a number or a kind behind them.
+const BY_THEMSELVES: [&str; 21] = [
+    "vlan",
+    "mpls",
+    "pppoed",
+    "pppoes",
+    "geneve",
+    "less",
+    "greater",
+    "broadcast",
+    "multicast",
+    "inbound",
+    "outbound",
+    "ifindex",
+    "llc",
+    "l1",
+    "l2",
+    "iih",
+    "lsp",
+    "snp",
+    "csnp",
+    "psnp",
+    "byte",
+];
+
+/// Words about flow records.
+const OF_FLOWS: [&str; 9] = ["bytes", "packets", "duration", "bps", "pps", "rtt", "flags", "state", "end"];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Host,
+    Net,
+    Port,
+    PortRange,
+    Proto,
+    Chain,
+}
+
+/// The words before a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Words {
+    pub protocol: Option<&'static str>,
+    /// Below `anylink`.
+    pub any: bool,
+    pub dir: Dir,
+    pub kind: Kind,
+}
+
+pub(super) struct Parser<'a> {
+    tokens: &'a [Token<'a>],
+    next: usize,
+    /// The words of the last value.
+    said: Option<Words>,
+    /// Below `anylink`.
+    any: bool,
+    depth: usize,
+    tests: usize,
+}
+
+impl<'a> Parser<'a> {
+    pub(super) fn peek(&self) -> Token<'a> {
+        self.peek_at(0)
+    }
+
+    pub(super) fn peek_at(&self, ahead: usize) -> Token<'a> {
+        self.tokens.get(self.next + ahead).copied().unwrap_or(self.tokens[self.tokens.len() - 1])
+    }
+
+    pub(super) fn take(&mut self) -> Token<'a> {
+        let t = self.peek();
+        self.next = (self.next + 1).min(self.tokens.len() - 1);
+        t
+    }
+
+    pub(super) fn takes(&mut self, words: &[&str]) -> bool {
+        let t = self.peek();
+        let is = !t.escaped && words.contains(&t.text);
+        if is {
+            self.take();
+        }
+        is
+    }
+
+    pub(super) fn expect(&mut self, word: &str) -> Result<(), FilterError> {
+        if self.takes(&[word]) { Ok(()) } else { Err(self.peek().error(format!("`{word}` is missing before it"))) }
+    }
+
+    pub(super) fn deeper<T>(
+        &mut self,
+        what: impl FnOnce(&mut Self) -> Result<T, FilterError>,
+    ) -> Result<T, FilterError> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.peek().error(format!("more than {MAX_DEPTH} parentheses inside one another")));
+        }
+        self.depth += 1;
+        let out = what(self);
+        self.depth -= 1;
+        out
+    }
+
+    /// One more test, value or number.
+    pub(super) fn counted(&mut self) -> Result<(), FilterError> {
+        self.tests += 1;
+        if self.tests > MAX_TESTS {
+            return Err(self.peek().error(format!("more than {MAX_TESTS} tests and numbers in one filter")));
+        }
+        Ok(())
+    }
+
+    fn filter(&mut self) -> Result<Expr, FilterError> {
+        let mut left = self.term()?;
+        loop {
+            let is_and = self.takes(&["and", "&&"]);
+            if !is_and && !self.takes(&["or", "||"]) {
+                return Ok(left);
+            }
+            let right = if self.begins_value() {
+                self.counted()?;
+                self.value_list()?
+            } else {
+                self.term()?
+            };
+            left = joined(left, is_and, right);
+        }
+    }
+
+    /// Whether what follows is a value that repeats words. `not` belongs to it if a value follows.
+    fn begins_value(&self) -> bool {
+        if self.said.is_none() {
+            return false;
+        }
+        let mut ahead = 0;
+        while matches!(self.peek_at(ahead).text, "not" | "!") && !self.peek_at(ahead).escaped {
+            ahead += 1;
+        }
+        let t = self.peek_at(ahead);
+        t.escaped
+            || (t.is_word() && !is_reserved(t.text) && !self.is_number_of_relation(ahead))
+            || t.text.starts_with(':') && t.text.len() > 1
+    }
+
+    /// `1 < 2`, `tcp-syn != 0`: a number that arithmetic goes on with.
+    fn is_number_of_relation(&self, ahead: usize) -> bool {
+        const GOES_ON: [&str; 17] =
+            [">", "<", ">=", "<=", "=", "==", "!=", "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>"];
+        let after = self.peek_at(ahead + 1);
+        names::value(self.peek_at(ahead).text).is_some()
+            && GOES_ON.contains(&after.text)
+            // A slash after a number may also be the length of a network, behind which no number goes on.
+            && (after.text != "/"
+                || self.said.is_none_or(|w| w.kind != Kind::Net)
+                || names::number(self.peek_at(ahead + 2).text).is_none()
+                || GOES_ON.contains(&self.peek_at(ahead + 3).text))
+    }
+
+    fn term(&mut self) -> Result<Expr, FilterError> {
+        self.counted()?;
+        if self.takes(&["not", "!"]) {
+            return Ok(not(self.deeper(Self::term)?));
+        }
+        if self.takes(&["anylink"]) {
+            let outside = std::mem::replace(&mut self.any, true);
+            let inner = self.deeper(Self::term);
+            self.any = outside;
+            return inner;
+        }
+        // A parenthesis may begin arithmetic as well as tests; arithmetic is the narrower of the two.
+        let (start, said) = (self.next, self.said);
+        if let Some(relation) = self.relation()? {
+            let span = self.since(start);
+            return Ok(self.leaf(relation, span));
+        }
+        (self.next, self.said) = (start, said);
+        if self.takes(&["("]) {
+            let inner = self.deeper(Self::filter)?;
+            self.expect(")")?;
+            return Ok(inner);
+        }
+        self.primitive()
+    }
+
+    fn leaf(&self, prim: Prim, span: Span) -> Expr {
+        Expr::Leaf(Leaf { prim, any: self.any, span })
+    }
+
+    /// The text from this token to the last that was taken.
+    fn since(&self, start: usize) -> Span {
+        let (first, last) = (self.tokens[start], self.tokens[self.next.max(start + 1) - 1]);
+        Span { at: first.at, len: last.at + last.text.len() - first.at }
+    }
+
+    fn primitive(&mut self) -> Result<Expr, FilterError> {
+        let first = self.peek();
+        if !first.escaped
+            && let Some(why) = refused(first.text)
+        {
+            return Err(first.error(why));
+        }
+        match (first.escaped, first.text) {
+            (false, word) if BY_THEMSELVES.contains(&word) => {
+                self.take();
+                return self.other(first, None);
+            }
+            (false, "") => return Err(first.error("a test is missing, such as `tcp` or `port 80`")),
+            _ => (),
+        }
+        if first.text == "len" || self.peek_at(1).text == "[" && first.is_word() {
+            return Err(first.error("it begins a number; compare it with another: `len > 100`, `tcp[13] & 7 != 0`"));
+        }
+        let start = self.next;
+        let protocol = self.protocol_word();
+        let dir = self.direction()?;
+        if protocol.is_none() && OF_FLOWS.contains(&self.peek().text) && !self.peek().escaped {
+            let test = self.of_flows(dir.unwrap_or(Dir::Either))?;
+            let span = self.since(start);
+            return Ok(self.leaf(Prim::Flow(test), span));
+        }
+        let kind = self.kind();
+        if dir.is_none() && kind.is_none() {
+            return self.bare(first, protocol);
+        }
+        let (dir, kind) = (dir.unwrap_or(Dir::Either), kind.unwrap_or(Kind::Host));
+        self.said = Some(Words { protocol, any: self.any, dir, kind });
+        self.value_list()
+    }
+
+    /// A protocol's name without a value.
+    fn bare(&mut self, first: Token<'a>, protocol: Option<&'static str>) -> Result<Expr, FilterError> {
+        let Some(name) = protocol else {
+            let hint = match first.text.parse::<IpAddr>() {
+                Ok(_) => format!("write `host {}`", first.text),
+                Err(_) if names::number(first.text).is_some() => format!("write `port {0}` or `net {0}`", first.text),
+                Err(_) => suggestion(first.text),
+            };
+            return Err(first.error(hint));
+        };
+        if matches!(self.peek().text, "broadcast" | "multicast") {
+            let word = self.take();
+            return self.other(word, Some(name));
+        }
+        if let Some(why) = refused(self.peek().text).filter(|_| !self.peek().escaped) {
+            return Err(self.peek().error(why));
+        }
+        if name == "ether" {
+            let next = self.peek();
+            return Err(next.error(format!(
+                "`{}` is followed by `host`, `src`, `dst`, `proto`, `broadcast` or `multicast`",
+                first.text
+            )));
+        }
+        self.said = Some(Words { protocol, any: self.any, dir: Dir::Either, kind: Kind::Host });
+        Ok(self.leaf(Prim::Protocol(name), first.span()))
+    }
+
+    fn protocol_word(&mut self) -> Option<&'static str> {
+        let t = self.peek();
+        let word = names::protocol_word(t.text).filter(|_| !t.escaped)?;
+        self.take();
+        Some(word)
+    }
+
+    /// A question about flow records; the next token is its first word.
+    fn of_flows(&mut self, dir: Dir) -> Result<FlowTest, FilterError> {
+        let word = self.take();
+        let name_of = |t: Token<'a>, names: &[&str], what: &str| {
+            names.iter().position(|name| *name == t.text).map(|i| i as u8).ok_or_else(|| {
+                let known: Vec<_> = names.iter().filter(|n| !n.is_empty()).map(|n| format!("`{n}`")).collect();
+                t.error(format!("it is no {what}; there are {}", known.join(", ")))
+            })
+        };
+        let only_whole = |test: FlowTest| match dir {
+            Dir::Either => Ok(test),
+            _ => Err(word.error("it has no direction; leave out `src` or `dst`")),
+        };
+        if word.text == "state" {
+            let t = self.take();
+            return only_whole(FlowTest::State(name_of(t, &flow::STATES, "state of TCP")?));
+        }
+        if word.text == "end" {
+            let t = self.take();
+            return only_whole(FlowTest::End(name_of(t, &flow::ENDS, "reason for a record's end")?));
+        }
+        if word.text == "flags" {
+            let any = self.takes(&["any"]) || { self.takes(&["all"]); false };
+            let t = self.take();
+            let bits = flow::flags(t.text).ok_or_else(|| {
+                t.error("it is no set of flags; write letters of FSRPAUEC, such as `flags SA` or `flags any RF`")
+            })?;
+            return Ok(FlowTest::Flags { dir, all: !any, bits });
+        }
+        let quantity = lower::quantity(word.text).ok_or_else(|| word.error("it is no quantity of flow records"))?;
+        let sign = self.take();
+        let cmp = Cmp::of(sign.text)
+            .ok_or_else(|| sign.error(format!("a comparison is missing; write `{} > …`", word.text)))?;
+        let t = self.take();
+        let number = flow::amount(t.text, quantity).map_err(|why| t.error(why))?;
+        let test = FlowTest::Count(quantity, dir, cmp, number);
+        if flow::has_sides(quantity) { Ok(test) } else { only_whole(test) }
+    }
+
+    fn direction(&mut self) -> Result<Option<Dir>, FilterError> {
+        let one = |p: &mut Self| {
+            if p.takes(&["src"]) { Some(Dir::Src) } else { p.takes(&["dst"]).then_some(Dir::Dst) }
+        };
+        let Some(first) = one(self) else { return Ok(None) };
+        let other = if first == Dir::Src { "dst" } else { "src" };
+        let joined = |text| matches!(text, "and" | "or" | "&&" | "||");
+        if joined(self.peek().text) && self.peek_at(1).text == other {
+            let and = matches!(self.take().text, "and" | "&&");
+            self.take();
+            return Ok(Some(if and { Dir::Both } else { Dir::Either }));
+        }
+        Ok(Some(first))
+    }
+
+    fn kind(&mut self) -> Option<Kind> {
+        let kind = match self.peek().text {
+            "host" => Kind::Host,
+            "net" => Kind::Net,
+            "port" => Kind::Port,
+            "portrange" => Kind::PortRange,
+            "proto" => Kind::Proto,
+            "protochain" => Kind::Chain,
+            _ => return None,
+        };
+        self.take();
+        Some(kind)
+    }
+
+    /// One value, or several in parentheses.
+    fn value_list(&mut self) -> Result<Expr, FilterError> {
+        if self.takes(&["not", "!"]) {
+            return Ok(not(self.deeper(Self::value_list)?));
+        }
+        if !self.takes(&["("]) {
+            return self.value();
+        }
+        let mut left = self.deeper(Self::value_list)?;
+        loop {
+            let is_and = self.takes(&["and", "&&"]);
+            if !is_and && !self.takes(&["or", "||"]) {
+                break;
+            }
+            self.counted()?;
+            let right = self.deeper(Self::value_list)?;
+            left = joined(left, is_and, right);
+        }
+        self.expect(")")?;
+        Ok(left)
+    }
+
+    fn value(&mut self) -> Result<Expr, FilterError> {
+        let words = self.said.unwrap_or(Words { protocol: None, any: self.any, dir: Dir::Either, kind: Kind::Host });
+        let t = self.peek();
+        if t.text.is_empty() {
+            return Err(t.error("a value is missing, such as `10.0.0.1` or `80`"));
+        }
+        self.take();
+        let test = match words.kind {
+            Kind::Port => {
+                let (port, of) = port(t.text).ok_or_else(|| {
+                    t.error("it is no service that is known here; write the port's number, up to 65535")
+                })?;
+                self.ports(words, t, of, port, port)?
+            }
+            Kind::PortRange => {
+                let range = t.text.split_once('-').and_then(|(a, b)| Some((port(a)?, port(b)?)));
+                let one = || port(t.text).map(|p| (p, p));
+                let ((a, of), (b, and_of)) =
+                    range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
+                self.ports(words, t, of.filter(|_| of == and_of), a.min(b), a.max(b))?
+            }
+            Kind::Proto => self.proto(words, t)?,
+            Kind::Chain => self.chain(words, t)?,
+            Kind::Host | Kind::Net => self.address(words, t)?,
+        };
+        Ok(Expr::Leaf(Leaf { prim: test, any: words.any, span: t.span() }))
+    }
+
+    /// Words with rules of their own.
+    fn other(&mut self, word: Token<'a>, protocol: Option<&str>) -> Result<Expr, FilterError> {
+        let number = |p: &mut Self, most: u32| {
+            let t = p.peek();
+            let n = names::number(t.text).filter(|_| !t.escaped && !p.is_number_of_relation(0));
+            match n {
+                Some(n) if n > most => Err(t.error(format!("at most {most} is possible"))),
+                Some(n) => {
+                    p.take();
+                    Ok(Some(n))
+                }
+                None => Ok(None),
+            }
+        };
+        let prim = match word.text {
+            "vlan" => Prim::Vlan(number(self, 4095)?.map(|n| n as u16)),
+            "mpls" => Prim::Mpls(number(self, 0xf_ffff)?),
+            "pppoes" => Prim::Pppoes(number(self, 65_535)?.map(|n| n as u16)),
+            "pppoed" => Prim::Pppoed,
+            "geneve" => Prim::Geneve(number(self, 0xff_ffff)?),
+            "outbound" => Prim::Outgoing(true),
+            "inbound" => Prim::Outgoing(false),
+            "ifindex" => {
+                let n = number(self, u32::MAX)?;
+                Prim::Device(n.ok_or_else(|| self.peek().error("the number of an interface is missing"))?)
+            }
+            "llc" => {
+                let control = names::llc(self.peek().text);
+                if control.is_some() {
+                    self.take();
+                } else if self.peek().is_word() && !is_reserved(self.peek().text) {
+                    return Err(self.peek().error("it is no kind of 802.2; there are `i`, `s`, `u`, and those such as `rr` and `ui`"));
+                }
+                Prim::Llc(control)
+            }
+            "byte" => {
+                let at = number_of(self.take())?;
+                let (sign, value) = (self.take(), number_of(self.take())?);
+                lower::byte(at, sign.text, value, word.span())
+                    .ok_or_else(|| sign.error("behind `byte N` stands `=`, `<` or `>`; write `link[N] & M != 0` for bits"))?
+            }
+            kind if names::isis(kind).is_some() => Prim::IsIs(names::isis(kind).unwrap_or_default().to_vec()),
+            "less" | "greater" => {
+                let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("a number of bytes is missing"))?;
+                let cmp = if word.text == "less" { Cmp::Le } else { Cmp::Ge };
+                Prim::Relation(Sum::Len, cmp, Sum::Is(n))
+            }
+            "broadcast" => match protocol {
+                None | Some("ether") => Prim::Broadcast,
+                Some("ip") => Prim::IpBroadcast,
+                Some(other) => return Err(word.error(format!("`{other}` has no broadcast"))),
+            },
+            _ => Prim::Multicast(match protocol {
+                None | Some("ether") => None,
+                Some("ip") => Some(Version::V4),
+                Some("ip6") => Some(Version::V6),
+                Some(other) => return Err(word.error(format!("`{other}` has no multicast"))),
+            }),
+        };
+        Ok(self.leaf(prim, word.span()))
+    }
+}
+
+fn number_of(t: Token<'_>) -> Result<u32, FilterError> {
+    names::number(t.text).filter(|_| !t.escaped).ok_or_else(|| t.error("a number is missing here"))
+}
+
+fn not(of: Expr) -> Expr {
+    Expr::Not(Box::new(of))
+}
+
+fn joined(left: Expr, is_and: bool, right: Expr) -> Expr {
+    let (left, right) = (Box::new(left), Box::new(right));
+    if is_and { Expr::And(left, right) } else { Expr::Or(left, right) }
+}
+
+/// Words that begin a test of their own and so are no value.
+fn is_reserved(word: &str) -> bool {
+    matches!(
+        word,
+        "and"
+            | "or"
+            | "not"
+            | "src"
+            | "dst"
+            | "host"
+            | "net"
+            | "port"
+            | "portrange"
+            | "proto"
+            | "len"
+            | "mask"
+            | "protochain"
+            | "anylink"
+    ) || BY_THEMSELVES.contains(&word)
+        || OF_FLOWS.contains(&word)
+        || names::protocol_word(word).is_some()
+        || refused(word).is_some()
+}

@@ -1,0 +1,120 @@
+//! The grammar of arithmetic: sums of bytes of the packet, compared.
+
+use crate::error::FilterError;
+use crate::lex::Token;
+use crate::names;
+use crate::parse::Parser;
+use crate::tree::{Cmp, Op, Prim, Sum};
+
+impl Parser<'_> {
+    /// `a compare b`; `None` if what follows is no arithmetic.
+    pub(super) fn relation(&mut self) -> Result<Option<Prim>, FilterError> {
+        let Some(left) = self.sum(0)? else { return Ok(None) };
+        let Some(cmp) = Cmp::of(self.peek().text) else { return Ok(None) };
+        self.take();
+        let t = self.peek();
+        let right = self.sum(0)?.ok_or_else(|| t.error("a number is missing here"))?;
+        Ok(Some(Prim::Relation(left, cmp, right)))
+    }
+
+    /// Operators from the weakest (level 0) to the strongest. libpcap's grammar gives `%` and `^` no strength at all, and a parser
+    /// made from it reads on: on their left stands one operand, and on their right all that follows (`len % 7 + 1` is `len % 8`).
+    fn sum(&mut self, level: usize) -> Result<Option<Sum>, FilterError> {
+        const LEVELS: [&[(&str, Op)]; 5] = [
+            &[("|", Op::Or)],
+            &[("&", Op::And)],
+            &[("<<", Op::Shl), (">>", Op::Shr)],
+            &[("+", Op::Add), ("-", Op::Sub)],
+            &[("*", Op::Mul), ("/", Op::Div)],
+        ];
+        const GREEDY: [(&str, Op); 2] = [("^", Op::Xor), ("%", Op::Rem)];
+        let Some(operators) = LEVELS.get(level) else {
+            let Some(left) = self.operand()? else { return Ok(None) };
+            return match self.operator(&GREEDY)? {
+                Some((sign, op)) => self.deeper(|p| p.operation(left, sign, op, 0)),
+                None => Ok(Some(left)),
+            };
+        };
+        let Some(mut left) = self.sum(level + 1)? else { return Ok(None) };
+        while let Some((sign, op)) = self.operator(operators)? {
+            let Some(both) = self.operation(left, sign, op, level + 1)? else { return Ok(None) };
+            left = both;
+        }
+        Ok(Some(left))
+    }
+
+    /// One of these, if it is next.
+    fn operator(&mut self, operators: &[(&'static str, Op)]) -> Result<Option<(Token<'static>, Op)>, FilterError> {
+        let Some((sign, op)) = operators.iter().find(|o| o.0 == self.peek().text).copied() else { return Ok(None) };
+        self.counted()?;
+        Ok(Some((Token { text: sign, ..self.take() }, op)))
+    }
+
+    /// The right operand, of this level, and what it comes to.
+    fn operation(
+        &mut self,
+        left: Sum,
+        sign: Token<'_>,
+        op: Op,
+        level: usize,
+    ) -> Result<Option<Sum>, FilterError> {
+        let Some(right) = self.sum(level)? else { return Ok(None) };
+        // Of a number that stands there; what is made of several is asked of each packet.
+        if let Sum::Is(n) = right {
+            match op {
+                Op::Div | Op::Rem if n == 0 => return Err(sign.error("division by 0")),
+                Op::Shl | Op::Shr if n > 31 => return Err(sign.error("a shift by more than 31 bits")),
+                _ => {}
+            }
+        }
+        Ok(Some(Sum::Op(op, Box::new(left), Box::new(right))))
+    }
+
+    fn operand(&mut self) -> Result<Option<Sum>, FilterError> {
+        let t = self.peek();
+        if t.escaped {
+            return Ok(None);
+        }
+        if t.text == "-" {
+            self.take();
+            // What `%` and `^` make of the operand first is less the number behind the minus.
+            let inner = self.deeper(|p| p.sum(usize::MAX))?;
+            return Ok(inner.map(|n| Sum::Negative(Box::new(n))));
+        }
+        if t.text == "(" {
+            self.take();
+            let inner = self.deeper(|p| p.sum(0))?;
+            return Ok(inner.filter(|_| self.takes(&[")"])));
+        }
+        if t.text == "len" {
+            self.take();
+            return Ok(Some(Sum::Len));
+        }
+        if self.peek_at(1).text == "[" && t.is_word() {
+            self.take();
+            self.take();
+            let missing = self.peek();
+            let index = self.deeper(|p| p.sum(0))?.ok_or_else(|| missing.error("an index is missing"))?;
+            let width = if self.takes(&[":"]) {
+                let w = self.take();
+                names::number(w.text)
+                    .filter(|n| matches!(n, 1 | 2 | 4))
+                    .ok_or_else(|| w.error("1, 2 or 4 bytes can be read at once"))?
+            } else {
+                1
+            };
+            self.expect("]")?;
+            let protocol = names::protocol_word(t.text)
+                .filter(|p| !matches!(*p, "ah" | "esp"))
+                .ok_or_else(|| t.error("nothing of it can be indexed"))?;
+            return Ok(Some(Sum::Load { protocol, index: Box::new(index), width: width as u8, span: t.span() }));
+        }
+        match names::value(t.text).filter(|_| !matches!(t.text, "tcp" | "udp")) {
+            Some(n) => {
+                self.take();
+                Ok(Some(Sum::Is(n)))
+            }
+            None => Ok(None),
+        }
+    }
+}

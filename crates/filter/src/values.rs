@@ -1,0 +1,199 @@
+//! Values behind the words of a filter: ports, protocols and addresses, and the tests that they make with the words.
+
+use crate::error::FilterError;
+use crate::lex::Token;
+use crate::parse::{Kind, Parser, Words};
+use crate::tree::{Carrier, Dir, Prim, Version};
+use crate::{names, services};
+use std::net::{IpAddr, Ipv4Addr};
+
+impl Parser<'_> {
+    /// `of` is the protocol that a service's name stands for.
+    pub(super) fn ports(
+        &self,
+        words: Words,
+        t: Token<'_>,
+        of: Option<u8>,
+        low: u16,
+        high: u16,
+    ) -> Result<Prim, FilterError> {
+        let said = match words.protocol {
+            None => None,
+            Some("tcp") => Some(6),
+            Some("udp") => Some(17),
+            Some("sctp") => Some(132),
+            Some(other) => {
+                return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
+            }
+        };
+        let of = match (said, of) {
+            (Some(said), Some(of)) if said != of => {
+                let name = if of == 6 { "tcp" } else { "udp" };
+                return Err(
+                    t.error(format!("it is a service of {name}; write `{name} port {}`, or its number", t.text))
+                );
+            }
+            (said, of) => said.or(of),
+        };
+        Ok(Prim::Ports { of, dir: words.dir, low, high })
+    }
+
+    pub(super) fn proto(&self, words: Words, t: Token<'_>) -> Result<Prim, FilterError> {
+        if words.dir != Dir::Either {
+            return Err(t.error("a protocol has no direction; leave out `src` or `dst`"));
+        }
+        let above = || names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write its number"));
+        Ok(match words.protocol {
+            None => Prim::IpProto(None, above()?),
+            Some("ip") => Prim::IpProto(Some(Version::V4), above()?),
+            Some("ip6") => Prim::IpProto(Some(Version::V6), above()?),
+            Some("iso") => Prim::IsoProto(names::iso(t.text).map_or_else(above, Ok)?),
+            Some("isis" | "is-is") => match names::number(t.text).map(u8::try_from) {
+                Some(Ok(kind)) => Prim::IsIs(vec![kind]),
+                _ => return Err(t.error("it is no kind of IS-IS; write a number up to 255")),
+            },
+            Some("ether") => {
+                let ethertype = names::ethertype(t.text)
+                    .ok_or_else(|| t.error("it is no ethertype; write a number such as `0x0806`"))?;
+                Prim::EtherProto(ethertype)
+            }
+            Some(other) => return Err(t.error(format!("`{other}` carries no protocols that a filter knows"))),
+        })
+    }
+
+    pub(super) fn chain(&self, words: Words, t: Token<'_>) -> Result<Prim, FilterError> {
+        let p = names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write its number"))?;
+        match words.protocol {
+            None => Ok(Prim::Chain(None, p)),
+            Some("ip") => Ok(Prim::Chain(Some(Version::V4), p)),
+            Some("ip6") => Ok(Prim::Chain(Some(Version::V6), p)),
+            Some(other) => Err(t.error(format!("`{other}` has no chain of headers; write `protochain {}`", t.text))),
+        }
+    }
+
+    pub(super) fn address(&mut self, words: Words, t: Token<'_>) -> Result<Prim, FilterError> {
+        if words.protocol == Some("ether") {
+            let mac = names::mac(t.text).ok_or_else(|| t.error("it is no link address; write `00:1b:21:0a:0b:0c`"))?;
+            return Ok(Prim::Mac(words.dir, mac));
+        }
+        if words.protocol == Some("decnet") {
+            let (area, node) = names::decnet(t.text)
+                .filter(|_| words.kind == Kind::Host)
+                .ok_or_else(|| t.error("it is no address of DECnet; write `decnet host AREA.NODE`"))?;
+            return Ok(Prim::Decnet(words.dir, area, node));
+        }
+        let length = if self.peek().text == "/" && !self.peek().escaped {
+            self.take();
+            let l = self.take();
+            Some(names::number(l.text).ok_or_else(|| l.error("it is no length of a network"))?)
+        } else {
+            None
+        };
+        if let Ok(IpAddr::V6(address)) = t.text.parse() {
+            return self.address6(words, t, address.to_bits(), length);
+        }
+        if let (Kind::Host, Some(length)) = (words.kind, length) {
+            return Err(t.error(format!("a host has no prefix; write `net {}/{length}`", t.text)));
+        }
+        self.address4(words, t, length)
+    }
+
+    fn address6(
+        &mut self,
+        words: Words,
+        t: Token<'_>,
+        address: u128,
+        length: Option<u32>,
+    ) -> Result<Prim, FilterError> {
+        let length = length.unwrap_or(128);
+        if length > 128 {
+            return Err(t.error("an address of IPv6 has 128 bits"));
+        }
+        let mask = if length == 0 { 0 } else { u128::MAX << (128 - length) };
+        if address & !mask != 0 {
+            let net = std::net::Ipv6Addr::from_bits(address & mask);
+            return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{length}`")));
+        }
+        match words.protocol {
+            None | Some("ip6") => Ok(Prim::Host6 { dir: words.dir, address, mask }),
+            Some(other) => {
+                Err(t.error(format!("`{other}` has no addresses of IPv6; write `{other} and host {}`", t.text)))
+            }
+        }
+    }
+
+    fn address4(
+        &mut self,
+        words: Words,
+        t: Token<'_>,
+        length: Option<u32>,
+    ) -> Result<Prim, FilterError> {
+        let (address, written) = match numbered(t.text, words.kind).or_else(|| dotted(t.text)) {
+            Some(found) => found,
+            None => {
+                let hint = if names::mac(t.text).is_some() {
+                    format!("write `ether host {}`", t.text)
+                } else if services::find(t.text).is_some() {
+                    format!("it is no address; for a port write `port {}`", t.text)
+                } else if let Some(near) = crate::refused::near(t.text) {
+                    format!("did you mean `{near}`?")
+                } else {
+                    "it is no address; names of hosts are not looked up".to_owned()
+                };
+                return Err(t.error(hint));
+            }
+        };
+        let mut mask = high_bits(written);
+        if let Some(length) = length {
+            if length > 32 {
+                return Err(t.error("an address of IPv4 has 32 bits"));
+            }
+            mask = high_bits(length);
+        } else if self.takes(&["mask"]) {
+            let m = self.take();
+            let (m, bits) = dotted(m.text).ok_or_else(|| m.error("it is no mask; write `255.255.0.0`"))?;
+            mask = m & high_bits(bits);
+        }
+        if address & !mask != 0 {
+            let net = Ipv4Addr::from_bits(address & mask);
+            return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{}`", mask.count_ones())));
+        }
+        let host = |within| Ok(Prim::Host4 { within, dir: words.dir, address, mask });
+        match words.protocol {
+            None => host(None),
+            Some("ip") => host(Some(Carrier::Ip)),
+            Some("arp") => host(Some(Carrier::Arp)),
+            Some("rarp") => host(Some(Carrier::Rarp)),
+            Some(other) => {
+                Err(t.error(format!("`{other}` has no addresses of IPv4; write `{other} and host {}`", t.text)))
+            }
+        }
+    }
+}
+
+/// A port by number or by the name of a service, and the protocol of which the name is.
+pub fn port(text: &str) -> Option<(u16, Option<u8>)> {
+    services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
+}
+
+/// A number without dots: for `host` it is the address; for `net` it goes as far to the left as it can, so that `net 10` is 10.0.0.0/8.
+fn numbered(text: &str, kind: Kind) -> Option<(u32, u32)> {
+    let n = names::number(text)?;
+    let left = if kind == Kind::Net && n != 0 { n.leading_zeros() / 8 * 8 } else { 0 };
+    Some((n << left, 32 - left))
+}
+
+/// One to four decimal numbers with dots, left-aligned, and how many bits were written.
+fn dotted(text: &str) -> Option<(u32, u32)> {
+    let mut bytes = [0_u8; 4];
+    let mut written = 0;
+    for part in text.split('.') {
+        *bytes.get_mut(written)? = part.parse().ok().filter(|_| !part.starts_with('+'))?;
+        written += 1;
+    }
+    Some((u32::from_be_bytes(bytes), written as u32 * 8))
+}
+
+const fn high_bits(n: u32) -> u32 {
+    if n == 0 { 0 } else { u32::MAX << (32 - n) }
+}

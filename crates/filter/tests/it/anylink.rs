@@ -1,0 +1,100 @@
+//! `anylink`: what is found in a plain frame is found below tags, labels, sessions and extension headers too.
+
+use crate::common::agree::chosen;
+use crate::common::{Packet, traffic};
+use netgrain_filter::Filter;
+use wire::build::Frame;
+use wire::{EtherType, Headers, IpProtocol, link};
+
+const WORDS: [&str; 12] = [
+    "tcp",
+    "udp port 53",
+    "tcp dst port 80",
+    "port 80 or 443",
+    "host 10.0.0.1",
+    "src net 10.0.0.0/24",
+    "ip6 and tcp",
+    "net 2001:db8::/32",
+    "icmp[icmptype] = icmp-echo",
+    "tcp[tcpflags] & tcp-syn != 0",
+    "ip[8] = 64",
+    "ip and udp[0:2] = 53",
+];
+
+fn frames(wrap: impl Fn(Frame<'static>) -> Frame<'static>) -> Vec<Packet> {
+    let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let (a6, b6) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2]);
+    let plain = [
+        Frame::tcp4(a, 4000, b, 80).tcp(2, 0, 0),
+        Frame::udp4(a, 53, b, 53),
+        Frame::tcp6(a6, 4000, b6, 443),
+        Frame::udp6(a6, 53, b6, 4000),
+        Frame::icmp4(a, b, 8, 0, [0; 4]),
+        Frame::ip4(b, a, IpProtocol(47)).payload(&[0; 20]),
+    ];
+    plain
+        .into_iter()
+        .map(|frame| {
+            let mut bytes = [0; 200];
+            let bytes = wrap(frame).write(&mut bytes).expect("room").to_vec();
+            Packet { wire_len: bytes.len() as u32, bytes }
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_found_in_plain_frames_is_found_below_tags_and_labels() {
+    let plain = frames(|f| f);
+    let wrapped = [
+        frames(|f| f.tag(EtherType::VLAN, 5)),
+        frames(|f| f.tag(EtherType::QINQ, 5).tag(EtherType::VLAN, 6)),
+        frames(|f| f.label(16)),
+        frames(|f| f.tag(EtherType::VLAN, 5).label(100).label(200)),
+    ];
+    for words in WORDS {
+        let (own, any) = (Filter::parse(words).unwrap(), Filter::parse(&format!("anylink ({words})")).unwrap());
+        let found = chosen(&own, &plain, link::ETHERNET);
+        assert!(!found.is_empty() && found.len() < plain.len(), "{words} tells nothing apart");
+        for wrapped in &wrapped {
+            assert_eq!(chosen(&any, wrapped, link::ETHERNET), found, "{words}");
+            if !words.contains("net 2001") {
+                assert_eq!(chosen(&own, wrapped, link::ETHERNET), [0; 0], "{words} without the word");
+            }
+        }
+    }
+}
+
+#[test]
+fn it_reaches_as_far_as_not_and_the_values_that_repeat_its_words() {
+    let tagged = frames(|f| f.tag(EtherType::VLAN, 5));
+    for (text, found) in [
+        ("anylink tcp port 443 or 80", &[0, 2][..]),
+        ("anylink tcp or udp", &[0, 2]),
+        ("anylink (tcp or udp)", &[0, 1, 2, 3]),
+        ("not anylink tcp", &[1, 3, 4, 5]),
+        ("anylink not tcp", &[1, 3, 4, 5]),
+        ("anylink vlan 5 and anylink tcp", &[0, 2]),
+        ("vlan 5 and tcp", &[0, 2]),
+        ("anylink vlan 6", &[]),
+        ("anylink proto 47", &[5]),
+    ] {
+        assert_eq!(chosen(&Filter::parse(text).unwrap(), &tagged, link::ETHERNET), found, "{text}");
+    }
+    let double = frames(|f| f.tag(EtherType::QINQ, 5).tag(EtherType::VLAN, 6));
+    for text in ["anylink vlan 5", "anylink vlan 6", "anylink vlan"] {
+        assert_eq!(chosen(&Filter::parse(text).unwrap(), &double, link::ETHERNET).len(), double.len(), "{text}");
+    }
+}
+
+#[test]
+fn it_says_what_the_header_walk_says() {
+    let packets = traffic::ethernet();
+    for (number, word) in [(6, "tcp"), (17, "udp"), (132, "sctp"), (58, "proto 58"), (50, "esp")] {
+        let filter = Filter::parse(&format!("anylink {word}")).unwrap();
+        for (i, p) in packets.iter().enumerate() {
+            let headers = Headers::of(&p.bytes, p.wire_len, link::ETHERNET);
+            let is = headers.protocol() == Some(IpProtocol(number));
+            assert_eq!(filter.matches(&p.bytes, p.wire_len, &headers), is, "{word}: packet {i}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The filter asked of flow records: words of packets mean the packets of the initiator, whatever is around them, and words of records
+//! mean what the record counts.
+
+use base::Prng;
+use netgrain_filter::{Filter, FlowFilter, FlowTerms, Need};
+use std::net::IpAddr;
+use wire::build::Frame;
+use wire::{EtherType, Headers, IpProtocol, MacAddr, link};
+
+fn filter(text: &str) -> FlowFilter {
+    FlowFilter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// A web download of 10 s, in a VLAN.
+fn blank() -> FlowTerms {
+    FlowTerms {
+        src: [10, 0, 0, 1].into(),
+        dst: [10, 0, 0, 2].into(),
+        src_port: 4000,
+        dst_port: 80,
+        protocol: IpProtocol::TCP,
+        vlans: [Some(5), None],
+        mpls: Some(16),
+        macs: [Some(MacAddr([1; 6])), None],
+        packets: [10, 900],
+        bytes: [1000, 1_249_000],
+        duration: 10_000_000_000,
+        flags: [0x1a, 0x12],
+        state: 4,
+        end: 1,
+        rtt: Some(20_000_000),
+    }
+}
+
+#[test]
+fn what_only_a_packet_can_answer_is_refused_by_name_with_what_to_do() {
+    for (text, named, says) in [
+        ("less 64", "`less`", "`bytes` or `packets`"),
+        ("tcp and not (port 80 or greater 1000)", "`greater`", "netgrain packets"),
+        ("len != 60", "`len != 60`", "netgrain packets"),
+        ("tcp[tcpflags] & tcp-syn != 0", "`tcp[tcpflags] & tcp-syn != 0`", "`flags S`"),
+        ("ip[8] < 5", "`ip[8] < 5`", "netgrain packets"),
+        ("arp or tcp", "`arp`", "of IP only"),
+        ("arp host 10.0.0.1", "`10.0.0.1`", "of IP only"),
+        ("stp", "`stp`", "of IP only"),
+        ("geneve", "`geneve`", "netgrain packets"),
+        ("broadcast", "`broadcast`", "netgrain packets"),
+        ("protochain 6", "`6`", "write `proto 6`"),
+    ] {
+        let error = FlowFilter::parse(text).expect_err(text).to_string();
+        assert!(error.starts_with(named) && error.contains(says), "{text}: {error}");
+    }
+}
+
+#[test]
+fn source_is_the_initiator_and_words_of_records_mean_what_they_count() {
+    for (text, is) in [
+        ("", true),
+        ("src 10.0.0.1", true),
+        ("src host 10.0.0.1 and dst port 80", true),
+        ("src 10.0.0.2", false),
+        ("not src host 10.0.0.1", false),
+        ("not src host 10.0.0.2", true),
+        ("host 10.0.0.2", true),
+        ("src port 80", false),
+        ("anylink tcp port 80", true),
+        ("vlan 5 and tcp and mpls 16", true),
+        ("vlan 6 or mpls 17", false),
+        ("ether src host 1:1:1:1:1:1", true),
+        ("ether dst host 1:1:1:1:1:1", false),
+        ("bytes > 1M", true),
+        ("bytes = 1250k", true),
+        ("bytes > 1.25M", false),
+        ("src bytes >= 1k and src bytes <= 1k", true),
+        ("dst bytes < 1249000", false),
+        ("packets >= 3", true),
+        ("packets = 910", true),
+        ("dst packets > src", false),
+        ("src packets = 10 and dst packets = 900", true),
+        ("duration > 9.9s and duration <= 10s", true),
+        ("duration > 1m", false),
+        ("bps = 1M", true),
+        ("bps > 1M", false),
+        ("dst bps > 900k and src bps = 800", true),
+        ("pps = 91", true),
+        ("src pps < 2", true),
+        ("rtt > 19ms and rtt < 21ms", true),
+        ("rtt > 1s", false),
+        ("flags S", true),
+        ("flags SA and src flags SPA", true),
+        ("flags SF", false),
+        ("flags any SF", true),
+        ("flags all SA", true),
+        ("not flags any FR", true),
+        ("dst flags P", false),
+        ("state established", true),
+        ("state reset or end active", false),
+        ("not state reset and end idle", true),
+        ("tcp and (bytes > 1M or packets < 3) and not port 443", true),
+    ] {
+        match FlowFilter::parse(text) {
+            Ok(filter) => assert_eq!(filter.matches(&blank()), is, "{text}"),
+            Err(e) => assert_eq!(text, "dst packets > src", "{e}"),
+        }
+    }
+}
+
+#[test]
+fn a_record_without_a_rate_or_a_round_trip_has_none_to_compare() {
+    let single = FlowTerms { duration: 0, rtt: None, ..blank() };
+    for text in ["bps >= 0", "pps < 1G", "rtt >= 0", "rtt < 1h"] {
+        assert!(!filter(text).matches(&single) && filter(text).matches(&blank()), "{text}");
+    }
+}
+
+#[test]
+fn an_index_of_records_is_asked_for_hosts_ports_and_protocols() {
+    let host = Need::Host([10, 0, 0, 1].into());
+    assert_eq!(filter("src host 10.0.0.1 and bytes > 1M").need(), host);
+    assert_eq!(filter("not src host 10.0.0.1").need(), Need::Anything);
+    assert_eq!(filter("udp port 53").need(), Need::All(vec![Need::Ports(53, 53), Need::Protocol(17)]));
+    assert_eq!(filter("vlan 5 and mpls and host 10.0.0.1").need(), host);
+}
+
+fn random_filter(prng: &mut Prng, depth: u64) -> String {
+    let mut pick = |words: &[&str]| words[prng.below(words.len() as u64) as usize].to_owned();
+    let direction = pick(&["", "", "src ", "dst ", "src and dst ", "src or dst "]);
+    let test = match pick(&["0", "1", "2", "3", "4", "5", "6", "7"]).as_str() {
+        "0" | "1" => format!("{direction}host {}", pick(&["10.0.0.1", "10.0.0.2", "10.0.1.1", "2001:db8::1"])),
+        "2" => {
+            format!(
+                "{direction}net {}",
+                pick(&["10.0.0.0/24", "0.0.0.0/0", "2001:db8::/32", "10.0.0.0 mask 255.0.255.0"])
+            )
+        }
+        "3" => format!("{}{direction}port {}", pick(&["", "tcp ", "udp ", "sctp "]), pick(&["1", "2", "3"])),
+        "4" => format!("{direction}portrange {}", pick(&["1-2", "2-70", "0-65535"])),
+        "5" => pick(&[
+            "ip",
+            "ip6",
+            "tcp",
+            "udp",
+            "icmp",
+            "icmp6",
+            "ip proto 17",
+            "ip6 proto 6",
+            "ether proto 0x86dd",
+        ]),
+        "6" => pick(&["vlan", "vlan 5", "vlan 6", "ip host 10.0.0.1"]),
+        _ => pick(&["ether src host 02:00:00:00:00:01", "ether src host 02:00:00:00:00:02"]),
+    };
+    match prng.below(6) {
+        _ if depth == 0 => test,
+        0 => format!("not ({})", random_filter(prng, depth - 1)),
+        1..=3 => format!("({}) and ({})", random_filter(prng, depth - 1), random_filter(prng, depth - 1)),
+        4 => format!("({}) or ({})", random_filter(prng, depth - 1), random_filter(prng, depth - 1)),
+        _ => test,
+    }
+}
+
+/// A conversation of few hosts and ports, so that filters have something to agree about.
+fn random_flow(prng: &mut Prng) -> FlowTerms {
+    let end = |prng: &mut Prng, v6: bool| -> IpAddr {
+        match v6 {
+            false => [10, 0, prng.below(2) as u8, 1 + prng.below(2) as u8].into(),
+            true => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1 + prng.below(2) as u16].into(),
+        }
+    };
+    let v6 = prng.below(3) == 0;
+    let (src, dst) = (end(prng, v6), end(prng, v6));
+    let echo = if v6 { IpProtocol::ICMPV6 } else { IpProtocol::ICMP };
+    let protocol = [IpProtocol::TCP, IpProtocol::UDP, echo][prng.below(3) as usize];
+    let (src_port, dst_port) = match protocol.has_ports() {
+        true => (1 + prng.below(3) as u16, 1 + prng.below(3) as u16),
+        // Type and code of the first packet, which no word of the filter must take for a port.
+        false => (0, if v6 { 128 << 8 } else { 8 << 8 }),
+    };
+    let tag = |prng: &mut Prng| 5 + prng.below(2) as u16;
+    let vlans = match prng.below(4) {
+        0 => [Some(tag(prng)), None],
+        1 => [Some(tag(prng)), Some(tag(prng))],
+        _ => [None; 2],
+    };
+    let macs = [0, 1].map(|_| Some(MacAddr([2, 0, 0, 0, 0, 1 + prng.below(2) as u8])));
+    FlowTerms { src, dst, src_port, dst_port, protocol, vlans, macs, ..blank() }
+}
+
+/// A packet of the initiator, of any length.
+fn frame(flow: &FlowTerms, prng: &mut Prng) -> Vec<u8> {
+    let (p, q) = (flow.src_port, flow.dst_port);
+    let mut frame = match (flow.src, flow.dst, flow.protocol) {
+        (IpAddr::V4(a), IpAddr::V4(b), IpProtocol::TCP) => Frame::tcp4(a, p, b, q),
+        (IpAddr::V4(a), IpAddr::V4(b), IpProtocol::UDP) => Frame::udp4(a, p, b, q),
+        (IpAddr::V4(a), IpAddr::V4(b), _) => Frame::icmp4(a, b, 8, 0, [0; 4]),
+        (IpAddr::V6(a), IpAddr::V6(b), IpProtocol::TCP) => Frame::tcp6(a, p, b, q),
+        (IpAddr::V6(a), IpAddr::V6(b), IpProtocol::UDP) => Frame::udp6(a, p, b, q),
+        (IpAddr::V6(a), IpAddr::V6(b), _) => Frame::icmp6(a, b, 128, 0, [0; 4]),
+        mixed => panic!("of two families: {mixed:?}"),
+    };
+    for id in flow.vlans.into_iter().flatten() {
+        frame = frame.tag(EtherType::VLAN, id);
+    }
+    frame = frame.macs(flow.macs[0].expect("given"), flow.macs[1].expect("given"));
+    let body = vec![0; prng.below(100) as usize];
+    let frame = frame.payload(&body);
+    let mut bytes = vec![0; frame.header_len() + body.len()];
+    frame.fill(&mut bytes);
+    bytes
+}
+
+/// The conversation with everything changed that the filter says it does not look at.
+fn as_looked_at(flow: &FlowTerms, filter: &FlowFilter, prng: &mut Prng) -> FlowTerms {
+    let (looks, other) = (filter.looks(), random_flow(prng));
+    let mut seen = FlowTerms { bytes: [7; 2], packets: [7; 2], ..*flow };
+    if !looks.at_addresses {
+        (seen.src, seen.dst) = (other.src, other.dst);
+    }
+    if !looks.at_ports {
+        (seen.src_port, seen.dst_port) = (other.src_port, other.dst_port);
+    }
+    if !looks.at_protocol {
+        seen.protocol = other.protocol;
+    }
+    if !looks.at_tags {
+        seen.vlans = other.vlans;
+    }
+    if !looks.at_macs {
+        seen.macs = other.macs;
+    }
+    seen
+}
+
+#[test]
+fn a_flow_matches_exactly_if_the_packets_of_its_initiator_do() {
+    let seed = testkit::seed("a_flow_matches_exactly_if_the_packets_of_its_initiator_do");
+    let mut prng = Prng::new(seed);
+    let flows: Vec<(FlowTerms, Vec<u8>)> = (0..400)
+        .map(|_| {
+            let flow = random_flow(&mut prng);
+            (flow, frame(&flow, &mut prng))
+        })
+        .collect();
+    let (mut matched, mut refused) = (0, 0);
+    for round in 0..600 {
+        let text = random_filter(&mut prng, 3);
+        let of_packets = Filter::parse(&format!("anylink ({text})")).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let of_flows = filter(&text);
+        for (flow, frame) in &flows {
+            let wire_len = frame.len() as u32;
+            let expected = of_packets.matches(frame, wire_len, &Headers::of(frame, wire_len, link::ETHERNET));
+            assert_eq!(of_flows.matches(flow), expected, "seed {seed}, round {round}: {text}\n{flow:?}");
+            let seen = as_looked_at(flow, &of_flows, &mut prng);
+            assert_eq!(of_flows.matches(&seen), expected, "seed {seed}, round {round}: {text}\n{flow:?} as {seen:?}");
+            if expected { matched += 1 } else { refused += 1 }
+        }
+    }
+    assert!(matched > 10_000 && refused > 10_000, "{matched} matched, {refused} refused");
+}

@@ -1,0 +1,140 @@
+//! Filters against tcpdump on every link that is read. Frames of other links than Ethernet are those of Ethernet with another head, and
+//! the real captures of such links, where there are any.
+
+use crate::common;
+
+use base::Prng;
+use common::agree::{Values, agree, chosen, cut_some};
+use common::traffic::{self, as_of};
+use common::{Packet, collect, collect_of};
+use netgrain_filter::{Filter, LinkFilter};
+use std::path::Path;
+use wire::build::Frame;
+use wire::{Headers, link};
+
+/// Most frames of one capture.
+const MOST: usize = 100;
+
+fn packets_of(link_type: u16, ethernet: &[Packet], traces: Option<&Path>) -> Vec<Packet> {
+    let turned = ethernet.iter().enumerate().filter_map(|(i, p)| {
+        let bytes = as_of(link_type, &p.bytes, i as u64)?;
+        Some(Packet { wire_len: p.wire_len - p.bytes.len() as u32 + bytes.len() as u32, bytes })
+    });
+    let real = traces.map_or(Vec::new(), |traces| collect_of(traces, link_type, MOST));
+    turned.chain(real).filter(|p| !p.bytes.is_empty()).collect()
+}
+
+/// Of words that every link has.
+const EVERYWHERE: &[&str] = &[
+    "ip",
+    "ip6",
+    "arp",
+    "tcp port 80",
+    "udp or icmp6",
+    "not ip",
+    "port 53 or 443",
+    "host 10.0.0.1 or net 192.168.0.0/16",
+    "host ff02::1",
+    "ip multicast or ip6 multicast",
+    "ether proto \\ip",
+    "link proto 0x86dd",
+    "ether proto 0x88cc",
+    "ether proto 0x42 or stp",
+    "ipx or atalk or aarp or netbeui or iso",
+    "isis or esis or clnp",
+    "isis proto 18",
+    "iih or lsp",
+    "decnet host 1.1",
+    "lat",
+    "ether[0] & 1 = 0",
+    "link[0:4] > 0x08000000",
+    "ip[8] < 64",
+    "tcp[13] & 2 != 0",
+    "ip6[6] = 58",
+    "icmp6[0] = 135",
+    "ip[2:2] = len",
+    "pppoed",
+    "pppoes and ip",
+    "pppoes and ip6 and icmp6",
+    "geneve and ip",
+    "ip proto 47 or ip6 proto 58",
+    "arp host 192.168.1.1",
+    "rarp or moprc",
+    // Those that some links do not have, and say so.
+    "vlan",
+    "vlan and ip",
+    "mpls",
+    "llc",
+    "ether host 0:0:0:0:0:0",
+    "broadcast",
+    "ether multicast",
+    "ifindex 3",
+    "pppoes and vlan",
+    "geneve and ether host 1:2:3:4:5:6",
+];
+
+#[test]
+fn on_each_link_the_filters_choose_what_tcpdump_chooses() {
+    let name = "on_each_link_the_filters_choose_what_tcpdump_chooses";
+    if testkit::tool(name, "tcpdump").is_none() {
+        return;
+    }
+    let traces = testkit::extra_traces(name);
+    let seed = testkit::seed(name);
+    let mut prng = Prng::new(seed);
+    let mut ethernet = traces.as_deref().map_or(Vec::new(), |traces| collect(traces, MOST));
+    ethernet.extend(traffic::ethernet());
+    cut_some(&mut ethernet, &mut prng);
+    for link_type in
+        [link::RAW_IP, link::RAW_IPV4, link::RAW_IPV6, link::NULL, link::LOOP, link::LINUX_SLL, link::LINUX_SLL2]
+    {
+        let packets = packets_of(link_type, &ethernet, traces.as_deref());
+        assert!(packets.len() > 100, "only {} packets of link type {link_type}", packets.len());
+        let values = Values::of(&packets, link_type);
+        let sent = ["inbound", "outbound and tcp"].iter().filter(|_| link_type == 113 || link_type == 276);
+        let fixed: Vec<_> = EVERYWHERE.iter().chain(sent).map(|f| ((*f).to_owned(), false)).collect();
+        let random: Vec<_> = (0..60).map(|_| (values.filter(&mut prng, 2), false)).collect();
+        let sums = agree(seed, &packets, link_type, fixed.into_iter().chain(random), |_| false);
+        assert!(sums.telling > 20 && sums.refused > 2, "link type {link_type}: {sums:?}");
+        eprintln!("link type {link_type}: {} packets; {sums:?}", packets.len());
+    }
+}
+
+#[test]
+fn which_way_a_frame_of_ethernet_went_is_asked_of_the_capture() {
+    let frame = Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 80);
+    let mut bytes = [0; 60];
+    let bytes = frame.fill(&mut bytes);
+    let (outbound, inbound) = (Filter::parse("outbound and tcp").unwrap(), Filter::parse("inbound").unwrap());
+    for outgoing in [false, true] {
+        let takes =
+            |filter: &Filter| filter.matches_way(bytes, 60, &Headers::of(bytes, 60, link::ETHERNET), outgoing);
+        assert_eq!((takes(&outbound), takes(&inbound)), (outgoing, !outgoing));
+    }
+}
+
+#[test]
+fn a_family_of_either_order_is_read_on_loopback() {
+    let filter = Filter::parse("ip").unwrap();
+    let packets = [[2, 0, 0, 0], [0, 0, 0, 2], [24, 0, 0, 0]].map(|b| Packet { bytes: b.to_vec(), wire_len: 4 });
+    assert_eq!(chosen(&filter, &packets, link::NULL), [0, 1]);
+}
+
+#[test]
+fn frames_of_a_link_that_cannot_be_asked_do_not_match() {
+    for (text, link_type, says) in [
+        ("vlan 5", link::LINUX_SLL, "no VLAN tag"),
+        ("not vlan 5", link::RAW_IP, "no VLAN tag"),
+        ("ether host 1:2:3:4:5:6", link::RAW_IP, "no link addresses"),
+        ("inbound", link::NULL, "which way"),
+        ("tcp", 147, "of this link type are not read"),
+    ] {
+        let error = LinkFilter::parse(text, link_type).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+        let filter = Filter::parse(text).unwrap();
+        assert!(filter.fits(link_type).is_err());
+        assert!(!filter.matches(&[0; 60], 60, &Headers::of(&[0; 60], 60, link_type)), "{text}");
+    }
+    let long = Filter::parse("len > 50 and link[3] = 0").unwrap();
+    assert!(long.matches(&[0; 60], 60, &Headers::of(&[0; 60], 60, 147)));
+}

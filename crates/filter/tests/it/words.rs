@@ -1,0 +1,108 @@
+//! Texts that are no filters: they are refused with what to write instead, and none panics.
+
+use crate::libpcap::CORPUS;
+use base::Prng;
+use netgrain_filter::{Filter, FlowFilter, LinkFilter};
+use wire::{Headers, link};
+
+#[test]
+fn random_text_is_refused_and_never_panics() {
+    let seed = testkit::seed("random_text_is_refused_and_never_panics");
+    let mut prng = Prng::new(seed);
+    let words: Vec<&str> = CORPUS.lines().flat_map(|f| f.split_whitespace()).chain(["anylink", "bytes", "flags", "10s"]).collect();
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let mut text = String::new();
+        for _ in 0..prng.below(12) {
+            match prng.below(8) {
+                0 => text.push(char::from_u32(prng.below(0x300) as u32).unwrap_or('?')),
+                1 => text.push_str(["(", ")", "[", "]", ":", "!", "&", "|", "<", "é"][prng.below(10) as usize]),
+                _ => text.push_str(words[prng.below(words.len() as u64) as usize]),
+            }
+            if prng.below(5) > 0 {
+                text.push(' ');
+            }
+        }
+        if let Ok(filter) = Filter::parse(&text) {
+            read += 1;
+            filter.matches(&[0; 60], 60, &Headers::of(&[0; 60], 60, link::ETHERNET));
+        }
+        if let Err(e) = FlowFilter::parse(&text) {
+            assert!(format!("{e:#}").contains('^'), "{e:#}");
+        }
+    }
+    assert!(read > 100, "only {read} of them were filters");
+    let deep = "(".repeat(100_000);
+    assert!(Filter::parse(&deep).is_err() && Filter::parse(&"not ".repeat(100_000)).is_err());
+}
+
+#[test]
+fn refusals_say_what_to_write_instead() {
+    for (text, says) in [
+        ("10.0.0.1", "write `host 10.0.0.1`"),
+        ("udp port ssh", "it is a service of tcp; write `tcp port ssh`"),
+        ("80", "write `port 80`"),
+        ("hots 10.0.0.1", "did you mean `host`?"),
+        ("host www.example.org", "names of hosts are not looked up"),
+        ("net 10.0.0.1/8", "write `net 10.0.0.0/8`"),
+        ("ip port 80", "write `ip and port 80`"),
+        ("gateway 10.0.0.1", "needs the names of hosts"),
+        ("geneve 16777216", "at most 16777215"),
+        ("llc foo", "no kind of 802.2"),
+        ("decnet host 64.1", "AREA.NODE"),
+        ("decnet net 1.1", "AREA.NODE"),
+        ("pppoes and ether host 1:2:3:4:5:6", "no link addresses"),
+        ("pppoes and llc", "no header of 802.2"),
+        ("portrange 20-nosuchservice", "no range of ports"),
+        ("tcp[0:3] = 1", "1, 2 or 4 bytes"),
+        ("ip[0] / 0 = 1", "division by 0"),
+        ("tcp port", "a value is missing"),
+        ("tcp and", "a test is missing"),
+        ("mpls and vlan", "no VLAN tag behind an MPLS label"),
+        ("port 70000", "up to 65535"),
+        ("port nosuchservice", "no service that is known here"),
+        ("tcp port ntp", "write `udp port ntp`"),
+        ("src port 80 or dst http", "write `port http`"),
+        ("tcp[13] & 7", "compare it"),
+        ("len", "compare it"),
+        ("TCP", "words are written small: `tcp`"),
+        ("Host 10.0.0.1", "`host`"),
+        ("http", "write `port http`"),
+        ("dhcp", "`port bootps or port bootpc`"),
+        ("vxlan 5", "`udp port 4789`"),
+        ("gre", "`proto gre`"),
+        ("tcp6", "`ip6 and tcp`"),
+        ("icmp[0] == icmp-echo or icmp-echoreply", "stands for a number"),
+        ("tcp, udp", "join tests by `or`"),
+        ("host \"a\"", "without quotes"),
+        ("igpm", "did you mean `igmp`?"),
+        ("hosst 10.0.0.1", "did you mean `host`?"),
+        ("host 10.0.0.0/8", "write `net 10.0.0.0/8`"),
+        ("bytes > 1M", "`netgrain flows`"),
+        ("ifindex 3", "choose the interface when capturing"),
+        ("anylink", "a test is missing"),
+        ("anylink mpls 5", "looks through it already"),
+        ("bytes 5", "a comparison is missing"),
+        ("bytes > 5x", "it is no amount"),
+        ("duration > 10", "such as `10s`"),
+        ("src duration > 10s", "no direction"),
+        ("state open", "there are `midstream`"),
+        ("flags Q", "letters of FSRPAUEC"),
+        ("established", "write `state established`"),
+    ] {
+        let error = LinkFilter::parse(text, link::ETHERNET).expect_err(text).to_string();
+        assert!(error.contains(says), "`{text}`: {error}");
+    }
+}
+
+#[test]
+fn a_mark_shows_the_word_in_question() {
+    let error = Filter::parse("tcp and hots 10.0.0.1").unwrap_err();
+    assert_eq!(error.to_string(), "`hots` at column 9: did you mean `host`?");
+    assert_eq!(
+        format!("{error:#}"),
+        "`hots` at column 9: did you mean `host`?\n  tcp and hots 10.0.0.1\n          ^^^^"
+    );
+    let end = Filter::parse("tcp and").unwrap_err();
+    assert!(format!("{end:#}").ends_with("\n  tcp and\n         ^"), "{end:#}");
+}

@@ -1,0 +1,103 @@
+//! Filters as programs: the intermediate form gives the verdict of the filter's own interpreter, which is held against tcpdump.
+
+use base::Prng;
+use filter::{Filter, LinkFilter};
+use netgrain_lang::interp::{Interpreter, Memory};
+use netgrain_lang::ir::Kind;
+use netgrain_lang::{Facts, compile_for, packet_filter};
+use wire::build::Frame;
+use wire::{Headers, link};
+
+const CORPUS: &str = include_str!("../../../filter/tests/corpus.txt");
+
+/// Words beside those of tcpdump.
+const OWN: &[&str] = &[
+    "anylink tcp",
+    "anylink udp port 53",
+    "anylink port 1",
+    "anylink src portrange 2-70",
+    "anylink host 10.0.0.1",
+    "anylink arp host 10.0.0.1 or anylink rarp host 10.0.0.1",
+    "anylink src and dst net 10.0.0.0/24",
+    "anylink src net 2001:db8::/32",
+    "anylink dst host 2001:db8::1",
+    "anylink net ::/0",
+    "anylink net 0.0.0.0/0",
+    "anylink vlan 5",
+    "anylink vlan",
+    "not anylink vlan 6 and not anylink tcp",
+    "anylink tcp[13] & 2 != 0",
+    "anylink ip[8] > 10",
+    "anylink udp[udp[5]] = 0",
+    "anylink arp[7] = 1",
+    "anylink ip6 and anylink proto 17",
+    "anylink ip multicast or anylink ip broadcast or anylink ip6 multicast",
+    "anylink icmp6 and not anylink ether proto 0x800",
+];
+
+#[test]
+fn a_program_gives_the_verdict_of_the_filter() {
+    let seed = testkit::seed("a_program_gives_the_verdict_of_the_filter");
+    let mut prng = Prng::new(seed);
+    let mut frames: Vec<Vec<u8>> = (0..300).map(|_| testkit::random_frame(&mut prng)).collect();
+    for frame in frames.iter_mut().step_by(5) {
+        let len = prng.below(frame.len() as u64 + 1) as usize;
+        frame.truncate(len.max(1));
+    }
+    let (mut filters, mut telling) = (0, 0);
+    for link_type in [link::ETHERNET, link::RAW_IP, link::LINUX_SLL] {
+        let facts: Vec<_> = frames
+            .iter()
+            .map(|f| (Facts::of(f, f.len() as u32, link_type), Headers::of(f, f.len() as u32, link_type)))
+            .collect();
+        for text in CORPUS.lines().chain(OWN.iter().copied()) {
+            let Ok(of_link) = LinkFilter::parse(text, link_type) else { continue };
+            let filter = Filter::parse(text).expect(text);
+            let program = match packet_filter::program(&of_link) {
+                Ok(program) => program,
+                Err(why) => {
+                    assert!(text.contains("protochain") && why.contains("loop"), "{text}: {why}");
+                    continue;
+                }
+            };
+            assert_eq!(program.verify(), Ok(()), "{text}\n{program}");
+            let (mut interpreter, mut memory) = (Interpreter::new(&program), Memory::of(&program, 0));
+            let mut found = 0;
+            for (frame, (facts, headers)) in frames.iter().zip(&facts) {
+                let theirs = interpreter.run(frame, facts, &mut memory).kind != Kind::Drop;
+                let ours = filter.matches(frame, frame.len() as u32, headers);
+                assert_eq!(theirs, ours, "seed {seed}, link type {link_type}: {text}: {frame:02x?}\n{program}");
+                found += usize::from(ours);
+            }
+            filters += 1;
+            telling += usize::from(found > 0 && found < frames.len());
+        }
+    }
+    assert!(filters > 1400 && telling > 300, "{filters} filters, {telling} telling");
+}
+
+#[test]
+fn a_program_is_made_for_the_link_of_its_frames() {
+    let text = "main = when (matches \"tcp port 80\") (mark 1) >-> bpf \"tcp\"";
+    let cooked = compile_for(text, link::LINUX_SLL).unwrap().program;
+    let mut bytes = [0; 60];
+    let frame = Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 80).fill(&mut bytes);
+    let bytes = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0], &frame[14..]].concat();
+    let facts = Facts::of(&bytes, 62, link::LINUX_SLL);
+    let out = Interpreter::new(&cooked).run(&bytes, &facts, &mut Memory::of(&cooked, 0));
+    assert_eq!((out.kind, out.mark), (Kind::Copy, 1));
+    assert_eq!(cooked.fits_link(link::LINUX_SLL), Ok(()));
+    let said = cooked.fits_link(link::ETHERNET).unwrap_err().to_string();
+    assert!(said.contains("where Linux cooked has") && said.contains("are Ethernet"), "{said}");
+    for (text, link_type, says) in [
+        ("main = bpf \"vlan 5\"", link::LINUX_SLL, "no VLAN tag"),
+        ("main = bpf \"ether host 1:2:3:4:5:6\"", link::RAW_IP, "no link addresses"),
+        ("main = bpf \"inbound\"", link::NULL, "which way"),
+        ("main = bpf \"tcp\"", 147, "this link type are not read"),
+        ("main = bpf \"ip6 protochain 6\"", link::ETHERNET, "in a loop"),
+        ("main = bpf \"bytes > 5\"", link::ETHERNET, "`netgrain flows`"),
+    ] {
+        let error = compile_for(text, link_type).unwrap_err().show(text, "x");
+        assert!(error.contains(says), "{error}");
+    }
+}
