@@ -72,19 +72,25 @@ struct Shared {
 
 /// What a capture knows of its retention: nothing, where it has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(Arc<Mutex<Option<(State, Option<Duration>)>>>);
+pub(crate) struct Kept(Arc<Mutex<Option<Standing>>>);
+
+#[derive(Clone, Debug)]
+struct Standing {
+    state: State,
+    /// See [`horizon`].
+    horizon: Option<Duration>,
+}
 
 impl Kept {
     /// How things stand.
     pub fn report(&self) -> Option<RetentionReport> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (state, horizon) = known.as_ref()?;
+        let Standing { state, horizon } = known.as_ref()?;
         Some(RetentionReport { horizon_seconds: horizon.map(|h| h.as_secs_f64()), ..RetentionReport::from(state) })
     }
 
-    /// `horizon`: see [`horizon`].
     fn set(&self, state: &State, horizon: Option<Duration>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((state.clone(), horizon));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Standing { state: state.clone(), horizon });
     }
 }
 
