@@ -8,13 +8,13 @@ use crate::privileges;
 use crate::signals;
 use base::units::{self, show_count, show_si};
 use clap::Args;
+use filter::Filter;
 use ring::{Desc, Listener, Mode, attach};
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use filter::Filter;
 use wire::{FlowKey, Headers};
 use written::{Heard, Written};
 
@@ -112,7 +112,8 @@ pub fn hear(
     of: Of,
     leave: &dyn Fn() -> bool,
 ) -> Result<Outcome, Failure> {
-    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(|e| Failure::Said(format!("--filter: {e:#}")))?;
+    let filter =
+        args.filter.as_deref().map(Filter::parse).transpose().map_err(|e| Failure::Said(format!("--filter: {e:#}")))?;
     let format = target.format;
     let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
     let link_type = first.shape().link_type as u16;

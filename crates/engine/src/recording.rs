@@ -19,7 +19,6 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::claim::ClaimError;
 use store::heartbeat::Heartbeat;
 use store::{Claim, Claimant, Device, DiskDevice, names};
 use sys::clock::Clock;

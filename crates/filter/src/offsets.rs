@@ -278,12 +278,14 @@ impl Offsets {
         }
         let id = |at: &Self| Test::masked(at.payload, 2, 0xfff, id.into());
         let tests = levels.iter().rev().map(|at| is_tag(at).and(id(at))).zip(levels.iter().rev());
-        Ok(tests.fold(None, |inner: Option<Test>, (own, at)| {
-            Some(match inner {
-                Some(inner) => is_tag(at).and(id(at).or(inner)),
-                None => own,
+        Ok(tests
+            .fold(None, |inner: Option<Test>, (own, at)| {
+                Some(match inner {
+                    Some(inner) => is_tag(at).and(id(at).or(inner)),
+                    None => own,
+                })
             })
-        }).unwrap_or(first))
+            .unwrap_or(first))
     }
 
     /// An MPLS label; what follows looks behind it.

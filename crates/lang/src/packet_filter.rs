@@ -159,7 +159,11 @@ impl Emit<'_> {
                 let found = fact(self.b, Fact::Family);
                 self.b.branch(found, Cmp::Eq, 4, ip, arp);
                 self.b.place(ip);
-                if matches!(within, None | Some(Carrier::Ip)) { at(self, 12, 16) } else { self.b.jump(no) }
+                if matches!(within, None | Some(Carrier::Ip)) {
+                    at(self, 12, 16)
+                } else {
+                    self.b.jump(no)
+                }
                 self.b.place(arp);
                 let (l3, ethertype) = (fact(self.b, Fact::L3), fact(self.b, Fact::Ethertype));
                 self.b.require(l3, Cmp::Ne, 0, no);

@@ -5,11 +5,11 @@ use crate::outcome::Failure;
 use crate::packets::stock;
 use crate::zone::Zone;
 use base::Timestamp;
+use filter::FlowFilter;
 use report::{Field, Measure, Plan};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use filter::FlowFilter;
 
 /// Where records come from.
 pub enum Place {

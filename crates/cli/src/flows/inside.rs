@@ -6,8 +6,8 @@ use super::source::{Records, Step};
 use crate::signals;
 use crate::zone::Zone;
 use base::Timestamp;
-use std::path::Path;
 use filter::{Filter, FlowFilter};
+use std::path::Path;
 
 /// Records that are looked at for one in a tunnel, so that a question that was answered at once stays one.
 const LOOKED_AT: u64 = 100_000;

@@ -5,10 +5,10 @@ use crate::outcome::Failure;
 use crate::run::{plan, secret};
 use crate::signals;
 use engine::{MadeOffline, MeterPlan, OfCapture, SourcePlan};
+use filter::Filter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::Filter;
 
 /// What is wanted of the packets.
 #[derive(Clone, Debug)]

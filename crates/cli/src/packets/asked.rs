@@ -5,11 +5,11 @@ use crate::flows::Members;
 use crate::outcome::Failure;
 use crate::zone::Zone;
 use base::Timestamp;
+use filter::Filter;
 use query::{Place, Question, Seek};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use filter::Filter;
 
 /// What is asked, understood and checked.
 pub struct Asked {

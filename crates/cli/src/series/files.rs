@@ -9,12 +9,12 @@ use engine::MadeOffline;
 use export::element::PEN;
 use export::file::Reader;
 use export::ipfix::Item;
+use filter::Filter;
 use series::{Direction, Row};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use wire::Filter;
 
 /// All rows, in the order of time: one for each second, interface and direction.
 pub struct OfFiles {

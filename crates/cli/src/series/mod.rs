@@ -20,12 +20,12 @@ use crate::signals;
 use crate::when::{self, When};
 use base::Timestamp;
 use clap::{Args, ValueEnum};
+use filter::Filter;
 use output::Output;
 use series::{Roller, Rollup, Row};
 use source::Rows;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use filter::Filter;
 
 #[derive(Args)]
 #[command(

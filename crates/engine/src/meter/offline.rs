@@ -12,6 +12,7 @@ use crate::plan::SourcePlan;
 use crate::worker::BATCH;
 use base::{Cause, Timestamp};
 use capture::{Frame, Polled, Source, SourceError};
+use filter::Filter;
 use flow::Record;
 use ring::{CAPLEN_MAX, Control, Desc, RECORD_HEADER, flag};
 use series::{Counter, Row};
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use wire::{Filter, Headers};
+use wire::Headers;
 
 /// Records and rows that are handed over together.
 const PART: usize = 256;
