@@ -160,12 +160,12 @@ mod tests {
         let root = dir.path().join("sim");
         let mut folder = root.clone();
         for _ in 0..4 {
-            let below = std::fs::read_dir(&folder).expect("a folder").filter_map(|e| Some(e.ok()?.path()));
-            folder = below.filter(|p| p.is_dir()).next().expect("year, month, day, hour");
+            let mut below = std::fs::read_dir(&folder).expect("a folder").filter_map(|e| Some(e.ok()?.path()));
+            folder = below.find(|p| p.is_dir()).expect("year, month, day, hour");
         }
         let published = |ending: &str| {
-            let all = std::fs::read_dir(&folder).expect("the hour").filter_map(|e| Some(e.ok()?.path()));
-            all.filter(|p| p.extension().is_some_and(|e| e == ending)).next()
+            let mut all = std::fs::read_dir(&folder).expect("the hour").filter_map(|e| Some(e.ok()?.path()));
+            all.find(|p| p.extension().is_some_and(|e| e == ending))
         };
         let (packets, index) = (published("pcap").expect("packets"), published("ngi").expect("their index"));
         let name = packets.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
