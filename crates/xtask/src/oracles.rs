@@ -22,6 +22,7 @@ const ORACLES: &[(&str, &str)] = &[
     ("ethtool", "ethtool"),
     ("zstd", "zstd"),
     ("setpriv", "util-linux"),
+    ("strace", "strace"),
     ("cc", "gcc"),
     ("python3", "python3"),
 ];
