@@ -1,4 +1,4 @@
-//! How answers look on a terminal: as wide as it is, and with colours where they are wanted.
+//! The look of answers on a terminal: lines as long as the terminal is wide, and colours.
 
 use anstyle::{AnsiColor, Style};
 use clap::{Args, ColorChoice};
@@ -32,7 +32,7 @@ pub struct WidthArgs {
 }
 
 impl WidthArgs {
-    /// Characters that a line may have; `None`: any number, because nobody reads it on a terminal or all columns are wanted.
+    /// Characters that a line may have; `None`: any number, as output is no terminal or all columns are wanted.
     pub fn room(self) -> Option<usize> {
         if self.wide { None } else { terminal_width() }
     }
@@ -59,16 +59,16 @@ pub fn terminal_height() -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paint(pub bool);
 
-/// What a part of a line is.
+/// The meaning of a part of a line, which has a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What stands above a table.
+    /// The titles of a table.
     Header,
-    /// What is there in every line: times.
+    /// Text that every line has: times.
     Faint,
-    /// What went wrong: losses, resets.
+    /// Losses, resets, retransmissions.
     Bad,
-    /// What people should notice: gaps.
+    /// Text to notice: gaps.
     Notable,
     /// A curve.
     Curve,

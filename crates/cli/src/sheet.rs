@@ -6,37 +6,37 @@ use crate::look::{Paint, Part};
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// What stands above it.
+    /// Its title.
     pub title: &'static str,
     /// Characters.
     pub width: usize,
     pub align: Align,
-    /// What stands above it, and its characters, where it was made narrower.
+    /// Its title and its characters where it was made narrower.
     pub narrow: Option<(&'static str, usize)>,
 }
 
-/// Where the text of a cell stands.
+/// The place of a text in its cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     Left,
     Right,
-    /// From the left; in a fitted table what is too long is cut, in the middle as the end of an address tells most.
+    /// From the left; in a fitted table, a text that is too long is cut in its middle: an address keeps its end and port.
     Middle,
     /// From the left, with all the room that is left: of the last column.
     Rest,
 }
 
-/// What is done for a line to become shorter, by the place of the column.
+/// A change that makes lines shorter, by the place of the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Narrow(usize),
     Drop(usize),
 }
 
-/// Between two columns.
+/// Blanks between two columns.
 const BETWEEN: usize = 2;
 
-/// What a [`Align::Rest`] column has at least, as long as it is there.
+/// The least width of an [`Align::Rest`] column.
 const REST: usize = 16;
 
 /// Which columns are shown, and how.
@@ -50,7 +50,7 @@ pub struct Layout {
     paint: Paint,
 }
 
-/// A cell, and what it is.
+/// The text of a cell, and its colour.
 pub type Cell = (String, Option<Part>);
 
 impl Layout {
@@ -76,14 +76,14 @@ impl Layout {
         self.narrow[column]
     }
 
-    /// What was left out, for people: `None` if nothing was.
+    /// The columns that were left out, in words; `None` if all are there.
     pub fn dropped(&self) -> Option<String> {
         let titles: Vec<&str> =
             self.columns.iter().zip(&self.shown).filter(|(_, shown)| !**shown).map(|(c, _)| c.title).collect();
         (!titles.is_empty()).then(|| left_out(self.room, &titles))
     }
 
-    /// What stands above the lines.
+    /// The line of titles.
     pub fn header(&self) -> String {
         let titles = (0..self.columns.len()).map(|i| (self.title_and_width(i).0.to_owned(), None)).collect();
         self.paint.part(Part::Header, &self.text(titles, Paint(false))).into_owned()
@@ -139,7 +139,7 @@ impl Layout {
     }
 }
 
-/// What was left out so that lines have at most `room` characters.
+/// In words, that columns of these titles were left out so that lines have at most `room` characters.
 pub fn left_out(room: Option<usize>, titles: &[&str]) -> String {
     let room = room.map(|room| format!(" {room} columns of the terminal")).unwrap_or_default();
     format!("left out to fit the{room}: {}; --wide shows all", titles.join(", "))

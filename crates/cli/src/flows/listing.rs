@@ -42,7 +42,7 @@ const COLUMNS: [Column; 10] = [
     column("how it went", 0, Align::Rest),
 ];
 
-/// What a narrow terminal does without, least missed first.
+/// The steps by which lines become shorter on a narrow terminal, least missed columns first.
 const STEPS: [Step; 13] = [
     Step::Narrow(FIRST),
     Step::Narrow(PACKETS),
@@ -63,7 +63,7 @@ const STEPS: [Step; 13] = [
 pub struct Listing {
     layout: Layout,
     zone: Zone,
-    /// What stands above the last lines, where these have times of day alone.
+    /// The date above the last lines, where lines have times of day alone.
     date: String,
 }
 
@@ -78,12 +78,12 @@ impl Listing {
         Self { layout: Layout::new(&columns, &STEPS, room, paint), zone: zone.clone(), date: String::new() }
     }
 
-    /// What stands above the lines.
+    /// The line of titles.
     pub fn header(&self) -> String {
         self.layout.header()
     }
 
-    /// What was left out to fit a terminal.
+    /// In words, the columns that were left out to fit a terminal.
     pub fn dropped(&self) -> Option<String> {
         self.layout.dropped()
     }

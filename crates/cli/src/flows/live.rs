@@ -1,5 +1,5 @@
-//! `netgrain flows --live --top`: a ranking of what ended in each period, as the period ends. On a terminal each takes the place of
-//! the one before.
+//! `netgrain flows --live --top`: at the end of each period, a ranking of the records that came in it. On a terminal each
+//! ranking takes the place of the last.
 
 use super::ranking::{self, Period};
 use super::source::{Records, Step};
@@ -28,7 +28,7 @@ pub fn every(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A ranking for each period, until records end or nobody wants more; says how many records there were.
+/// A ranking for each period, until there are no more records or the program is interrupted; says how many records there were.
 pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let every = args.every.unwrap_or(EVERY);
     let mut rankings = Rankings { args, found: 0, periods: 0, began: when::now() };
@@ -47,8 +47,9 @@ pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64,
             if !is_last || report.records > 0 {
                 rankings.tell(&report, records)?;
             }
-            // Where telling took longer than a period, the next begins now and not in the past.
-            due = (due + every).max(Instant::now());
+            // Periods that have passed while the table was written are part of the next.
+            let now = Instant::now();
+            due = if due + every > now { due + every } else { now + every };
         }
         if is_last {
             return Ok(rankings.found);

@@ -118,7 +118,7 @@ pub struct FlowsArgs {
     /// run that writes the store noted them; at least 90s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
     pub late: Option<std::time::Duration>,
-    /// With --live: those that another machine sends to this group, or to this port of ours
+    /// With --live: those that another machine sends to this group, or to this UDP port of this machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live")]
     pub from_multicast: Option<SocketAddr>,
     /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]

@@ -85,7 +85,7 @@ pub struct SeriesArgs {
     /// Go on with seconds as they pass [default of --from: now]
     #[arg(long)]
     pub live: bool,
-    /// With --live: those that another machine sends to this group, or to this port of ours
+    /// With --live: those that another machine sends to this group, or to this UDP port of this machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live")]
     pub from_multicast: Option<SocketAddr>,
     /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]

@@ -41,7 +41,7 @@ const SECONDS: [Column; 11] = [
     column("lost", 9),
 ];
 
-/// What a narrow terminal does without, least missed first: sources, SYN, new flows, active flows, peaks, then what tells rows
+/// The steps by which lines become shorter on a narrow terminal, least missed columns first: sources, SYN, new flows, active flows, peaks, then what tells rows
 /// of several interfaces apart.
 const SECONDS_STEPS: [Step; 8] = [
     Step::Narrow(TIME),
@@ -138,7 +138,7 @@ pub struct Lines {
     layout: Layout,
     paint: Paint,
     zone: Zone,
-    /// What stands above the last lines, where these have times of day alone.
+    /// The date above the last lines, where lines have times of day alone.
     date: String,
 }
 
@@ -155,12 +155,12 @@ impl Lines {
         Self { layout, paint, zone: zone.clone(), date: String::new() }
     }
 
-    /// What stands above the lines.
+    /// The line of titles.
     pub fn header(&self) -> String {
         self.layout.header()
     }
 
-    /// What was left out to fit a terminal.
+    /// In words, the columns that were left out to fit a terminal.
     pub fn dropped(&self) -> Option<String> {
         self.layout.dropped()
     }
