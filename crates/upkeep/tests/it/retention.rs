@@ -127,7 +127,7 @@ fn with_hardly_any_room_left_a_query_is_not_waited_for() {
     let all: Vec<u64> = (0..4).map(|i| NOW - 3 * HOUR + i).collect();
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let _held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
-    let mut filling = device.clone();
+    let filling = device.clone();
     filling.set_fault(Fault { capacity: Some(5000), ..Fault::default() });
     // 600 bytes are free, and less than half of what should be.
     let rules = Rules { keep_free: Some(Free::Bytes(1500)), ..Rules::default() };
