@@ -104,8 +104,7 @@ impl Claim {
         let io = |error| ClaimError::Io { path: path.clone(), error };
         let lock = loop {
             plain::create_folders(folder).map_err(io)?;
-            let how = How { write: true, create: Some(0o600), ..How::default() };
-            let lock = match plain::open_as(&path, how) {
+            let lock = match crate::hold::make_private(&path) {
                 // The one before has gone, and its folder with it.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(io)?,

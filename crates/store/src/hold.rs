@@ -17,6 +17,9 @@ use sys::plain::{self, How};
 /// Name of the file that is locked, in the folder of each hour and of each interface.
 pub const HOLD: &str = ".hold";
 
+/// Name of the file that a keeper of an interface locks: nobody but the store's owner can open it.
+pub const KEEPER: &str = ".keeper";
+
 /// How long retention waits for readers of what should go, unless something else is said.
 pub const WAIT: Duration = Duration::from_secs(5);
 
@@ -64,6 +67,18 @@ impl Hold {
         }
     }
 
+    /// The only keeper of this folder: `None` while another process is. Users other than the store's owner cannot take it.
+    ///
+    /// # Errors
+    /// When the folder is not there, or belongs to another user.
+    pub fn keeper(folder: &Path) -> io::Result<Option<Self>> {
+        let file = make_private(&folder.join(KEEPER))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self(Some(file)))),
+        }
+    }
+
     /// The living processes that hold a folder, as far as they can be seen from here.
     pub fn holders(folder: &Path) -> Vec<Holder> {
         plain::open(&folder.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
@@ -76,6 +91,21 @@ impl Hold {
 /// What the file system says.
 pub(crate) fn make(folder: &Path) -> io::Result<File> {
     plain::open_as(&folder.join(HOLD), How { write: true, create: Some(MODE), ..How::default() })
+}
+
+/// A file for a lock that only the owner of its folder can take. What root makes belongs to the owner as well, who could not open it
+/// later otherwise.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn make_private(path: &Path) -> io::Result<File> {
+    let file = plain::open_as(path, How { write: true, create: Some(0o600), ..How::default() })?;
+    let folder = plain::stat(path.parent().unwrap_or(path))?;
+    if file.metadata()?.uid() != folder.uid() {
+        // Without the right to it there is nobody to whom it would have to be given.
+        let _ = std::os::unix::fs::fchown(&file, Some(folder.uid()), Some(folder.gid()));
+    }
+    Ok(file)
 }
 
 /// The file of a folder's holds, made by the folder's owner where it is missing; `None` for those who may not have it.
@@ -163,6 +193,18 @@ mod tests {
         let _old = Hold::reader(folder.path()).expect("a reader");
         std::fs::remove_file(folder.join(HOLD)).expect("the file");
         assert!(Hold::remover(folder.path()).expect("a look").is_some());
+    }
+
+    #[test]
+    fn there_is_one_keeper_whoever_reads_and_nobody_else_can_open_its_file() {
+        let folder = testkit::TempDir::new("hold-keeper");
+        let _reader = Hold::reader(folder.path()).expect("a reader");
+        let keeper = Hold::keeper(folder.path()).expect("a look").expect("no other");
+        assert!(Hold::keeper(folder.path()).expect("a look").is_none());
+        drop(keeper);
+        assert!(Hold::keeper(folder.path()).expect("a look").is_some());
+        let meta = std::fs::metadata(folder.join(KEEPER)).expect("the file");
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

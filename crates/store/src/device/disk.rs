@@ -5,7 +5,7 @@ use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::Hold;
 use crate::bytes::{Bytes, PAGE, Slice};
 use crate::claim::LOCK;
-use crate::hold::{self, HOLD, lock};
+use crate::hold::{self, HOLD, KEEPER, lock};
 use crate::names;
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -247,7 +247,7 @@ impl Device for DiskDevice {
         let entries = plain::list(folder)?.into_iter();
         let named = entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind == plain::Kind::Folder)));
         // What only locks are on is this device's own business.
-        Ok(named.filter(|(name, _)| name != HOLD && name != LOCK).collect())
+        Ok(named.filter(|(name, _)| ![HOLD, KEEPER, LOCK].contains(&name.as_str())).collect())
     }
 
     fn is_held(&mut self, path: &Path) -> bool {

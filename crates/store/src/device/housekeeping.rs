@@ -3,8 +3,8 @@
 //! open.
 
 use super::{Device, DiskDevice};
-use crate::Hold;
-use crate::hold::{self, HOLD};
+use crate::hold::{self, HOLD, KEEPER};
+use crate::{Hold, names};
 use base::Timestamp;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -89,7 +89,9 @@ impl Housekeeping for DiskDevice {
     }
 
     fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
-        Ok(Hold::remover(folder)?.map(|hold| Box::new(hold) as Lock))
+        // Readers hold hours; of the folder of an interface there is only one keeper.
+        let hold = if names::is_hour(folder) { Hold::remover(folder)? } else { Hold::keeper(folder)? };
+        Ok(hold.map(|hold| Box::new(hold) as Lock))
     }
 
     fn holders(&mut self, folder: &Path) -> Vec<Holder> {
@@ -118,13 +120,16 @@ pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
         other => return other,
     };
-    if !matches!(&plain::list(folder)?[..], [(only, _)] if only == HOLD) {
+    let left = plain::list(folder)?;
+    if left.iter().any(|(name, _)| name != HOLD && name != KEEPER) {
         return Err(refused);
     }
-    plain::remove(&folder.join(HOLD))?;
+    left.iter().try_for_each(|(name, _)| plain::remove(&folder.join(name)))?;
     plain::remove_folder(folder).inspect_err(|_| {
         // Somebody makes a file there at this moment: the hour is to be held as before.
-        let _ = hold::make(folder);
+        if names::is_hour(folder) {
+            let _ = hold::make(folder);
+        }
     })
 }
 
@@ -152,8 +157,8 @@ mod tests {
     fn a_folder_goes_when_it_is_empty_and_a_reader_keeps_the_remover_out() {
         let dir = testkit::TempDir::new("housekeeping");
         let mut device = DiskDevice::plain();
-        let hour = dir.join("10");
-        fs::create_dir(&hour).expect("a folder");
+        let hour = dir.join("2026/11/24/10");
+        fs::create_dir_all(&hour).expect("a folder");
         let reader = Hold::reader(&hour).expect("a reader");
         assert!(device.lock_out(&hour).expect("a look").is_none());
         drop(reader);

@@ -73,7 +73,7 @@ fn verification_neither_waits_for_a_keeper_of_the_interface_nor_keeps_it_out() {
     }
     let interface = dir.join("store/eth1");
     std::fs::write(interface.join(store::names::prepared(0, 1, "pcap")), b"").expect("made ahead");
-    let keeping = store::Hold::remover(&interface).expect("a look").expect("nobody is there");
+    let keeping = store::Hold::keeper(&interface).expect("a look").expect("nobody is there");
     let (done, ended) = std::sync::mpsc::channel();
     let at = dir.join("store");
     std::thread::spawn(move || {

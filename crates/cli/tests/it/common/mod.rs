@@ -140,7 +140,7 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
         let path = entry.path();
         if path.is_dir() {
             out.extend(walk(&path));
-        } else if path.file_name().is_none_or(|name| name != store::hold::HOLD) {
+        } else if path.file_name().is_none_or(|name| name != store::hold::HOLD && name != store::hold::KEEPER) {
             // What only locks are on is no content.
             out.push(path);
         }
