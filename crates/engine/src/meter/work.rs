@@ -15,6 +15,12 @@ use series::{Counter, Row};
 use std::time::Duration;
 use wire::{Decoded, Fragments, Odd, SessionCounts, Sessions};
 
+/// Packets whose bytes are asked for before they are decoded.
+const AHEAD: usize = 8;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Where the bytes of packets lie that descriptors tell of.
 pub trait Ground {
     /// The bytes of a packet.
@@ -128,7 +134,13 @@ impl Work {
         if self.decoded.len() < descs.len() {
             self.decoded.resize_with(descs.len(), Decoded::default);
         }
-        for (desc, decoded) in descs.iter().zip(&mut self.decoded) {
+        for (i, (desc, decoded)) in descs.iter().zip(&mut self.decoded).enumerate() {
+            // PERF: half of the time of this loop was waiting for the first two lines of each frame, which another processor wrote.
+            if let Some(next) = descs.get(i + AHEAD) {
+                let frame = lane.bytes(next).as_ptr();
+                sys::memory::prefetch(frame);
+                sys::memory::prefetch(frame.wrapping_add(LINE));
+            }
             let (frame, wire_len) = (lane.bytes(desc), lane.wire_len(desc));
             decoded.read(frame, wire_len, lane.link_type());
             self.fragments.resolve(decoded, frame, desc.timestamp());
