@@ -6,11 +6,11 @@ use crate::guard::{Failure, c_text, call};
 use crate::handle::{Handle, close, stop};
 use crate::shapes::{Early, Flow};
 use columns::{FLOW_LATE, FlowLoop};
+use filter::FlowFilter;
 use flow::Record;
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::time::Duration;
-use filter::FlowFilter;
 
 /// `netgrain_flows`: what the caller holds a pointer to.
 pub type NetgrainFlows = Handle<Flows>;

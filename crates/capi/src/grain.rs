@@ -6,13 +6,13 @@ use crate::guard::{Failure, c_text, text};
 use crate::handle::{Handle, within};
 use crate::question::read;
 use columns::{ColumnsError, Query, Step};
+use filter::FlowFilter;
 use query::{Behind, Place, QueryError};
 use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use filter::FlowFilter;
 
 /// How long `netgrain_flows_stop` may take to be seen.
 const NAP: Duration = Duration::from_millis(50);
@@ -151,7 +151,8 @@ pub unsafe fn begin(store: *const c_char, question: *const Question) -> Result<B
     }
     let place = Place::Store(store.clone());
     let behind = if asked.step_behind { query::step_behind(&place, Behind::Batch) } else { None };
-    let filter = FlowFilter::parse(&asked.words).map_err(|e| Failure { code: code::FILTER, text: format!("filter: {e}") })?;
+    let filter =
+        FlowFilter::parse(&asked.words).map_err(|e| Failure { code: code::FILTER, text: format!("filter: {e}") })?;
     let query = Query { interfaces, from, to, need: filter.need(), live, ..Query::new(store) };
     let stop = Arc::new(AtomicBool::new(false));
     let common = Common { stop, names: Vec::new(), remarks: Vec::new(), behind };

@@ -3,8 +3,8 @@
 use crate::abi::{API_VERSION, Error, Question, code, flag};
 use crate::guard::{Failure, call, text, texts};
 use base::{Moment, Timestamp};
-use std::ffi::c_char;
 use filter::Filter;
+use std::ffi::c_char;
 
 /// A question of C, understood.
 pub struct Asked {

@@ -11,10 +11,10 @@ use base::{Moment, Timestamp};
 use clap::{Args, ValueEnum};
 use convert::anonymise::Macs;
 use convert::{Anonymiser, Format, Input, Plan, Report, Slice, Split};
+use filter::Filter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use targets::{Naming, Targets};
-use filter::Filter;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -178,7 +178,13 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
         format: format.unwrap_or_else(|| Format::of_path(out)),
         from: from.unwrap_or(Timestamp::ZERO),
         to: to.unwrap_or(Timestamp::MAX),
-        filter: args.filter.as_deref().map(Filter::parse).transpose().map_err(|e| Failure::Said(format!("--filter: {e:#}")))?.unwrap_or_default(),
+        filter: args
+            .filter
+            .as_deref()
+            .map(Filter::parse)
+            .transpose()
+            .map_err(|e| Failure::filter(&e))?
+            .unwrap_or_default(),
         snaplen: args.snaplen,
         slice: args.slice.map(|layer| match layer {
             Layer::L2 => Slice::L2,

@@ -8,13 +8,13 @@ use crate::privileges;
 use crate::signals;
 use base::units::{self, show_count, show_si};
 use clap::Args;
+use filter::Filter;
 use ring::{Desc, Listener, Mode, attach};
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use filter::Filter;
 use wire::{FlowKey, Headers};
 use written::{Heard, Written};
 
@@ -75,7 +75,7 @@ const BUFFER: usize = 256 << 10;
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     if let Some(text) = &args.filter {
         // Told before anybody is asked to let us in.
-        Filter::parse(text).map_err(|e| Failure::Said(format!("--filter: {e:#}")))?;
+        Filter::parse(text).map_err(|e| Failure::filter(&e))?;
     }
     let socket = match (&args.socket, &args.interface) {
         (Some(path), _) => path.clone(),
@@ -111,7 +111,7 @@ pub fn hear(
     of: Of,
     leave: &dyn Fn() -> bool,
 ) -> Result<Outcome, Failure> {
-    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(|e| Failure::Said(format!("--filter: {e:#}")))?;
+    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(|e| Failure::filter(&e))?;
     let format = target.format;
     let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
     let link_type = first.shape().link_type as u16;

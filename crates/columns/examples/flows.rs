@@ -8,12 +8,12 @@
 //! With `--live` it goes on with records as the meter tells them, until it is killed or TO has passed.
 
 use base::{Moment, Timestamp};
+use filter::FlowFilter;
 use netgrain_columns::{FLOW_LATE, FlowLoop, Query, Step};
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-use filter::FlowFilter;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -12,6 +12,7 @@ use crate::shelf::Kind;
 use crate::volume;
 use base::Timestamp;
 use bytes::{Buf, Bytes};
+use filter::Need;
 use parquet::bloom_filter::Sbbf;
 use parquet::column::page::PageReader;
 use parquet::column::reader::{ColumnReader, get_column_reader};
@@ -32,7 +33,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::device::Housekeeping;
-use filter::Need;
 
 /// Things that are read together.
 const LINES: usize = 512;

@@ -12,6 +12,7 @@ use crate::layout::Layout;
 use crate::shelf::{self, Kind, Shelved};
 use crate::thing::Order;
 use base::Timestamp;
+use filter::Need;
 use flow::Record;
 use series::Row;
 use std::cmp::Reverse;
@@ -23,7 +24,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::catalogue::{self, Hour, Hours};
 use store::{Hold, names};
-use filter::Need;
 
 /// What is asked.
 #[derive(Clone, Debug)]

@@ -2,12 +2,12 @@
 
 use crate::Anonymiser;
 use base::Timestamp;
+use filter::Filter;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use filter::Filter;
 
 /// The format that is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

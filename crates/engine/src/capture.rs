@@ -15,6 +15,7 @@ use base::Ledger;
 use base::units::show_bytes;
 use capture::auto::Kind;
 use capture::{AnySource, Source, SourceError, SourceInfo};
+use filter::Filter;
 use ring::{Hub, Offer, Policy, Producer, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -26,7 +27,6 @@ use std::time::{Duration, Instant};
 use store::Claim;
 use sys::clock::Clock;
 use sys::cpu::Ticks;
-use filter::Filter;
 use wire::link;
 
 /// How often a port that went away is looked for.

@@ -4,9 +4,9 @@ use crate::program::{Before, Judging};
 use crate::worker::{PAUSE, Wires, closing};
 use base::Timestamp;
 use capture::Frame;
+use filter::Filter;
 use ring::{CAPLEN_MAX, Packet, Producer, flag};
 use sys::clock::Clock;
-use filter::Filter;
 use wire::{FlowHasher, Headers};
 
 /// Frames whose tag was taken out have this much of their beginning rebuilt for the header walk and the filter.

@@ -10,6 +10,7 @@ use crate::stage::Stage;
 use crate::status::WorkerStatus;
 use base::{Cause, Ledger, Note, Timestamp};
 use capture::{Counts, Disposed, Polled, Source, SourceError, SourceInfo, StampKind};
+use filter::Filter;
 use ring::Producer;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,7 +19,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
-use filter::Filter;
 use wire::FlowHasher;
 
 /// Frames taken from a source between two publications.

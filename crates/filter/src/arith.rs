@@ -113,7 +113,11 @@ fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'sta
         "sctp" => transport(132),
         "icmp" => transport(1),
         "icmp6" => transport(58),
-        _ => return Err("below `anylink` bytes of ether, ip, ip6, arp, rarp, tcp, udp, sctp, icmp and icmp6 can be read"),
+        _ => {
+            return Err(
+                "below `anylink` bytes of ether, ip, ip6, arp, rarp, tcp, udp, sctp, icmp and icmp6 can be read",
+            );
+        }
     })
 }
 

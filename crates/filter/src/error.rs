@@ -46,7 +46,8 @@ impl fmt::Display for FilterError {
         // Of a long filter, the part around the word.
         let column = self.column() - 1;
         let skip = column.saturating_sub(SHOWN / 2);
-        let shown: String = self.text.chars().skip(skip).take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let shown: String =
+            self.text.chars().skip(skip).take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
         let marks = "^".repeat(self.word.chars().count().clamp(1, SHOWN));
         write!(f, "\n  {shown}\n  {:width$}{marks}", "", width = column - skip)
     }

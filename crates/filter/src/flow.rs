@@ -348,8 +348,17 @@ mod tests {
         let of = |text, q| amount(text, q).ok();
         assert_eq!((of("1M", Quantity::Bytes), of("1.5k", Quantity::Packets)), (Some(1_000_000), Some(1500)));
         assert_eq!((of("2Mi", Quantity::Bytes), of("0", Quantity::Duration)), (Some(2 << 20), Some(0)));
-        assert_eq!((of("1.5s", Quantity::Duration), of("20ms", Quantity::RoundTrip)), (Some(1_500_000_000), Some(20_000_000)));
-        for (text, q) in [("10", Quantity::Duration), ("1s", Quantity::Bytes), ("", Quantity::Bytes), (".", Quantity::Bytes), ("99999999999999999999", Quantity::Bytes)] {
+        assert_eq!(
+            (of("1.5s", Quantity::Duration), of("20ms", Quantity::RoundTrip)),
+            (Some(1_500_000_000), Some(20_000_000))
+        );
+        for (text, q) in [
+            ("10", Quantity::Duration),
+            ("1s", Quantity::Bytes),
+            ("", Quantity::Bytes),
+            (".", Quantity::Bytes),
+            ("99999999999999999999", Quantity::Bytes),
+        ] {
             assert_eq!(of(text, q), None, "{text}");
         }
     }

@@ -70,7 +70,9 @@ impl Link {
     pub fn carries(self, ethertype: u32, kind: Spot, payload: Spot) -> Result<Test, &'static str> {
         Ok(match self {
             Self::Other => {
-                return Err("frames of this link type are not read; only `len`, `less`, `greater` and `link[…]` can be asked");
+                return Err(
+                    "frames of this link type are not read; only `len`, `less`, `greater` and `link[…]` can be asked",
+                );
             }
             Self::Ethernet => ethernet(ethertype, kind, payload),
             Self::Raw => match ethertype {

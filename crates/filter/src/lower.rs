@@ -84,7 +84,9 @@ fn of_prim(prim: &Prim, at: &mut Offsets) -> Result<Test, &'static str> {
         Prim::IpBroadcast => at.ip_broadcast(),
         Prim::Multicast(version) => at.multicast(version),
         Prim::Relation(..) => unreachable!("relations are lowered by their sums"),
-        Prim::Flow(_) => Err("it asks for a property of flow records, which `netgrain flows` answers; packets have none"),
+        Prim::Flow(_) => {
+            Err("it asks for a property of flow records, which `netgrain flows` answers; packets have none")
+        }
     }
 }
 
@@ -143,7 +145,7 @@ fn of_deep(prim: &Prim, at: &mut Offsets) -> Result<Test, &'static str> {
         Prim::Multicast(Some(Version::V6)) => {
             deep(Deep::Address6 { dir: Dir::Dst, address: 0xff << 120, mask: 0xff << 120 })
         }
-        Prim::Vlan(id) => at.any_vlan(id),
+        Prim::Vlan(id) => deep(Deep::Vlan(id)),
         Prim::Mpls(_) | Prim::Pppoes(_) => Err(LOOKED_THROUGH),
         Prim::Geneve(_) => Err("tunnels are not looked into below `anylink`; write `geneve` before it"),
         Prim::Chain(..) => Err("below `anylink` all extension headers are looked behind; write `proto`"),
@@ -155,10 +157,12 @@ fn of_deep(prim: &Prim, at: &mut Offsets) -> Result<Test, &'static str> {
 pub fn not_of_flows(left: &Sum, right: &Sum) -> String {
     let has = |name: &str| uses(left, name) || uses(right, name);
     if has("tcp") {
-        return "a flow record keeps no bytes of packets; for flags of TCP write `flags S` or `flags any SF`".to_owned();
+        return "a flow record keeps no bytes of packets; for flags of TCP write `flags S` or `flags any SF`"
+            .to_owned();
     }
     if matches!((left, right), (Sum::Is(_) | Sum::Len, Sum::Is(_) | Sum::Len)) {
-        return "packets of one flow differ in length; write `bytes` or `packets`, or ask `netgrain packets`".to_owned();
+        return "packets of one flow differ in length; write `bytes` or `packets`, or ask `netgrain packets`"
+            .to_owned();
     }
     "a flow record keeps no bytes of packets; ask `netgrain packets`".to_owned()
 }

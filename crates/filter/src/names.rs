@@ -1,7 +1,65 @@
 //! Names and numbers: of protocols, fields and flags ([`super::services`] has those of ports); the same on every machine, whatever its files say.
 
 /// Protocols above IP, by the names of IANA's registry that machines usually know.
-const PROTOCOLS: [(&str, u8); 57] = [("hopopt", 0), ("ip", 0), ("icmp", 1), ("igmp", 2), ("ggp", 3), ("ipencap", 4), ("st", 5), ("tcp", 6), ("egp", 8), ("igp", 9), ("pup", 12), ("udp", 17), ("hmp", 20), ("xns-idp", 22), ("rdp", 27), ("iso-tp4", 29), ("dccp", 33), ("xtp", 36), ("ddp", 37), ("idpr-cmtp", 38), ("ipv6", 41), ("ipv6-route", 43), ("ipv6-frag", 44), ("idrp", 45), ("rsvp", 46), ("gre", 47), ("esp", 50), ("ah", 51), ("skip", 57), ("icmp6", 58), ("ipv6-icmp", 58), ("ipv6-nonxt", 59), ("ipv6-opts", 60), ("rspf", 73), ("vmtp", 81), ("eigrp", 88), ("ospf", 89), ("ax.25", 93), ("ipip", 94), ("etherip", 97), ("encap", 98), ("pim", 103), ("ipcomp", 108), ("vrrp", 112), ("l2tp", 115), ("isis", 124), ("sctp", 132), ("fc", 133), ("mobility-header", 135), ("udplite", 136), ("mpls-in-ip", 137), ("manet", 138), ("hip", 139), ("shim6", 140), ("wesp", 141), ("rohc", 142), ("ethernet", 143)];
+const PROTOCOLS: [(&str, u8); 57] = [
+    ("hopopt", 0),
+    ("ip", 0),
+    ("icmp", 1),
+    ("igmp", 2),
+    ("ggp", 3),
+    ("ipencap", 4),
+    ("st", 5),
+    ("tcp", 6),
+    ("egp", 8),
+    ("igp", 9),
+    ("pup", 12),
+    ("udp", 17),
+    ("hmp", 20),
+    ("xns-idp", 22),
+    ("rdp", 27),
+    ("iso-tp4", 29),
+    ("dccp", 33),
+    ("xtp", 36),
+    ("ddp", 37),
+    ("idpr-cmtp", 38),
+    ("ipv6", 41),
+    ("ipv6-route", 43),
+    ("ipv6-frag", 44),
+    ("idrp", 45),
+    ("rsvp", 46),
+    ("gre", 47),
+    ("esp", 50),
+    ("ah", 51),
+    ("skip", 57),
+    ("icmp6", 58),
+    ("ipv6-icmp", 58),
+    ("ipv6-nonxt", 59),
+    ("ipv6-opts", 60),
+    ("rspf", 73),
+    ("vmtp", 81),
+    ("eigrp", 88),
+    ("ospf", 89),
+    ("ax.25", 93),
+    ("ipip", 94),
+    ("etherip", 97),
+    ("encap", 98),
+    ("pim", 103),
+    ("ipcomp", 108),
+    ("vrrp", 112),
+    ("l2tp", 115),
+    ("isis", 124),
+    ("sctp", 132),
+    ("fc", 133),
+    ("mobility-header", 135),
+    ("udplite", 136),
+    ("mpls-in-ip", 137),
+    ("manet", 138),
+    ("hip", 139),
+    ("shim6", 140),
+    ("wesp", 141),
+    ("rohc", 142),
+    ("ethernet", 143),
+];
 
 /// Protocols above IP whose names alone are tests.
 const ABOVE: [(&str, u32); 12] = [
@@ -21,8 +79,8 @@ const ABOVE: [(&str, u32); 12] = [
 
 /// What is above Ethernet, and above ISO's network layer, whose names alone are tests.
 const BELOW: [&str; 20] = [
-    "ip", "ip6", "arp", "rarp", "atalk", "aarp", "decnet", "lat", "sca", "moprc", "mopdl", "iso", "stp", "ipx", "netbeui",
-    "esis", "es-is", "isis", "is-is", "clnp",
+    "ip", "ip6", "arp", "rarp", "atalk", "aarp", "decnet", "lat", "sca", "moprc", "mopdl", "iso", "stp", "ipx",
+    "netbeui", "esis", "es-is", "isis", "is-is", "clnp",
 ];
 
 /// Other words for the link layer.

@@ -4,8 +4,8 @@
 //! `not`, lengths and link addresses ask for nothing. Two ends in one conjunction also ask for their conversation, which
 //! far fewer blocks have than have both hosts and both ports.
 
-use crate::tree::{Carrier, Dir, Expr, Leaf, Prim, Sum, Version};
 use crate::names;
+use crate::tree::{Carrier, Dir, Expr, Leaf, Prim, Sum, Version};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{EtherType, IpProtocol};
 

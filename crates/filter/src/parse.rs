@@ -319,7 +319,10 @@ impl<'a> Parser<'a> {
             return only_whole(FlowTest::End(name_of(t, &flow::ENDS, "reason for a record's end")?));
         }
         if word.text == "flags" {
-            let any = self.takes(&["any"]) || { self.takes(&["all"]); false };
+            let any = self.takes(&["any"]) || {
+                self.takes(&["all"]);
+                false
+            };
             let t = self.take();
             let bits = flow::flags(t.text).ok_or_else(|| {
                 t.error("it is no set of flags; write letters of FSRPAUEC, such as `flags SA` or `flags any RF`")
@@ -446,15 +449,18 @@ impl<'a> Parser<'a> {
                 if control.is_some() {
                     self.take();
                 } else if self.peek().is_word() && !is_reserved(self.peek().text) {
-                    return Err(self.peek().error("it is no kind of 802.2; there are `i`, `s`, `u`, and those such as `rr` and `ui`"));
+                    return Err(self
+                        .peek()
+                        .error("it is no kind of 802.2; there are `i`, `s`, `u`, and those such as `rr` and `ui`"));
                 }
                 Prim::Llc(control)
             }
             "byte" => {
                 let at = number_of(self.take())?;
                 let (sign, value) = (self.take(), number_of(self.take())?);
-                lower::byte(at, sign.text, value, word.span())
-                    .ok_or_else(|| sign.error("behind `byte N` stands `=`, `<` or `>`; write `link[N] & M != 0` for bits"))?
+                lower::byte(at, sign.text, value, word.span()).ok_or_else(|| {
+                    sign.error("behind `byte N` stands `=`, `<` or `>`; write `link[N] & M != 0` for bits")
+                })?
             }
             kind if names::isis(kind).is_some() => Prim::IsIs(names::isis(kind).unwrap_or_default().to_vec()),
             "less" | "greater" => {

@@ -38,7 +38,13 @@ struct Step {
 #[derive(Clone, Debug, PartialEq)]
 enum Leaf {
     /// Bytes at a known place: what most tests are.
-    Field { at: u32, width: u8, cmp: Cmp, mask: u64, value: u64 },
+    Field {
+        at: u32,
+        width: u8,
+        cmp: Cmp,
+        mask: u64,
+        value: u64,
+    },
     Other(Box<Test>),
 }
 

@@ -51,13 +51,7 @@ impl Parser<'_> {
     }
 
     /// The right operand, of this level, and what it comes to.
-    fn operation(
-        &mut self,
-        left: Sum,
-        sign: Token<'_>,
-        op: Op,
-        level: usize,
-    ) -> Result<Option<Sum>, FilterError> {
+    fn operation(&mut self, left: Sum, sign: Token<'_>, op: Op, level: usize) -> Result<Option<Sum>, FilterError> {
         let Some(right) = self.sum(level)? else { return Ok(None) };
         // Of a number that stands there; what is made of several is asked of each packet.
         if let Sum::Is(n) = right {

@@ -122,12 +122,7 @@ impl Parser<'_> {
         }
     }
 
-    fn address4(
-        &mut self,
-        words: Words,
-        t: Token<'_>,
-        length: Option<u32>,
-    ) -> Result<Prim, FilterError> {
+    fn address4(&mut self, words: Words, t: Token<'_>, length: Option<u32>) -> Result<Prim, FilterError> {
         let (address, written) = match numbered(t.text, words.kind).or_else(|| dotted(t.text)) {
             Some(found) => found,
             None => {

@@ -203,13 +203,7 @@ impl Registry {
         silent
     }
 
-    fn member(
-        &self,
-        classes: &[String],
-        weight: u8,
-        filter: Option<&str>,
-        link_type: u32,
-    ) -> Result<Member, String> {
+    fn member(&self, classes: &[String], weight: u8, filter: Option<&str>, link_type: u32) -> Result<Member, String> {
         check_weight(weight)?;
         for text in filter.iter() {
             let bytes = told_bytes(text);

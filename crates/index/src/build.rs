@@ -114,7 +114,9 @@ impl Keys {
             self.add_link(frame, &headers, link);
         }
         let l3 = usize::from(headers.l3());
-        if link_type == RAW_IPV4 && headers.family() != Family::V4 || link_type == RAW_IPV6 && headers.family() != Family::V6 {
+        if link_type == RAW_IPV4 && headers.family() != Family::V4
+            || link_type == RAW_IPV6 && headers.family() != Family::V6
+        {
             self.add_raw(frame, link_type);
         }
         match headers.family() {
@@ -429,8 +431,8 @@ const fn reversed(rest: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::build::Frame;
     use filter::Need;
+    use wire::build::Frame;
     use wire::link;
 
     fn add(keys: &mut Keys, ends: (u32, u16, u32, u16)) {

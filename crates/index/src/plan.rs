@@ -7,8 +7,8 @@ use crate::key::{self, Kind, Sets};
 use crate::parts::Spots;
 use crate::places;
 use crate::set::{Group, bits_of, four_of, group_of, has_all, has_any, word_of};
-use std::net::IpAddr;
 use filter::Need;
+use std::net::IpAddr;
 
 /// The most keys that one need becomes.
 const MOST_KEYS: u32 = 16;

@@ -12,10 +12,10 @@ use crate::sealed::{self, Places, Summary};
 use crate::set::{Set, decode_groups};
 use crate::{Entry, bytes};
 use base::Timestamp;
+use filter::Need;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use filter::Need;
 
 /// What reads a packet file without its index.
 const READERS: &str = "capinfos, tcpdump -r";

@@ -10,12 +10,12 @@ use crate::sealed::{self, Places, Summary};
 use crate::set::decode_groups;
 use crate::{Entry, Header, Index, IndexError, Rows};
 use base::{Tally, Timestamp};
+use filter::Need;
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use filter::Need;
 
 /// Bytes read first.
 const FIRST: usize = 8 << 10;

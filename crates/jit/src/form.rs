@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn a_program_that_looks_at_bytes_alone_has_one_form() {
-        let program = lang::packet_filter::program(&filter::LinkFilter::parse("tcp port 80", 1).expect("a filter")).expect("no loop");
+        let program = lang::packet_filter::program(&filter::LinkFilter::parse("tcp port 80", 1).expect("a filter"))
+            .expect("no loop");
         assert!(Form::of(&program, Start::Fresh).plain.is_empty());
     }
 }

@@ -6,11 +6,11 @@
 //! ```
 
 use base::{Moment, Timestamp};
+use filter::Filter;
 use netgrain_query::{Place, Question, ask};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use filter::Filter;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,11 +1,11 @@
 //! What is asked.
 
 use base::Timestamp;
+use filter::Filter;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use filter::Filter;
 
 /// Where to look.
 #[derive(Clone, Debug)]

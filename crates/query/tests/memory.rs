@@ -5,12 +5,12 @@ mod common;
 
 use base::Prng;
 use common::*;
+use filter::Filter;
 use netgrain_query::{Place, Question, ask};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use testkit::TempDir;
-use filter::Filter;
 
 struct Counting;
 

@@ -1,7 +1,7 @@
 //! A record as the filter sees it.
 
-use flow::{Record, Side};
 use filter::FlowTerms;
+use flow::{Record, Side};
 
 /// What `filter::FlowFilter` asks of a flow, out of its record.
 ///
@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn the_words_of_filters_have_the_numbers_of_records() {
-        let states = [("established", TcpState::Established), ("reset", TcpState::Reset), ("midstream", TcpState::Midstream)];
+        let states =
+            [("established", TcpState::Established), ("reset", TcpState::Reset), ("midstream", TcpState::Midstream)];
         for (word, state) in states {
             assert_eq!(STATES[state as usize], word);
         }

@@ -33,8 +33,7 @@ pub mod link {
     pub const LINUX_SLL2: u16 = 276;
 
     /// All of these. [`crate::Headers::link`] is an index of this list.
-    pub const UNDERSTOOD: [u16; 8] =
-        [ETHERNET, RAW_IP, RAW_IPV4, RAW_IPV6, NULL, LOOP, LINUX_SLL, LINUX_SLL2];
+    pub const UNDERSTOOD: [u16; 8] = [ETHERNET, RAW_IP, RAW_IPV4, RAW_IPV6, NULL, LOOP, LINUX_SLL, LINUX_SLL2];
 
     /// Not a link type: stands for all that are not understood.
     pub const UNKNOWN: u16 = u16::MAX;

@@ -8,10 +8,10 @@ use crate::retain;
 use crate::run::rules;
 use crate::values::{LEAST_RING, LEAST_SEGMENT};
 use engine::{Destination, ProgramPlan};
+use filter::Filter;
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
-use filter::Filter;
 
 /// More parts than this gain nothing: one thread decodes for all of them.
 const MOST_SHARDS: u64 = 64;

@@ -5,11 +5,11 @@ use crate::outcome::Failure;
 use crate::packets::stock;
 use crate::when;
 use base::Timestamp;
+use filter::FlowFilter;
 use report::{Field, Measure, Plan};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use filter::FlowFilter;
 
 /// Where records come from.
 pub enum Place {
@@ -52,7 +52,7 @@ impl Asked {
         };
         files.extend(args.words[..more].iter().map(PathBuf::from));
         let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
-        let of_flows = FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e:#}")))?;
+        let of_flows = FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e))?;
         let (from, to) = args.when.interval(now, args.live)?;
         let place = match (&args.store, args.from_multicast) {
             (Some(store), _) => {

@@ -5,8 +5,8 @@ use super::asked::{Asked, Place};
 use super::source::{Records, Step};
 use crate::signals;
 use base::Timestamp;
-use std::path::Path;
 use filter::{Filter, FlowFilter};
+use std::path::Path;
 
 /// Records that are looked at for one in a tunnel, so that a question that was answered at once stays one.
 const LOOKED_AT: u64 = 100_000;

@@ -6,10 +6,10 @@ use super::too_much;
 use crate::outcome::Failure;
 use base::Timestamp;
 use columns::{Batch, Column, Query};
+use filter::FlowFilter;
 use flow::{Around, EndReason, Key, Record, Side, TcpState};
 use report::{Field, Groups, Measure, Plan, ReportError, terms};
 use std::net::{IpAddr, Ipv4Addr};
-use filter::FlowFilter;
 use wire::{IpProtocol, TunnelKind};
 
 /// The columns that say enough, in the order in which a record takes them.

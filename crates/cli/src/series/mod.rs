@@ -19,12 +19,12 @@ use crate::signals;
 use crate::when::{self, When};
 use base::Timestamp;
 use clap::{Args, ValueEnum};
+use filter::Filter;
 use output::Output;
 use series::{Roller, Rollup, Row};
 use source::Rows;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use filter::Filter;
 
 #[derive(Args)]
 #[command(
@@ -203,7 +203,7 @@ fn place(args: &SeriesArgs) -> Result<Place, Failure> {
         let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
         return Ok(Place::Network(group, args.via.clone()));
     };
-    let filter = Filter::parse(&args.words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e:#}")))?;
+    let filter = Filter::parse(&args.words.join(" ")).map_err(|e| Failure::filter(&e))?;
     stock::check(store, &stock::shelves(store)?, &args.interface)?;
     Ok(if filter.is_empty() { Place::Store(store.clone()) } else { Place::Packets(store.clone(), filter) })
 }

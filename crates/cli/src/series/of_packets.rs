@@ -15,6 +15,7 @@ use crate::run::secret;
 use crate::when;
 use base::Timestamp;
 use columns::{SeriesLoop, Step};
+use filter::Filter;
 use query::{Answer, Found, Place, Question};
 use series::{Counter, Row};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,7 +24,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use store::names::interface_folder;
-use filter::Filter;
 use wire::Decoded;
 
 /// What a row spans.

@@ -3,15 +3,15 @@
 use crate::support;
 
 use base::{Prng, Timestamp};
+use filter::Filter;
 use netgrain_convert::{Error, Format, Plan, Slice, Split};
 use pcap::{Direction, raw};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use support::{Packet, converted, one, packets, pcap, pcapng, random, raw};
-use wire::build::Frame;
-use filter::Filter;
 use wire::EtherType;
+use wire::build::Frame;
 
 fn to(format: Format) -> Plan {
     Plan { format, ..Plan::default() }

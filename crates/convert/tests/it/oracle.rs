@@ -2,12 +2,12 @@
 
 use crate::support;
 
+use filter::Filter;
 use netgrain_convert::{Format, Plan};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Packet, captures, converted, one, packets};
 use testkit::TempDir;
-use filter::Filter;
 
 /// Small captures of many kinds: every seventh of those that are whole and of one link type.
 fn some(test: &str) -> Option<Vec<PathBuf>> {

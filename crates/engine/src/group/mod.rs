@@ -20,8 +20,7 @@ pub use settle::{GroupPlan, MemberPlan, Settled};
 use crate::error::EngineError;
 use crate::plan::SocketPlan;
 use group::{
-    Compiled, Dispatcher, Door, GroupView, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Source,
-    Track,
+    Compiled, Dispatcher, Door, GroupView, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Source, Track,
 };
 use host::Host;
 use ring::{Branch, Offer, Policy, Producer};

@@ -8,9 +8,9 @@
 //! `steer` goes by the flow hash that the ring has anyway, so it costs next to nothing. Packets that belong to no flow (ARP,
 //! say) all go to the same member.
 
+use filter::Filter;
 use group::{Compiled, Delivery, Packet, Program, Source, Verdict};
 use std::sync::Arc;
-use filter::Filter;
 use wire::Headers;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

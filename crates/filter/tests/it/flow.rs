@@ -135,17 +135,7 @@ fn random_filter(prng: &mut Prng, depth: u64) -> String {
         }
         "3" => format!("{}{direction}port {}", pick(&["", "tcp ", "udp ", "sctp "]), pick(&["1", "2", "3"])),
         "4" => format!("{direction}portrange {}", pick(&["1-2", "2-70", "0-65535"])),
-        "5" => pick(&[
-            "ip",
-            "ip6",
-            "tcp",
-            "udp",
-            "icmp",
-            "icmp6",
-            "ip proto 17",
-            "ip6 proto 6",
-            "ether proto 0x86dd",
-        ]),
+        "5" => pick(&["ip", "ip6", "tcp", "udp", "icmp", "icmp6", "ip proto 17", "ip6 proto 6", "ether proto 0x86dd"]),
         "6" => pick(&["vlan", "vlan 5", "vlan 6", "ip host 10.0.0.1"]),
         _ => pick(&["ether src host 02:00:00:00:00:01", "ether src host 02:00:00:00:00:02"]),
     };

@@ -22,8 +22,27 @@ const REJECTING: [&str; 3] = ["1 = 0", "tcp and udp", "tcp or udp and icmp"];
 
 /// Services that the corpus names.
 const SERVICES: [&str; 21] = [
-    "http", "ntp", "ssh", "domain", "nfs", "mysql", "snmp", "sip", "syslog", "telnet", "smtp", "ftp", "bootp", "isakmp", "sunrpc",
-    "gre", "ospf", "UDP", "TCP", "ipv6-frag", "icmp6",
+    "http",
+    "ntp",
+    "ssh",
+    "domain",
+    "nfs",
+    "mysql",
+    "snmp",
+    "sip",
+    "syslog",
+    "telnet",
+    "smtp",
+    "ftp",
+    "bootp",
+    "isakmp",
+    "sunrpc",
+    "gre",
+    "ospf",
+    "UDP",
+    "TCP",
+    "ipv6-frag",
+    "icmp6",
 ];
 
 /// tcpdump looks names up in a file of the machine. Some of those that differ between machines.

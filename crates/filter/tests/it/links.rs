@@ -107,8 +107,7 @@ fn which_way_a_frame_of_ethernet_went_is_asked_of_the_capture() {
     let bytes = frame.fill(&mut bytes);
     let (outbound, inbound) = (Filter::parse("outbound and tcp").unwrap(), Filter::parse("inbound").unwrap());
     for outgoing in [false, true] {
-        let takes =
-            |filter: &Filter| filter.matches_way(bytes, 60, &Headers::of(bytes, 60, link::ETHERNET), outgoing);
+        let takes = |filter: &Filter| filter.matches_way(bytes, 60, &Headers::of(bytes, 60, link::ETHERNET), outgoing);
         assert_eq!((takes(&outbound), takes(&inbound)), (outgoing, !outgoing));
     }
 }

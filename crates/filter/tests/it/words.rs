@@ -9,7 +9,8 @@ use wire::{Headers, link};
 fn random_text_is_refused_and_never_panics() {
     let seed = testkit::seed("random_text_is_refused_and_never_panics");
     let mut prng = Prng::new(seed);
-    let words: Vec<&str> = CORPUS.lines().flat_map(|f| f.split_whitespace()).chain(["anylink", "bytes", "flags", "10s"]).collect();
+    let words: Vec<&str> =
+        CORPUS.lines().flat_map(|f| f.split_whitespace()).chain(["anylink", "bytes", "flags", "10s"]).collect();
     let mut read = 0;
     for _ in 0..20_000 {
         let mut text = String::new();

@@ -20,10 +20,10 @@ mod rivals;
 mod traffic;
 
 use base::{Prng, Row, Tally, Timestamp};
+use filter::Need;
 use netgrain_index::{Builder, Content, Entry, Header, Keys, PART, PARTS, Parts, Reader, Rows};
 use std::time::Instant;
 use traffic::{Load, Packet};
-use filter::Need;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();

@@ -5,9 +5,9 @@ use crate::common;
 
 use base::{Prng, Timestamp};
 use common::{LINKS, entry, header, part_of_packet, random_filter, random_frame, relinked};
+use filter::Filter;
 use netgrain_index::{Builder, Entry, Keys, Reader};
 use wire::build::Frame;
-use filter::Filter;
 use wire::{EtherType, Headers, link};
 
 type Packet = (Vec<u8>, u32, u16);

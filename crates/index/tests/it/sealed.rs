@@ -4,9 +4,9 @@ use crate::common;
 
 use base::{Prng, Timestamp};
 use common::{entry, header, random_frame};
+use filter::Need;
 use netgrain_index::{Builder, Content, Entry, Format, Growing, Header, Index, IndexError, Reader, Tail};
 use std::ops::Range;
-use filter::Need;
 
 /// Blocks of a few packets of their own host each, and of some of all.
 fn blocks(count: u32, prng: &mut Prng) -> Vec<Entry> {

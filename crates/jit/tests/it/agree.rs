@@ -323,7 +323,9 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
         "geneve and tcp port 80",
         "geneve 5 and tcp[tcp[12] >> 2] & 1 = 0",
     ] {
-        let program = lang::packet_filter::program(&filter::LinkFilter::parse(text, 1).unwrap_or_else(|e| panic!("{text}: {e}"))).expect(text);
+        let program =
+            lang::packet_filter::program(&filter::LinkFilter::parse(text, 1).unwrap_or_else(|e| panic!("{text}: {e}")))
+                .expect(text);
         let matcher = Matcher::of(&program).unwrap_or_else(|e| panic!("{text}: {e}"));
         let mut matched = vec![2; frames.len()];
         matcher.matches(&asked, &mut matched);

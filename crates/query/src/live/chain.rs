@@ -6,6 +6,7 @@
 
 use super::growing::{Growing, is_hidden};
 use crate::Book;
+use filter::Need;
 use ring::BLOCK;
 use std::io;
 use std::path::Path;
@@ -13,7 +14,6 @@ use std::time::Duration;
 use store::catalogue::{Entry, Hours, Listing};
 use store::disorder::{Disorder, Span};
 use store::names;
-use filter::Need;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

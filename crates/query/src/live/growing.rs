@@ -7,6 +7,7 @@
 //! system knows by what name an open file goes now (proc_pid_fd(5)), and that name tells when it is sealed.
 
 use crate::Book;
+use filter::Need;
 use index::{Block, Reader, UNKNOWN_POS};
 use std::fs::File;
 use std::io;
@@ -16,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use store::catalogue::Entry;
 use store::names;
-use filter::Need;
 
 /// Files were written at these times to the granularity of a timer tick; what is younger may have been written again.
 const TICK: Duration = Duration::from_millis(50);

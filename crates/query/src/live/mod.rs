@@ -18,6 +18,7 @@ use crate::cursor::Ranked;
 use crate::{Book, QueryError};
 use base::Timestamp;
 use ears::Ears;
+use filter::Need;
 use growing::Growing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,7 +27,6 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use store::catalogue::Entry;
 use store::{Claimant, names};
 use tail::{Begin, Tail, Until};
-use filter::Need;
 
 /// How long a file is waited for that must be about to be made, and the first one of a recording; how often it is looked for.
 const NEW_FILE: Duration = Duration::from_millis(500);

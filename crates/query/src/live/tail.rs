@@ -17,12 +17,12 @@ use super::walk::{Record, Walk};
 use crate::cursor::{Cursor, Stand};
 use crate::{Book, Found, Origin, QueryError};
 use base::{Tally, Timestamp};
+use filter::Need;
 use ring::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use store::{Claim, Claimant, Hold};
-use filter::Need;
 
 /// From its stamp to its place in the ring a packet takes no longer than this: a batch, or a block of the kernel's.
 const RING_DELAY: Duration = Duration::from_millis(200);

@@ -9,6 +9,7 @@ use crate::cursor::Cursor;
 use crate::disk::BLOCK;
 use crate::{Book, Origin, QueryError, Seek};
 use base::Timestamp;
+use filter::Need;
 use index::{Content, Reader, Spots, UNKNOWN_POS};
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +18,6 @@ use std::sync::Arc;
 use store::Hold;
 use store::catalogue::Entry;
 use store::names;
-use filter::Need;
 
 /// An index with its file.
 pub struct Indexed {

@@ -8,6 +8,7 @@
 
 use super::plan::{Asked, Order, Scouted, scout};
 use crate::Question;
+use filter::Need;
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +16,6 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use store::catalogue::Entry;
-use filter::Need;
 
 /// Files that are asked ahead, at most: each holds its index, and its packets if they are wanted, open.
 const FARTHEST: usize = 64;

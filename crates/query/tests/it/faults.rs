@@ -4,6 +4,7 @@ use crate::common;
 
 use base::{Prng, Timestamp};
 use common::*;
+use filter::Filter;
 use netgrain_query::{Answer, Place, Question, ask};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -14,7 +15,6 @@ use std::time::Duration;
 use store::catalogue::Hours;
 use store::{Hold, names};
 use testkit::TempDir;
-use filter::Filter;
 
 /// A store of some files of some blocks each, one microsecond between packets; their paths.
 fn store(dir: &Path, files: u64, packets: u64, prng: &mut Prng) -> Vec<PathBuf> {

@@ -4,12 +4,12 @@ use crate::captures;
 
 use base::{Prng, Timestamp};
 use captures::{KINDS, Kind, Packet};
+use filter::Filter;
 use netgrain_query::indexes::State;
 use netgrain_query::{Answer, Place, Question, ask, indexes};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use testkit::TempDir;
-use filter::Filter;
 
 /// All packets of an answer, one by one or in batches.
 fn all(answer: &mut Answer, batches: bool) -> Vec<Packet> {

@@ -4,10 +4,10 @@ use crate::common;
 
 use base::Prng;
 use common::*;
+use filter::Filter;
 use netgrain_query::{Place, Question, ask};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
-use filter::Filter;
 
 /// Captures of Ethernet without tags, where our filter and tcpdump's mean the same (docs/FILTER.md).
 fn captures(folder: &Path, out: &mut Vec<PathBuf>) {

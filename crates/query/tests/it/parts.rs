@@ -4,13 +4,13 @@ use crate::common;
 
 use base::{Prng, Timestamp};
 use common::*;
+use filter::Filter;
 use index::{PART, Reader};
 use netgrain_query::{Answer, Cost, Place, Question, Seek, ask};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::TempDir;
-use filter::Filter;
 use wire::build::Frame;
 
 /// A packet between two hosts, which are numbers below 10.1.0.0.

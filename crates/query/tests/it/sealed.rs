@@ -4,13 +4,13 @@ use crate::common;
 
 use base::{Prng, Timestamp};
 use common::*;
+use filter::Filter;
 use netgrain_query::{Place, QueryError, Question, ask};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::Hold;
 use testkit::TempDir;
-use filter::Filter;
 
 #[test]
 fn an_interface_that_was_never_recorded_and_an_interval_that_ends_first_are_refused_by_name() {

@@ -4,6 +4,7 @@ use crate::common;
 
 use base::Prng;
 use common::{FakeFeed, Stream, check_published, config, read_all};
+use filter::Need;
 use index::Index;
 use netgrain_recorder::{Config, Feed, Recorder, Summary, Wait, Waiting};
 use ring::Desc;
@@ -15,7 +16,6 @@ use std::time::Duration;
 use store::bytes::Bytes;
 use store::device::Fault;
 use store::{DiskDevice, MemoryDevice};
-use filter::Need;
 
 fn record(stream: &Stream, store: &Path, device: DiskDevice) -> Summary {
     let mut feed = FakeFeed::new(stream);

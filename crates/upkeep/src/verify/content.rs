@@ -8,6 +8,7 @@ use crate::mend::{BLOCK, DeviceFile, Layout, Promise, Vouched, Window};
 use crate::verify::Finding;
 use base::Timestamp;
 use base::units::show_count;
+use filter::Need;
 use index::{Parts, Reader, Spots, part_of};
 use pcap::{Direction, Error};
 use std::collections::BTreeMap;
@@ -15,7 +16,6 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::Path;
 use store::device::{Device, FileId};
-use filter::Need;
 use wire::{FlowKey, Headers};
 
 /// Packets of each file for which the key sets are asked.

@@ -80,8 +80,7 @@ pub fn read(text: &str, link_type: u16) -> Result<Filter, String> {
 
 /// The numbers of the packets that the filter chooses, in order.
 pub fn chosen(filter: &Filter, packets: &[Packet], link_type: u16) -> Vec<u32> {
-    let takes =
-        |p: &Packet| filter.matches(&p.bytes, p.wire_len, &Headers::of(&p.bytes, p.wire_len, link_type));
+    let takes = |p: &Packet| filter.matches(&p.bytes, p.wire_len, &Headers::of(&p.bytes, p.wire_len, link_type));
     (0..packets.len() as u32).filter(|i| takes(&packets[*i as usize])).collect()
 }
 

@@ -203,7 +203,10 @@ fn others() -> Vec<Vec<u8>> {
             out.push(framed([0x81, 0], &[&[0, 5][..], &kind, &body].concat()));
         }
     }
-    for kind in [0x88cc_u16, 0x8863, 0x6002, 0x6001, 0x6004, 0x6007, 0x809b, 0x80f3, 0x8137, 0x9000, 0x8899, 0x0600, 0x8847, 0x8864] {
+    for kind in [
+        0x88cc_u16, 0x8863, 0x6002, 0x6001, 0x6004, 0x6007, 0x809b, 0x80f3, 0x8137, 0x9000, 0x8899, 0x0600, 0x8847,
+        0x8864,
+    ] {
         out.push(framed(kind.to_be_bytes(), &[0x45; 40]));
         out.push(framed(kind.to_be_bytes(), &[]));
     }
@@ -267,11 +270,16 @@ pub fn ethernet() -> Vec<Packet> {
         .chain(odd_frames())
         .collect();
     // Ethernet pads short frames.
-    let padded: Vec<_> = packets.iter().step_by(7).filter(|p| p.bytes.len() < 60).map(|p| {
-        let mut bytes = p.bytes.clone();
-        bytes.resize(60, 0);
-        Packet { bytes, wire_len: 60 }
-    }).collect();
+    let padded: Vec<_> = packets
+        .iter()
+        .step_by(7)
+        .filter(|p| p.bytes.len() < 60)
+        .map(|p| {
+            let mut bytes = p.bytes.clone();
+            bytes.resize(60, 0);
+            Packet { bytes, wire_len: 60 }
+        })
+        .collect();
     packets.extend(padded);
     packets
 }
@@ -311,4 +319,3 @@ pub fn as_of(link_type: u16, frame: &[u8], n: u64) -> Option<Vec<u8>> {
     };
     Some([&head, payload].concat())
 }
-

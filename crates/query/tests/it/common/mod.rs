@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Prng, Tally, Timestamp};
+use filter::Filter;
 use index::Header;
 use netgrain_query::{Answer, Place, Question, ask};
 use recorder::{Config, Feed, Recorder, Wait, Wall};
@@ -14,7 +15,6 @@ use store::bytes::Bytes;
 use store::catalogue::{self, Entry, Hours};
 use store::{DiskDevice, names};
 use sys::uring::Region;
-use filter::Filter;
 use wire::{Headers, build::Frame};
 
 /// 2026-11-21T19:40:00Z.

@@ -3,11 +3,11 @@
 use super::{begin, number, sim, start, stop, stored, until, walk};
 use base::Timestamp;
 use engine::Plan;
+use filter::Filter;
 use netgrain_query::Question;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::TempDir;
-use filter::Filter;
 
 /// A copy of the file that is being written, as a recorder would hold it: up to where its index vouched at that moment.
 struct Held {

@@ -6,6 +6,7 @@ mod damage;
 use base::Timestamp;
 use capture::auto::Kind;
 use engine::{Capture, Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan};
+use filter::Filter;
 use netgrain_query::{Answer, Place, Question, ask};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::{Alone, RawSender, Sandbox, TempDir, VethOptions};
-use filter::Filter;
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Ledger, Note, Prng, Tally, Timestamp};
+use filter::Need;
 use index::{Header, Index, Tail};
 use netgrain_recorder::cutter::{Cutter, Job};
 use netgrain_recorder::writer::{Config, Event, Totals, Writer};
@@ -14,7 +15,6 @@ use std::time::Duration;
 use store::bytes::Bytes;
 use store::device::{Device, Surviving};
 use sys::uring::Region;
-use filter::Need;
 
 /// 2026-11-21T19:40:00Z.
 pub const START: u64 = 1_795_290_000_000_000_000;

@@ -8,6 +8,7 @@ mod recorded;
 pub use recorded::*;
 
 use base::{Cause, Note, Prng, Tally};
+use filter::Need;
 use index::{Index, Tail};
 use netgrain_upkeep::recovery::Recovery;
 use ring::{BLOCK, Desc};
@@ -15,7 +16,6 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::device::{Device, Surviving};
-use filter::Need;
 
 /// The folder of the interface that is recorded.
 pub fn root() -> PathBuf {
