@@ -390,7 +390,7 @@ int main(void) {
         "1 5 /no/such/store",
         "1 1 the program asks in version 99",
         "1 2 filter: `hots` at column 1: did you mean `host`?",
-        "1 2 filter: `less 64`: packets of one flow differ in length",
+        "1 2 filter: `less` at column 1: packets of one flow differ in length",
         "1 2 filter: a series counts all packets of an interface",
         "1 3 the interval ends",
         "1 1 NETGRAIN_FOLLOW needs what is being written",

@@ -182,7 +182,7 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
             .as_deref()
             .map(Filter::parse)
             .transpose()
-            .map_err(|e| Failure::Said(format!("--filter: {e:#}")))?
+            .map_err(|e| Failure::filter(&e))?
             .unwrap_or_default(),
         snaplen: args.snaplen,
         slice: args.slice.map(|layer| match layer {

@@ -76,7 +76,7 @@ const BUFFER: usize = 256 << 10;
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     if let Some(text) = &args.filter {
         // Told before anybody is asked to let us in.
-        Filter::parse(text).map_err(|e| Failure::Said(format!("--filter: {e:#}")))?;
+        Filter::parse(text).map_err(|e| Failure::filter(&e))?;
     }
     let socket = match (&args.socket, &args.interface) {
         (Some(path), _) => path.clone(),
@@ -112,8 +112,7 @@ pub fn hear(
     of: Of,
     leave: &dyn Fn() -> bool,
 ) -> Result<Outcome, Failure> {
-    let filter =
-        args.filter.as_deref().map(Filter::parse).transpose().map_err(|e| Failure::Said(format!("--filter: {e:#}")))?;
+    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(|e| Failure::filter(&e))?;
     let format = target.format;
     let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
     let link_type = first.shape().link_type as u16;

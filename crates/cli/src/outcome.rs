@@ -3,7 +3,7 @@
 use capture::SourceError;
 use engine::{EngineError, Report};
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// Exit status: done, healthy, found.
 pub const YES: u8 = 0;
@@ -41,6 +41,11 @@ impl Failure {
     /// In words.
     pub fn say(text: impl fmt::Display) -> Self {
         Self::Said(text.to_string())
+    }
+
+    /// What is wrong with a filter. On a terminal, a mark below the filter shows where.
+    pub fn filter(e: &filter::FilterError) -> Self {
+        Self::Said(if io::stderr().is_terminal() { format!("filter: {e:#}") } else { format!("filter: {e}") })
     }
 }
 

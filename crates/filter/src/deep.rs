@@ -9,6 +9,8 @@ use wire::{EtherType, Family, Headers, IpProtocol};
 pub enum Deep {
     /// What is under all tags, labels and sessions.
     EtherType(u16),
+    /// A VLAN tag of the outermost Ethernet header that has any, or of the innermost; with this id.
+    Vlan(Option<u16>),
     /// A whole header of IP of this version.
     Version(Version),
     /// The protocol behind all extension headers.
@@ -52,6 +54,8 @@ impl Deep {
         let l3 = usize::from(headers.l3());
         match *self {
             Self::EtherType(ethertype) => headers.ethertype().0 == ethertype,
+            Self::Vlan(None) => headers.vlan().is_some(),
+            Self::Vlan(Some(id)) => headers.vlans(frame).any(|tag| tag == id),
             Self::Version(version) => headers.family() == family(version),
             Self::Protocol(version, protocol) => {
                 headers.protocol() == Some(IpProtocol(protocol))

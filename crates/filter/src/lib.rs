@@ -22,6 +22,7 @@
 //! Refused, each with its reason: what needs a look at the machine (names of hosts, `gateway`, the words of firewalls), and words of
 //! link layers that [`wire`] does not read (`type mgt`, `vpi`, …). `inbound` and `outbound` are read where libpcap refuses them, in files
 //! of Ethernet: a file that does not say which way a frame went says "in".
+#![forbid(unsafe_code)]
 
 mod arith;
 pub mod deep;

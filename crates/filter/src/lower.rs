@@ -145,7 +145,7 @@ fn of_deep(prim: &Prim, at: &mut Offsets) -> Result<Test, &'static str> {
         Prim::Multicast(Some(Version::V6)) => {
             deep(Deep::Address6 { dir: Dir::Dst, address: 0xff << 120, mask: 0xff << 120 })
         }
-        Prim::Vlan(id) => at.any_vlan(id),
+        Prim::Vlan(id) => deep(Deep::Vlan(id)),
         Prim::Mpls(_) | Prim::Pppoes(_) => Err(LOOKED_THROUGH),
         Prim::Geneve(_) => Err("tunnels are not looked into below `anylink`; write `geneve` before it"),
         Prim::Chain(..) => Err("below `anylink` all extension headers are looked behind; write `proto`"),

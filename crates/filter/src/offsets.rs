@@ -264,30 +264,6 @@ impl Offsets {
         Ok(test)
     }
 
-    /// Below `anylink`: one of the tags in front; what follows looks where it did.
-    pub fn any_vlan(&self, id: Option<u16>) -> Result<Test, &'static str> {
-        let mut at = *self;
-        let is_tag = |at: &Self| Test::any(at.kind, 2, [0x8100, 0x88a8, 0x9100]);
-        let first = at.vlan(id)?;
-        let Some(id) = id else { return Ok(first) };
-        // From the innermost: a tag has this id, or another tag follows it.
-        let mut levels = vec![*self];
-        for _ in 1..wire::MAX_TAGS {
-            levels.push(at);
-            at.vlan(None)?;
-        }
-        let id = |at: &Self| Test::masked(at.payload, 2, 0xfff, id.into());
-        let tests = levels.iter().rev().map(|at| is_tag(at).and(id(at))).zip(levels.iter().rev());
-        Ok(tests
-            .fold(None, |inner: Option<Test>, (own, at)| {
-                Some(match inner {
-                    Some(inner) => is_tag(at).and(id(at).or(inner)),
-                    None => own,
-                })
-            })
-            .unwrap_or(first))
-    }
-
     /// An MPLS label; what follows looks behind it.
     pub fn mpls(&mut self, label: Option<u32>) -> Result<Test, &'static str> {
         if !matches!(self.link, Link::Ethernet | Link::Ppp) {

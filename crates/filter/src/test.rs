@@ -138,10 +138,10 @@ impl Test {
         }
     }
 
-    /// Whether a chain of headers is followed in it, which takes a loop.
+    /// Whether headers or tags are followed in it, which takes a loop.
     pub fn loops(&self) -> bool {
         match self {
-            Self::Chain(_) => true,
+            Self::Chain(_) | Self::Deep(Deep::Vlan(Some(_))) => true,
             Self::Not(t) => t.loops(),
             Self::And(s, t) | Self::Or(s, t) => s.loops() || t.loops(),
             _ => false,

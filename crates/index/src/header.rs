@@ -13,7 +13,7 @@ use crate::bytes::{CRC, Cursor, checked, close};
 use base::Timestamp;
 
 const MAGIC: [u8; 8] = *b"\x89NGI\r\n\x1a\n";
-pub(crate) const VERSION: u16 = 6;
+pub(crate) const VERSION: u16 = 7;
 const SEALED: u16 = 1;
 const GROWING: u16 = 2;
 const LENGTH_AT: usize = 12;

@@ -7,9 +7,9 @@ use filter::test::{Inside, Place, Spot, Test, Tunnel};
 use filter::tree::{self, Carrier, Dir, Version};
 use filter::{BRIDGED, Base, LinkFilter, Number};
 
-/// Why a filter has no intermediate form: it follows a chain of headers, which takes a loop.
-pub const LOOPS: &str = "`protochain` walks headers in a loop, which a program has not; in the language `is_l4_proto` and `is_tcp` look behind \
-    all extension headers, in a filter `anylink proto 6` does";
+/// Why a filter has no intermediate form: it follows headers or tags, which takes a loop.
+pub const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, which a program has not; `is_l4_proto` and `is_tcp` of the \
+    language, and `anylink proto 6`, look behind all extension headers, `vlan N` at the first tag";
 
 /// A program that passes what the filter matches and drops the rest.
 ///
@@ -140,6 +140,11 @@ impl Emit<'_> {
             b.require(found, Cmp::Eq, value, no);
         };
         match *deep {
+            // One of these ids is refused before.
+            Deep::Vlan(_) => {
+                let tag = self.b.meta(Meta::Vlan);
+                self.b.require(tag, Cmp::Ne, 0, no);
+            }
             Deep::EtherType(ethertype) => is(self.b, Fact::Ethertype, ethertype.into()),
             Deep::Version(version) => is(self.b, Fact::Family, family(version)),
             Deep::Protocol(version, protocol) => {

@@ -54,7 +54,7 @@ impl Asked {
         };
         files.extend(args.words[..more].iter().map(PathBuf::from));
         let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
-        let of_flows = FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e:#}")))?;
+        let of_flows = FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e))?;
         let (from, to) = args.when.interval(now, args.live)?;
         let place = match (&args.store, args.from_multicast) {
             (Some(store), _) => {

@@ -35,7 +35,9 @@ impl Asked {
     /// Reads it from the command line at the moment `now`.
     pub fn of(args: &PacketsArgs, now: Timestamp) -> Result<Self, Failure> {
         let (files, words, hint) = files_and_words(args);
-        let filter = Filter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e:#}{hint}")))?;
+        let filter = Filter::parse(&words.join(" ")).map_err(|e| {
+            if hint.is_empty() { Failure::filter(&e) } else { Failure::Said(format!("filter: {e}{hint}")) }
+        })?;
         let (from, to) = args.when.interval(now, args.follow)?;
         let place = match &args.store {
             Some(store) => {
@@ -91,7 +93,7 @@ impl Asked {
             (own, theirs) if theirs.is_empty() => own,
             (own, theirs) => format!("({own}) and ({theirs})"),
         };
-        self.filter = Filter::parse(&text).map_err(|e| Failure::Said(format!("filter: {e:#}")))?;
+        self.filter = Filter::parse(&text).map_err(|e| Failure::filter(&e))?;
         Ok(())
     }
 

@@ -225,7 +225,7 @@ fn place(args: &SeriesArgs) -> Result<Place, Failure> {
 }
 
 fn filter(text: &str) -> Result<Filter, Failure> {
-    Filter::parse(text).map_err(|e| Failure::Said(format!("filter: {e:#}")))
+    Filter::parse(text).map_err(|e| Failure::filter(&e))
 }
 
 /// What was searched, and what there is.

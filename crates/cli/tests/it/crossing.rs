@@ -130,7 +130,10 @@ fn flows_in_sessions_pseudowires_and_snap_are_found_by_their_words_in_every_grai
         ("src host 10.0.5.1 and port 2222", 3),
         ("udp", 15),
     ] {
-        let ask = |verb: &str| run(&[verb, "--store", arg(&store), "--json", words]);
+        let below = format!("anylink ({words})");
+        let ask = |verb: &str| {
+            run(&[verb, "--store", arg(&store), "--json", if verb == "flows" { words } else { below.as_str() }])
+        };
         let flows: u64 = objects(&ask("flows").out).iter().map(|record| number(record, "packets")).sum();
         let series: u64 = objects(&ask("series").out).iter().map(|row| number(row, "packets")).sum();
         let packets = ask("packets");

@@ -120,7 +120,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     let ask = |more: &[&str]| flows(&store, more);
     refused(&ask(&["-i", "eth2"]), "eth2", "did you mean eth1?");
     refused(&ask(&["hsot", "10.0.0.1"]), "`hsot`", "did you mean `host`?");
-    refused(&ask(&["udp", "and", "less", "64"]), "`less 64`", "netgrain packets");
+    refused(&ask(&["udp", "and", "less", "64"]), "`less`", "netgrain packets");
     refused(&ask(&["ether", "dst", "1:2:3:4:5:6"]), "a flow keeps no link address", "ether src host");
     refused(&ask(&["--group", "source"]), "`source` is nothing to group by", "dport");
     refused(&ask(&["--group", "src/33/1"]), "src/33/1", "32 bits");

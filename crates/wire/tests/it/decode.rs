@@ -83,10 +83,11 @@ fn ordinary_udp_on_the_port_of_a_tunnel_stays_as_it_is() {
     };
     for (what, frame) in [
         ("VXLAN without its flag", with(0, 0)),
-        ("VXLAN with unknown flags", with(0, 0x18)),
-        ("VXLAN-GPE around what is not IP", with(0, 0x0c)),
-        ("VXLAN with reserved bits", with(2, 1)),
-        ("VXLAN with a last byte", with(7, 1)),
+        ("VXLAN-GPE around what is not IP", {
+            let mut header = vxlan;
+            (header[0], header[3]) = (0x0c, 4);
+            in_udp(4790, &[&header, &plain])
+        }),
         ("VXLAN shorter than its header", in_udp(4789, &[&[8, 0, 0]])),
         ("VXLAN around a packet that is longer than it", in_udp(4789, &[&vxlan, &wrong_length])),
         ("GENEVE of another version", in_udp(6081, &[&changed(&geneve, 0, 0x40), &plain])),
@@ -162,6 +163,9 @@ fn each_encapsulation_leads_to_the_inner_flow() {
     policy[..4].copy_from_slice(&[0x88, 0x40, 0x12, 0x34]);
     let (mut typed, mut bare) = (tunnel::vxlan(6), tunnel::vxlan(7));
     (typed[0], typed[3], bare[0], bare[3]) = (0x0c, 3, 0x0c, 2);
+    let mut reserved = [8, 9, 10, 11].map(tunnel::vxlan);
+    // RFC 7348, section 5: reserved bits are ignored when received.
+    (reserved[0][0], reserved[1][2], reserved[2][7], reserved[3][0]) = (0xfb, 1, 1, 0x0c);
     let container = [(0x85, &[1, 2][..]), (0xc0, &[0; 6])];
 
     for (what, frame, expected) in [
@@ -199,6 +203,10 @@ fn each_encapsulation_leads_to_the_inner_flow() {
         ("VXLAN, Linux", in_udp(8472, &[&tunnel::vxlan(4), &tagged]), (T::Vxlan, 4, None)),
         ("VXLAN, group policy", in_udp(4789, &[&policy, &plain]), (T::Vxlan, 5, None)),
         ("GENEVE", in_udp(6081, &[&tunnel::geneve(EtherType::BRIDGED, 9, &[1; 12]), &plain]), (T::Geneve, 9, None)),
+        ("VXLAN, reserved flags", in_udp(4789, &[&reserved[0], &plain]), (T::Vxlan, 8, None)),
+        ("VXLAN, reserved bytes", in_udp(4789, &[&reserved[1], &plain]), (T::Vxlan, 9, None)),
+        ("VXLAN, last byte", in_udp(4789, &[&reserved[2], &plain]), (T::Vxlan, 10, None)),
+        ("VXLAN, a flag without a type", in_udp(4789, &[&reserved[3], &plain]), (T::Vxlan, 11, None)),
         ("VXLAN-GPE", in_udp(4790, &[&typed, &plain]), (T::Vxlan, 6, None)),
         ("VXLAN-GPE, IPv6", in_udp(4790, &[&bare, &packet6]), (T::Vxlan, 7, None)),
         ("GENEVE, IP", in_udp(6081, &[&tunnel::geneve(EtherType::IPV6, 9, &[]), &packet6]), (T::Geneve, 9, None)),
