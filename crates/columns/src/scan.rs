@@ -255,7 +255,7 @@ fn walk<E: FnMut(&Batch)>(
         let mut walk = Walk::new(&root, Kind::Flows, query, remarks);
         while walk.peek().is_some() {
             let Some(sealed) = walk.open() else { continue };
-            if sealed.journal.is_some_and(|id| taken.contains(&id)) {
+            if sealed.origin.id.is_some_and(|id| taken.contains(&id)) {
                 continue;
             }
             let sealed = Arc::new(sealed);

@@ -22,6 +22,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnDescPtr;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,10 +33,7 @@ use store::names;
 pub const GROUP: usize = 1 << 16;
 
 /// The version of the layouts. A file of a later one may mean something else by a null.
-pub const VERSION: u32 = 3;
-
-/// The version before, whose columns mean the same and whose files say nothing of their digests.
-pub const WITHOUT_DIGESTS: u32 = 2;
+pub const VERSION: u32 = 4;
 
 /// Says whose file this is, and what it took the place of.
 pub mod key {
@@ -43,12 +41,23 @@ pub mod key {
     pub const KIND: &str = "netgrain.kind";
     /// Which columns it has, and what null means in them: [`super::VERSION`].
     pub const FORMAT: &str = "netgrain.format";
-    /// The journal that it was sealed from.
-    pub const JOURNAL: &str = "netgrain.journal";
-    /// The files whose content it has.
+    /// The file's own number, which no other file of the store has: that of the journal that it was sealed from, or one of its
+    /// own where its rows come from other files. Names of files come again once a file is gone; these numbers do not.
+    pub const ID: &str = "netgrain.id";
+    /// The numbers of the files whose rows it has, those of files that came into it by way of others among them.
     pub const REPLACES: &str = "netgrain.replaces";
     /// What interfaces are called: a line `NUMBER=NAME` for each, in a file that is not below a folder of that name.
     pub const INTERFACES: &str = "netgrain.interfaces";
+}
+
+/// A number for a file or a journal that no other one of the store has: the standard library's own secret makes it.
+pub fn new_id(of: &Path) -> u64 {
+    RandomState::new().hash_one(of)
+}
+
+/// A number of a file as its metadata has it.
+pub fn id_text(id: u64) -> String {
+    format!("{id:016x}")
 }
 
 /// Where a file is to be published, and what it says of itself.
