@@ -7,7 +7,7 @@ use crate::error::ColumnsError;
 use crate::layout::Layout;
 use crate::query::Query;
 use crate::seal::{VERSION, key};
-use crate::sheet::Cells;
+use crate::sheet::{Cells, MICRO};
 use crate::shelf::Kind;
 use crate::volume;
 use base::Timestamp;
@@ -324,15 +324,14 @@ fn range(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
     }
 }
 
-/// The earliest beginning and the latest end, as far as they are known. Moments after 2262 are negative there, and nothing
-/// is said of a group that holds such.
+/// The earliest beginning and the latest end, as far as they are known: to the microsecond, outwards.
 fn outer(group: &RowGroupMetaData) -> (Option<Timestamp>, Option<Timestamp>) {
-    let moment = |n: i64| u64::try_from(n).ok().map(Timestamp::from_nanos);
+    let moment = |micros: i64, nanos: u64| {
+        let micros = u64::try_from(micros).ok()?.checked_mul(MICRO as u64)?;
+        Some(Timestamp::from_nanos(micros.saturating_add(nanos)))
+    };
     let (first, last) = (range(group, "first"), range(group, "last"));
-    if [first, last].iter().flatten().any(|(min, _)| *min < 0) {
-        return (None, None);
-    }
-    (first.and_then(|(min, _)| moment(min)), last.and_then(|(_, max)| moment(max)))
+    (first.and_then(|(min, _)| moment(min, 0)), last.and_then(|(_, max)| moment(max, MICRO as u64 - 1)))
 }
 
 impl Group<'_> {
@@ -432,7 +431,6 @@ impl<T: Layout> Things<T> {
         let outcome = guarded(&self.sealed.path, || {
             let mut lines: Vec<T::Line> = Vec::new();
             for (i, (column, reader)) in columns.iter().zip(readers).enumerate() {
-                T::settle(i, &mut lines);
                 // A counter that is younger than the file is zero there.
                 let Some(reader) = reader else { continue };
                 let rows = cells.read(column, reader, LINES)?;

@@ -71,6 +71,6 @@ pub use config::{Config, Levels, Packet};
 pub use counts::{Counts, Lateness};
 pub use memory::{Hints, NoHints};
 pub use meter::{Meter, STEP_BACK};
-pub use record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState};
+pub use record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState, tunnel_name};
 pub use router::Router;
 pub use shards::{Gather, Shards};

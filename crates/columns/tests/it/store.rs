@@ -220,7 +220,8 @@ fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
         let mut answer = flows(&Query::new(store.path())).expect("a store");
         assert_eq!(answer.by_ref().count(), 0, "seed {seed} round {round}: {name}");
         assert_eq!(answer.remarks().len(), 1, "seed {seed} round {round}: {name}");
-        let asked = Column::ALL.iter().find(|c| c.name() == name);
+        // The end of a record is made of its beginning and its duration.
+        let asked = Column::ALL.iter().find(|c| c.name() == name && name != "last");
         if let Some(asked) = asked {
             let mut rows = 0;
             let remarks = scan(&Query::new(store.path()), &[*asked], |batch| rows += batch.rows()).expect("a store");
