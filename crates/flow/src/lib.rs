@@ -52,6 +52,7 @@ mod payload;
 mod pool;
 mod rare;
 mod record;
+pub mod schema;
 mod render;
 mod rest;
 mod router;

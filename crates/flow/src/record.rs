@@ -235,6 +235,20 @@ pub struct Early {
     pub reverse: bool,
 }
 
+impl Early {
+    /// Its length as lists have it: that of the other direction is negative, and one of zero, which no packet has, the least
+    /// number of 32 bits.
+    #[inline(always)]
+    pub const fn signed_length(&self) -> i64 {
+        let length = self.length as i64;
+        match (self.reverse, length) {
+            (false, _) => length,
+            (true, 0) => i32::MIN as i64,
+            (true, _) => -length,
+        }
+    }
+}
+
 /// Where packets lie in the store: `netgrain packets --flow` goes there without searching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Locator {

@@ -39,7 +39,7 @@ pub fn remark(
         match records.next().ok()? {
             Step::Record(record) if record.around.tunnel.is_some() => {
                 return Some(format!(
-                    "there are flows of `{filter}` in tunnels ({:016x} is the first), and the filter of packets is about what is \
+                    "there are flows of `{filter}` in tunnels ({} is the first), and the filter of packets is about what is \
                      outside: netgrain flows --store {} '{filter}' --packets gives theirs",
                     record.id,
                     store.display()

@@ -65,7 +65,7 @@ impl fmt::Display for Told<'_> {
         if !around.is_empty() {
             how.push(around);
         }
-        how.push(format!("id {:016x}", r.id));
+        how.push(format!("id {}", r.id));
         f.write_str(&how.join(", "))
     }
 }

@@ -32,18 +32,10 @@ pub fn put(record: &Record, leaves: &mut [Entries; 3]) {
     let (lengths, flags, gaps) = (lengths.room(early.len()), flags.room(early.len()), gaps.room(early.len()));
     let mut before = 0;
     for (((one, length), flags), gap) in early.iter().zip(lengths).zip(flags).zip(gaps) {
-        *length = signed(one);
+        *length = one.signed_length();
         *flags = one.flags.into();
         *gap = one.after.wrapping_sub(std::mem::replace(&mut before, one.after)) as i64;
     }
-}
-
-/// Lengths of the other direction are negative; one of zero, which no packet has, is the least number.
-#[inline(always)]
-fn signed(one: &Early) -> i64 {
-    let length = i64::from(one.length);
-    let negative = if length == 0 { i32::MIN.into() } else { -length };
-    if one.reverse { negative } else { length }
 }
 
 fn take_lengths(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {

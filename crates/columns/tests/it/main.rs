@@ -6,4 +6,4 @@ mod faults;
 mod follow;
 mod round_trip;
 mod store;
-mod zz_dump;
+mod vocabulary;
