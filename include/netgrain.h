@@ -281,17 +281,17 @@ typedef struct netgrain_flow {
     uint16_t dst_port;          /* of ICMP: type * 256 + code of the first packet */
     uint8_t ip_version;         /* 4 or 6 */
     uint8_t protocol;           /* above IP, as IANA numbers it */
-    uint8_t end;                /* NETGRAIN_END_... */
+    uint8_t end_reason;         /* NETGRAIN_END_... */
     uint8_t tcp_state;          /* NETGRAIN_TCP_... */
-    int32_t vlan, inner_vlan;   /* ids of the tags, outer first; -1 for none */
+    int32_t vlan, vlan_inner;   /* ids of the tags, outer first; -1 for none */
     int32_t mpls;               /* the topmost label; -1 for none */
     uint32_t tunnel;            /* NETGRAIN_TUNNEL_... */
     uint32_t tunnel_id;         /* VNI, VSID, TEID, session or key */
     uint32_t queue;             /* of the files that its packets are in */
-    uint64_t position_first;    /* where its first packet lies in the stream of the queue, bytes; NETGRAIN_NONE if in none */
-    uint64_t position_last;     /* and its last */
-    uint64_t syn_rtt;           /* from SYN to SYN+ACK, ns; NETGRAIN_NONE if that was not seen */
-    uint64_t ack_rtt;           /* from SYN+ACK to the ACK, ns; the same */
+    uint64_t position;          /* where its first packet lies in the stream of the queue, bytes; NETGRAIN_NONE if in none */
+    uint64_t position_span;     /* bytes from there to where its last one lies; NETGRAIN_NONE if in none */
+    uint64_t syn_rtt_ns;        /* from SYN to SYN+ACK, ns; NETGRAIN_NONE if that was not seen */
+    uint64_t ack_rtt_ns;        /* from SYN+ACK to the ACK, ns; the same */
     uint64_t lost;              /* packets that the interface lost in the seconds of this record */
     const netgrain_early *early;       /* the first packets, in the first record of a flow: early_count of them */
     const unsigned char *payload[2];   /* the first bytes carried, there and back: payload_len of them */

@@ -36,7 +36,7 @@ static int show(void *user, const netgrain_flow *f) {
     printf("%016" PRIx64 " %" PRIu32 " %s %" PRIu64 " %" PRIu64 " protocol %d %s %d %s %d packets %" PRIu64 " %" PRIu64
            " bytes %" PRIu64 " %" PRIu64 " end %d",
            f->id, f->part, f->interface_name, f->first, f->last, f->protocol, src, f->src_port, dst, f->dst_port,
-           there->packets, back->packets, there->bytes, back->bytes, f->end);
+           there->packets, back->packets, there->bytes, back->bytes, f->end_reason);
     /* An older library does not have these. */
     for (int i = 0; i < 2 && NETGRAIN_HAS(f, tunnel_seq_last); i++) {
         if (f->tunnel_seq_first[i] == NETGRAIN_NONE) continue;

@@ -122,8 +122,8 @@ fn flows_and_seconds_lie_in_c_as_they_lie_in_rust() {
     layout!("netgrain_side", Side, dscp_max mac has_mac reserved);
     layout!("netgrain_early", Early, after length flags reverse reserved);
     layout!("netgrain_flow", Flow, size part id interface_name began first last src dst src_port dst_port ip_version);
-    layout!("netgrain_flow", Flow, protocol end tcp_state vlan inner_vlan mpls tunnel tunnel_id queue position_first);
-    layout!("netgrain_flow", Flow, position_last syn_rtt ack_rtt lost early payload payload_len early_count reserved sides);
+    layout!("netgrain_flow", Flow, protocol end_reason tcp_state vlan vlan_inner mpls tunnel tunnel_id queue position);
+    layout!("netgrain_flow", Flow, position_span syn_rtt_ns ack_rtt_ns lost early payload payload_len early_count reserved sides);
     layout!("netgrain_flow", Flow, tunnel_seq_first tunnel_seq_last);
     layout!("netgrain_volume", Volume, packets bytes);
     layout!("netgrain_second", Second, size direction second interface_name total tcp udp icmp sctp other_ip arp other);
@@ -177,7 +177,7 @@ fn what_older_programs_read_is_where_it_was() {
         [0, 4, 8, 16, 24, 32, 40, 48, 64, 80, 82, 84, 85, 86, 87]
     );
     assert_eq!(
-        places!(Flow, vlan inner_vlan mpls tunnel tunnel_id queue position_first position_last syn_rtt ack_rtt lost early),
+        places!(Flow, vlan vlan_inner mpls tunnel tunnel_id queue position position_span syn_rtt_ns ack_rtt_ns lost early),
         [88, 92, 96, 100, 104, 108, 112, 120, 128, 136, 144, 152]
     );
     assert_eq!(places!(Flow, payload payload_len early_count reserved sides), [160, 176, 184, 188, 192]);
@@ -431,10 +431,10 @@ int main(void) {
     printf("%d %d %" PRIu64 " %" PRIx64 " %s %d\n", f->size == sizeof *f, NETGRAIN_HAS(f, sides), (uint64_t)f->part, f->id,
            f->interface_name, f->began == f->first && f->first == f->sides[0].first);
     printf("%d.%d.%d.%d %d %d %d %d %d %d\n", f->src[0], f->src[1], f->dst[2], f->dst[3], f->src[4], f->src_port,
-           f->dst_port, f->ip_version, f->protocol, f->end);
-    printf("%d %d %d %d %d %d %d\n", f->tcp_state, (int)f->vlan, (int)f->inner_vlan, (int)f->mpls, (int)f->tunnel,
+           f->dst_port, f->ip_version, f->protocol, f->end_reason);
+    printf("%d %d %d %d %d %d %d\n", f->tcp_state, (int)f->vlan, (int)f->vlan_inner, (int)f->mpls, (int)f->tunnel,
            (int)f->tunnel_id, (int)f->queue);
-    printf("%d %d %d %d %d\n", (int)f->position_first, (int)f->position_last, (int)f->syn_rtt, f->ack_rtt == NETGRAIN_NONE,
+    printf("%d %d %d %d %d\n", (int)f->position, (int)f->position_span, (int)f->syn_rtt_ns, f->ack_rtt_ns == NETGRAIN_NONE,
            (int)f->lost);
     printf("%d %d %d %d %d %.3s %d\n", (int)f->early_count, (int)f->early[1].after, f->early[1].length, f->early[1].flags,
            f->early[1].reverse, (const char *)f->payload[0], (int)f->payload_len[1]);

@@ -65,12 +65,12 @@ impl<'a> Blocks<'a> {
             false => self.left.iter().map(|(_, rows)| *rows).collect(),
         };
         let mut there = None;
-        if matches!(column.shape, Shape::Maybe | Shape::MaybeEntries) {
+        if column.shape == Shape::Maybe {
             let (bits, found) = self.marks(is_list, &counts)?;
             (there, counts) = (Some(bits), found);
         }
         let values = match column.holds {
-            Holds::Longs | Holds::Ints | Holds::Names(..) => Values::Numbers(self.numbers(&counts)?),
+            Holds::Longs | Holds::Moments | Holds::Ints | Holds::Names(..) => Values::Numbers(self.numbers(&counts)?),
             Holds::Squares => Values::Wide(self.numbers(&counts)?, self.numbers(&counts)?),
             Holds::Addresses(_) => {
                 let low = self.numbers(&counts)?;

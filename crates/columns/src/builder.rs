@@ -35,13 +35,11 @@ struct Maybe {
     count: usize,
 }
 
-/// A leaf of a list: numbers of the tile, and which of the block's entries have one.
+/// A leaf of a list: numbers of the tile.
 #[derive(Default)]
 pub struct Entries {
     values: Vec<i64>,
     count: usize,
-    there: Vec<u8>,
-    places: usize,
 }
 
 impl Entries {
@@ -54,27 +52,6 @@ impl Entries {
             self.values.resize(self.count.next_power_of_two(), 0);
         }
         &mut self.values[begin..self.count]
-    }
-
-    /// So many entries, each with what `number` says, one after the other: the number, and whether it is there.
-    #[inline(always)]
-    pub fn maybe(&mut self, count: usize, mut number: impl FnMut() -> Option<(u64, bool)>) {
-        let (begin, from) = (self.places, self.count);
-        self.places += count;
-        if self.there.len() < self.places {
-            self.there.resize(self.places.next_power_of_two(), 0);
-        }
-        self.room(count);
-        let values = &mut self.values[from..from + count];
-        let mut at = 0;
-        for there in &mut self.there[begin..begin + count] {
-            let Some((value, is)) = number() else { break };
-            // No more than there are entries.
-            values[at] = value as i64;
-            at += usize::from(is);
-            *there = u8::from(is);
-        }
-        self.count = from + at;
     }
 }
 
@@ -139,12 +116,6 @@ impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
     pub fn maybe_wide(&mut self, number: u128, is_there: bool) {
         self.maybe(number as u64, is_there);
         self.maybe((number >> 64) as u64, is_there);
-    }
-
-    /// So many that are missing.
-    #[inline(always)]
-    pub fn skip(&mut self, count: usize) {
-        _ = count.checked_sub(1).and_then(|last| self.maybe.nth(last));
     }
 }
 
@@ -225,7 +196,7 @@ impl<T: Layout> Builder<T> {
         out.extend([0; 4]);
         out.extend((self.rows as u32).to_le_bytes());
         let (mut strips, mut sparse) = (self.every.iter_mut(), self.maybe.iter_mut());
-        let (mut leaves, mut raw) = (self.tile.entries.iter_mut().zip(&mut self.entries), self.tile.raw.iter_mut());
+        let (mut leaves, mut raw) = (self.entries.iter_mut(), self.tile.raw.iter_mut());
         for column in &self.columns {
             strips.by_ref().take(every(column)).for_each(|strip| strip.finish(out));
             for (i, some) in sparse.by_ref().take(maybe(column)).enumerate() {
@@ -235,11 +206,7 @@ impl<T: Layout> Builder<T> {
                 }
                 some.strip.finish(out);
             }
-            for (leaf, strip) in leaves.by_ref().take(entries(column)) {
-                if column.shape == Shape::MaybeEntries {
-                    write_bits(&leaf.there[..leaf.places], out);
-                }
-                leaf.places = 0;
+            for strip in leaves.by_ref().take(entries(column)) {
                 strip.finish(out);
             }
             if matches!(column.holds, Holds::Bytes) {

@@ -3,9 +3,9 @@
 //!
 //! The library writes the footer; pages are made here because it has no checksums for them and makes a compressor for each.
 
-use crate::encode::{self, Dictionary, Key, NARROW, Number, WIDE};
+use crate::encode::{self, Dictionary, Key, NARROW, Number, OFTEN, WIDE};
 use crate::pack::{Packer, Page as Raw};
-use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
+use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape, micros};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, SortOrder, ZstdLevel};
 use parquet::bloom_filter::Sbbf;
@@ -25,6 +25,7 @@ pub struct Press {
     packer: Packer,
     longs: Dictionary<i64>,
     ints: Dictionary<i32>,
+    squares: Dictionary<u128>,
     addresses: Dictionary<IpAddr>,
     dictionary: Raw,
     data: Raw,
@@ -53,11 +54,12 @@ impl Press {
     /// # Errors
     /// When there is no memory for the compressor.
     pub fn new() -> Result<Self> {
-        let (longs, ints, addresses) = (Dictionary::new(), Dictionary::new(), Dictionary::new());
+        let (longs, ints, squares, addresses) =
+            (Dictionary::new(), Dictionary::new(), Dictionary::new(), Dictionary::new());
         let (dictionary, data, packed) = (Raw::default(), Raw::default(), Default::default());
         let (packer, places, rep, def) = (Packer::new()?, Vec::new(), Vec::new(), Vec::new());
         let various = HashSet::new();
-        Ok(Self { packer, longs, ints, addresses, dictionary, data, packed, places, various, rep, def })
+        Ok(Self { packer, longs, ints, squares, addresses, dictionary, data, packed, places, various, rep, def })
     }
 
     /// These cells of `rows` rows as a chunk, and what is to be said of it.
@@ -94,7 +96,7 @@ impl Press {
         let compression = if is_packed { Compression::ZSTD(ZstdLevel::default()) } else { Compression::UNCOMPRESSED };
         let [keys_packed, data_packed] = match is_packed {
             true => self.packed.each_ref().map(Vec::as_slice),
-            false => [self.dictionary.plain(), self.data.plain()],
+            false => [&self.dictionary.bytes[..], &self.data.bytes[..]],
         };
         let mut out = Vec::with_capacity(keys_packed.len() + data_packed.len() + 2 * HEADER_MOST);
         let [keys_raw, data_raw] = raw;
@@ -148,18 +150,13 @@ impl Press {
         }
         def.clear();
         let has_empty = cells.counts.contains(&0);
-        match shape {
-            Shape::MaybeEntries if !has_empty => def.extend(cells.there.iter().map(|there| 1 + there)),
-            _ if !has_empty => def.resize(count, 1),
-            _ => {
-                let mut there = cells.there.iter();
+        match has_empty {
+            false => def.resize(count, 1),
+            true => {
                 for count in cells.counts.iter().map(|count| *count as usize) {
-                    if count == 0 {
-                        def.push(0);
-                    } else if shape == Shape::MaybeEntries {
-                        def.extend(there.by_ref().take(count).map(|there| 1 + there));
-                    } else {
-                        def.resize(def.len() + count, 1);
+                    match count {
+                        0 => def.push(0),
+                        _ => def.resize(def.len() + count, 1),
                     }
                 }
             }
@@ -175,6 +172,8 @@ impl Press {
             match column.holds {
                 Holds::Names(name, _) => named(|out| name(value, out), dictionary),
                 Holds::Ints => encode::plain(&[value as i32], dictionary),
+                Holds::Moments => encode::plain(&[micros(value)], dictionary),
+                Holds::Bytes => named(|out| out.extend_from_slice(&cells.raw), dictionary),
                 _ => encode::plain(&[value], dictionary),
             }
             encode::same_place(count, &mut page.bytes);
@@ -191,19 +190,16 @@ impl Press {
             return Ok((Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(keys.len()) }, None));
         }
         let is_various = self.various.contains(&column.path);
-        let coding = if is_various { Coding::Bytewise } else { column.coding };
+        let coding = if is_various { Coding::Noise } else { column.coding };
         let data = &mut page.bytes;
         let form = match column.holds {
-            Holds::Longs if column.coding == Coding::Growing && !encode::is_constant(&cells.longs) => {
-                encode::growing(&cells.longs, data);
-                Form::of(Encoding::DELTA_BINARY_PACKED)
+            Holds::Longs => numbers(coding, &cells.longs, &mut self.longs, dictionary, data),
+            Holds::Moments => {
+                let moments: Vec<i64> = cells.longs.iter().map(|nanos| micros(*nanos)).collect();
+                numbers(coding, &moments, &mut self.longs, dictionary, data)
             }
-            Holds::Longs => numbers(coding, &cells.longs, &mut self.longs, dictionary, page),
-            Holds::Ints => numbers(coding, &cells.ints, &mut self.ints, dictionary, page),
-            Holds::Squares => {
-                encode::decimals(&cells.wide, data);
-                Form::of(Encoding::PLAIN)
-            }
+            Holds::Ints => numbers(coding, &cells.ints, &mut self.ints, dictionary, data),
+            Holds::Squares => squares(coding, &cells.wide, &mut self.squares, dictionary, data),
             Holds::Names(name, _) => {
                 let mut text = |key: i64, out: &mut Vec<u8>| name(key, out);
                 let known = &mut self.longs;
@@ -240,7 +236,8 @@ impl Press {
                 Form::of(Encoding::PLAIN)
             }
         };
-        if coding.has_dictionary() && form.keys.is_none() {
+        let is_empty = cells.longs.is_empty() && cells.ints.is_empty() && cells.wide.is_empty();
+        if coding.has_dictionary() && form.keys.is_none() && !is_empty {
             self.various.insert(column.path.clone());
         }
         Ok((form, filter))
@@ -272,16 +269,17 @@ fn numbers<T: Number + Key>(
     values: &[T],
     known: &mut Dictionary<T>,
     dictionary: &mut Vec<u8>,
-    page: &mut Raw,
+    data: &mut Vec<u8>,
 ) -> Form {
-    let data = &mut page.bytes;
     let most = match coding {
-        Coding::Distinct | Coding::Growing => NARROW,
+        Coding::Distinct => NARROW,
+        Coding::Often => OFTEN,
         Coding::Wide => WIDE,
-        Coding::Bytewise | Coding::Plain => 1,
+        Coding::Noise | Coding::Plain => 1,
     };
+    // Nothing at all has no dictionary: not every reader knows an empty one.
     let is_constant = !values.is_empty() && encode::is_constant(values);
-    if is_constant || most > 1 && known.fill(values, most) {
+    if is_constant || most > 1 && !values.is_empty() && known.fill(values, most) {
         if is_constant {
             known.keys.clear();
             known.keys.extend(values.first());
@@ -295,20 +293,28 @@ fn numbers<T: Number + Key>(
         encode::places(&known.places, known.keys.len(), data);
         return Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) };
     }
-    if coding == Coding::Plain {
-        encode::plain(values, data);
+    encode::plain(values, data);
+    Form::of(Encoding::PLAIN)
+}
+
+/// Numbers of 128 bits, each distinct one once if every one comes twice on average.
+fn squares(
+    coding: Coding,
+    values: &[u128],
+    known: &mut Dictionary<u128>,
+    dictionary: &mut Vec<u8>,
+    data: &mut Vec<u8>,
+) -> Form {
+    if coding != Coding::Wide || values.is_empty() || !known.fill(values, WIDE.min(values.len().div_ceil(2))) {
+        encode::decimals(values, data);
         return Form::of(Encoding::PLAIN);
     }
-    // Each byte has frequencies of its own, and upper ones are zero mostly.
-    let used = encode::used(values);
-    for byte in 0..T::WIDTH {
-        match used >> (8 * byte) & 0xff {
-            0 => page.zeros(values.len()),
-            _ => encode::bytes_of(values, byte, &mut page.bytes),
-        }
-        page.cut();
+    if known.keys.len() > NARROW {
+        known.rank();
     }
-    Form::of(Encoding::BYTE_STREAM_SPLIT)
+    encode::decimals(&known.keys, dictionary);
+    encode::places(&known.places, known.keys.len(), data);
+    Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
 }
 
 /// Values that are written as text, each distinct one once.
@@ -359,6 +365,7 @@ fn range(order: SortOrder, holds: Holds, cells: &Cells) -> Option<Statistics> {
         (None, Holds::Ints) => ends(order, &cells.ints).map(|(least, most)| (least.into(), most.into()))?,
         (None, _) => ends(order, &cells.longs)?,
     };
+    let (least, most) = if matches!(holds, Holds::Moments) { (micros(least), micros(most)) } else { (least, most) };
     Some(match holds {
         Holds::Ints => Statistics::int32(Some(least as i32), Some(most as i32), None, Some(0), false),
         _ => Statistics::int64(Some(least), Some(most), None, Some(0), false),

@@ -1,17 +1,19 @@
 //! A day of rows in one file: series are kept for years, and a year should be some hundred files, not nine thousand.
 //!
-//! The day's file says which files it takes the place of, so that from its publication on no reader counts them; they go
-//! as soon as nobody reads in their hours, at once or the next time.
+//! The day's file says which files it takes the place of, by their numbers ([`key::ID`]), so that from its publication on no
+//! reader counts them; they go as soon as nobody reads in their hours, at once or the next time. Names say nothing of that: the
+//! name of a file that is gone is free for the next one of the same first moment.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
 use crate::retain::remove;
-use crate::seal::{Plan, key, publish};
+use crate::seal::{Plan, id_text, key, new_id, publish};
 use crate::shelf::{self, Kind};
 use crate::thing::Thing;
 use base::Timestamp;
 use series::Row;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::DiskDevice;
@@ -50,11 +52,11 @@ pub fn compact_on(
     for files in days.into_values().filter(|files| files.len() > 1) {
         let opened = files.iter().map(|path| Sealed::read(disk, path, Kind::Series));
         let Ok(opened) = opened.collect::<Result<Vec<_>, _>>() else { continue };
-        let replaced: BTreeSet<String> = opened.iter().flat_map(|sealed| sealed.replaces.clone()).collect();
-        let (old, sources): (Vec<_>, Vec<_>) =
-            files.into_iter().zip(opened).partition(|(path, _)| replaced.contains(&name(path)));
-        for (path, _) in old {
-            remove(disk, &path)?;
+        let replaced: BTreeSet<u64> = opened.iter().flat_map(|sealed| sealed.origin.replaces.clone()).collect();
+        let is_old = |sealed: &Sealed| sealed.origin.id.is_some_and(|id| replaced.contains(&id));
+        let (old, sources): (Vec<_>, Vec<_>) = opened.into_iter().partition(is_old);
+        for Sealed { path, origin, .. } in old {
+            remove_file(disk, &path, origin.id)?;
         }
         if sources.len() > 1 {
             made.extend(merge(disk, &root, sources)?);
@@ -63,18 +65,31 @@ pub fn compact_on(
     Ok(made)
 }
 
-fn name(path: &Path) -> String {
-    path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned()
+/// Removes a file whose rows are in another one, unless somebody reads there or its name is that of another file by now.
+fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Result<(), ColumnsError> {
+    match Sealed::origin_of(disk, path, Kind::Series) {
+        Ok(origin) if id.is_some() && origin.id == id => remove(disk, path).map(drop),
+        Ok(_) => Ok(()),
+        Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A day of rows is small (two a second for each interface), so it is put in order in memory.
 fn merge(
     disk: &mut dyn Housekeeping,
     root: &Path,
-    sources: Vec<(PathBuf, Sealed)>,
+    sources: Vec<Sealed>,
 ) -> Result<Option<PathBuf>, ColumnsError> {
-    let (mut rows, mut old, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for (path, sealed) in sources {
+    let (mut rows, mut old) = (Vec::new(), Vec::new());
+    // Also what came into a source before: a reader may have kept its file from being removed.
+    let mut replaces = BTreeSet::new();
+    for sealed in sources {
+        // A file that nothing can name cannot be said to be in another one.
+        let Some(id) = sealed.origin.id else { return Ok(None) };
+        replaces.insert(id);
+        replaces.extend(&sealed.origin.replaces);
+        old.push((sealed.path.clone(), id));
         let groups = sealed.all();
         let mut things = Things::<Row>::new(sealed, groups);
         loop {
@@ -84,16 +99,15 @@ fn merge(
                 Err(_) => return Ok(None),
             }
         }
-        names.push(name(&path));
-        old.push(path);
     }
     rows.sort_by_key(Thing::order);
     let Some(start) = rows.first().map(|row| row.span().0) else { return Ok(None) };
-    let notes = vec![(key::REPLACES, names.join(" "))];
+    let replaces: Vec<String> = replaces.into_iter().map(id_text).collect();
+    let notes = vec![(key::ID, id_text(new_id(root))), (key::REPLACES, replaces.join(" "))];
     let plan = Plan { root, kind: Kind::Series, start, notes };
     let path = publish::<Row>(disk, plan, |parquet| parquet.things(&mut rows.into_iter()))?;
-    for file in old {
-        remove(disk, &file)?;
+    for (file, id) in old {
+        remove_file(disk, &file, Some(id))?;
     }
     Ok(Some(path))
 }

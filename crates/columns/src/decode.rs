@@ -13,20 +13,6 @@ pub fn plain(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
     bytes.len().is_multiple_of(width).then_some(())
 }
 
-/// Numbers whose lowest bytes come first, then the second ones (BYTE_STREAM_SPLIT).
-pub fn bytewise(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
-    out.clear();
-    let count = bytes.len().checked_div(width).filter(|n| n * width == bytes.len() && width <= 8)?;
-    out.resize(count, 0);
-    for (i, stream) in bytes.chunks_exact(count.max(1)).enumerate() {
-        // Most high bytes are zero everywhere.
-        if stream.chunks(64).any(|some| some.iter().fold(0, |all, byte| all | byte) != 0) {
-            out.iter_mut().zip(stream).for_each(|(value, byte)| *value |= u64::from(*byte) << (8 * i));
-        }
-    }
-    Some(())
-}
-
 /// Places in a dictionary, or levels: runs of values of so many bits (RLE and bit packing), `count` of them.
 pub fn runs(mut bytes: &[u8], bits: u32, count: usize, out: &mut Vec<u16>) -> Option<()> {
     out.clear();
@@ -61,37 +47,6 @@ pub fn runs(mut bytes: &[u8], bits: u32, count: usize, out: &mut Vec<u16>) -> Op
     Some(())
 }
 
-/// Numbers that are told by their differences (DELTA_BINARY_PACKED).
-pub fn growing(mut bytes: &[u8], out: &mut Vec<u64>) -> Option<()> {
-    out.clear();
-    let mut head = || usize::try_from(number(&mut bytes)?).ok();
-    let (block, parts, count) = (head()?, head()?, head()?);
-    let mut before = unzigzag(number(&mut bytes)?);
-    let part = block.checked_div(parts).filter(|part| (1..=1 << 16).contains(part) && parts <= 1 << 16)?;
-    if count > 0 {
-        out.push(before as u64);
-    }
-    while out.len() < count {
-        let least = unzigzag(number(&mut bytes)?);
-        let widths = bytes.split_off(..parts)?;
-        for bits in widths.iter().map(|bits| u32::from(*bits)) {
-            let take = part.min(count - out.len());
-            if take == 0 {
-                break;
-            }
-            if bits > 64 {
-                return None;
-            }
-            let packed = bytes.split_off(..(part * bits as usize).div_ceil(8))?;
-            unpack(packed, bits, take, |above| {
-                before = before.wrapping_add(least).wrapping_add(above as i64);
-                out.push(before as u64);
-            });
-        }
-    }
-    Some(())
-}
-
 /// The first `count` values of so many bits, the first one lowest.
 fn unpack(packed: &[u8], bits: u32, count: usize, mut each: impl FnMut(u64)) {
     let (mut waiting, mut have) = (0u128, 0);
@@ -106,10 +61,6 @@ fn unpack(packed: &[u8], bits: u32, count: usize, mut each: impl FnMut(u64)) {
         waiting >>= bits;
         have -= bits;
     }
-}
-
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
 fn number(bytes: &mut &[u8]) -> Option<u64> {
@@ -153,12 +104,6 @@ mod tests {
             let values = any_values(&mut prng);
             let wanted: Vec<u64> = values.iter().map(|v| *v as u64).collect();
             bytes.clear();
-            encode::growing(&values, &mut bytes);
-            assert!(growing(&bytes, &mut found).is_some() && found == wanted, "seed {seed} round {round}");
-            bytes.clear();
-            (0..8).for_each(|byte| encode::bytes_of(&values, byte, &mut bytes));
-            assert!(bytewise(&bytes, 8, &mut found).is_some() && found == wanted, "seed {seed} round {round}");
-            bytes.clear();
             encode::plain(&values, &mut bytes);
             assert!(plain(&bytes, 8, &mut found).is_some() && found == wanted, "seed {seed} round {round}");
 
@@ -186,9 +131,8 @@ mod tests {
             if runs(&bytes, prng.below(20) as u32, count, &mut places).is_some() {
                 assert_eq!(places.len(), count, "seed {seed}");
             }
-            // A head may claim any number of values; that there are bytes for them is what bounds it.
-            let _ = growing(&bytes, &mut longs);
-            assert!(longs.len() <= 1 << 22, "seed {seed}: {}", longs.len());
+            let _ = plain(&bytes, 8, &mut longs);
+            assert!(longs.len() <= bytes.len(), "seed {seed}: {}", longs.len());
         }
     }
 }

@@ -9,7 +9,6 @@
 use crate::grow::bits_of;
 use std::hash::Hash;
 use std::net::IpAddr;
-use sys::wide::{Loop, wide};
 
 /// A number of a column, as wide as its type.
 pub trait Number: Copy + Eq {
@@ -114,8 +113,20 @@ impl Key for IpAddr {
     }
 }
 
+impl Key for u128 {
+    const IS_WORD: bool = false;
+
+    #[inline]
+    fn word(self) -> u64 {
+        (self >> 64) as u64 ^ (self as u64).rotate_left(29)
+    }
+}
+
 /// Most values of a dictionary whose places take a byte.
 pub const NARROW: usize = 1 << 8;
+
+/// Most values of a dictionary of numbers, which compress well by themselves.
+pub const OFTEN: usize = 1 << 13;
 
 /// Most values of any dictionary.
 pub const WIDE: usize = 1 << 16;
@@ -347,93 +358,9 @@ pub fn plain<T: Number>(values: &[T], out: &mut Vec<u8>) {
     values.iter().for_each(|value| out.extend_from_slice(&value.bits().to_le_bytes()[..T::WIDTH]));
 }
 
-/// Which bits any of these has.
-pub fn used<T: Number>(values: &[T]) -> u64 {
-    values.iter().fold(0, |all, value| all | value.bits())
-}
-
-/// This byte of each number, the lowest being 0: those of all, one byte after the other, are their BYTE_STREAM_SPLIT.
-pub fn bytes_of<T: Number>(values: &[T], byte: usize, out: &mut Vec<u8>) {
-    let begin = out.len();
-    out.resize(begin + values.len(), 0);
-    wide(Splitting { values, byte, room: &mut out[begin..] });
-}
-
-struct Splitting<'a, T> {
-    values: &'a [T],
-    byte: usize,
-    room: &'a mut [u8],
-}
-
-impl<T: Number> Loop for Splitting<'_, T> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { values, byte, room } = self;
-        for (room, value) in room.iter_mut().zip(values) {
-            *room = (value.bits() >> (8 * byte)) as u8;
-        }
-    }
-}
-
 /// Numbers of 128 bits as decimals are: the highest byte first (PLAIN; DuckDB reads them in no other way).
 pub fn decimals(values: &[u128], out: &mut Vec<u8>) {
     values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
-}
-
-/// Numbers in a block of differences.
-const BLOCK: usize = 128;
-
-/// Of which each of these many parts has a width of its own.
-const PARTS: usize = 4;
-
-/// Differences, by blocks, above the least of the block (DELTA_BINARY_PACKED).
-pub fn growing(values: &[i64], out: &mut Vec<u8>) {
-    [BLOCK, PARTS, values.len()].into_iter().for_each(|n| number(n as u64, out));
-    let Some((first, rest)) = values.split_first() else {
-        number(0, out);
-        return;
-    };
-    number(zigzag(*first), out);
-    let mut before = *first;
-    let mut above = [0u64; BLOCK];
-    for block in rest.chunks(BLOCK) {
-        let mut deltas = [0i64; BLOCK];
-        for (delta, value) in deltas.iter_mut().zip(block) {
-            *delta = value.wrapping_sub(before);
-            before = *value;
-        }
-        let least = deltas[..block.len()].iter().copied().min().unwrap_or(0);
-        above.fill(0);
-        for (above, delta) in above.iter_mut().zip(&deltas[..block.len()]) {
-            *above = delta.wrapping_sub(least) as u64;
-        }
-        number(zigzag(least), out);
-        let parts = above.as_chunks::<{ BLOCK / PARTS }>().0;
-        let bits = |part: &[u64; BLOCK / PARTS]| u64::BITS - part.iter().fold(0, |all, n| all | n).leading_zeros();
-        out.extend(parts.iter().map(|part| bits(part) as u8));
-        // Parts behind the last number are zero, hence no bits, hence not there.
-        parts.iter().for_each(|part| pack(part, bits(part), out));
-    }
-}
-
-/// So many bits of each number, the first one lowest.
-fn pack(values: &[u64], bits: u32, out: &mut Vec<u8>) {
-    let (mut waiting, mut have) = (0u128, 0);
-    for value in values {
-        waiting |= u128::from(*value) << have;
-        have += bits;
-        while have >= 8 {
-            out.push(waiting as u8);
-            waiting >>= 8;
-            have -= 8;
-        }
-    }
-}
-
-fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63) as u64
 }
 
 /// Seven bits in a byte, the lowest first.

@@ -6,8 +6,8 @@ use crate::digest::{self, Told};
 use crate::error::ColumnsError;
 use crate::layout::Layout;
 use crate::query::Query;
-use crate::seal::{VERSION, WITHOUT_DIGESTS, key};
-use crate::sheet::Cells;
+use crate::seal::{VERSION, key};
+use crate::sheet::{Cells, MICRO};
 use crate::shelf::Kind;
 use crate::volume;
 use base::Timestamp;
@@ -102,20 +102,33 @@ impl ChunkReader for Piece {
     }
 }
 
+/// What a file says of where its content comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Its own number ([`key::ID`]); none of a file outside of a store.
+    pub id: Option<u64>,
+    /// The numbers of the files that it took the place of.
+    pub replaces: Vec<u64>,
+}
+
+impl Origin {
+    /// Whether the content of the file or journal with this number is in this file.
+    pub fn has(&self, id: u64) -> bool {
+        self.id == Some(id) || self.replaces.contains(&id)
+    }
+}
+
 /// See the module.
 pub struct Sealed {
     /// Where it is.
     pub path: PathBuf,
-    /// The journal that it was made of.
-    pub journal: Option<u64>,
-    /// The names of the files that it took the place of.
-    pub replaces: Vec<String>,
+    /// What it is and what it took the place of.
+    pub origin: Origin,
     /// What it says that interfaces are called.
     pub interfaces: Vec<(u16, String)>,
     source: Source,
     metadata: ParquetMetaData,
-    /// None of a file of the version before.
-    told: Option<Told>,
+    told: Told,
 }
 
 impl Sealed {
@@ -137,11 +150,11 @@ impl Sealed {
         Self::of(path, kind, Source::Memory(bytes.into()))
     }
 
-    /// The journal that a file on a volume was made of, by its footer alone.
+    /// Where the content of a file on a volume comes from, by its footer alone.
     ///
     /// # Errors
     /// The same.
-    pub fn journal_of(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<Option<u64>, ColumnsError> {
+    pub fn origin_of(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<Origin, ColumnsError> {
         let file = disk.open(path).map_err(ColumnsError::io(path))?;
         let found = disk.len(file).and_then(|len| {
             footer(len, |at, length| {
@@ -152,7 +165,7 @@ impl Sealed {
             })
         });
         disk.close(file);
-        Ok(Self::with(path, kind, found, Source::Memory(Bytes::new()))?.journal)
+        Ok(Self::with(path, kind, found, Source::Memory(Bytes::new()))?.origin)
     }
 
     fn of(path: &Path, kind: Kind, source: Source) -> Result<Self, ColumnsError> {
@@ -177,19 +190,19 @@ impl Sealed {
             return Err(ColumnsError::damaged(path, format!("is not a file of {} that netgrain wrote", kind.name())));
         }
         let format = value(key::FORMAT).unwrap_or_else(|| "1".into());
-        let is_digested = format == VERSION.to_string();
-        if !is_digested && format != WITHOUT_DIGESTS.to_string() {
+        if format != VERSION.to_string() {
             let what = format!("has columns of version {format}, and this netgrain reads version {VERSION}");
             return Err(ColumnsError::damaged(path, what));
         }
         let told = Told::of(&metadata).filter(|_| digest::is_whole(&footer));
-        if is_digested && told.is_none() {
+        let Some(told) = told else {
             return Err(ColumnsError::damaged(path, "has a footer that is not as it was written"));
-        }
-        let journal = value(key::JOURNAL).and_then(|id| u64::from_str_radix(&id, 16).ok());
-        let replaces = value(key::REPLACES).map_or(Vec::new(), |all| all.split(' ').map(str::to_owned).collect());
+        };
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let replaces = value(key::REPLACES).map_or(Vec::new(), |all| all.split(' ').filter_map(number).collect());
+        let origin = Origin { id: value(key::ID).as_deref().and_then(number), replaces };
         let interfaces = value(key::INTERFACES).map_or(Vec::new(), |all| all.lines().filter_map(named).collect());
-        Ok(Self { path: path.to_owned(), journal, replaces, interfaces, source, metadata, told })
+        Ok(Self { path: path.to_owned(), origin, interfaces, source, metadata, told })
     }
 
     /// All row groups.
@@ -255,7 +268,7 @@ impl Sealed {
             let chunk = self.metadata.row_group(group).column(column);
             let (at, length) = chunk.byte_range();
             let bytes = self.source.read(at, length)?;
-            if self.told.as_ref().is_some_and(|told| !told.is_chunk(group, column, &bytes)) {
+            if !self.told.is_chunk(group, column, &bytes) {
                 let what =
                     format!("column {} of row group {group} is not as it was written", descriptor.path().string());
                 return Err(ParquetError::General(what));
@@ -311,15 +324,14 @@ fn range(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
     }
 }
 
-/// The earliest beginning and the latest end, as far as they are known. Moments after 2262 are negative there, and nothing
-/// is said of a group that holds such.
+/// The earliest beginning and the latest end, as far as they are known: to the microsecond, outwards.
 fn outer(group: &RowGroupMetaData) -> (Option<Timestamp>, Option<Timestamp>) {
-    let moment = |n: i64| u64::try_from(n).ok().map(Timestamp::from_nanos);
+    let moment = |micros: i64, nanos: u64| {
+        let micros = u64::try_from(micros).ok()?.checked_mul(MICRO as u64)?;
+        Some(Timestamp::from_nanos(micros.saturating_add(nanos)))
+    };
     let (first, last) = (range(group, "first"), range(group, "last"));
-    if [first, last].iter().flatten().any(|(min, _)| *min < 0) {
-        return (None, None);
-    }
-    (first.and_then(|(min, _)| moment(min)), last.and_then(|(_, max)| moment(max)))
+    (first.and_then(|(min, _)| moment(min, 0)), last.and_then(|(_, max)| moment(max, MICRO as u64 - 1)))
 }
 
 impl Group<'_> {
@@ -351,7 +363,7 @@ impl Group<'_> {
         let (at, length) = (column.bloom_filter_offset()?, column.bloom_filter_length()?);
         let bytes = self.sealed.source.read(u64::try_from(at).ok()?, u64::try_from(length).ok()?).ok()?;
         let filter = Sbbf::from_bytes(&bytes).ok();
-        if filter.is_none() || self.sealed.told.as_ref().is_some_and(|told| !told.is_filter(self.at, place, &bytes)) {
+        if filter.is_none() || !self.sealed.told.is_filter(self.at, place, &bytes) {
             self.is_damaged.set(true);
             return None;
         }
@@ -419,7 +431,6 @@ impl<T: Layout> Things<T> {
         let outcome = guarded(&self.sealed.path, || {
             let mut lines: Vec<T::Line> = Vec::new();
             for (i, (column, reader)) in columns.iter().zip(readers).enumerate() {
-                T::settle(i, &mut lines);
                 // A counter that is younger than the file is zero there.
                 let Some(reader) = reader else { continue };
                 let rows = cells.read(column, reader, LINES)?;

@@ -332,8 +332,7 @@ impl<T: Layout> Sorted<T> {
         self.at += rows.len();
         let mut lines: Vec<T::Line> = rows.iter().map(|_| T::blank()).collect();
         let mut seen = Seen::default();
-        for (i, (column, flat)) in self.columns.iter().zip(&self.flats).enumerate() {
-            T::settle(i, &mut lines);
+        for (column, flat) in self.columns.iter().zip(&self.flats) {
             self.cells.clear();
             flat.spell(column.holds, rows, &mut seen, &mut self.cells);
             (column.take)(&mut lines, column.arg, &self.cells).ok_or(NO_COLUMNS)?;

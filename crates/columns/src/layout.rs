@@ -1,22 +1,16 @@
-//! What is a column: the tables of flow records and of rows.
-//!
-//! A record has many numbers that follow from its first packets, as long as those are all it has. Such a number is not
-//! written a second time: its column is null where it is what [`Guess`] says, and whoever reads here gets it back. What
-//! people ask for in SQL (ends, times, packets, bytes, flags, round trips) is always written.
+//! What is a column: the tables of flow records and of rows. A value that is known is written, whatever it follows from: a
+//! null says that a value is not known, or that there is none.
 
 mod early;
 mod flows;
-mod guess;
 mod put;
 mod rows;
 mod text;
-mod whole;
 
 pub use text::{Memo, read_address};
-pub use whole::Whole;
 
 use crate::builder::Tile;
-use crate::sheet::Column;
+use crate::sheet::{Asked, Coding, Column, Holds, Shape};
 use crate::thing::Thing;
 
 /// What can be written as columns.
@@ -31,15 +25,39 @@ pub trait Layout: Thing {
     /// Its columns.
     fn columns() -> Vec<Column<Self::Line>>;
 
+    /// Columns behind those, of text that no journal has and nothing is read from: the interface's name and, in a file for others,
+    /// what takes too many bytes for a store.
+    fn extras(is_given: bool) -> Vec<Column<Self::Line>>;
+
+    /// Appends what a column of those says of this thing; that of the interface's name is not asked.
+    fn extra(&self, path: &str, out: &mut Vec<u8>);
+
+    /// The number of its interface.
+    fn interface(&self) -> u16;
+
     /// Nothing read yet.
     fn blank() -> Self::Line;
 
     /// Puts its numbers into the next row of a tile, strip by strip in the order of the columns.
     fn put(&self, tile: &mut Tile);
 
-    /// After the first `n` columns are taken, what the next are compared with is known.
-    fn settle(columns_taken: usize, lines: &mut [Self::Line]);
-
     /// Once all columns are taken.
     fn unline(line: Self::Line) -> Self;
+}
+
+/// The path of the column with the name of the interface.
+pub const INTERFACE: &str = "interface";
+
+/// That column; null where a file is not below an interface's folder and nobody said a name.
+pub fn interface<L>() -> Column<L> {
+    Column {
+        path: INTERFACE.into(),
+        declared: format!("optional binary {INTERFACE} (STRING);"),
+        shape: Shape::Maybe,
+        holds: Holds::Bytes,
+        coding: Coding::Distinct,
+        asked: Asked::Never,
+        arg: 0,
+        take: |_, _, _| Some(()),
+    }
 }

@@ -1,10 +1,10 @@
 //! Flow records or rows in a Parquet file of their own, outside of a store: what an answer is given out as, and read from
-//! again. Such a file is for others: it leaves out nothing that is known, and says what the interfaces are called.
+//! again. Such a file is for others: it says of each row what its interface is called, and has columns that a store has no room for.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
-use crate::layout::{Layout, Whole};
-use crate::seal::{GROUP, Parquet, key};
+use crate::layout::Layout;
+use crate::seal::{Names, Parquet, key};
 use crate::shelf::Kind;
 use flow::Record;
 use parquet::errors::ParquetError;
@@ -12,8 +12,8 @@ use series::Row;
 use std::io;
 use std::path::Path;
 
-/// Writes records, which come in the order in which they begin, as the bytes of one file with the columns of the store's, and
-/// every value in them. `names` are asked at the end: what the interfaces are called.
+/// Writes records, which come in the order in which they begin, as the bytes of one file with the columns of the store's and
+/// the Community ID. `names` are asked as rows are written, and at the end: what the interfaces are called.
 ///
 /// # Errors
 /// When they cannot be written.
@@ -22,15 +22,7 @@ pub fn write_flows(
     records: &mut dyn Iterator<Item = Record>,
     names: &dyn Fn() -> Vec<(u16, String)>,
 ) -> io::Result<()> {
-    write(to, Kind::Flows, names, |parquet| {
-        loop {
-            let whole = Whole::of(records.take(GROUP).collect());
-            let rows = parquet.group_of(&mut whole.records().iter().cloned(), |path, cells| whole.fill(path, cells))?;
-            if rows < GROUP {
-                return Ok(());
-            }
-        }
-    })
+    write(to, Kind::Flows, names, records)
 }
 
 /// The same of rows, which come in the order of time.
@@ -42,17 +34,17 @@ pub fn write_series(
     rows: &mut dyn Iterator<Item = Row>,
     names: &dyn Fn() -> Vec<(u16, String)>,
 ) -> io::Result<()> {
-    write(to, Kind::Series, names, |parquet| parquet.things(rows))
+    write(to, Kind::Series, names, rows)
 }
 
-fn write<T: Layout, W: io::Write + Send>(
-    to: W,
+fn write<T: Layout>(
+    to: impl io::Write + Send,
     kind: Kind,
     names: &dyn Fn() -> Vec<(u16, String)>,
-    fill: impl FnOnce(&mut Parquet<T, W>) -> parquet::errors::Result<()>,
+    things: &mut dyn Iterator<Item = T>,
 ) -> io::Result<()> {
-    let all = |mut parquet: Parquet<T, W>| {
-        fill(&mut parquet)?;
+    let all = |mut parquet: Parquet<'_, T, _>| {
+        parquet.things(things)?;
         let lines: Vec<String> = names()
             .iter()
             // A line break in a name that somebody else gave would begin another.
@@ -61,7 +53,7 @@ fn write<T: Layout, W: io::Write + Send>(
         parquet.note(key::INTERFACES, lines.join("\n"));
         parquet.finish()
     };
-    Parquet::new(to, kind, Vec::new()).and_then(all).map_err(as_io)
+    Parquet::new(to, kind, Names::ByNumber(names), Vec::new()).and_then(all).map_err(as_io)
 }
 
 /// What the file system said, if it was that.

@@ -119,8 +119,8 @@ pub(crate) struct Walk {
     ahead: Option<Hour>,
     day: VecDeque<Shelved>,
     holds: Vec<Hold>,
-    /// Names of files whose content lies in another one.
-    replaced: BTreeSet<String>,
+    /// Numbers of files whose content lies in another one.
+    replaced: BTreeSet<u64>,
     remarks: Remarks,
 }
 
@@ -147,10 +147,8 @@ impl Walk {
     /// That file, opened; `None` if it says nothing, of which people were told then.
     pub fn open(&mut self) -> Option<Sealed> {
         let file = self.day.pop_front()?;
-        if self.replaced.contains(file.path.file_name()?.to_str()?) {
-            return None;
-        }
         match Sealed::open(&file.path, self.kind) {
+            Ok(sealed) if sealed.origin.id.is_some_and(|id| self.replaced.contains(&id)) => None,
             Ok(sealed) => Some(sealed),
             Err(error) => {
                 remark(&self.remarks, error);
@@ -194,7 +192,7 @@ impl Walk {
         self.replaced.clear();
         if self.kind == Kind::Series && self.day.len() > 1 {
             let open = |file: &Shelved| Sealed::open(&file.path, self.kind).ok();
-            self.replaced = self.day.iter().filter_map(open).flat_map(|sealed| sealed.replaces).collect();
+            self.replaced = self.day.iter().filter_map(open).flat_map(|sealed| sealed.origin.replaces).collect();
         }
         true
     }
@@ -350,7 +348,7 @@ impl<T: Layout> Answer<T> {
                 return;
             }
             let Some(sealed) = self.walks[walk].open() else { continue };
-            if sealed.journal.is_some_and(|id| self.taken.contains(&id)) {
+            if sealed.origin.id.is_some_and(|id| self.taken.contains(&id)) {
                 continue;
             }
             let groups = sealed.groups(&self.query, |error| remark(&self.remarks, error));

@@ -8,7 +8,7 @@ use crate::error::ColumnsError;
 use crate::file::Sealed;
 use crate::journal::{ANOTHER_VERSION, Loaded, MOST_BYTES, NO_COLUMNS};
 use crate::layout::Layout;
-use crate::seal::{Plan, key, publish};
+use crate::seal::{Plan, id_text, key, publish};
 use crate::shelf::{self, Kind};
 use crate::volume;
 use base::Timestamp;
@@ -168,7 +168,7 @@ pub(crate) fn seal<T: Layout>(
         sealed.path = Some(match before {
             Some(path) => path,
             None => {
-                let notes = vec![(key::JOURNAL, format!("{:016x}", journal.id))];
+                let notes = vec![(key::ID, id_text(journal.id))];
                 publish::<T>(disk, Plan { root, kind, start, notes }, |parquet| parquet.journal(ordered))?
             }
         });
@@ -183,7 +183,8 @@ pub(crate) fn seal<T: Layout>(
     Ok(sealed)
 }
 
-/// The file that was made of a journal before, by a process that could not remove the journal any more. What the journal has
+/// The file that was made of a journal before, by a process that could not remove the journal any more, or the day's file that has
+/// its rows since. What the journal has
 /// lost since may be its earliest things, so the file may begin earlier, as far as a file reaches.
 fn sealed_from(
     disk: &mut dyn Housekeeping,
@@ -208,7 +209,7 @@ fn sealed_from(
             }
             let path = folder.join(name);
             // One that cannot be read is none that anybody counts.
-            if Sealed::journal_of(disk, &path, kind).is_ok_and(|id| id == Some(journal)) {
+            if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
                 // Its name may not have been synced.
                 disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
                 return Ok(Some(path));

@@ -7,7 +7,7 @@ use crate::file::{Sealed, guarded};
 use crate::journal::{Loaded, NO_COLUMNS};
 use crate::layout::{Layout, read_address};
 use crate::query::{Query, Remarks, Walk, journals};
-use crate::sheet::Cells;
+use crate::sheet::{self, Cells, Holds, MICRO};
 use crate::shelf::Kind;
 use base::Timestamp;
 use bytes::Bytes;
@@ -16,10 +16,10 @@ use parquet::basic::{Encoding, Type};
 use parquet::column::page::{Page, PageReader};
 use parquet::errors::ParquetError;
 use parquet::schema::types::ColumnDescriptor;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::mpsc::{TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Records of a journal that are given together.
 const ROWS: usize = 4096;
@@ -42,6 +42,12 @@ macro_rules! columns {
                     $(Self::$variant => $name,)*
                 }
             }
+
+            const fn own_path(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$variant => &[$name],)*
+                }
+            }
         }
     };
 }
@@ -56,7 +62,7 @@ columns! {
     /// Records of the flow before this one.
     Part => "part",
     /// Number of the interface.
-    Interface => "interface",
+    Interface => "interface_id",
     /// Who began: an address.
     Src => "src",
     /// With whom: an address.
@@ -70,7 +76,7 @@ columns! {
     /// The outer VLAN; 0 without one.
     Vlan => "vlan",
     /// The inner VLAN; 0 without one.
-    InnerVlan => "inner_vlan",
+    VlanInner => "vlan_inner",
     /// The topmost MPLS label; 0 without one.
     Mpls => "mpls",
     /// The kind of the tunnel, as [`wire::TunnelKind`] numbers them; 0 without one.
@@ -78,13 +84,13 @@ columns! {
     /// Its number.
     TunnelId => "tunnel_id",
     /// Why the record was made, as [`flow::EndReason`] numbers it.
-    End => "end",
+    EndReason => "end_reason",
     /// How far TCP got, as [`flow::TcpState`] numbers it.
-    Tcp => "tcp",
+    TcpState => "tcp_state",
     /// Packets that the interface lost meanwhile.
     Lost => "lost",
     /// Nanoseconds from SYN to SYN+ACK; 0 if that was not seen.
-    SynRtt => "syn_rtt",
+    SynRtt => "syn_rtt_ns",
     /// Packets from source to destination.
     FwdPackets => "fwd_packets",
     /// Bytes of their frames.
@@ -113,6 +119,31 @@ columns! {
     RevRst => "rev_rst",
     /// Packets sent again.
     RevRetransmitted => "rev_retransmitted",
+}
+
+impl Column {
+    /// The columns of a file that it is made of: moments to the nanosecond are in several.
+    const fn paths(self) -> &'static [&'static str] {
+        match self {
+            Self::First => &["first", "first_nanos"],
+            Self::Last => &["first", "first_nanos", "duration_ns"],
+            other => other.own_path(),
+        }
+    }
+
+    /// Its values from those.
+    fn made_of(self, mut parts: Vec<Values>) -> Values {
+        let mut first = parts.remove(0);
+        if let (Self::First | Self::Last, Values::Numbers(moments)) = (self, &mut first) {
+            moments.iter_mut().for_each(|micros| *micros = micros.wrapping_mul(MICRO as u64));
+            for part in parts {
+                if let Values::Numbers(more) = part {
+                    moments.iter_mut().zip(more).for_each(|(moment, more)| *moment = moment.wrapping_add(more));
+                }
+            }
+        }
+        first
+    }
 }
 
 /// Some records' values of the columns that were asked for.
@@ -255,7 +286,7 @@ fn walk<E: FnMut(&Batch)>(
         let mut walk = Walk::new(&root, Kind::Flows, query, remarks);
         while walk.peek().is_some() {
             let Some(sealed) = walk.open() else { continue };
-            if sealed.journal.is_some_and(|id| taken.contains(&id)) {
+            if sealed.origin.id.is_some_and(|id| taken.contains(&id)) {
                 continue;
             }
             let sealed = Arc::new(sealed);
@@ -294,20 +325,24 @@ impl Part {
     }
 
     fn read(&self, asked: &[Column]) -> Result<Batch, ColumnsError> {
-        let paths: Vec<&str> = asked.iter().map(|c| c.name()).collect();
-        let leaves = self.sealed.pages(self.group, &paths)?;
         let rows = self.sealed.rows(self.group);
-        // What is handed over is not guarded: a caller's panic is the caller's.
-        guarded(&self.sealed.path, || {
-            let mut columns = Vec::with_capacity(asked.len());
-            for (leaf, column) in leaves.into_iter().zip(asked) {
-                let bad = |what: &str| ParquetError::General(format!("column {} {what}", column.name()));
-                let (descriptor, mut pages) = leaf.ok_or_else(|| bad("is missing"))?;
-                let values = whole(&descriptor, &mut *pages, rows)?;
-                columns.push(values.ok_or_else(|| bad("has values that netgrain did not write"))?);
-            }
-            Ok::<_, ParquetError>(Batch { rows, columns })
-        })
+        let mut columns = Vec::with_capacity(asked.len());
+        for column in asked {
+            let leaves = self.sealed.pages(self.group, column.paths())?;
+            // What is handed over is not guarded: a caller's panic is the caller's.
+            let values = guarded(&self.sealed.path, || {
+                let mut parts = Vec::new();
+                for (leaf, path) in leaves.into_iter().zip(column.paths()) {
+                    let bad = |what: &str| ParquetError::General(format!("column {path} {what}"));
+                    let (descriptor, mut pages) = leaf.ok_or_else(|| bad("is missing"))?;
+                    let values = whole(&descriptor, &mut *pages, rows, words(path))?;
+                    parts.push(values.ok_or_else(|| bad("has values that netgrain did not write"))?);
+                }
+                Ok::<_, ParquetError>(column.made_of(parts))
+            })?;
+            columns.push(values);
+        }
+        Ok(Batch { rows, columns })
     }
 }
 
@@ -317,6 +352,7 @@ fn whole(
     descriptor: &ColumnDescriptor,
     pages: &mut dyn PageReader,
     rows: usize,
+    words: Option<ReadWord>,
 ) -> Result<Option<Values>, ParquetError> {
     let width = match descriptor.physical_type() {
         Type::INT64 => 8,
@@ -329,7 +365,7 @@ fn whole(
             Page::DictionaryPage { buf, .. } => dictionary = Some(buf),
             Page::DataPage { buf, num_values, encoding, .. } if num_values as usize == rows => {
                 let dictionary = dictionary.as_deref();
-                return Ok(one_page(&buf, rows, descriptor.max_def_level() > 0, encoding, dictionary, width));
+                return Ok(one_page(&buf, rows, descriptor.max_def_level() > 0, encoding, dictionary, (width, words)));
             }
             _ => return Ok(None),
         }
@@ -343,7 +379,7 @@ fn one_page(
     is_optional: bool,
     encoding: Encoding,
     dictionary: Option<&[u8]>,
-    width: usize,
+    (width, words): (usize, Option<ReadWord>),
 ) -> Option<Values> {
     let mut there = Vec::new();
     if is_optional {
@@ -357,13 +393,17 @@ fn one_page(
             let mut places = Vec::new();
             let (bits, runs) = bytes.split_first()?;
             decode::runs(runs, u32::from(*bits), count, &mut places)?;
-            if width == 0 {
+            let mut keys = Vec::new();
+            if let Some(words) = words {
+                texts(dictionary?, |text| keys.extend(words(text).map(|number| number as u64)))?;
+            } else if width == 0 {
                 let addresses = addresses(dictionary?)?;
                 let one = |place: &u16| addresses.get(usize::from(*place)).copied();
                 return places.iter().map(one).collect::<Option<_>>().map(Values::Addresses);
             }
-            let mut keys = Vec::new();
-            decode::plain(dictionary?, width, &mut keys)?;
+            else {
+                decode::plain(dictionary?, width, &mut keys)?;
+            }
             let one = |place: &u16| keys.get(usize::from(*place)).copied();
             numbers.reserve(count);
             for place in &places {
@@ -371,8 +411,6 @@ fn one_page(
             }
         }
         Encoding::PLAIN => decode::plain(bytes, width, &mut numbers)?,
-        Encoding::BYTE_STREAM_SPLIT => decode::bytewise(bytes, width, &mut numbers)?,
-        Encoding::DELTA_BINARY_PACKED => decode::growing(bytes, &mut numbers)?,
         _ => return None,
     }
     (numbers.len() == count).then_some(())?;
@@ -383,14 +421,38 @@ fn one_page(
     Some(Values::Numbers(numbers))
 }
 
-/// The addresses of a dictionary: a length, text, and so on.
-fn addresses(mut dictionary: &[u8]) -> Option<Vec<IpAddr>> {
-    let mut addresses = Vec::new();
+/// The addresses of a dictionary.
+fn addresses(dictionary: &[u8]) -> Option<Vec<IpAddr>> {
+    let (mut addresses, mut is_good) = (Vec::new(), true);
+    texts(dictionary, |text| match read_address(text) {
+        Some(address) => addresses.push(address),
+        None => is_good = false,
+    })?;
+    is_good.then_some(addresses)
+}
+
+/// The texts of a dictionary: a length, text, and so on.
+fn texts(mut dictionary: &[u8], mut each: impl FnMut(&[u8])) -> Option<()> {
     while !dictionary.is_empty() {
         let len = u32::from_le_bytes(*dictionary.split_off(..4)?.first_chunk()?);
-        addresses.push(read_address(dictionary.split_off(..len as usize)?)?);
+        each(dictionary.split_off(..len as usize)?);
     }
-    Some(addresses)
+    Some(())
+}
+
+/// How the text of a column is read as a number.
+type ReadWord = fn(&[u8]) -> Option<i64>;
+
+/// The words of the column of this name, if it holds such.
+fn words(name: &str) -> Option<ReadWord> {
+    static ALL: LazyLock<BTreeMap<String, ReadWord>> = LazyLock::new(|| {
+        let word = |column: sheet::Column<_>| match column.holds {
+            Holds::Names(_, read) => Some((column.path, read)),
+            _ => None,
+        };
+        Record::columns().into_iter().filter_map(word).collect()
+    });
+    ALL.get(name).copied()
 }
 
 /// What a column holds of records that were not written yet: numbers as they are, with 0 for none.

@@ -9,7 +9,7 @@ use crate::chunk::Press;
 use crate::digest::{self, Digests};
 use crate::error::ColumnsError;
 use crate::journal::{NO_COLUMNS, Ordered};
-use crate::layout::Layout;
+use crate::layout::{INTERFACE, Layout};
 use crate::sheet::{Cells, Column, declaration};
 use crate::shelf::Kind;
 use crate::volume::Output;
@@ -22,6 +22,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnDescPtr;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,10 +33,7 @@ use store::names;
 pub const GROUP: usize = 1 << 16;
 
 /// The version of the layouts. A file of a later one may mean something else by a null.
-pub const VERSION: u32 = 3;
-
-/// The version before, whose columns mean the same and whose files say nothing of their digests.
-pub const WITHOUT_DIGESTS: u32 = 2;
+pub const VERSION: u32 = 4;
 
 /// Says whose file this is, and what it took the place of.
 pub mod key {
@@ -43,12 +41,23 @@ pub mod key {
     pub const KIND: &str = "netgrain.kind";
     /// Which columns it has, and what null means in them: [`super::VERSION`].
     pub const FORMAT: &str = "netgrain.format";
-    /// The journal that it was sealed from.
-    pub const JOURNAL: &str = "netgrain.journal";
-    /// The files whose content it has.
+    /// The file's own number, which no other file of the store has: that of the journal that it was sealed from, or one of its
+    /// own where its rows come from other files. Names of files come again once a file is gone; these numbers do not.
+    pub const ID: &str = "netgrain.id";
+    /// The numbers of the files whose rows it has, those of files that came into it by way of others among them.
     pub const REPLACES: &str = "netgrain.replaces";
     /// What interfaces are called: a line `NUMBER=NAME` for each, in a file that is not below a folder of that name.
     pub const INTERFACES: &str = "netgrain.interfaces";
+}
+
+/// A number for a file or a journal that no other one of the store has: the standard library's own secret makes it.
+pub fn new_id(of: &Path) -> u64 {
+    RandomState::new().hash_one(of)
+}
+
+/// A number of a file as its metadata has it.
+pub fn id_text(id: u64) -> String {
+    format!("{id:016x}")
 }
 
 /// Where a file is to be published, and what it says of itself.
@@ -70,7 +79,7 @@ pub struct Plan<'a> {
 pub fn publish<T: Layout>(
     disk: &mut dyn Housekeeping,
     plan: Plan<'_>,
-    fill: impl FnOnce(&mut Parquet<T, &mut (dyn io::Write + Send)>) -> Result<()>,
+    fill: impl FnOnce(&mut Parquet<'_, T, &mut (dyn io::Write + Send)>) -> Result<()>,
 ) -> std::result::Result<PathBuf, ColumnsError> {
     let Plan { root, kind, start, notes } = plan;
     let folder = names::hour_folder(root, start);
@@ -83,7 +92,8 @@ pub fn publish<T: Layout>(
     }
     let file = disk.create(&hidden, Content::Index).map_err(ColumnsError::io(&hidden))?;
     let mut output = io::BufWriter::with_capacity(1 << 20, Output { disk, file, len: 0 });
-    let written = Parquet::new(&mut output as &mut (dyn io::Write + Send), kind, notes)
+    let names = Names::One(root.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    let written = Parquet::new(&mut output as &mut (dyn io::Write + Send), kind, names, notes)
         .and_then(|mut parquet| fill(&mut parquet).map(|()| parquet))
         .and_then(Parquet::finish)
         .and_then(|()| Ok(io::Write::flush(&mut output)?))
@@ -133,8 +143,10 @@ fn name(
 }
 
 /// A Parquet file that is being written.
-pub struct Parquet<T: Layout, W: io::Write + Send> {
+pub struct Parquet<'n, T: Layout, W: io::Write + Send> {
     columns: Vec<Column<T::Line>>,
+    extras: Vec<Column<T::Line>>,
+    names: Names<'n>,
     descriptors: Vec<ColumnDescPtr>,
     writer: SerializedFileWriter<digest::Tail<W>>,
     digests: Digests,
@@ -144,14 +156,23 @@ pub struct Parquet<T: Layout, W: io::Write + Send> {
 /// A column of a row group, and what the footer says of it.
 type Chunk = (Bytes, ColumnCloseResult);
 
-impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
+/// What a file says that the interfaces of its rows are called.
+#[derive(Clone)]
+pub enum Names<'n> {
+    /// All of them alike: that of the folder.
+    One(String),
+    /// By their numbers, as far as they are known when the rows are written. Such a file is for others.
+    ByNumber(&'n dyn Fn() -> Vec<(u16, String)>),
+}
+
+impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
     /// Begins one.
     ///
     /// # Errors
     /// What the library says.
-    pub fn new(to: W, kind: Kind, notes: Vec<(&str, String)>) -> Result<Self> {
-        let columns = T::columns();
-        let schema = Arc::new(parse_message_type(&declaration(T::NAME, &columns))?);
+    pub fn new(to: W, kind: Kind, names: Names<'n>, notes: Vec<(&str, String)>) -> Result<Self> {
+        let (columns, extras) = (T::columns(), T::extras(matches!(names, Names::ByNumber(_))));
+        let schema = Arc::new(parse_message_type(&declaration(T::NAME, columns.iter().chain(&extras)))?);
         let all = [(key::KIND, kind.name().to_owned()), (key::FORMAT, VERSION.to_string())].into_iter().chain(notes);
         let properties = WriterProperties::builder()
             .set_created_by(concat!("netgrain ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -160,7 +181,7 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
             .build();
         let writer = SerializedFileWriter::new(digest::Tail::new(to), schema, Arc::new(properties))?;
         let descriptors = writer.schema_descr().columns().to_vec();
-        Ok(Self { columns, descriptors, writer, digests: Digests::default(), press: Press::new()? })
+        Ok(Self { columns, extras, names, descriptors, writer, digests: Digests::default(), press: Press::new()? })
     }
 
     /// All of a journal, in order.
@@ -168,7 +189,7 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
     /// # Errors
     /// What the file system says, or the library.
     pub fn journal(&mut self, journal: Ordered<'_>) -> Result<()> {
-        self.groups(journal.blocks, journal.ahead, &journal.order, |_, _| ())
+        self.groups(journal.blocks, journal.ahead, &journal.order, None)
     }
 
     /// Things that come in order.
@@ -176,27 +197,20 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
     /// # Errors
     /// What the file system says, or the library.
     pub fn things(&mut self, things: &mut dyn Iterator<Item = T>) -> Result<()> {
-        while self.group_of(&mut things.take(GROUP), |_, _| ())? == GROUP {}
+        while self.group_of(&things.take(GROUP).collect::<Vec<T>>())? == GROUP {}
         Ok(())
     }
 
-    /// A row group of so many things, [`GROUP`] at most; `instead` may put others into a column's cells. Says how many.
-    ///
-    /// # Errors
-    /// What the file system says, or the library.
-    pub fn group_of(
-        &mut self,
-        things: &mut dyn Iterator<Item = T>,
-        instead: impl Fn(&str, &mut Cells),
-    ) -> Result<usize> {
+    /// A row group of so many things, [`GROUP`] at most. Says how many.
+    fn group_of(&mut self, things: &[T]) -> Result<usize> {
         let (mut builder, mut bytes) = (Builder::default(), Vec::new());
-        things.for_each(|thing| builder.push(&thing, &mut bytes));
+        things.iter().for_each(|thing| builder.push(thing, &mut bytes));
         builder.finish(&mut bytes);
         let blocks = Blocks::of([&bytes[..]].into_iter());
         let blocks = blocks.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
         let order: Vec<u32> = (0..blocks.rows() as u32).collect();
         if !order.is_empty() {
-            self.groups(blocks, Vec::new(), &order, instead)?;
+            self.groups(blocks, Vec::new(), &order, Some(things))?;
         }
         Ok(order.len())
     }
@@ -206,13 +220,13 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
         self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
     }
 
-    /// Rows of these blocks, of which the first columns were taken already.
+    /// Rows of these blocks, of which the first columns were taken already; `things` are the same, if somebody has them.
     fn groups(
         &mut self,
         mut blocks: Blocks<'_>,
         ahead: Vec<Flat>,
         order: &[u32],
-        instead: impl Fn(&str, &mut Cells),
+        things: Option<&[T]>,
     ) -> Result<()> {
         let mut groups: Vec<(Vec<Chunk>, Seen)> = order.chunks(GROUP).map(|_| Default::default()).collect();
         let mut cells = Cells::default();
@@ -223,7 +237,21 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
             for (rows, (chunks, seen)) in order.chunks(GROUP).zip(&mut groups) {
                 cells.clear();
                 flat.gather(column, rows, seen, &mut cells);
-                instead(&column.path, &mut cells);
+                chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
+            }
+        }
+        for (column, descriptor) in self.extras.iter().zip(&self.descriptors[self.columns.len()..]) {
+            for (rows, (chunks, _)) in order.chunks(GROUP).zip(&mut groups) {
+                cells.clear();
+                match (&self.names, things) {
+                    (Names::ByNumber(names), Some(things)) => extra(column, things, &names(), &mut cells),
+                    (Names::One(name), _) => {
+                        cells.raw.extend_from_slice(name.as_bytes());
+                        cells.there.resize(rows.len(), 1);
+                        cells.same = Some((0, rows.len()));
+                    }
+                    (Names::ByNumber(_), None) => cells.there.resize(rows.len(), 0),
+                }
                 chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
             }
         }
@@ -250,5 +278,23 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
         self.writer.flush()?;
         self.writer.inner_mut().hold();
         self.writer.into_inner()?.finish()
+    }
+}
+
+/// Text of these things, row by row.
+fn extra<T: Layout>(column: &Column<T::Line>, things: &[T], names: &[(u16, String)], cells: &mut Cells) {
+    for thing in things {
+        let before = cells.raw.len();
+        if column.path == INTERFACE {
+            let name = names.iter().find(|(number, _)| *number == thing.interface());
+            cells.raw.extend_from_slice(name.map_or("", |(_, name)| name).as_bytes());
+        } else {
+            thing.extra(&column.path, &mut cells.raw);
+        }
+        let is_there = cells.raw.len() > before;
+        cells.there.push(u8::from(is_there));
+        if is_there {
+            cells.ends.push(cells.raw.len());
+        }
     }
 }

@@ -14,10 +14,10 @@ pub enum Coding {
     Distinct,
     /// Each distinct value once, also if there are many.
     Wide,
-    /// Differences: for what grows.
-    Growing,
-    /// First all lowest bytes, then all second ones: for what is noise below and alike above.
-    Bytewise,
+    /// The same, up to [`crate::encode::OFTEN`] of them: beyond, numbers as they are become shorter.
+    Often,
+    /// As they are, compressed: for what is different mostly.
+    Noise,
     /// As they are, and not compressed.
     Plain,
 }
@@ -25,8 +25,16 @@ pub enum Coding {
 impl Coding {
     /// Whether each distinct value is written once, if that is possible.
     pub fn has_dictionary(self) -> bool {
-        matches!(self, Self::Distinct | Self::Wide)
+        matches!(self, Self::Distinct | Self::Often | Self::Wide)
     }
+}
+
+/// Nanoseconds of a microsecond.
+pub const MICRO: i64 = 1000;
+
+/// A moment in nanoseconds since 1970 as a file has it.
+pub const fn micros(nanos: i64) -> i64 {
+    (nanos as u64 / MICRO as u64) as i64
 }
 
 /// What a column holds in memory, and what it is as text.
@@ -34,6 +42,8 @@ impl Coding {
 pub enum Holds {
     /// Numbers of 64 bits.
     Longs,
+    /// Moments: nanoseconds in memory, microseconds in a file, where another column has the rest.
+    Moments,
     /// Numbers of 32 bits.
     Ints,
     /// Numbers of 128 bits, as decimals.
@@ -53,12 +63,10 @@ pub enum Shape {
     One,
     /// One or none.
     Maybe,
-    /// Any number of them; the first leaf of a list, which says how many.
+    /// Any number of them.
     List,
-    /// As many as the list's first leaf.
+    /// As many as the list before it that is a [`Self::List`].
     Entries,
-    /// The same, of which some are none.
-    MaybeEntries,
 }
 
 impl Shape {
@@ -72,7 +80,6 @@ impl Shape {
         match self {
             Self::One => 0,
             Self::Maybe | Self::List | Self::Entries => 1,
-            Self::MaybeEntries => 2,
         }
     }
 }
@@ -123,7 +130,7 @@ pub struct Cells {
     pub raw: Vec<u8>,
     /// Where each of those ends.
     pub ends: Vec<usize>,
-    /// Whether a value is there: of each row, or of each entry of a list, where it may be missing.
+    /// Whether a value is there: of each row, where it may be missing.
     pub there: Vec<u8>,
     /// Entries of each row, in the first leaf of a list, and in all of one that is to be written.
     pub counts: Vec<u32>,
@@ -190,7 +197,7 @@ impl Cells {
         match shape {
             Shape::One => {}
             Shape::Maybe => self.there.extend(def.iter().map(|def| u8::from(*def > 0))),
-            Shape::List | Shape::Entries | Shape::MaybeEntries => {
+            Shape::List | Shape::Entries => {
                 (def.len() == rep.len() && rep.first().is_none_or(|rep| *rep == 0)).then_some(())?;
                 for (def, rep) in def.iter().zip(rep) {
                     match (*rep, *def) {
@@ -198,9 +205,6 @@ impl Cells {
                         (0, _) => self.counts.push(1),
                         (_, 0) => return None,
                         _ => *self.counts.last_mut()? += 1,
-                    }
-                    if shape == Shape::MaybeEntries && *def > 0 {
-                        self.there.push(u8::from(*def > 1));
                     }
                 }
             }
@@ -213,6 +217,7 @@ impl Cells {
         let Levels { bytes, fixed, .. } = &self.read;
         match holds {
             Holds::Longs | Holds::Ints => {}
+            Holds::Moments => self.longs.iter_mut().for_each(|micros| *micros = micros.wrapping_mul(MICRO)),
             Holds::Squares => {
                 for square in fixed {
                     self.wide.push(u128::from_be_bytes(square.data().try_into().ok()?));
@@ -241,7 +246,7 @@ impl Cells {
 }
 
 /// The schema of these columns.
-pub fn declaration<T>(name: &str, columns: &[Column<T>]) -> String {
-    let fields: Vec<&str> = columns.iter().map(|c| c.declared.as_str()).collect();
+pub fn declaration<'a, T: 'a>(name: &str, columns: impl IntoIterator<Item = &'a Column<T>>) -> String {
+    let fields: Vec<&str> = columns.into_iter().map(|c| c.declared.as_str()).collect();
     format!("message {name} {{ {} }}", fields.join(" "))
 }

@@ -1,6 +1,7 @@
 //! A table of any columns in a Parquet file: what an answer that is no record is given out as, a ranking for example. Small as
 //! such answers are, the library's own pages do.
 
+use crate::sheet::micros;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::{ParquetError, Result};
@@ -26,7 +27,7 @@ pub enum Values {
     Numbers(Vec<Option<u64>>),
     /// Fractions.
     Fractions(Vec<Option<f64>>),
-    /// Moments, in nanoseconds since 1970, UTC.
+    /// Moments, in nanoseconds since 1970, UTC; a file has their microseconds.
     Moments(Vec<Option<u64>>),
 }
 
@@ -36,7 +37,7 @@ impl Values {
             Self::Texts(_) => format!("optional binary {name} (STRING);"),
             Self::Numbers(_) => format!("optional int64 {name} (INTEGER(64,false));"),
             Self::Fractions(_) => format!("optional double {name};"),
-            Self::Moments(_) => format!("optional int64 {name} (TIMESTAMP(NANOS,true));"),
+            Self::Moments(_) => format!("optional int64 {name} (TIMESTAMP(MICROS,true));"),
         }
     }
 }
@@ -68,14 +69,17 @@ fn write(to: impl io::Write + Send, columns: &[TableColumn]) -> Result<()> {
 fn fill<W: io::Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values: &Values) -> Result<()> {
     let missing = || ParquetError::General("a column more than the file has".to_owned());
     let mut column = group.next_column()?.ok_or_else(missing)?;
-    let moment = |n: &Option<u64>| n.map(u64::cast_signed);
     match values {
         Values::Texts(texts) => {
             let (there, values) = apart(texts, |text| text.as_deref().map(ByteArray::from));
             column.typed::<ByteArrayType>().write_batch(&values, Some(&there), None)?;
         }
-        Values::Numbers(numbers) | Values::Moments(numbers) => {
-            let (there, values) = apart(numbers, moment);
+        Values::Numbers(numbers) => {
+            let (there, values) = apart(numbers, |n| n.map(u64::cast_signed));
+            column.typed::<Int64Type>().write_batch(&values, Some(&there), None)?;
+        }
+        Values::Moments(moments) => {
+            let (there, values) = apart(moments, |nanos| nanos.map(|nanos| micros(nanos.cast_signed())));
             column.typed::<Int64Type>().write_batch(&values, Some(&there), None)?;
         }
         Values::Fractions(fractions) => {
@@ -121,16 +125,15 @@ mod tests {
             .collect();
         let names = ["src", "bytes", "share", "first"];
         let row = |values: [Field; 4]| names.iter().map(|n| (*n).to_owned()).zip(values).collect::<Vec<_>>();
-        // This reader knows no nanoseconds, and shows them as the number that they are.
         let expected = [
             row([
                 Field::Str("10.0.0.0/8".into()),
                 Field::ULong(u64::MAX),
                 Field::Null,
-                Field::Long(1_700_000_000_123_456_789),
+                Field::TimestampMicros(1_700_000_000_123_456),
             ]),
             row([Field::Null, Field::ULong(0), Field::Double(0.25), Field::Null]),
-            row([Field::Str(String::new()), Field::Null, Field::Double(1.0), Field::Long(0)]),
+            row([Field::Str(String::new()), Field::Null, Field::Double(1.0), Field::TimestampMicros(0)]),
         ];
         assert_eq!(rows, expected);
     }

@@ -1,8 +1,10 @@
 //! What a journal keeps and a file holds: records and rows, by the order of time; and the numbers of their kinds.
 
+use crate::sheet::Holds;
 use base::Timestamp;
-use flow::{Around, EndReason, Key, Record, Side, TcpState};
+use flow::{Around, EndReason, Key, Record, Side, TcpState, tunnel_name};
 use series::Row;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, TunnelKind};
 
@@ -53,6 +55,55 @@ impl Thing for Row {
     }
 }
 
+/// Numbers that stand for words in a column.
+pub struct Words {
+    write: fn(i64, &mut Vec<u8>),
+    read: fn(&[u8]) -> Option<i64>,
+}
+
+impl Words {
+    /// What a column of them holds.
+    pub const fn holds(&self) -> Holds {
+        Holds::Names(self.write, self.read)
+    }
+}
+
+/// The protocol above IP: its name in filters, or its number.
+pub const PROTOCOL: Words = Words {
+    write: |number, out| {
+        // Writing into memory does not fail.
+        let _ = write!(out, "{}", IpProtocol(number as u8));
+    },
+    read: |text| {
+        let text = std::str::from_utf8(text).ok()?;
+        let number = IpProtocol::from_name(text).map(|protocol| protocol.0).or_else(|| text.parse().ok())?;
+        Some(number.into())
+    },
+};
+
+/// Kinds of tunnels.
+pub const TUNNELS: Words = Words {
+    write: |number, out| out.extend(tunnel(number as u64).map_or("", tunnel_name).as_bytes()),
+    read: |text| {
+        let kind = TunnelKind::ALL.into_iter().find(|kind| tunnel_name(*kind).as_bytes() == text)?;
+        Some(kind as i64)
+    },
+};
+
+/// Why records are made.
+pub const END_REASONS: Words = Words {
+    write: |number, out| out.extend(end(number as u64).map_or("", EndReason::name).as_bytes()),
+    read: |text| Some(EndReason::ALL.into_iter().find(|end| end.name().as_bytes() == text)? as i64),
+};
+
+/// How far TCP got.
+pub const TCP_STATES: Words = Words {
+    write: |number, out| out.extend(tcp(number as u64).and_then(TcpState::name).unwrap_or_default().as_bytes()),
+    read: |text| {
+        Some(TcpState::ALL.into_iter().find(|state| state.name().is_some_and(|name| name.as_bytes() == text))? as i64)
+    },
+};
+
 /// The tunnel with this number.
 pub fn tunnel(number: u64) -> Option<TunnelKind> {
     TunnelKind::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
@@ -60,23 +111,12 @@ pub fn tunnel(number: u64) -> Option<TunnelKind> {
 
 /// The reason with this number.
 pub fn end(number: u64) -> Option<EndReason> {
-    let all = [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Lack];
-    all.into_iter().find(|end| *end as u64 == number)
+    EndReason::ALL.into_iter().find(|end| *end as u64 == number)
 }
 
 /// The state with this number.
 pub fn tcp(number: u64) -> Option<TcpState> {
-    let all = [
-        TcpState::None,
-        TcpState::Midstream,
-        TcpState::SynSent,
-        TcpState::SynReceived,
-        TcpState::Established,
-        TcpState::HalfClosed,
-        TcpState::Closed,
-        TcpState::Reset,
-    ];
-    all.into_iter().find(|state| *state as u64 == number)
+    TcpState::ALL.into_iter().find(|state| *state as u64 == number)
 }
 
 /// A record without anything in it.

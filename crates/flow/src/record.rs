@@ -59,6 +59,38 @@ pub enum EndReason {
     Lack = 5,
 }
 
+impl EndReason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Idle, Self::Active, Self::Ended, Self::Forced, Self::Lack];
+
+    /// In a word, as text and columns have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Active => "active",
+            Self::Ended => "ended",
+            Self::Forced => "forced",
+            Self::Lack => "lack",
+        }
+    }
+}
+
+/// A kind of tunnel in a word, as text and columns have it.
+pub const fn tunnel_name(kind: TunnelKind) -> &'static str {
+    match kind {
+        TunnelKind::Gre => "gre",
+        TunnelKind::Nvgre => "nvgre",
+        TunnelKind::Erspan1 => "erspan1",
+        TunnelKind::Erspan2 => "erspan2",
+        TunnelKind::Erspan3 => "erspan3",
+        TunnelKind::Vxlan => "vxlan",
+        TunnelKind::Geneve => "geneve",
+        TunnelKind::GtpU => "gtpu",
+        TunnelKind::IpInIp => "ipip",
+        TunnelKind::Teredo => "teredo",
+    }
+}
+
 /// How far a TCP conversation got, by what was seen of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -83,12 +115,30 @@ pub enum TcpState {
 }
 
 impl TcpState {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 8] = {
+        use TcpState::*;
+        [None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset]
+    };
+
     /// The state with this number.
     #[inline(always)]
     pub(crate) const fn of(number: u8) -> Self {
-        use TcpState::*;
-        const ALL: [TcpState; 8] = [None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset];
-        ALL[number as usize & 7]
+        Self::ALL[number as usize & 7]
+    }
+
+    /// In a word, as text and columns have it; none of what is not TCP.
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::None => return None,
+            Self::Midstream => "midstream",
+            Self::SynSent => "syn_sent",
+            Self::SynReceived => "syn_received",
+            Self::Established => "established",
+            Self::HalfClosed => "half_closed",
+            Self::Closed => "closed",
+            Self::Reset => "reset",
+        })
     }
 }
 
@@ -183,6 +233,20 @@ pub struct Early {
     pub flags: u8,
     /// Sent by whom the first packet was not.
     pub reverse: bool,
+}
+
+impl Early {
+    /// Its length as lists have it: that of the other direction is negative, and one of zero, which no packet has, the least
+    /// number of 32 bits.
+    #[inline(always)]
+    pub const fn signed_length(&self) -> i64 {
+        let length = self.length as i64;
+        match (self.reverse, length) {
+            (false, _) => length,
+            (true, 0) => i32::MIN as i64,
+            (true, _) => -length,
+        }
+    }
 }
 
 /// Where packets lie in the store: `netgrain packets --flow` goes there without searching.

@@ -33,15 +33,16 @@ fn any_address(prng: &mut Prng) -> IpAddr {
 }
 
 fn any_side(prng: &mut Prng) -> Side {
+    let ip_bytes = any(prng);
     Side {
         first: Timestamp::from_nanos(START * 1_000_000_000 + any(prng) % 1_000_000_000_000),
         last: Timestamp::from_nanos(START * 1_000_000_000 + any(prng) % 1_500_000_000_000),
         packets: any(prng).max(1),
         bytes: any(prng),
-        ip_bytes: any(prng),
+        ip_bytes,
         payload_bytes: any(prng),
         payload_packets: any(prng),
-        length: any_moments(prng),
+        length: Moments { sum: ip_bytes, ..any_moments(prng) },
         gap: any_moments(prng),
         gaps: any(prng),
         flags: std::array::from_fn(|_| any(prng)),

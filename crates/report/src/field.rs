@@ -275,7 +275,7 @@ fn small_letters(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Flow(id) => write!(f, "{id:016x}"),
+            Self::Flow(id) => write!(f, "{id}"),
             Self::Address(a, bits) if bits == if a.is_ipv4() { 32 } else { 128 } => write!(f, "{a}"),
             Self::Address(a, bits) => write!(f, "{a}/{bits}"),
             Self::Port(port) => write!(f, "{port}"),

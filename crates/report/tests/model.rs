@@ -100,7 +100,7 @@ fn said(field: Field, r: &Record, turned: bool) -> String {
     };
     let k = r.key;
     match field {
-        Field::Flow => format!("{:016x}", r.id),
+        Field::Flow => format!("{}", r.id),
         Field::Src(p) => cut(k.src, p.v4, p.v6),
         Field::Dst(p) => cut(k.dst, p.v4, p.v6),
         Field::Host(p) => cut(if turned { k.dst } else { k.src }, p.v4, p.v6),

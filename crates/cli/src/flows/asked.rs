@@ -142,12 +142,7 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
     }))
 }
 
-/// The id of a flow, as records show it: up to sixteen hexadecimal digits.
+/// The id of a flow, as records show it: a number of 64 bits.
 pub fn id(text: &str) -> Result<u64, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    let good = (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    let id = good.then(|| u64::from_str_radix(digits, 16).ok()).flatten();
-    id.ok_or_else(|| {
-        format!("{text:?} is not the id of a flow: write the sixteen hexadecimal digits that `netgrain flows` shows")
-    })
+    text.parse().map_err(|_| format!("{text:?} is not the id of a flow: write the number that `netgrain flows` shows"))
 }

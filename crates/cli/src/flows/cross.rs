@@ -20,7 +20,7 @@ pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<Members>, Failur
     if members.flows() == 0 {
         let (store, interval) = (store.display(), args.when.tz.zone.interval_in_words(from, to));
         sys::say!(
-            "netgrain: nothing found: {store} has no record of flow {id:016x} {interval}; a flow is told once it has ended"
+            "netgrain: nothing found: {store} has no record of flow {id} {interval}; a flow is told once it has ended"
         );
         return Ok(None);
     }

@@ -40,7 +40,7 @@ pub fn remark(
         match records.next().ok()? {
             Step::Record(record) if record.around.tunnel.is_some() => {
                 return Some(format!(
-                    "there are flows of `{filter}` in tunnels ({:016x} is the first), and the filter of packets is about what is \
+                    "there are flows of `{filter}` in tunnels ({} is the first), and the filter of packets is about what is \
                      outside: netgrain flows --store {} '{filter}' --packets gives theirs",
                     record.id,
                     store.display()
@@ -48,7 +48,7 @@ pub fn remark(
             }
             Step::Record(record) if record.around.vlans[0].is_some() || record.around.mpls.is_some() => {
                 return Some(format!(
-                    "there are flows of `{filter}` under VLAN tags or MPLS labels ({:016x} is the first), which a filter of packets \
+                    "there are flows of `{filter}` under VLAN tags or MPLS labels ({} is the first), which a filter of packets \
                      looks through at the word: `anylink ({filter})`",
                     record.id
                 ));

@@ -38,7 +38,7 @@ const COLUMNS: [Column; 10] = [
     narrow("destination", 24, Align::Middle, ("destination", 21)),
     narrow("packets there/back", 18, Align::Right, ("packets", 9)),
     narrow("bytes there/back", 19, Align::Right, ("bytes", 9)),
-    column("id", 16, Align::Left),
+    column("id", 20, Align::Left),
     column("how it went", 0, Align::Rest),
 ];
 
@@ -128,7 +128,7 @@ impl Listing {
             (end(k.dst, k.dst_port), None),
             (pair(PACKETS, show_count, there.packets, back.packets), None),
             (pair(BYTES, show_bytes, there.bytes, back.bytes), None),
-            (format!("{:016x}", r.id), Some(Part::Faint)),
+            (r.id.to_string(), Some(Part::Faint)),
             (how, is_bad.then_some(Part::Bad)),
         ]
     }

@@ -183,8 +183,8 @@ fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: us
                 *id = number() as u32;
             }
         }
-        Column::End => record.end = end(number()),
-        Column::Tcp => record.tcp = state(number()),
+        Column::EndReason => record.end = end(number()),
+        Column::TcpState => record.tcp = state(number()),
         Column::SynRtt => record.syn_rtt = Some(number()),
         Column::FwdPackets => there.packets = number(),
         Column::RevPackets => back.packets = number(),
@@ -199,7 +199,7 @@ fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: us
         // Nothing that is added up here needs them.
         Column::Interface
         | Column::Vlan
-        | Column::InnerVlan
+        | Column::VlanInner
         | Column::Mpls
         | Column::Lost
         | Column::FwdLinkBytes

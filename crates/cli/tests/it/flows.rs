@@ -184,7 +184,7 @@ fn records_of_an_interval_and_a_filter_come_in_order_in_every_form() {
         let told = objects(&told.out);
         assert_eq!(told.len(), expected.len(), "{filter}");
         for (object, (name, r)) in told.iter().zip(&expected) {
-            assert_eq!(object["id"], format!("{:016x}", r.id).as_str(), "{filter}");
+            assert_eq!(object["id"], format!("{}", r.id).as_str(), "{filter}");
             assert_eq!((object["interface"].as_str(), number(object, "part")), (Some(*name), r.part.into()));
             assert_eq!(object["src"], r.key.src.to_string().as_str());
         }
@@ -192,10 +192,10 @@ fn records_of_an_interval_and_a_filter_come_in_order_in_every_form() {
         assert_eq!(lines.out.lines().count(), expected.len() + 1, "a header and the records");
         for (line, (name, r)) in lines.out.lines().skip(1).zip(&expected) {
             assert!(line.starts_with(&r.first().to_string()) && line.contains(name), "{line}");
-            assert!(line.contains(&format!("  {:016x}  ", r.id)), "{line}");
+            assert!(line.contains(&format!("  {}", r.id)), "{line}");
         }
         let csv = flows(&store, &[&more[..], &["--csv", "--fields", "id,src_port"]].concat());
-        let rows: Vec<String> = expected.iter().map(|(_, r)| format!("{:016x},{}", r.id, r.key.src_port)).collect();
+        let rows: Vec<String> = expected.iter().map(|(_, r)| format!("{},{}", r.id, r.key.src_port)).collect();
         assert_eq!(csv.out, format!("id,src_port\r\n{}\r\n", rows.join("\r\n")));
     }
     let limited = flows(&store, &["--limit", "7", "--json", "--explain"]);
@@ -290,7 +290,7 @@ fn the_greatest_flows_are_those_of_all_their_records() {
     let told = objects(&flows(&store, &["--top", "25", "--json"]).out);
     assert_eq!(told.iter().map(|l| number(l, "bytes")).collect::<Vec<_>>(), ranked[..25]);
     for line in &told {
-        let id = u64::from_str_radix(line["flow"].as_str().expect("an id"), 16).expect("digits");
+        let id = line["flow"].as_str().expect("an id").parse::<u64>().expect("digits");
         assert_eq!(sums[&id], number(line, "bytes"));
     }
 }
@@ -468,7 +468,7 @@ fn live_tells_flows_as_they_end() {
             writer.tick(now());
         };
         let id = objects(&line)[0]["id"].as_str().expect("an id").to_owned();
-        assert_eq!(id, format!("{:016x}", expected[turn]), "each once, as they came");
+        assert_eq!(id, format!("{}", expected[turn]), "each once, as they came");
         expected.push(keep(&mut writer, 2 + turn as u64));
     }
 }
@@ -510,7 +510,7 @@ fn from_a_flow_to_its_packets_and_from_the_greatest_flows_to_theirs() {
     }
     assert!(packets.len() >= 20 && packets.values().map(|p| p.0).sum::<u64>() == 4000, "{}", packets.len());
     for (id, (count, bytes)) in packets.iter().step_by(packets.len() / 8) {
-        let said = run(&["packets", "--store", arg(&store), "--flow", &format!("{id:016x}"), "--count", "--json"]);
+        let said = run(&["packets", "--store", arg(&store), "--flow", &format!("{id}"), "--count", "--json"]);
         assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
         let told = &objects(&said.out)[0];
         assert_eq!((number(told, "packets"), number(told, "bytes")), (*count, *bytes));

@@ -14,7 +14,7 @@ const RING: [&str; 2] = ["--set", "capture.ring=8MiB"];
 /// Records and rows of a store, without what says where the packets lie: that is another place in another store.
 fn made(store: &Path) -> (Vec<Value>, Vec<Value>) {
     let bare = |mut object: Value| {
-        for key in ["queue", "first_position", "last_position"] {
+        for key in ["queue", "position", "position_span"] {
             object.as_object_mut().expect("an object").remove(key);
         }
         object

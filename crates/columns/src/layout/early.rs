@@ -1,27 +1,15 @@
-//! The columns of a flow's first packets: a list of structures, whose leaves are columns of their own with the same levels.
-//!
-//! The gap before a packet is the noise of somebody's clock, and nothing makes noise shorter; so it is not written where
-//! another column has it: before the first packet there is none, the last packet of a flow that is whole in the list came at
-//! the end of the record, and those of a TCP handshake came after `syn_rtt` and `ack_rtt`.
+//! The columns of a flow's first packets: three lists of the same number of entries, whose levels are the same.
 
 use super::flows::Line;
-use super::guess::Listed;
 use crate::builder::Entries;
 use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
-use base::Timestamp;
 use flow::{Early, Record};
 
-const GROUP: &str = "required group early (LIST) { repeated group list { required group element { \
-    required int32 length; required int32 flags (INTEGER(8,false)); optional int64 gap; } } }";
-
-/// SYN and ACK.
-const SYN_ACK: u8 = 0x12;
-
-/// Lengths, flags and gaps, in this order: a gap is taken when all that it may follow from is known.
+/// Lengths, flags and gaps, in this order.
 pub fn early() -> [Column<Line>; 3] {
-    let column = |leaf: &str, declared: &str, shape, holds, coding, take| Column {
-        path: format!("early.list.element.{leaf}"),
-        declared: declared.into(),
+    let column = |name: &str, element: &str, shape, holds, coding, take| Column {
+        path: format!("{name}.list.element"),
+        declared: format!("required group {name} (LIST) {{ repeated group list {{ required {element} element; }} }}"),
         shape,
         holds,
         coding,
@@ -30,57 +18,24 @@ pub fn early() -> [Column<Line>; 3] {
         take,
     };
     [
-        column("length", GROUP, Shape::List, Holds::Ints, Coding::Wide, take_lengths),
-        column("flags", "", Shape::Entries, Holds::Ints, Coding::Distinct, take_flags),
-        column("gap", "", Shape::MaybeEntries, Holds::Longs, Coding::Bytewise, take_gaps),
+        column("early_lengths", "int32", Shape::List, Holds::Ints, Coding::Wide, take_lengths),
+        column("early_flags", "int32", Shape::Entries, Holds::Ints, Coding::Distinct, take_flags),
+        column("early_gaps_ns", "int64", Shape::Entries, Holds::Longs, Coding::Noise, take_gaps),
     ]
 }
 
-/// The gap before the packet at this place, as far as the rest of the record tells.
-fn expected(record: &Record, last: Timestamp, at: usize) -> Option<u64> {
-    let early = &record.early;
-    let before = early.get(at.checked_sub(1)?)?.after;
-    let answers = |at: usize| early.get(at).is_some_and(|e| e.reverse && e.flags == SYN_ACK);
-    if at == 1 && record.syn_rtt.is_some() && answers(1) {
-        return record.syn_rtt.map(|rtt| rtt.wrapping_sub(before));
-    }
-    if at == 2 && record.ack_rtt.is_some() && answers(1) {
-        return record.ack_rtt;
-    }
-    let packets = record.sides[0].packets.wrapping_add(record.sides[1].packets);
-    let is_last = at + 1 == early.len() && packets == early.len() as u64 && record.part == 0;
-    is_last.then(|| last.nanos().wrapping_sub(record.began.nanos()).wrapping_sub(before))
-}
-
-/// Puts the list into the leaves, one behind the other, and adds up what it says of each side.
-/// PERF: one loop, for how long it is is a wrong guess of the processor's each time.
+/// Puts the list into the leaves, one behind the other.
 #[inline]
-pub fn put(record: &Record, last: Timestamp, leaves: &mut [Entries; 3], listed: &mut [Listed; 2]) {
+pub fn put(record: &Record, leaves: &mut [Entries; 3]) {
     let [lengths, flags, gaps] = leaves;
     let early = &record.early[..];
-    let (lengths, flags) = (lengths.room(early.len()), flags.room(early.len()));
-    let known = std::array::from_fn::<u64, 3, _>(|at| expected(record, last, at).unwrap_or(0));
-    let at_end = early.len().checked_sub(1).and_then(|at| expected(record, last, at)).unwrap_or(0);
+    let (lengths, flags, gaps) = (lengths.room(early.len()), flags.room(early.len()), gaps.room(early.len()));
     let mut before = 0;
-    let mut rest = early.iter().zip(lengths).zip(flags).enumerate();
-    gaps.maybe(early.len(), || {
-        let (at, ((one, length), flags)) = rest.next()?;
-        *length = signed(one);
+    for (((one, length), flags), gap) in early.iter().zip(lengths).zip(flags).zip(gaps) {
+        *length = one.signed_length();
         *flags = one.flags.into();
-        listed[usize::from(one.reverse)].add(one);
-        let gap = one.after.wrapping_sub(std::mem::replace(&mut before, one.after));
-        // Nothing is expected of those between the handshake and the last.
-        let behind = if at + 1 == early.len() { at_end } else { 0 };
-        Some((gap, gap != known.get(at).copied().unwrap_or(behind)))
-    });
-}
-
-/// Lengths of the other direction are negative; one of zero, which no packet has, is the least number.
-#[inline(always)]
-fn signed(one: &Early) -> i64 {
-    let length = i64::from(one.length);
-    let negative = if length == 0 { i32::MIN.into() } else { -length };
-    if one.reverse { negative } else { length }
+        *gap = one.after.wrapping_sub(std::mem::replace(&mut before, one.after)) as i64;
+    }
 }
 
 fn take_lengths(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
@@ -105,17 +60,13 @@ fn take_flags(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
 }
 
 fn take_gaps(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
-    let (mut values, mut there) = (cells.longs.iter(), cells.there.iter());
+    let mut values = cells.longs.iter();
     for line in lines {
         let mut before = 0u64;
-        for at in 0..line.record.early.len() {
-            let gap = match there.next()? {
-                0 => expected(&line.record, line.last, at).unwrap_or(0),
-                _ => *values.next()? as u64,
-            };
-            before = before.wrapping_add(gap);
-            line.record.early[at].after = before;
+        for early in &mut line.record.early {
+            before = before.wrapping_add(*values.next()? as u64);
+            early.after = before;
         }
     }
-    (values.next().is_none() && there.next().is_none()).then_some(())
+    values.next().is_none().then_some(())
 }

@@ -1,20 +1,19 @@
 //! A record's numbers into a tile, strip by strip in the order of the columns ([`super::flows`]).
 
 use super::early;
-use super::guess::{Guess, Listed, guess_from};
+use super::flows::NANOS_PER_SEC;
 use super::text::mac_number;
 use crate::builder::{Row, Tile};
+use crate::sheet::MICRO;
+use base::Timestamp;
 use flow::{Record, Side};
 use std::net::IpAddr;
 
 /// Strips with a number of every row: of the whole, of each side, and how many packets are listed.
-const EVERY: usize = 13 + 2 * 21 + 1;
+const EVERY: usize = 18 + 2 * 19 + 1;
 
-/// Strips of numbers that may be missing: of the whole, of each side, and of what is guessed of each.
-const MAYBE: usize = 13 + 2 * 4 + 2 * GUESSED;
-
-/// Those of a side that are null where they are as guessed.
-const GUESSED: usize = 13;
+/// Strips of numbers that may be missing: of the whole, and of each side.
+const MAYBE: usize = 13 + 2 * 18;
 
 /// Puts a record into the next row.
 #[inline]
@@ -23,17 +22,18 @@ pub fn put(record: &Record, tile: &mut Tile) {
     // The tests of every field that comes back hold the numbers of strips against the table.
     let none = "as many strips as the table has";
     let Some(leaves) = tile.entries.first_chunk_mut() else { return debug_assert!(false, "{none}") };
-    let mut listed = [Listed::NONE; 2];
-    early::put(record, last, leaves, &mut listed);
-    let guess = guess_from(record, first, last, &listed);
+    early::put(record, leaves);
     for (raw, payload) in tile.raw.iter_mut().zip(&record.payload) {
         raw.extend_from_slice(payload);
     }
     let Record { key, around, sides, .. } = record;
     let Some(mut row) = tile.row::<EVERY, MAYBE>() else { return debug_assert!(false, "{none}") };
     row.put(first.nanos());
+    row.put(first.nanos() % MICRO as u64);
     row.put(last.nanos());
-    row.maybe(record.began.nanos(), record.began != first);
+    row.put(last.nanos().wrapping_sub(first.nanos()));
+    row.put(first.nanos() / NANOS_PER_SEC);
+    row.put(first.nanos().wrapping_sub(record.began.nanos()));
     row.put(record.id);
     row.put(record.part.into());
     row.put(record.interface.into());
@@ -47,17 +47,16 @@ pub fn put(record: &Record, tile: &mut Tile) {
     row.maybe(around.tunnel.map_or(0, |(kind, _)| kind as u64), around.tunnel.is_some());
     row.maybe(around.tunnel.map_or(0, |(_, id)| id.into()), around.tunnel.is_some());
     row.put(record.end as u64);
-    row.put(record.tcp as u64);
+    row.maybe(record.tcp as u64, record.tcp as u64 > 0);
     row.put(record.lost);
     row.maybe(record.syn_rtt.unwrap_or(0), record.syn_rtt.is_some());
     row.maybe(record.ack_rtt.unwrap_or(0), record.ack_rtt.is_some());
+    row.put(sides[0].packets.wrapping_add(sides[1].packets));
+    row.put(sides[0].bytes.wrapping_add(sides[1].bytes));
     for (side, payload) in sides.iter().zip(&record.payload) {
-        plain(&mut row, side, payload);
+        put_side(&mut row, side, payload, first);
     }
     row.put(record.early.len() as u64);
-    for (side, guess) in sides.iter().zip(&guess) {
-        guessed(&mut row, side, guess);
-    }
     let at = record.locator.unwrap_or_default();
     row.maybe(at.queue.into(), record.locator.is_some());
     row.maybe(at.first, record.locator.is_some());
@@ -74,46 +73,38 @@ fn address(row: &mut Row<'_, EVERY, MAYBE>, address: IpAddr) {
     row.maybe((bits >> 64) as u64, address.is_ipv6());
 }
 
+/// A number of a side without packets, or without gaps, says nothing; one that is there all the same is kept.
 #[inline(always)]
-fn plain(row: &mut Row<'_, EVERY, MAYBE>, side: &Side, payload: &[u8]) {
+fn put_side(row: &mut Row<'_, EVERY, MAYBE>, side: &Side, payload: &[u8], first: Timestamp) {
+    let Side { length, gap, .. } = side;
+    let (is_seen, is_timed) = (side.packets > 0, side.gaps > 0);
     row.put(side.packets);
     row.put(side.bytes);
     row.put(side.bytes.wrapping_sub(side.ip_bytes));
     row.put(side.ip_bytes.wrapping_sub(side.payload_bytes));
     row.put(side.payload_packets);
+    row.maybe(side.first.nanos().wrapping_sub(first.nanos()), is_seen || side.first > Timestamp::ZERO);
+    row.maybe(length.min, is_seen || length.min > 0);
+    row.maybe(length.max, is_seen || length.max > 0);
+    row.maybe_wide(length.squares, is_seen || length.squares > 0);
+    row.put(side.gaps);
+    row.maybe(gap.min, is_timed || gap.min > 0);
+    row.maybe(gap.max, is_timed || gap.max > 0);
+    row.maybe(gap.sum, is_timed || gap.sum > 0);
+    row.maybe_wide(gap.squares, is_timed || gap.squares > 0);
+    row.put(gap.sum.wrapping_sub(side.last.nanos().wrapping_sub(side.first.nanos())));
     side.flags.iter().for_each(|packets| row.put(*packets));
     row.put(side.zero_window);
     row.put(side.retransmitted);
     row.put(side.retransmitted_bytes);
     row.put(side.out_of_order);
-    row.put(side.ttl.0.into());
-    row.put(side.ttl.1.into());
-    row.put(side.dscp.0.into());
-    row.put(side.dscp.1.into());
+    for (least, most) in [side.ttl, side.dscp] {
+        row.maybe(least.into(), is_seen || least > 0);
+        row.maybe(most.into(), is_seen || most > 0);
+    }
     row.maybe(side.mac.map_or(0, |mac| mac_number(mac) as u64), side.mac.is_some());
     row.maybe(payload.len() as u64, !payload.is_empty());
     let (first, last) = side.tunnel_sequence.unwrap_or_default();
     row.maybe(first.into(), side.tunnel_sequence.is_some());
     row.maybe(last.into(), side.tunnel_sequence.is_some());
-}
-
-#[inline(always)]
-fn guessed(row: &mut Row<'_, EVERY, MAYBE>, side: &Side, guess: &Guess) {
-    let has_bytes = side.length.sum == side.ip_bytes;
-    let Side { first, last, length, gap, gaps, .. } = *side;
-    // PERF: a side of few packets is in the list whole, which is to say, mostly.
-    if has_bytes && guess.is(side) {
-        return row.skip(GUESSED);
-    }
-    row.maybe(first.nanos(), first != guess.first);
-    row.maybe(last.nanos(), last != guess.last);
-    row.maybe(length.min, length.min != guess.length.min);
-    row.maybe(length.max, length.max != guess.length.max);
-    row.maybe(length.sum, !has_bytes);
-    row.maybe_wide(length.squares, length.squares != guess.length.squares);
-    row.maybe(gaps, gaps != guess.gaps);
-    row.maybe(gap.min, gap.min != guess.gap.min);
-    row.maybe(gap.max, gap.max != guess.gap.max);
-    row.maybe(gap.sum, gap.sum != guess.gap.sum);
-    row.maybe_wide(gap.squares, gap.squares != guess.gap.squares);
 }

@@ -5,45 +5,29 @@ use crate::common;
 use netgrain_columns::{Config, Kind, Writer, files, read_flows, write_flows};
 use testkit::TempDir;
 
+/// What a reader that is given names gets from these columns: sums that are right only if no known value is null.
 const SCRIPT: &str = r#"
 import sys
 path = sys.argv[1]
 import duckdb
-q = "select count(*), sum(fwd_packets + rev_packets), sum(fwd_bytes), min(src), count(distinct dst), sum(len(early)), " \
-    "sum(list_sum(list_transform(early, lambda e: e.gap))), count(fwd_gap_squares), max(first)::varchar, sum(packet_span), sum(syn_rtt) from '%s'" % path
-d = duckdb.sql(q).fetchall()[0]
+columns = ["fwd_packets", "rev_bytes", "duration_ns", "bytes", "packets", "second", "age_ns", "fwd_length_max", "rev_start_ns",
+           "fwd_gap_sum_ns", "rev_gap_max_ns", "position_span", "syn_rtt_ns", "src_port"]
+d = duckdb.sql("select %s from '%s'" % (", ".join("sum(%s)::varchar, count(%s)" % (c, c) for c in columns), path)).fetchall()[0]
 duckdb.sql("select * from '%s'" % path).fetchall()
-import pyarrow.parquet as pq
+import pyarrow.parquet as pq, pyarrow.compute as pc
 t = pq.read_table(path, page_checksum_verification=True)
-f = pq.ParquetFile(path)
-assert f.metadata.num_rows == t.num_rows
-a = t.select(['fwd_packets', 'rev_packets', 'fwd_bytes', 'src', 'dst', 'early']).to_pydict()
-gaps = sum(e["gap"] or 0 for l in a["early"] for e in l)
-# What docs/COLUMNS.md says of gaps that are null.
-def until_last(row):
-    early, before = row["early"], 0
-    for i, e in enumerate(early):
-        gap, answered = e["gap"], len(early) > 1 and early[1]["flags"] == 18 and early[1]["length"] < 0
-        if gap is None and i == 1 and answered and row["syn_rtt"] is not None:
-            gap = row["syn_rtt"]
-        elif gap is None and i == 2 and answered and row["ack_rtt"] is not None:
-            gap = row["ack_rtt"]
-        elif gap is None and i + 1 == len(early) == row["fwd_packets"] + row["rev_packets"]:
-            gap = row["last"] - row["first"] - before
-        before += gap or 0
-    return before
-whole = t.select(["early", "syn_rtt", "ack_rtt", "fwd_packets", "rev_packets"])
-for name in "first", "last":
-    whole = whole.append_column(name, t[name].cast("int64"))
-after = sum(until_last(row) for row in whole.to_pylist())
+assert pq.ParquetFile(path).metadata.num_rows == t.num_rows
 import polars as pl
 p = pl.read_parquet(path)
-mine = (t.num_rows, sum(a["fwd_packets"]) + sum(a["rev_packets"]), sum(a["fwd_bytes"]), min(a["src"]), len(set(a["dst"])), sum(len(l) for l in a["early"]), gaps)
-theirs = (p.height, p["fwd_packets"].sum() + p["rev_packets"].sum(), p["fwd_bytes"].sum(), p["src"].min(), p["dst"].n_unique(), p["early"].list.len().sum(), p.select(pl.col("early").explode().struct.field("gap")).to_series().sum())
-assert tuple(int(x) if not isinstance(x, str) else x for x in d[:7]) == mine == theirs, (d, mine, theirs)
-assert d[7] == p["fwd_gap_squares"].count()
-assert p["packet_span"].sum() == d[9] and p["syn_rtt"].sum() == d[10], (d, p["syn_rtt"].sum())
-print(*mine, after)
+for i, c in enumerate(columns):
+    theirs = [(str(pc.sum(t[c].cast("int64")).as_py() or 0), len(t) - t[c].null_count), (str(p[c].cast(pl.Int64).sum()), p[c].count())]
+    assert theirs == [(d[2 * i] or "0", d[2 * i + 1])] * 2, (c, theirs, d[2 * i:2 * i + 2])
+one = "select sum(len(early_lengths)), sum(list_sum(early_gaps_ns)), sum(list_sum(early_flags)), min(src), count(distinct dst), " \
+      "count(*) filter (abs(epoch_us(last - first) - duration_ns // 1000) > 1), count(distinct date_trunc('minute', first)), " \
+      "string_agg(distinct interface, ','), string_agg(distinct end_reason, ',' order by end_reason), " \
+      "string_agg(distinct protocol, ',' order by protocol) from '%s'" % path
+print(*(x for row in duckdb.sql(one).fetchall() for x in row))
+print(*(x for pair in zip(d[::2], d[1::2]) for x in pair))
 "#;
 
 #[test]
@@ -51,24 +35,50 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
     let test = "duckdb_polars_and_pyarrow_read_our_files_and_agree";
     let Some(mut python) = testkit::python_with(test, "duckdb, polars, pyarrow") else { return };
     let store = TempDir::new("columns-engines");
-    let mut site = common::Site::new(1, 1000.0);
-    // So many that pages are long enough for either compressor.
-    let records: Vec<_> = (0..40_000).map(|_| site.record()).collect();
-    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
-    records.iter().for_each(|record| writer.record(record));
-    writer.finish();
+    let records = kept(store.path());
     let file = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
     let out = python.args(["-c", SCRIPT]).arg(&file).output().expect("Python");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
     let told: Vec<&str> = told.split_whitespace().collect();
-    let packets: u64 = records.iter().map(|r| r.packets()).sum();
-    let bytes: u64 = records.iter().map(|r| r.sides[0].bytes).sum();
-    let early: usize = records.iter().map(|r| r.early.len()).sum();
+    let early = |of: fn(&flow::Early) -> u64| records.iter().flat_map(|r| &r.early).map(of).sum::<u64>().to_string();
     let after: u64 = records.iter().filter_map(|r| Some(r.early.last()?.after)).sum();
-    let want =
-        [records.len().to_string(), packets.to_string(), bytes.to_string(), early.to_string(), after.to_string()];
-    assert_eq!([told[0], told[1], told[2], told[5], told[7]], want.each_ref().map(String::as_str));
+    assert_eq!(told[..3], [early(|_| 1), after.to_string(), early(|e| e.flags.into())]);
+    assert_eq!((told[5], told[7], told[8], told[9]), ("0", "eth1", "ended,idle", "tcp,udp"));
+    let sums = [
+        known(&records, |r| Some(r.sides[0].packets)),
+        known(&records, |r| Some(r.sides[1].bytes)),
+        known(&records, |r| Some(r.last().nanos() - r.first().nanos())),
+        known(&records, |r| Some(r.bytes())),
+        known(&records, |r| Some(r.packets())),
+        known(&records, |r| Some(r.first().secs())),
+        known(&records, |_| Some(0)),
+        known(&records, |r| Some(r.sides[0].length.max)),
+        known(&records, |r| (r.sides[1].packets > 0).then(|| r.sides[1].first.nanos() - r.first().nanos())),
+        known(&records, |r| (r.sides[0].gaps > 0).then_some(r.sides[0].gap.sum)),
+        known(&records, |r| (r.sides[1].gaps > 0).then_some(r.sides[1].gap.max)),
+        known(&records, |r| r.locator.map(|at| at.last - at.first)),
+        known(&records, |r| r.syn_rtt),
+        known(&records, |r| Some(r.key.src_port.into())),
+    ];
+    let sums: Vec<String> = sums.into_iter().flatten().collect();
+    assert_eq!(told[10..], sums);
+}
+
+/// So many records that pages are long enough for every compressor.
+fn kept(store: &std::path::Path) -> Vec<flow::Record> {
+    let mut site = common::Site::new(1, 1000.0);
+    let records: Vec<_> = (0..40_000).map(|_| site.record()).collect();
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store, "eth1") }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    records
+}
+
+/// The sum of what is known of these records, and of how many that is.
+fn known(records: &[flow::Record], of: fn(&flow::Record) -> Option<u64>) -> [String; 2] {
+    let known: Vec<u64> = records.iter().filter_map(of).collect();
+    [known.iter().sum::<u64>().to_string(), known.len().to_string()]
 }
 
 const ROWS: &str = r#"
@@ -76,14 +86,14 @@ import sys
 path = sys.argv[1]
 import duckdb, pyarrow.parquet as pq, polars as pl
 d = duckdb.sql("select count(*), min(second), max(second), sum(packets), sum(tcp_bytes), sum(lost_ring_full), "
-               "count(*) filter (direction = 'out'), sum(interface) from '%s'" % path).fetchall()[0]
+               "count(*) filter (direction = 'out'), sum(interface_id) from '%s'" % path).fetchall()[0]
 duckdb.sql("select * from '%s'" % path).fetchall()
 a = pq.read_table(path, page_checksum_verification=True).to_pydict()
 p = pl.read_parquet(path)
 mine = (len(a["second"]), min(a["second"]), max(a["second"]), sum(a["packets"]), sum(a["tcp_bytes"]), sum(a["lost_ring_full"]),
-        a["direction"].count("out"), sum(a["interface"]))
+        a["direction"].count("out"), sum(a["interface_id"]))
 theirs = (p.height, p["second"].min(), p["second"].max(), p["packets"].sum(), p["tcp_bytes"].sum(), p["lost_ring_full"].sum(),
-          p.filter(pl.col("direction") == "out").height, p["interface"].cast(pl.Int64).sum())
+          p.filter(pl.col("direction") == "out").height, p["interface_id"].cast(pl.Int64).sum())
 assert tuple(int(x) for x in d) == mine == tuple(int(x) for x in theirs), (d, mine, theirs)
 print(*mine)
 "#;
@@ -128,66 +138,48 @@ fn duckdb_polars_and_pyarrow_read_our_seconds_and_agree() {
     assert_eq!(told, want, "seed {seed}");
 }
 
-const WHOLE: &str = r#"
+const GIVEN: &str = r#"
 import sys
 import duckdb
-store, given, view = sys.argv[1:]
+store, given = sys.argv[1:]
 duckdb.sql("SET TimeZone = 'America/Lima'")
-duckdb.sql("CREATE VIEW flows AS SELECT * FROM '%s'" % store)
-duckdb.sql("CREATE VIEW given AS SELECT * FROM '%s'" % given)
-duckdb.sql(view)
-for one, other in ("whole", "given"), ("given", "whole"):
+duckdb.sql("CREATE VIEW kept AS SELECT * FROM '%s'" % store)
+duckdb.sql("CREATE VIEW given AS SELECT * EXCLUDE community_id FROM '%s'" % given)
+for one, other in ("kept", "given"), ("given", "kept"):
     differ = duckdb.sql("SELECT * FROM %s EXCEPT ALL SELECT * FROM %s LIMIT 1" % (one, other))
     names, rows = differ.columns, differ.fetchall()
     assert not rows, (one, dict(zip(names, rows[0])))
-nulls = "count(*) filter (fwd_length_min is null and fwd_packets > 0 or rev_gap_max is null and rev_gaps > 0)"
-# Moments of whole sides that the store's own file does not have.
-print(*duckdb.sql("select count(*), sum(fwd_length_min), sum(rev_length_squares), sum(fwd_gap_max), sum(rev_gap_sum), "
-                  "sum(epoch_ns(fwd_first)), %s from given" % nulls).fetchall()[0],
-      duckdb.sql("select %s > 0 from flows" % nulls).fetchall()[0][0])
+print(*duckdb.sql("select count(distinct community_id), min(community_id), count(community_id) from '%s'" % given).fetchall()[0])
 print(*[name for name, value in duckdb.sql("select key::varchar, value::varchar from parquet_kv_metadata('%s')" % given).fetchall()
         if name == "netgrain.interfaces" and value == "1=eth1"])
 "#;
 
-/// What a file for others has, and what the view of `docs/COLUMNS.md` makes of the store's, is the same; and it is what was put in.
+/// A file for others has what the store's files have, and the Community ID.
 #[test]
-fn what_follows_from_the_rest_is_written_for_others_and_given_back_by_the_view() {
-    let test = "what_follows_from_the_rest_is_written_for_others_and_given_back_by_the_view";
-    let Some(mut python) = testkit::python_with(test, "duckdb") else { return };
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/COLUMNS.md")).expect("the page");
-    let view = page.split("<!-- view -->").nth(1).and_then(|rest| rest.split("```").nth(1)).expect("the view");
-    let view = view.strip_prefix("sql").expect("SQL");
-    let store = TempDir::new("columns-whole");
+fn a_file_for_others_has_the_columns_of_the_store_and_the_community_id() {
+    let test = "a_file_for_others_has_the_columns_of_the_store_and_the_community_id";
+    let store = TempDir::new("columns-given");
     let mut site = common::Site::new(3, 1000.0);
-    let records: Vec<_> = (0..5_000).map(|_| site.record()).collect();
+    let mut records: Vec<_> = (0..5_000).map(|_| site.record()).collect();
+    records.iter_mut().for_each(|record| record.interface = 1);
     let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     writer.finish();
     let file = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
     let given = store.join("given.parquet");
-    let mut in_order = records.clone();
-    in_order.sort_by_key(|r| (r.first(), r.id, r.part));
+    records.sort_by_key(|r| (r.first(), r.id, r.part));
     let out = std::fs::File::create(&given).expect("a file");
     let names = || vec![(1, "eth1".to_owned())];
-    write_flows(out, &mut in_order.iter().cloned(), &names).expect("written");
+    write_flows(out, &mut records.iter().cloned(), &names).expect("written");
     let back = read_flows(&given).expect("a file");
     assert_eq!(back.names(), names());
-    assert!(back.map(|r| r.expect("whole")).eq(in_order), "read back, everything is as it was");
-    let out = python.args(["-c", WHOLE]).arg(&file).arg(&given).arg(view).output().expect("Python");
+    assert!(back.map(|r| r.expect("whole")).eq(records.iter().cloned()), "read back, everything is as it was");
+    let Some(mut python) = testkit::python_with(test, "duckdb") else { return };
+    let out = python.args(["-c", GIVEN]).arg(&file).arg(&given).output().expect("Python");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
-    let sum = |of: fn(&flow::Record) -> u128| records.iter().map(of).sum::<u128>().to_string();
-    let want = [
-        records.len().to_string(),
-        sum(|r| r.sides[0].length.min.into()),
-        sum(|r| r.sides[1].length.squares),
-        sum(|r| r.sides[0].gap.max.into()),
-        sum(|r| r.sides[1].gap.sum.into()),
-        sum(|r| if r.sides[0].packets > 0 { r.sides[0].first.nanos().into() } else { 0 }),
-        "0".into(),
-        "True".into(),
-        "netgrain.interfaces".into(),
-    ];
-    assert_eq!(told.split_whitespace().collect::<Vec<_>>(), want.each_ref().map(String::as_str));
+    let ids: std::collections::BTreeSet<String> =
+        records.iter().map(|r| wire::community_id(&r.key.of_packet()).to_string()).collect();
+    let want = [&ids.len().to_string(), ids.first().expect("records"), "5000", "netgrain.interfaces"];
+    assert_eq!(told.split_whitespace().collect::<Vec<_>>(), want);
 }

@@ -6,3 +6,4 @@ mod faults;
 mod follow;
 mod round_trip;
 mod store;
+mod vocabulary;

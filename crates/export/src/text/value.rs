@@ -17,7 +17,7 @@ pub enum Value<'a> {
     Real(f64),
     /// One of few words.
     Word(&'static str),
-    /// 64 bits that are no quantity; sixteen hexadecimal digits.
+    /// 64 bits that are no quantity, as a decimal number; in JSON text, because readers that know only floating point would round it.
     Id(u64),
     /// A moment.
     Time(Timestamp),
@@ -33,8 +33,8 @@ pub enum Value<'a> {
     Interface(u16),
     /// Bytes; hexadecimal digits.
     Bytes(&'a [u8]),
-    /// A number of each of the first packets.
-    Early(&'a [Early], fn(&Early) -> u64),
+    /// A number of each of the first packets, which is given with the packet before it: the first with one of nothing.
+    Early(&'a [Early], fn(&Early, &Early) -> i64),
 }
 
 impl Value<'_> {
@@ -93,7 +93,7 @@ impl Value<'_> {
             // With a point or an exponent in any case: whoever guesses types sees that these are not whole.
             Self::Real(real) => display(format_args!("{real:?}"), out),
             Self::Word(word) => out.extend_from_slice(word.as_bytes()),
-            Self::Id(id) => hexadecimal(&id.to_be_bytes(), out),
+            Self::Id(id) => decimal(id, out),
             Self::Time(time) => display(time, out),
             Self::Address(address) => display(address, out),
             Self::Mac(mac) => display(mac, out),
@@ -147,12 +147,18 @@ fn hexadecimal(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend(bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
 }
 
-fn list(packets: &[Early], of: fn(&Early) -> u64, between: u8, out: &mut Vec<u8>) {
+fn list(packets: &[Early], of: fn(&Early, &Early) -> i64, between: u8, out: &mut Vec<u8>) {
+    let mut before = &Early::default();
     for (n, packet) in packets.iter().enumerate() {
         if n > 0 {
             out.push(between);
         }
-        decimal(of(packet), out);
+        let number = of(packet, before);
+        if number < 0 {
+            out.push(b'-');
+        }
+        decimal(number.unsigned_abs(), out);
+        before = packet;
     }
 }
 

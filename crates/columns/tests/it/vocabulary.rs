@@ -1,0 +1,125 @@
+//! Files have the names that `flow::schema` and `series::quantities` say, and null where those say that there may be no value; the
+//! table of `docs/COLUMNS.md` is made of both. With `NETGRAIN_WRITE_DOCS=1` it is written instead of compared.
+
+use crate::common;
+
+use flow::schema::{self, Told};
+use netgrain_columns::{Config, Kind, Writer, files, write_flows};
+use parquet::basic::{Encoding, LogicalType, Repetition, Type as Physical};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::Type;
+use series::Row;
+use std::fs::File;
+use std::path::Path;
+use testkit::TempDir;
+
+/// Files of one kind each: of a store, of flows and of rows, and one that is given away.
+fn kept() -> (TempDir, [SerializedFileReader<File>; 3]) {
+    let dir = TempDir::new("columns-vocabulary");
+    let mut site = common::Site::new(4, 1000.0);
+    let records: Vec<_> = (0..500).map(|_| site.record()).collect();
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(dir.path(), "eth1") }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.row(&Row { second: common::START, ..Row::default() });
+    writer.finish();
+    let given = dir.join("given.parquet");
+    let out = File::create(&given).expect("a file");
+    write_flows(out, &mut records.into_iter(), &|| vec![(0, "eth1".into())]).expect("written");
+    let kept = |kind| files(dir.path(), "eth1", kind).expect("a listing").remove(0).path;
+    let open = |path: &Path| SerializedFileReader::new(File::open(path).expect("a file")).expect("Parquet");
+    let readers = [open(&kept(Kind::Flows)), open(&kept(Kind::Series)), open(&given)];
+    (dir, readers)
+}
+
+fn columns(file: &SerializedFileReader<File>) -> Vec<std::sync::Arc<Type>> {
+    file.metadata().file_metadata().schema().get_fields().to_vec()
+}
+
+fn is_optional(column: &Type) -> bool {
+    column.get_basic_info().repetition() == Repetition::OPTIONAL
+}
+
+/// As people who ask in SQL call a type.
+fn type_name(column: &Type) -> String {
+    let logical = column.get_basic_info().logical_type_ref();
+    let physical = |column: &Type| match column.get_physical_type() {
+        Physical::INT32 => "int32",
+        Physical::INT64 => "int64",
+        _ => "bytes",
+    };
+    match logical {
+        Some(LogicalType::List) => {
+            let element = &column.get_fields()[0].get_fields()[0];
+            format!("list of {}", physical(element))
+        }
+        Some(LogicalType::String) => "text".into(),
+        Some(LogicalType::Timestamp { .. }) => "timestamp (µs, UTC)".into(),
+        Some(LogicalType::Decimal { .. }) => "decimal(38,0)".into(),
+        Some(LogicalType::Integer { .. }) => format!("u{}", physical(column)),
+        _ => physical(column).into(),
+    }
+}
+
+#[test]
+fn files_have_the_fields_of_the_one_table_and_null_only_where_it_says_so() {
+    let (_dir, [kept, _, given]) = kept();
+    let names = |file| columns(file).iter().map(|c| c.name().to_owned()).collect::<std::collections::BTreeSet<_>>();
+    let wanted = |which: &dyn Fn(Told) -> bool| {
+        schema::fields().iter().filter(|f| which(f.told)).map(|f| f.name.to_string()).collect()
+    };
+    assert_eq!(names(&kept), wanted(&|told| matches!(told, Told::Everywhere | Told::Column)));
+    assert_eq!(names(&given), wanted(&Told::is_column));
+    for column in columns(&given) {
+        let field = schema::field(column.name()).expect("a field");
+        assert_eq!(is_optional(&column), !field.none.is_empty(), "{}: {:?}", column.name(), field.none);
+    }
+}
+
+#[test]
+fn rows_have_the_quantities_of_the_one_table_and_no_null() {
+    let (_dir, [_, rows, _]) = kept();
+    let columns = columns(&rows);
+    let names: Vec<&str> = columns.iter().map(|c| c.name()).collect();
+    let quantities = series::quantities().iter().map(|quantity| &*quantity.name);
+    let head = ["second", "time", "interface_id", "direction"];
+    assert_eq!(names, head.into_iter().chain(quantities).chain(["interface"]).collect::<Vec<_>>());
+    let optional: Vec<&str> = columns.iter().filter(|c| is_optional(c)).map(|c| c.name()).collect();
+    assert_eq!(optional, ["interface"]);
+}
+
+#[test]
+fn pages_are_in_encodings_that_readers_of_2021_know() {
+    let (_dir, files) = kept();
+    for file in files {
+        for column in file.metadata().row_groups().iter().flat_map(|group| group.columns()) {
+            for encoding in column.encodings() {
+                let is_old = matches!(encoding, Encoding::PLAIN | Encoding::RLE | Encoding::RLE_DICTIONARY);
+                assert!(is_old, "{} has {encoding}", column.column_path());
+            }
+        }
+    }
+}
+
+#[test]
+fn docs_columns_has_the_columns_of_the_files() {
+    const BEGIN: &str = "<!-- columns -->\n";
+    const END: &str = "<!-- /columns -->";
+    let (_dir, [_, _, given]) = kept();
+    let mut table = String::from("| column | type | unit | says | null if |\n|---|---|---|---|---|\n");
+    for column in columns(&given) {
+        let field = schema::field(column.name()).expect("a field");
+        let given = if field.told == Told::Given { " (files of `--parquet` only)" } else { "" };
+        let none = if field.none.is_empty() { "never" } else { field.none };
+        let kind = type_name(&column);
+        table += &format!("| `{}` | {kind} | {} | {}{given} | {none} |\n", field.name, field.unit, field.meaning);
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COLUMNS.md");
+    let text = std::fs::read_to_string(&path).expect("the documentation");
+    let (before, rest) = text.split_once(BEGIN).expect("a table begins");
+    let (written, after) = rest.split_once(END).expect("and ends");
+    if written != table && std::env::var_os("NETGRAIN_WRITE_DOCS").is_some() {
+        std::fs::write(&path, [before, BEGIN, &table, END, after].concat()).expect("written");
+        return;
+    }
+    assert!(written == table, "docs/COLUMNS.md is not what files have; run this test with NETGRAIN_WRITE_DOCS=1");
+}
