@@ -173,7 +173,7 @@ fn what_older_programs_read_is_where_it_was() {
         ($rust:ty, $($field:ident)+) => { [$(offset_of!($rust, $field)),+] };
     }
     assert_eq!(
-        places!(Flow, size part id interface_name began first last src dst src_port dst_port ip_version protocol end tcp_state),
+        places!(Flow, size part id interface_name began first last src dst src_port dst_port ip_version protocol end_reason tcp_state),
         [0, 4, 8, 16, 24, 32, 40, 48, 64, 80, 82, 84, 85, 86, 87]
     );
     assert_eq!(
