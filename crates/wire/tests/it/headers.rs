@@ -170,7 +170,32 @@ fn every_link_type_leads_to_the_same_packet() {
         assert_eq!((headers.l3(), headers.l4(), headers.family()), (l3, l3 + 20, Family::V4), "link type {link_type}");
         assert!(!headers.malformed());
     }
-    assert_eq!(Headers::of(&packet, 60, 147), Headers::default());
+    let unknown = Headers::of(&packet, 60, 147);
+    assert_eq!((unknown.family(), unknown.l3(), unknown.link()), (Family::Other, 0, link::UNDERSTOOD.len()));
+    for (i, link_type) in link::UNDERSTOOD.into_iter().enumerate() {
+        assert_eq!(Headers::of(&packet[..8], 60, link_type).link(), i, "link type {link_type}");
+    }
+}
+
+/// The least fragment of RFC 791 carries eight bytes: the ports of TCP are in it, the rest of its header is not.
+#[test]
+fn a_first_fragment_that_is_shorter_than_the_header_has_ports_if_they_fit() {
+    let whole = built(Frame::tcp4([10, 0, 0, 1], 40_000, [10, 0, 0, 2], 8080).fragment(1, 0, true));
+    for (carried, l4) in [(8, 34), (4, 34), (2, 0)] {
+        let mut bytes = whole[..34 + carried].to_vec();
+        bytes[17] = 20 + carried as u8;
+        // Padding is no part of the packet.
+        for len in [bytes.len(), 60] {
+            bytes.resize(len, 0xff);
+            let headers = Headers::of(&bytes, len as u32, link::ETHERNET);
+            assert_eq!(
+                (headers.l4(), headers.fragment()),
+                (l4, Fragment::First),
+                "{carried} bytes in a frame of {len}"
+            );
+            assert!(!headers.malformed());
+        }
+    }
 }
 
 /// The same answer from the views, step by step and without a thought for speed. Only for frames that are not malformed.
