@@ -98,7 +98,8 @@ impl Sizes {
         let needed = most_bytes(plan).map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ring::BLOCK));
         let chosen = chosen.min(needed.checked_next_power_of_two().unwrap_or(u64::MAX)).max(LEAST_OF_ALL);
         let ring = plan.ring.unwrap_or(chosen);
-        refuse_rings(allowance, reserved, ring, queues)?;
+        // The other captures have not taken theirs yet.
+        refuse_rings(allowance, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
         if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
             refuse_flows(allowance, flows.capacity as u64)?;
         }
@@ -172,7 +173,7 @@ fn refuse_rings(allowance: &Allowance, reserved: u64, ring: u64, queues: u16) ->
     let mut text = format!(
         "{} wanted with its descriptors{}, and of the {has} that {} has {free} are free",
         show_bytes(wanted),
-        if queues > 1 { format!(", for {queues} queues") } else { String::new() },
+        if queues > 1 { format!(", for {queues} rings") } else { String::new() },
         allowance.owner(),
     );
     let fits = power_below(available / 5 * 4 / queues);

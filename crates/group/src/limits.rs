@@ -73,7 +73,7 @@ impl Limits {
 
     /// For this machine and process.
     pub fn here() -> Self {
-        Self::of(sys::cpu::memory_bytes(), sys::limits::open_files())
+        Self::of(sys::allowance::allowance().limit, sys::limits::open_files())
     }
 
     /// Whether there may be so much more, when the user holds `mine`, all guests together `guests`, and everybody `all`.
