@@ -188,7 +188,7 @@ fn a_capture_of_hours_takes_the_memory_of_its_packets_and_not_of_its_seconds_squ
     let ring = ["--set", "capture.ring=8MiB"];
     for (n, verb) in [&["run"][..], &["record"][..]].into_iter().enumerate() {
         let of = |file: &Path, store: &str| {
-            let store = dir.join(&format!("{store}-{n}"));
+            let store = dir.join(format!("{store}-{n}"));
             let given = ["-r", arg(file), "--store", arg(&store), "-q"];
             let rings: &[&str] = if n == 0 { &ring } else { &["--ring", "8MiB"] };
             peak(&[verb, &given[..], rings].concat())
