@@ -1,6 +1,7 @@
 //! Sizes, rates and spans as people write them: `512MiB`, `1.6Mpps`, `10Gbit`, `1h30min`.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A text that is not the quantity it should be; says what was expected.
@@ -89,6 +90,26 @@ fn whole_count(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
 }
 
+/// A reader of whole numbers within a range, for the flags of a command line; its errors say the range and an example.
+///
+/// ```
+/// # use netgrain_base::units::whole;
+/// assert_eq!(whole::<u16>(1..=64)("12"), Ok(12));
+/// assert_eq!(whole::<u16>(1..=64)("x").unwrap_err(), "\"x\" is not a whole number from 1 to 64: write 4");
+/// ```
+pub fn whole<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let n = text.parse::<u64>().ok().filter(|n| range.contains(n)).and_then(|n| T::try_from(n).ok());
+        n.ok_or_else(|| {
+            let (least, most) = (*range.start(), *range.end());
+            let bounds = if most == u64::MAX { format!("{least} on") } else { format!("{least} to {most}") };
+            format!("{text:?} is not a whole number from {bounds}: write {}", 4.clamp(least, most))
+        })
+    }
+}
+
 /// Reads a rate: `flat`, `1.6Mpps`, `250kpps`, `10Gbit`, `900Mbps`.
 ///
 /// # Errors
@@ -128,14 +149,14 @@ pub fn parse_age(text: &str) -> Result<Duration, ParseUnitError> {
     if unit { parse_span(text) } else { Err(error(text, "an age with its unit: write 30d, 12h")) }
 }
 
-/// Reads a span: `10s`, `250ms`, `1h30min`, `2d`. Each number has its unit, for a reader of `10` may mean seconds or
+/// Reads a span: `10s`, `250ms`, `1h30min`, `2d`, `30 days`. Each number has its unit, for a reader of `10` may mean seconds or
 /// minutes; `0` alone needs none.
 ///
 /// # Errors
 /// When a number or a unit is not understood or missing, or the span exceeds 584 years.
 pub fn parse_span(text: &str) -> Result<Duration, ParseUnitError> {
-    const EXPECTED: &str = "a span of time: write 10s, 250ms, 5min, 1h30min";
-    const NO_UNIT: &str = "a span of time, because its unit is missing: write 10s, 250ms, 5min, 1h30min";
+    const EXPECTED: &str = "a span of time: write 250ms, 10s, 5min, 1h30min, 30d";
+    const NO_UNIT: &str = "a span of time, because its unit is missing: write 250ms, 10s, 5min, 1h30min, 30d";
     let mut rest = text.trim();
     if rest.is_empty() {
         return Err(error(text, EXPECTED));
@@ -155,12 +176,12 @@ pub fn parse_span(text: &str) -> Result<Duration, ParseUnitError> {
                 "us" | "µs" => 1e3,
                 "ms" => 1e6,
                 "" => return Err(error(text, NO_UNIT)),
-                "s" | "sec" => 1e9,
-                "m" | "min" => 60e9,
-                "h" => 3600e9,
-                "d" => 86_400e9,
-                "w" => 7.0 * 86_400e9,
-                "y" => 365.0 * 86_400e9,
+                "s" | "sec" | "secs" | "second" | "seconds" => 1e9,
+                "m" | "min" | "mins" | "minute" | "minutes" => 60e9,
+                "h" | "hr" | "hrs" | "hour" | "hours" => 3600e9,
+                "d" | "day" | "days" => 86_400e9,
+                "w" | "week" | "weeks" => 7.0 * 86_400e9,
+                "y" | "year" | "years" => 365.0 * 86_400e9,
                 _ => return Err(error(text, EXPECTED)),
             };
         rest = &rest[letters..];
@@ -242,12 +263,28 @@ mod tests {
         assert_eq!(parse_span("1.5s").unwrap(), Duration::from_millis(1500));
         assert_eq!(parse_span("0").unwrap(), Duration::ZERO);
         assert_eq!(parse_span("1y2w").unwrap(), Duration::from_secs((365 + 14) * 86_400));
+        for (long, short) in [("30days", "30d"), ("1 day", "1d"), ("2hours30minutes", "2h30min"), ("90 seconds", "90s")]
+        {
+            assert_eq!(parse_span(long).unwrap(), parse_span(short).unwrap(), "{long}");
+            assert_eq!(parse_age(long).unwrap(), parse_span(short).unwrap(), "{long}");
+        }
+        assert!(parse_span("30months").is_err_and(|e| e.to_string().contains("30d")));
         for bad in ["", "h", "5 parsecs", "1..2s", "-3s", "99999999999d"] {
             assert!(parse_span(bad).is_err(), "{bad}");
         }
         for bad in ["60", "1.5", "1h30", " 7 ", "00"] {
             assert!(parse_span(bad).is_err_and(|e| e.to_string().contains("unit is missing")), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_answered_with_its_range_and_one_that_is() {
+        assert_eq!(whole::<u32>(0..=9)("9"), Ok(9));
+        for bad in ["", "x", "-1", "1.5", "10", "4294967296"] {
+            let said = whole::<u32>(0..=9)(bad).unwrap_err();
+            assert!(said.contains("from 0 to 9") && said.contains("write 4"), "{said}");
+        }
+        assert!(whole::<u16>(7..=u64::MAX)("65536").unwrap_err().contains("from 7 on: write 7"));
     }
 
     #[test]

@@ -32,13 +32,13 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "LIST", default_value = SIZES, value_delimiter = ',')]
     pub sizes: Vec<String>,
     /// Flows among which the frames alternate (a backbone has its own)
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = base::units::whole::<u32>(1..=1 << 24))]
     pub flows: u32,
     /// Length of each of the runs
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = crate::seconds)]
     pub seconds: f64,
     /// Runs of each kind; their median is shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = base::units::parse_bytes, default_value = "256MiB")]
@@ -200,7 +200,7 @@ struct Run {
 
 /// The real thing: the engine as `netgrain record` starts it, without a store and without a socket.
 fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &Places) -> Result<Run, Stop> {
-    let mut plan = Plan::new(SourcePlan::Sim { spec: spec.clone(), start: None });
+    let mut plan = Plan::new(SourcePlan::Sim { spec: spec.clone(), start: None, name: None });
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.duration = Some(Duration::from_secs_f64(args.seconds));

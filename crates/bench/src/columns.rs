@@ -42,7 +42,7 @@ pub struct ColumnsArgs {
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
     pub records: u64,
     /// Times that they are kept; the median is shown
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=100))]
     pub repeat: u32,
     /// Folder for the store; it is removed again
     #[arg(long, value_name = "DIR", default_value = ".")]

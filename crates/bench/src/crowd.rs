@@ -48,7 +48,7 @@ pub struct MemberArgs {
     /// Socket of the groups
     pub socket: PathBuf,
     /// Descriptors of its branch
-    #[arg(long, default_value_t = DESCS)]
+    #[arg(long, default_value_t = DESCS, value_parser = base::units::whole::<u64>(1..=1 << 32))]
     pub descs: u64,
     /// Check the generation of each packet
     #[arg(long)]

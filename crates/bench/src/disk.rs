@@ -35,7 +35,7 @@ pub struct DiskArgs {
     pub blocks: Vec<u64>,
     /// Writes under way to compare
     #[arg(long, value_name = "LIST", default_value = "1,8,32", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=256))]
+          value_parser = base::units::whole::<u32>(1..=256))]
     pub depths: Vec<u32>,
     /// Size of each file
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]

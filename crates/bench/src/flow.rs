@@ -41,7 +41,7 @@ pub struct FlowArgs {
     #[arg(long, value_name = "LIST", default_value = "200k,2M", value_delimiter = ',', value_parser = base::units::parse_count)]
     pub conversations: Vec<u64>,
     /// Runs of each; their median is shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Folder for the file that the rivals read; it is removed again
     #[arg(long, value_name = "DIR", default_value = ".")]

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub struct GroupArgs {
     /// How many members, one measurement for each number
     #[arg(long, value_name = "LIST", default_value = "1,4", value_delimiter = ',',
-          value_parser = clap::value_parser!(u8).range(1..=64))]
+          value_parser = base::units::whole::<u8>(1..=64))]
     pub members: Vec<u8>,
     /// Flows, each with as many packets
     #[arg(long, value_name = "N", default_value = "100k", value_parser = base::units::parse_count)]
@@ -30,13 +30,13 @@ pub struct GroupArgs {
     #[arg(long, value_name = "PROGRAM", default_value = "steer")]
     pub program: String,
     /// Exchange the program so many times while packets flow, and measure that
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u32>(0..=1_000_000))]
     pub swaps: u32,
     /// Length of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
     pub seconds: f64,
     /// Runs for each number of members; their median is shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = base::units::parse_bytes, default_value = "256MiB")]

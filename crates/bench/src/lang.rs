@@ -74,10 +74,10 @@ pub struct LangArgs {
     #[arg(long, value_name = "N", default_value = "1M", value_parser = base::units::parse_count)]
     pub frames: u64,
     /// Frames judged together
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = base::units::whole::<u32>(1..=4096))]
     pub batch: u32,
     /// Runs of each; their median is shown
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Folder for what the comparison with libpcap needs; it is removed again
     #[arg(long, value_name = "DIR", default_value = ".")]

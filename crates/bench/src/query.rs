@@ -44,10 +44,11 @@ pub struct QueryArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
     pub segment: u64,
     /// Hosts asked for, spread over the store; each once by everyone
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub hosts: u32,
     /// Numbers of files between which the time to the first packet is compared; none for no such comparison
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10,100,1000,10000")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10,100,1000,10000",
+          value_parser = base::units::whole::<u32>(0..=1_000_000))]
     pub files: Vec<u32>,
     /// One JSON object per line
     #[arg(long)]
@@ -134,7 +135,7 @@ fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
         // Less than the index of the most varied traffic can take, so that nothing is lost.
         spec.rate = base::units::Rate::Packets(1e6);
     }
-    let mut plan = Plan::new(SourcePlan::Sim { spec, start: None });
+    let mut plan = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
     plan.segment = args.segment;
     plan.cpus = vec![Places::find().engine()];
     record_all(plan, dir)
@@ -324,7 +325,7 @@ fn make_files(files: u32, dir: &Path) -> Result<(), Stop> {
     spec.rate = base::units::Rate::Packets(100.0);
     spec.packets = Some(u64::from(files) * 100);
     let start = Timestamp::from_secs_nanos(sys::clock::realtime().secs() - u64::from(files) - 3600, 0);
-    let mut plan = Plan::new(SourcePlan::Sim { spec, start: Some(start) });
+    let mut plan = Plan::new(SourcePlan::Sim { spec, start: Some(start), name: None });
     plan.rotate = Some(Duration::from_secs(1));
     plan.segment = 16 << 20;
     record_all(plan, dir)

@@ -32,7 +32,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = crate::seconds)]
     pub seconds: f64,
     /// Runs of each kind, in turn; medians are shown
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "512MiB")]
@@ -41,7 +41,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
     pub segment: u64,
     /// Writes in flight at a time
-    #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = base::units::whole::<u32>(1..=256))]
     pub depth: u32,
     /// One JSON object per line
     #[arg(long)]
@@ -212,7 +212,7 @@ fn calm(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Res
 }
 
 fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
-    let mut plan = Plan::new(SourcePlan::Sim { spec, start: None });
+    let mut plan = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
     plan.ring = Some(args.ring);
     plan.segment = args.segment;
     plan.cpus = vec![Places::find().engine()];

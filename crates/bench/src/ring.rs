@@ -44,7 +44,7 @@ const TOUCHED: u16 = 48;
 pub struct RingArgs {
     /// How many listeners, one measurement for each number
     #[arg(long, value_name = "LIST", default_value = "0,1,3", value_delimiter = ',',
-          value_parser = clap::value_parser!(u8).range(0..=32))]
+          value_parser = base::units::whole::<u8>(0..=32))]
     pub listeners: Vec<u8>,
     /// Traffic to write, by size or name
     #[arg(long, value_name = "SPEC", default_value = "60")]
@@ -59,7 +59,7 @@ pub struct RingArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
     pub seconds: f64,
     /// Runs for each number of listeners; their median is shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = base::units::parse_bytes, default_value = "256MiB")]
@@ -75,7 +75,7 @@ pub struct ListenerArgs {
     /// Socket of the ring
     pub socket: PathBuf,
     /// Processor to run on
-    #[arg(long)]
+    #[arg(long, value_parser = base::units::whole::<usize>(0..=4096))]
     pub cpu: usize,
     /// Copy the beginning of each packet
     #[arg(long)]

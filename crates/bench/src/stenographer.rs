@@ -51,7 +51,7 @@ pub struct StenographerArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = crate::seconds)]
     pub seconds: f64,
     /// Hosts asked for
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub hosts: u32,
     /// One JSON object per line
     #[arg(long)]

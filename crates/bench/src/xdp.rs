@@ -44,13 +44,13 @@ pub struct XdpArgs {
     #[arg(long, value_name = "N", default_value = "8k", value_parser = parse_count)]
     pub frames: u64,
     /// Rounds, each of two slices of each program; medians are shown
-    #[arg(long, value_name = "N", default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 800, value_parser = base::units::whole::<u32>(1..=100_000))]
     pub repeat: u32,
     /// Open the ports so often, each time for its share of the rounds: where their memory lies makes a difference
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = base::units::whole::<u32>(1..=1000))]
     pub openings: u32,
     /// Swaps under load
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = base::units::whole::<u32>(0..=100_000))]
     pub swaps: u32,
     /// Frames per second while programs are swapped
     #[arg(long, value_name = "N", default_value = "300k", value_parser = parse_count)]

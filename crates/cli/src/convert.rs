@@ -23,7 +23,8 @@ use targets::{Naming, Targets};
   netgrain convert a.pcap b.pcap -w both.pcapng                   merged in order of time
   netgrain convert big.pcap -w part.pcap --split-time 1min --slice l4
   netgrain convert in.pcap -w out.pcap --filter 'port 53' --from 10:42 --to +5min
-  netgrain convert in.pcap -w give-away.pcap --anonymise --key-file key     (a new one: --new-key key)")]
+  netgrain convert --new-key key                                  a key, and with it:
+  netgrain convert in.pcap -w give-away.pcap --anonymise --key-file key")]
 pub struct ConvertArgs {
     /// Captures: pcap, pcapng, RAW; .gz and .zst too; - for standard input. Several are merged in order of time
     #[arg(value_name = "IN", required_unless_present = "new_key")]
@@ -49,7 +50,7 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
     /// Most bytes kept of each packet (0: all)
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = base::units::whole::<u32>(0..=u64::from(u32::MAX)))]
     pub snaplen: u32,
     /// Cut each packet behind its own headers up to this layer
     #[arg(long, value_enum)]
@@ -61,7 +62,7 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
     /// A new file after so many packets
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(1..=u64::MAX))]
     pub split_packets: Option<u64>,
     /// How the files of a split are told apart
     #[arg(long, value_enum, default_value_t = Naming::Number)]

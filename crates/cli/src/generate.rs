@@ -42,10 +42,10 @@ pub struct GenArgs {
     #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
     pub method: SendMethod,
     /// Queue to send on (AF_XDP)
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u16>(0..=65535))]
     pub queue: u16,
     /// Processor to send from
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = base::units::whole::<usize>(0..=4096))]
     pub cpu: Option<usize>,
     /// What was sent, as JSON
     #[arg(long)]

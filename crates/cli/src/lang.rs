@@ -86,10 +86,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub print: bool,
     /// Stop after this many packets
-    #[arg(short = 'c', long, value_name = "N")]
+    #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     pub packets: Option<u64>,
     /// Key of the hashes
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u64>(0..=u64::MAX))]
     pub hash_key: u64,
 }
 

@@ -47,7 +47,7 @@ pub struct ListenArgs {
     #[arg(long)]
     pub gate: bool,
     /// Stop after this many packets
-    #[arg(short = 'c', long, value_name = "N")]
+    #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     pub packets: Option<u64>,
     /// Stop after this long
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]

@@ -14,6 +14,7 @@ mod lang;
 mod listen;
 mod look;
 mod measure;
+mod metrics;
 mod outcome;
 mod packets;
 mod parquet;

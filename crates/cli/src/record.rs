@@ -4,6 +4,7 @@ mod args;
 
 pub use args::RecordArgs;
 
+use crate::metrics;
 use crate::outcome::{self, Failure, Outcome, json};
 use crate::port::port;
 use crate::privileges::{self, Needs};
@@ -13,9 +14,7 @@ use crate::screen::{Remarks, Ticker, summary};
 use crate::service::Service;
 use crate::signals;
 use args::{FileFormat, SocketArgs};
-use engine::{
-    Capture, Format, MetricsServer, Plan, Report, Retention, RetentionReport, Second, SocketPlan, SourcePlan, StorePlan,
-};
+use engine::{Capture, Format, Plan, Report, Retention, RetentionReport, Second, SocketPlan, SourcePlan, StorePlan};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +25,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs the verb. No if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
+    if let Some(Err(text)) = args.metrics.as_deref().map(metrics::check) {
+        return Err(Failure::Said(format!("--metrics {text}")));
+    }
     let plan = plan(args)?;
     let keeping = retain::plan(&args.retention, &args.store, &plan)?;
     privileges::for_recording(&Needs {
@@ -78,11 +80,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let metrics = match &args.metrics {
         Some(address) => {
             let observer = capture.observer();
-            let server = MetricsServer::start(address, move || observer.measured()).map_err(|e| {
-                Failure::say(format!("--metrics {address}: {e}; write an address and a port, as in 127.0.0.1:9600"))
-            })?;
-            sys::say!("netgrain: metrics at http://{}/metrics", server.address());
-            Some(server)
+            Some(metrics::serve(address, move || vec![observer.measured()])?)
         }
         None => None,
     };
@@ -199,14 +197,12 @@ fn plan(args: &RecordArgs) -> Result<Plan, Failure> {
 fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
     if let Some(path) = &args.source.read {
         let format = args.read_raw.then_some(pcap::Format::Raw);
-        return Ok(SourcePlan::File {
-            path: path.clone(),
-            options: capture::file::Options { speed: args.speed, format, port: None },
-        });
+        let options = capture::file::Options { speed: args.speed, format, port: None };
+        return Ok(SourcePlan::Files { paths: vec![path.clone()], options, name: args.name.clone() });
     }
     if let Some(spec) = &args.source.sim {
         let spec = spec.parse().map_err(Failure::say)?;
-        return Ok(SourcePlan::Sim { spec, start: None });
+        return Ok(SourcePlan::Sim { spec, start: None, name: args.name.clone() });
     }
     port(
         args.source.interface.as_deref().unwrap_or_default(),

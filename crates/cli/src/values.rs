@@ -1,6 +1,7 @@
 //! Values as people write them on the command line and in the configuration, each read in one place.
 
 use base::units;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,6 +76,11 @@ pub fn octal(text: &str) -> Result<Mode, String> {
         Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
         _ => Err(format!("{text:?} is not a mode: write 660 or 600")),
     }
+}
+
+/// An address and a port of UDP, where records of another machine come in.
+pub fn group_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("{text:?} is not an address and a port: write 239.128.0.0:4739 or [ff15::1]:4739"))
 }
 
 /// `1000000`, `1M`, `100k`.

@@ -170,8 +170,9 @@ fn send_live_frames(
         let mut most = limit - made;
         if spec.rate != Rate::Flat {
             most = pacer.due(Timestamp::ZERO.after(elapsed), frame_bytes as usize).min(LIVE_BURST).min(most);
-            if most < LIVE_BURST.min(limit - made) {
-                std::thread::sleep(SPIN);
+            let burst = LIVE_BURST.min(limit - made);
+            if most < burst {
+                std::thread::sleep(live_nap(&pacer, burst, frame_bytes, elapsed));
                 continue;
             }
         }
@@ -184,6 +185,13 @@ fn send_live_frames(
     let counts = out.counts()?;
     // What is still under way after the flush never reached the other end.
     Ok(told(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
+}
+
+/// How long to sleep until a burst of frames is due, or until it is time to look at the stop flag.
+fn live_nap(pacer: &Pacer, burst: u64, frame_bytes: u64, elapsed: Duration) -> Duration {
+    let mut last = pacer.clone();
+    last.sent(burst - 1, (burst - 1) * frame_bytes);
+    last.departure().since(Timestamp::ZERO.after(elapsed)).clamp(SPIN, NAP)
 }
 
 /// How long to sleep when the next frame is so far ahead; `None` where that is too near.
@@ -251,6 +259,20 @@ fn finish(mut sent: Sent, out: &mut Transmitter, elapsed: Duration) -> Result<Se
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn live_frames_at_10_kpps_sleep_until_their_burst_is_due() {
+        let pacer = Pacer::new(Rate::Packets(10e3), Timestamp::ZERO);
+        let (mut elapsed, mut naps) = (Duration::ZERO, 0);
+        while pacer.due(Timestamp::ZERO.after(elapsed), 60) < LIVE_BURST {
+            elapsed += live_nap(&pacer, LIVE_BURST, 60, elapsed);
+            naps += 1;
+        }
+        // The 512th frame is due after 51.1 ms: a nap of a millisecond each.
+        assert_eq!((elapsed.as_micros(), naps), (51_100, 52));
+        let fast = Pacer::new(Rate::Bits(10e9), Timestamp::ZERO);
+        assert_eq!(live_nap(&fast, LIVE_BURST, 60, Duration::ZERO), SPIN);
+    }
 
     #[test]
     fn a_gap_of_100_us_is_slept_through_and_a_short_one_is_not() {

@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn a_file_that_was_left_hidden_has_its_name_once_the_volume_takes_another() {
         let dir = TempDir::new("mending");
-        let source = SourcePlan::Sim { spec: "200,packets=3000".parse().expect("a specification"), start: None };
+        let source =
+            SourcePlan::Sim { spec: "200,packets=3000".parse().expect("a specification"), start: None, name: None };
         let store = StorePlan { dir: dir.path().to_owned(), format: Format::Pcap, depth: 4 };
         let plan = Plan { store: Some(store), ring: Some(8 << 20), segment: 4 << 20, ..Plan::new(source) };
         Capture::start(&plan).expect("a capture").wait().expect("an end");

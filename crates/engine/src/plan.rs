@@ -35,6 +35,8 @@ pub enum SourcePlan {
         spec: sim::Spec,
         /// First moment of virtual time.
         start: Option<Timestamp>,
+        /// What to call it; without, `sim`.
+        name: Option<String>,
     },
 }
 
@@ -79,7 +81,7 @@ impl SourcePlan {
                 let first = paths.first().map_or(Path::new("-"), PathBuf::as_path);
                 Ok(vec![AnySource::File(file::File::open(first, options.clone())?)])
             }
-            Self::Sim { spec, start } => Ok(vec![AnySource::Sim(sim::Sim::open(spec, *start)?)]),
+            Self::Sim { spec, start, .. } => Ok(vec![AnySource::Sim(sim::Sim::open(spec, *start)?)]),
         }
     }
 
@@ -90,7 +92,7 @@ impl SourcePlan {
             Self::File { path, .. } => file_label(path),
             Self::Files { name: Some(name), .. } => name.clone(),
             Self::Files { paths, .. } => paths.first().map_or_else(|| "stdin".into(), |path| file_label(path)),
-            Self::Sim { .. } => "sim".into(),
+            Self::Sim { name, .. } => name.clone().unwrap_or_else(|| "sim".into()),
         }
     }
 }

@@ -278,7 +278,7 @@ mod tests {
             Some(SocketPlan { path: socket, mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() });
         assert_eq!(Sizes::within(&machine, 0, &plan, 1).expect("it fits").ring, RING);
         let spec = "60,packets=1000".parse().expect("a spec");
-        let sim = Plan::new(SourcePlan::Sim { spec, start: None });
+        let sim = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
         assert_eq!(Sizes::within(&machine, 0, &sim, 1).expect("it fits").ring, 16 * MIB);
         assert_eq!(Sizes::within(&machine, 0, &port(), 1).expect("it fits").warmth, Warmth::Behind);
     }

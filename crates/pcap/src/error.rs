@@ -118,7 +118,10 @@ impl Error {
                 head[..*have].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
             ),
             Self::Version { major, minor, .. } => {
-                format!("version {major}.{minor} of the format is not known; convert the file with editcap")
+                format!(
+                    "version {major}.{minor} of the format is not known, but only 2 of pcap and 1 of pcapng: have the program that \
+                     wrote the file write one of these; if it did, these bytes are damaged"
+                )
             }
             Self::Truncated { what, need, have, .. } => {
                 format!("the {what} needs {need} bytes, the file has {have}; it was cut short")

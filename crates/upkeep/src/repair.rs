@@ -199,7 +199,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         for finding in findings {
             let kind = finding.kind;
             let packets = self.packets_of(&finding.path);
-            if matches!(kind, Kind::Unreadable | Kind::NoCapture) || kind == Kind::Foreign && alone {
+            if matches!(kind, Kind::Unreadable | Kind::Version | Kind::NoCapture) || kind == Kind::Foreign && alone {
                 (self.tell)(Did::Unreadable { path: finding.path, why: finding.text });
             } else if matches!(kind, Kind::Leftover | Kind::Unnoted)
                 || mends(kind) && Means::of(&packets, wrong.get(&packets) == Some(&true)) != Means::Index
@@ -238,7 +238,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             }
         }
         let findings = self.findings(path);
-        for finding in findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::NoCapture)) {
+        for finding in findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::Version | Kind::NoCapture))
+        {
             (self.tell)(Did::Unreadable { path: finding.path.clone(), why: finding.text.clone() });
         }
         for (path, broken) in self.wrong(&findings) {
@@ -343,8 +344,9 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             return self.damaged(path, true);
         }
         let findings = self.findings(path);
-        let mut kinds =
-            findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::NoCapture | Kind::Foreign));
+        let mut kinds = findings
+            .iter()
+            .filter(|f| matches!(f.kind, Kind::Unreadable | Kind::Version | Kind::NoCapture | Kind::Foreign));
         if let Some(finding) = kinds.next_back() {
             return (self.tell)(Did::Unreadable { path: path.to_owned(), why: finding.text.clone() });
         }

@@ -167,9 +167,8 @@ fn names(config: &Config, found: &mut Vec<Finding>) {
     if let Some(name) = status.user.as_ref().filter(|name| privilege::account(name).is_none()) {
         found.push(Finding::new("status.user", format!("{name}: not a name or number of /etc/passwd")));
     }
-    if let Some((address, Err(e))) = status.metrics.as_deref().map(|address| (address, address.to_socket_addrs())) {
-        let advice = "write an address and a port, as in 127.0.0.1:9600";
-        found.push(Finding::new("status.metrics", format!("{address}: {e}; {advice}")));
+    if let Some(Err(text)) = status.metrics.as_deref().map(crate::metrics::check) {
+        found.push(Finding::new("status.metrics", text));
     }
 }
 

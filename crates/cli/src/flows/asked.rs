@@ -5,11 +5,15 @@ use crate::outcome::Failure;
 use crate::packets::stock;
 use crate::zone::Zone;
 use base::Timestamp;
+use columns::Kind;
 use filter::FlowFilter;
 use report::{Field, Measure, Plan};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// For questions that find nothing where there are records.
+pub const WHEN_TOLD: &str = "a flow is told once it has ended, its packets at once";
 
 /// Where records come from.
 pub enum Place {
@@ -96,10 +100,10 @@ impl Asked {
         let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
         let place = match &self.place {
             Place::Store(store) => match stock::shelves(store) {
-                Ok(shelves) => {
+                Ok(shelves) => stock::missing(store, &shelves, Kind::Flows, &self.interfaces).unwrap_or_else(|| {
                     let has = stock::tell(&shelves, &self.interfaces);
-                    format!("{} has {has}; a flow is told once it has ended, its packets at once", store.display())
-                }
+                    format!("{} has {has}; {WHEN_TOLD}", store.display())
+                }),
                 Err(_) => format!("{} is empty by now", store.display()),
             },
             Place::Files(files) => match &files[..] {

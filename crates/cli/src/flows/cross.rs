@@ -1,11 +1,12 @@
 //! From flows to packets: `netgrain packets --flow` and `netgrain flows --packets`.
 
-use super::asked::Asked;
+use super::asked::{Asked, WHEN_TOLD};
 use super::source::{Records, Step};
 use super::{FlowsArgs, Members, hand_over};
 use crate::outcome::{Failure, Outcome};
-use crate::packets::PacketsArgs;
+use crate::packets::{PacketsArgs, stock};
 use crate::{signals, when};
+use columns::Kind;
 use report::Value;
 use std::collections::HashSet;
 
@@ -14,14 +15,14 @@ use std::collections::HashSet;
 pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<Members>, Failure> {
     let Some(store) = &args.store else { return Ok(None) };
     let (from, to) = args.when.interval(when::now(), false)?;
-    crate::packets::stock::shelves(store)?;
+    let shelves = stock::shelves(store)?;
     let asked = Asked::of_id(id, store, from, to, &args.interface);
     let members = collect(&asked, |_| true)?;
     if members.flows() == 0 {
-        let (store, interval) = (store.display(), args.when.tz.zone.interval_in_words(from, to));
-        sys::say!(
-            "netgrain: nothing found: {store} has no record of flow {id} {interval}; a flow is told once it has ended"
-        );
+        let (at, interval) = (store.display(), args.when.tz.zone.interval_in_words(from, to));
+        let why = stock::missing(store, &shelves, Kind::Flows, &args.interface);
+        let why = why.unwrap_or_else(|| format!("{at} has no record of flow {id} {interval}; {WHEN_TOLD}"));
+        sys::say!("netgrain: nothing found: {why}");
         return Ok(None);
     }
     Ok(Some(members))

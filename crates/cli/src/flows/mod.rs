@@ -78,7 +78,7 @@ pub struct FlowsArgs {
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
     /// Only the greatest N: flows, or groups of --group
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = base::units::whole::<u32>(1..=u64::from(u32::MAX)))]
     pub top: Option<u32>,
     /// Greatest by what: bytes packets flows records sent received duration retransmitted rtt syn … [default: bytes]
     #[arg(long, value_name = "MEASURE", value_parser = Measure::parse)]
@@ -119,7 +119,7 @@ pub struct FlowsArgs {
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
     pub late: Option<std::time::Duration>,
     /// With --live: those that another machine sends to this group, or to this UDP port of this machine
-    #[arg(long, value_name = "GROUP:PORT", requires = "live")]
+    #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
     /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]

@@ -3,6 +3,7 @@
 
 use crate::outcome::Failure;
 use base::Timestamp;
+use columns::Kind;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use store::catalogue::{self, Entry, Hours};
@@ -26,6 +27,17 @@ impl Shelf {
         let first = edge(Hours::forward(&self.folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
         let last = edge(Hours::back(&self.folder, Timestamp::MAX), Iterator::max);
         first.zip(last)
+    }
+
+    /// Whether there are records of a kind, in files or in journals; what cannot be listed may hold some.
+    fn may_hold(&self, store: &Path, kind: Kind) -> bool {
+        if columns::files(store, &self.interface, kind).map_or(true, |files| !files.is_empty()) {
+            return true;
+        }
+        // A journal lies in the folder of the interface, under a hidden name.
+        let ending = format!(".{}.partial", kind.name());
+        let is_journal = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(&ending);
+        std::fs::read_dir(&self.folder).map_or(true, |entries| entries.flatten().any(is_journal))
     }
 
     /// When the oldest packets are from: of files that are not in the order of time that is before they begin.
@@ -81,6 +93,23 @@ pub fn check(store: &Path, shelves: &[Shelf], asked: &[String]) -> Result<(), Fa
         return Err(Failure::Said(format!("{name}: {} has no such interface; {advice}", store.display())));
     }
     Ok(())
+}
+
+/// That the store has no flow records, or no rows, of these interfaces at all, and how to have them; `None` if it has some.
+pub fn missing(store: &Path, shelves: &[Shelf], kind: Kind, asked: &[String]) -> Option<String> {
+    let wanted = |shelf: &&Shelf| asked.is_empty() || asked.contains(&shelf.interface);
+    if shelves.iter().filter(wanted).any(|shelf| shelf.may_hold(store, kind)) {
+        return None;
+    }
+    let (what, verb) = match kind {
+        Kind::Flows => ("flow records", "flows"),
+        Kind::Series => ("rows of the series", "series"),
+    };
+    Some(format!(
+        "{} has no {what}: `netgrain run` makes them beside the packets, `netgrain record` does not; of packets that are there \
+         `netgrain {verb} -r FILE` makes them for an answer, and `netgrain run -r FILE --store DIR` for a store",
+        store.display()
+    ))
 }
 
 /// `eth1 (files from … to …), eth2 (…)`.

@@ -17,6 +17,9 @@ use std::time::Duration;
 pub struct RecordArgs {
     #[command(flatten)]
     pub source: SourceArgs,
+    /// Name of the store's folder for a file or a simulation [default: that of the file, or sim]
+    #[arg(long, value_name = "NAME", conflicts_with = "interface")]
+    pub name: Option<String>,
     /// Folder of the store: files go to STORE/IFACE/YYYY/MM/DD/HH/
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: PathBuf,
@@ -27,7 +30,7 @@ pub struct RecordArgs {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = SourceKind::Auto, conflicts_with_all = ["read", "sim"])]
     pub source_kind: SourceKind,
     /// Queues (AF_XDP) or threads (TPACKET) to capture with [default: all queues, or 1 thread]
-    #[arg(long, value_name = "N", conflicts_with_all = ["read", "sim"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["read", "sim"], value_parser = base::units::whole::<u16>(1..=65535))]
     pub queues: Option<u16>,
     /// Processors for the engine threads, in turn: 2 or 2,3 or 4-7 [default: the interface's NUMA node]
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
@@ -55,7 +58,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SPAN", value_parser = rotation)]
     pub rotate: Option<Duration>,
     /// Most bytes kept of each packet (0: all)
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = base::units::whole::<u32>(0..=u64::from(u32::MAX)))]
     pub snaplen: u32,
     /// Keep only packets that match: host net port proto vlan, and or not, parentheses
     #[arg(long, value_name = "EXPRESSION")]
@@ -66,13 +69,13 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
     /// Stop after this many stored packets (of each queue)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::values::count)]
     pub packets: Option<u64>,
     /// Format of the files
     #[arg(long, value_enum, default_value_t = FileFormat::Pcap)]
     pub format: FileFormat,
     /// Writes in flight at a time
-    #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = base::units::whole::<u32>(1..=256))]
     pub depth: u32,
     #[command(flatten)]
     pub retention: crate::retain::RuleArgs,

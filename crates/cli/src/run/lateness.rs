@@ -81,7 +81,7 @@ mod tests {
         let dir = TempDir::new("lateness");
         let mut config = with(&[("flow.idle", "200s")]);
         config.store.dir = Some(dir.path().into());
-        let source = engine::SourcePlan::Sim { spec: "60".parse().expect("a spec"), start: None };
+        let source = engine::SourcePlan::Sim { spec: "60".parse().expect("a spec"), start: None, name: None };
         let plan = Plan::new(source);
         let names = [plan.source.label(), "other".into()];
         assert_eq!(of_interfaces(dir.path(), &names), FLOW_LATE, "nothing is known yet");

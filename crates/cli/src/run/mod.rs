@@ -85,7 +85,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_packets: bool,
     /// Parts of the flow table; the records are the same for any number (flow.shards)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(1..=u64::MAX))]
     pub shards: Option<u64>,
     /// Collector of flow records and rows, such as udp:HOST or tcp:HOST,fields=biflow; may be given several times
     /// (export.targets)
@@ -290,11 +290,7 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
 fn serve(address: &str, ports: &[Port]) -> Result<MetricsServer, Failure> {
     let observers: Vec<Observer> = ports.iter().map(|p| p.capture.observer()).collect();
     let reports = move || Observer::all_measured(&observers);
-    let server = MetricsServer::start_for_all(address, reports).map_err(|e| {
-        Failure::say(format!("--metrics {address}: {e}; write an address and a port, as in 127.0.0.1:9600"))
-    })?;
-    sys::say!("netgrain: metrics at http://{}/metrics", server.address());
-    Ok(server)
+    crate::metrics::serve(address, reports)
 }
 
 /// What is shown while it runs. Whoever reads our output may go; the packets come all the same.

@@ -112,7 +112,8 @@ fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> 
         return Ok(ports);
     }
     if let Some(spec) = &args.sim {
-        return Ok(vec![SourcePlan::Sim { spec: spec.parse().map_err(Failure::say)?, start: None }]);
+        let spec = spec.parse().map_err(Failure::say)?;
+        return Ok(vec![SourcePlan::Sim { spec, start: None, name: args.name.clone() }]);
     }
     let capture = &config.capture;
     if capture.interfaces.is_empty() {

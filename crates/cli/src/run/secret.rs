@@ -102,8 +102,13 @@ fn read(folder: &Path) -> Result<Option<u64>, Failure> {
 
 /// Writes it, unless there is one already that need not be replaced; the one that is there now.
 fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
+    // The secret is the first that is written into a store, so a store that cannot be written is told here.
+    plain::create_folders(folder).map_err(|e| {
+        let store = folder.parent().unwrap_or(folder).display();
+        Failure::Said(format!("{store}: cannot record there: {e}; name a folder on a writable volume with --store"))
+    })?;
     let (path, whole) = (folder.join(METER_KEY), folder.join(format!("{METER_KEY}.{}", std::process::id())));
-    let written = write(folder, &whole, key).and_then(|()| {
+    let written = write(&whole, key).and_then(|()| {
         if replace {
             return plain::rename(&whole, &path);
         }
@@ -119,8 +124,7 @@ fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
     }
 }
 
-fn write(folder: &Path, path: &Path, key: u64) -> io::Result<()> {
-    plain::create_folders(folder)?;
+fn write(path: &Path, key: u64) -> io::Result<()> {
     // What a run that was killed here left is overwritten.
     let mut file = plain::open_as(path, How { write: true, create: Some(0o640), ..How::default() })?;
     file.set_len(0)?;
@@ -145,6 +149,20 @@ mod tests {
 
     fn file(path: PathBuf) -> SourcePlan {
         SourcePlan::File { path, options: capture::file::Options::default() }
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_written_is_told_as_such() {
+        let dir = TempDir::new("a_store_that_cannot_be_written");
+        let store = dir.join("store");
+        fs::write(&store, "").expect("a file");
+        match choose(None, &port(), Some(&store.join("eth1"))) {
+            Err(Failure::Said(text)) => {
+                assert!(text.starts_with(&format!("{}: cannot record there", store.display())), "{text}");
+                assert!(text.contains("--store") && !text.contains(METER_KEY), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::signals;
 use crate::when::{self, When};
 use base::Timestamp;
 use clap::{Args, ValueEnum};
+use columns::Kind;
 use filter::Filter;
 use output::Output;
 use series::{Roller, Rollup, Row};
@@ -86,7 +87,7 @@ pub struct SeriesArgs {
     #[arg(long)]
     pub live: bool,
     /// With --live: those that another machine sends to this group, or to this UDP port of this machine
-    #[arg(long, value_name = "GROUP:PORT", requires = "live")]
+    #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
     /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
@@ -235,8 +236,9 @@ fn in_vain(args: &SeriesArgs, place: &Place, from: Timestamp, to: Timestamp) -> 
         let there = stock::shelves(store).map(|shelves| stock::tell(&shelves, &args.interface)).unwrap_or_default();
         format!("{} has {there}", store.display())
     };
+    let missing = |store| stock::missing(store, &stock::shelves(store).ok()?, Kind::Series, &args.interface);
     match place {
-        Place::Store(store) => format!("no series {interval}; {}", there(store)),
+        Place::Store(store) => missing(store).unwrap_or_else(|| format!("no series {interval}; {}", there(store))),
         Place::Packets(store, filter) => {
             format!("neither packets of `{filter}` nor series {interval}; {}", there(store))
         }

@@ -100,7 +100,7 @@ fn meter(ended: &Ended) -> MeterReport {
 }
 
 fn sim(spec: &str) -> SourcePlan {
-    SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: Some(START) }
+    SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: Some(START), name: None }
 }
 
 fn files(paths: &[PathBuf]) -> SourcePlan {

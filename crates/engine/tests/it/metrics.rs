@@ -143,7 +143,7 @@ fn two_runs_on_virtual_time_give_the_same_files_bit_for_bit_and_lose_nothing() {
     let start = Some(base::Timestamp::from_secs_nanos(1_700_000_000, 0));
     let files = ["one", "two"].map(|name| {
         let spec = "imix,flows=1k,rate=100kpps,packets=100k,truth".parse().expect("a specification");
-        let source = netgrain_engine::SourcePlan::Sim { spec, start };
+        let source = netgrain_engine::SourcePlan::Sim { spec, start, name: None };
         let ended = run(&plan(source, &dir.join(name)));
         assert_eq!((ended.report.counts.stored, ended.report.counts.lost_total), (100_000, 0));
         ended.files.iter().map(|f| std::fs::read(&f.path).expect("a file")).collect::<Vec<_>>()

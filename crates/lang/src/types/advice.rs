@@ -84,6 +84,12 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
             error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
         }
         (Type::Pred, Type::Prop) if whose == "`case`" => error.help("for a predicate write `if … then … else …`"),
+        // A function of the table; operators and names of the program stand elsewhere.
+        (Type::Prop, Type::Int)
+            if let Some(example) = table::find(whose.trim_matches('`')).and_then(Function::example) =>
+        {
+            error.help(format!("it takes a number that the program writes, and none of the packet: `{example}`"))
+        }
         (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
         (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("a text stands in quotes"),
         (_, Type::Device) => error.help(format!("a name stands in quotes: `{} \"eth1\"`", whose.trim_matches('`'))),

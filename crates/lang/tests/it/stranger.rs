@@ -17,6 +17,12 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     // What `main` is not.
     ("main = is_tcp", "is_tcp", "`main` takes an action here, this is a predicate", "filter"),
     ("main = ip_ttl", "ip_ttl", "this is a property", "compare it"),
+    (
+        "m = flow_map 0 key_5tuple\nmain = add_fstate m pkt_len",
+        "pkt_len",
+        "takes a number here",
+        "`add_fstate flows 1`",
+    ),
     ("main = \"eth1\"", "\"eth1\"", "this is a text", "forward"),
     ("main = forward", "forward", "this is a function", "it still needs a device name"),
     ("main = has_port 80", "has_port 80", "this is a predicate", "filter"),

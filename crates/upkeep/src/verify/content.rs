@@ -212,6 +212,10 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             Some(Error::NotACapture { .. }) if vouched.is_none() => {
                 self.find(path, Kind::Foreign, None, "not a capture");
             }
+            // Without an index nobody has ever read the file: it need not be damaged.
+            Some(error @ Error::Version { .. }) if vouched.is_none() => {
+                self.find(path, Kind::Version, Some(error.offset()), error.reason());
+            }
             Some(error) => self.find(path, Kind::Chain, Some(error.offset()), error.reason()),
             None => {}
         }

@@ -66,6 +66,8 @@ pub enum Kind {
     Aside,
     /// Not a file of the store.
     Foreign,
+    /// The format is known, and this version of it is not.
+    Version,
     /// What was asked about is no capture, or a folder without any.
     NoCapture,
     /// It could not be read.
@@ -94,6 +96,7 @@ impl Kind {
             Self::Grain => "grain",
             Self::Aside => "aside",
             Self::Foreign => "foreign",
+            Self::Version => "version",
             Self::NoCapture => "no_capture",
             Self::Unreadable => "unreadable",
         }
@@ -103,7 +106,7 @@ impl Kind {
     pub const fn level(self) -> Level {
         match self {
             Self::Order | Self::Missing | Self::Unasked | Self::Gap | Self::Aside | Self::Foreign => Level::Note,
-            Self::NoCapture | Self::Unreadable => Level::Unreadable,
+            Self::NoCapture | Self::Version | Self::Unreadable => Level::Unreadable,
             _ => Level::Damage,
         }
     }
@@ -129,7 +132,8 @@ impl Kind {
             }
             Self::NoCapture => "name a store, a folder below one, or a pcap, pcapng or RAW file",
             Self::Unreadable => "check that it is there, and the right to read it",
-            Self::Order | Self::Unasked | Self::Gap | Self::Aside | Self::Foreign => "",
+            // The finding itself says what to do about a version.
+            Self::Order | Self::Unasked | Self::Gap | Self::Aside | Self::Foreign | Self::Version => "",
         }
     }
 }

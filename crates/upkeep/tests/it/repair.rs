@@ -363,6 +363,21 @@ fn an_index_of_the_version_before_is_named_and_made_again() {
 }
 
 #[test]
+fn a_foreign_capture_of_an_unknown_version_is_neither_called_damaged_nor_changed() {
+    let at = path("captures/other.pcap");
+    let (mut bytes, _) = foreign(&mut Prng::new(1), 3);
+    bytes[4] = 3;
+    let files: Files = [(at.clone(), bytes)].into();
+    let (findings, _) = verify(files.clone(), &at);
+    assert_eq!(findings[0].kind, Kind::Version, "{findings:#?}");
+    let said = findings[0].to_string();
+    assert!(said.contains("version 3.4") && said.contains("2 of pcap and 1 of pcapng"), "{said}");
+    assert!(!said.contains("editcap") && !said.contains("smartctl"), "{said}");
+    let (after, told) = repair(files.clone(), &at);
+    assert!(after == files, "{told:#?}");
+}
+
+#[test]
 fn a_lost_index_is_made_again_and_says_that_nothing_vouches_for_the_packets() {
     let stream = segments(&mut Prng::new(4), 3, 30, 3000);
     let mut files = recorded(&stream);

@@ -85,7 +85,7 @@ pub fn file(path: &Path) -> SourcePlan {
 
 /// A simulation in live time.
 pub fn sim(spec: &str) -> SourcePlan {
-    SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None }
+    SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None, name: None }
 }
 
 /// Starts; a test that cannot has failed.

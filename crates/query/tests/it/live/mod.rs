@@ -27,7 +27,7 @@ fn socket(path: PathBuf) -> Option<SocketPlan> {
 
 /// A simulation in live time, with a file every second.
 fn sim(spec: &str, store: &Path) -> Plan {
-    let source = SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None };
+    let source = SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None, name: None };
     Plan { rotate: Some(Duration::from_secs(1)), ..plan(source, store) }
 }
 
