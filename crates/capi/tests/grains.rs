@@ -173,7 +173,7 @@ fn what_older_programs_read_is_where_it_was() {
         ($rust:ty, $($field:ident)+) => { [$(offset_of!($rust, $field)),+] };
     }
     assert_eq!(
-        places!(Flow, size part id interface_name began first last src dst src_port dst_port ip_version protocol end tcp_state),
+        places!(Flow, size part id interface_name began first last src dst src_port dst_port ip_version protocol end_reason tcp_state),
         [0, 4, 8, 16, 24, 32, 40, 48, 64, 80, 82, 84, 85, 86, 87]
     );
     assert_eq!(
@@ -465,7 +465,7 @@ int main(void) {
         "1 1 0 abc0000000000001 eth2 1",
         "10.0.0.2 0 40001 80 4 6 3",
         "6 12 -1 -1 6 77 3",
-        "1001 2000 1234 1 9",
+        "1001 999 1234 1 9",
         "2 5 86 2 1 GET 0",
         "2 200 172 86.0 0.0 1 8 61 64 07 1",
         "3 300 258 86.0 0.0 1 8 61 64 07 1",

@@ -76,11 +76,7 @@ fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Res
 }
 
 /// A day of rows is small (two a second for each interface), so it is put in order in memory.
-fn merge(
-    disk: &mut dyn Housekeeping,
-    root: &Path,
-    sources: Vec<Sealed>,
-) -> Result<Option<PathBuf>, ColumnsError> {
+fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Result<Option<PathBuf>, ColumnsError> {
     let (mut rows, mut old) = (Vec::new(), Vec::new());
     // Also what came into a source before: a reader may have kept its file from being removed.
     let mut replaces = BTreeSet::new();

@@ -400,8 +400,7 @@ fn one_page(
                 let addresses = addresses(dictionary?)?;
                 let one = |place: &u16| addresses.get(usize::from(*place)).copied();
                 return places.iter().map(one).collect::<Option<_>>().map(Values::Addresses);
-            }
-            else {
+            } else {
                 decode::plain(dictionary?, width, &mut keys)?;
             }
             let one = |place: &u16| keys.get(usize::from(*place)).copied();

@@ -221,13 +221,7 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
     }
 
     /// Rows of these blocks, of which the first columns were taken already; `things` are the same, if somebody has them.
-    fn groups(
-        &mut self,
-        mut blocks: Blocks<'_>,
-        ahead: Vec<Flat>,
-        order: &[u32],
-        things: Option<&[T]>,
-    ) -> Result<()> {
+    fn groups(&mut self, mut blocks: Blocks<'_>, ahead: Vec<Flat>, order: &[u32], things: Option<&[T]>) -> Result<()> {
         let mut groups: Vec<(Vec<Chunk>, Seen)> = order.chunks(GROUP).map(|_| Default::default()).collect();
         let mut cells = Cells::default();
         let mut ahead = ahead.into_iter();

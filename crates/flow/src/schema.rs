@@ -61,7 +61,13 @@ type Line = (&'static str, &'static str, &'static str, &'static str, Told);
 use Told::{Column, Everywhere, Given, Text};
 
 const HEAD: &[Line] = &[
-    ("id", "", "the same in all records of one flow: 64 bits as a number without a sign (JSON: in quotes, for readers that round)", "", Everywhere),
+    (
+        "id",
+        "",
+        "the same in all records of one flow: 64 bits as a number without a sign (JSON: in quotes, for readers that round)",
+        "",
+        Everywhere,
+    ),
     ("interface", "", "what the interface is called", "its name is not known", Everywhere),
     ("interface_id", "", "number of the interface, as the meter was given it", "", Everywhere),
     ("began", "", "first packet of the flow, which records after an active timeout continue", "", Text),
@@ -72,7 +78,13 @@ const HEAD: &[Line] = &[
     ("last", "", "last packet in this record", "", Everywhere),
     ("duration_ns", "ns", "from first to last", "", Everywhere),
     ("part", "records", "records of this flow before this one", "", Everywhere),
-    ("end_reason", "", "why it ends: idle, active (it may go on), ended (FIN, RST), forced, lack (of room)", "", Everywhere),
+    (
+        "end_reason",
+        "",
+        "why it ends: idle, active (it may go on), ended (FIN, RST), forced, lack (of room)",
+        "",
+        Everywhere,
+    ),
     ("src", "", "who sent the first packet", "", Everywhere),
     ("dst", "", "with whom", "", Everywhere),
     ("src_port", "", "port of src; 0 where the protocol has none", "", Everywhere),
@@ -110,8 +122,20 @@ const SIDE: &[Line] = &[
     ("length_mean", "bytes", "mean of the lengths", NO_PACKETS, Text),
     ("length_dev", "bytes", "their sample deviation (n - 1)", "there are fewer than two packets", Text),
     ("length_max", "bytes", "longest IP packet", NO_PACKETS, Everywhere),
-    ("length_squares", "", "squares of the lengths together: deviations of any union of records follow", NO_PACKETS, Column),
-    ("gaps", "gaps", "inter-arrival times that the next ones speak of; that to the record before belongs to this one", "", Everywhere),
+    (
+        "length_squares",
+        "",
+        "squares of the lengths together: deviations of any union of records follow",
+        NO_PACKETS,
+        Column,
+    ),
+    (
+        "gaps",
+        "gaps",
+        "inter-arrival times that the next ones speak of; that to the record before belongs to this one",
+        "",
+        Everywhere,
+    ),
     ("gap_min_ns", "ns", "shortest inter-arrival time", NO_GAPS, Everywhere),
     ("gap_mean_ns", "ns", "mean of them", NO_GAPS, Text),
     ("gap_dev_ns", "ns", "their sample deviation (n - 1)", "there are fewer than two gaps", Text),
@@ -136,17 +160,41 @@ const SIDE: &[Line] = &[
     ("dscp_min", "", "least DSCP", NO_PACKETS, Everywhere),
     ("dscp_max", "", "greatest", NO_PACKETS, Everywhere),
     ("mac", "", "link address that sent its first frame", "no frame of it had an Ethernet header", Everywhere),
-    ("tunnel_seq_first", "", "sequence number in the tunnel (ERSPAN, GRE, GTP-U) of its first packet that had one", "none had", Everywhere),
-    ("tunnel_seq_last", "", "that of the last one; others than this flow's packets lie between", "none had", Everywhere),
+    (
+        "tunnel_seq_first",
+        "",
+        "sequence number in the tunnel (ERSPAN, GRE, GTP-U) of its first packet that had one",
+        "none had",
+        Everywhere,
+    ),
+    (
+        "tunnel_seq_last",
+        "",
+        "that of the last one; others than this flow's packets lie between",
+        "none had",
+        Everywhere,
+    ),
     ("payload", "", "first bytes carried (text: hexadecimal)", "none are kept", Everywhere),
 ];
 
 const TAIL: &[Line] = &[
-    ("early_lengths", "bytes", "of each of the first packets: length of the IP packet, negative from dst (of a length of 0: -2147483648)", "", Everywhere),
+    (
+        "early_lengths",
+        "bytes",
+        "of each of the first packets: length of the IP packet, negative from dst (of a length of 0: -2147483648)",
+        "",
+        Everywhere,
+    ),
     ("early_flags", "", "the same: TCP's flags as a number", "", Everywhere),
     ("early_gaps_ns", "ns", "the same: time since the packet before it, 0 for the first", "", Everywhere),
     ("queue", "", "whose packet files the packets are in", "they are not stored", Everywhere),
-    ("position", "bytes", "where the first packet's record lies in the stream of the queue", "they are not stored", Everywhere),
+    (
+        "position",
+        "bytes",
+        "where the first packet's record lies in the stream of the queue",
+        "they are not stored",
+        Everywhere,
+    ),
     ("position_span", "bytes", "from there to where the last one's lies", "they are not stored", Everywhere),
 ];
 

@@ -23,7 +23,7 @@ pub use frames::random_frame;
 pub use parts::fragments;
 pub use process::{Alone, test_name};
 pub use sandbox::{Port, Sandbox, VethOptions};
-pub use skip::{extra_traces, python_with, skip, tool, traces};
+pub use skip::{extra_traces, python_of, python_with, skip, tool, traces};
 pub use temp::TempDir;
 pub use wire::{RawReader, RawSender};
 

@@ -348,7 +348,9 @@ impl Layout for Record {
 
     fn columns() -> Vec<Column<Line>> {
         let mut columns = vec![
-            moment(long!("first", Noise, Range, "(TIMESTAMP(MICROS,true))", l, v => l.first = Timestamp::from_nanos(v))),
+            moment(
+                long!("first", Noise, Range, "(TIMESTAMP(MICROS,true))", l, v => l.first = Timestamp::from_nanos(v)),
+            ),
             int!("first_nanos", Noise, u16, Never, l, v => {
                 l.first = Timestamp::from_nanos((l.first.nanos() - l.first.nanos() % MICRO as u64).wrapping_add(v.into()));
             }),
