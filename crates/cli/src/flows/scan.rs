@@ -78,10 +78,10 @@ impl Wanted {
             all.extend([C::FwdBytes, C::RevBytes]);
         }
         if looks.at_state {
-            all.push(C::Tcp);
+            all.push(C::TcpState);
         }
         if looks.at_end {
-            all.push(C::End);
+            all.push(C::EndReason);
         }
         all.sort_unstable();
         all.dedup();
