@@ -113,6 +113,7 @@ fn tell(did: &Did, json: bool) -> io::Result<()> {
         Did::Aside { .. } => "aside",
         Did::Noted(_) => "noted",
         Did::Would(_) => "would_mend",
+        Did::PutAside { .. } => "put_aside",
         Did::Sound(_) => "sound",
         Did::Refused { .. } => "refused",
         Did::Unreadable { .. } => "unreadable",

@@ -59,6 +59,54 @@ pub enum Command {
     Man { dir: PathBuf },
 }
 
+/// The examples of the helps, for tests.
+#[cfg(test)]
+pub mod examples {
+    use super::{Command, Netgrain};
+    use clap::{CommandFactory, Parser};
+
+    /// The examples in the help of every verb, as a shell would split them.
+    pub fn lines() -> Vec<Vec<String>> {
+        let (mut found, mut left) = (Vec::new(), vec![Netgrain::command()]);
+        while let Some(command) = left.pop() {
+            left.extend(command.get_subcommands().cloned());
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            found.extend(help.lines().filter_map(|line| line.strip_prefix("  netgrain ")).map(words));
+        }
+        found
+    }
+
+    /// The examples as the program understands them.
+    pub fn commands() -> Vec<Command> {
+        let parse = |line: Vec<String>| {
+            let all = ["netgrain"].into_iter().chain(line.iter().map(String::as_str));
+            Netgrain::try_parse_from(all).map(|n| n.command).unwrap_or_else(|e| panic!("{line:?}: {e}"))
+        };
+        lines().into_iter().map(parse).collect()
+    }
+
+    /// The words of a line up to a pipe, a redirection or a remark, which stands behind two spaces or in parentheses.
+    pub fn words(line: &str) -> Vec<String> {
+        let (mut all, mut word, mut quote) = (Vec::new(), String::new(), None);
+        let mut rest = line.chars().peekable();
+        while let Some(c) = rest.next() {
+            match (c, quote) {
+                ('\'' | '"', None) => quote = Some(c),
+                (c, Some(q)) if c == q => quote = None,
+                (' ', None) => {
+                    all.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
+                    if matches!(rest.peek(), Some(' ' | '|' | '>' | '(' | '#') | None) {
+                        return all;
+                    }
+                }
+                (c, _) => word.push(c),
+            }
+        }
+        all.extend(Some(word).filter(|word| !word.is_empty()));
+        all
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +115,56 @@ mod tests {
     #[test]
     fn the_table_is_sound() {
         Netgrain::command().debug_assert();
+    }
+
+    #[test]
+    fn every_example_of_a_help_is_understood() {
+        assert_eq!(examples::words("flows 'a b' -w - tcp | x").join(","), "flows,a b,-w,-,tcp");
+        assert!(examples::commands().len() > 50);
+    }
+
+    #[test]
+    fn the_commands_of_the_readme_are_understood() {
+        let readme = include_str!("../../../README.md");
+        let plain = |line: &&str| !line.contains(['…', '[', '<', '$', '\\']);
+        let lines: Vec<&str> = readme.lines().filter_map(|l| l.strip_prefix("netgrain ")).filter(plain).collect();
+        assert!(lines.len() > 10, "{lines:?}");
+        for line in lines {
+            let words = examples::words(line);
+            let all = ["netgrain"].into_iter().chain(words.iter().map(String::as_str));
+            assert!(Netgrain::try_parse_from(all).map_err(|e| panic!("{line}: {e}")).is_ok());
+        }
+    }
+
+    /// What the standard library says of a text that is no number or address: neither what is expected nor an example.
+    const BARE: [&str; 6] = [
+        "invalid digit found",
+        "cannot parse integer",
+        "invalid float",
+        "number too",
+        "invalid socket address",
+        "invalid IP address",
+    ];
+
+    #[test]
+    fn a_value_that_is_wrong_is_answered_with_one_that_is_right() {
+        let mut left = vec![(Vec::new(), Netgrain::command())];
+        let mut asked = 0;
+        while let Some((verbs, command)) = left.pop() {
+            for verb in command.get_subcommands() {
+                left.push(([&verbs[..], &[verb.get_name().to_owned()]].concat(), verb.clone()));
+            }
+            for flag in command.get_arguments().filter_map(|arg| arg.get_long()) {
+                for wrong in ["x", "", "99999999999999999999999", "-1"] {
+                    let given = format!("--{flag}={wrong}");
+                    let all = ["netgrain"].into_iter().chain(verbs.iter().map(String::as_str)).chain([given.as_str()]);
+                    let Err(e) = Netgrain::try_parse_from(all) else { continue };
+                    let said = e.to_string();
+                    assert!(!BARE.iter().any(|bare| said.contains(bare)), "{verbs:?} {given}: {said}");
+                    asked += 1;
+                }
+            }
+        }
+        assert!(asked > 500, "{asked}");
     }
 }

@@ -38,7 +38,8 @@ pub struct VerifyArgs {
 pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     let mut screen = Screen::new(args.json);
     let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))
-        .judging(columns::judge_journal);
+        .judging(columns::judge_journal)
+        .counting(|interface, stored| columns::missing_rows(interface, stored).map_err(std::io::Error::other));
     args.store.iter().chain(&args.paths).for_each(|path| verify.path(&sys::plain::resolve(path)));
     let totals = *verify.totals();
     screen.totals(&totals)?;

@@ -258,3 +258,17 @@ impl Plan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_simulation_is_called_by_its_name() {
+        let sim = |name: Option<&str>| {
+            let spec = "60".parse().expect("a specification");
+            SourcePlan::Sim { spec, start: None, name: name.map(str::to_owned) }.label()
+        };
+        assert_eq!((sim(None).as_str(), sim(Some("lab")).as_str()), ("sim", "lab"));
+    }
+}

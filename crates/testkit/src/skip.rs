@@ -104,6 +104,18 @@ pub fn python_with(test: &str, package: &str) -> Option<Command> {
     None
 }
 
+/// The Python of another of those environments, by its name; else the test skips.
+pub fn python_of(test: &str, environment: &str) -> Option<Command> {
+    let python = python_oracles().map(|folder| folder.with_file_name(environment).join("bin/python"));
+    if let Some(python) = python.filter(|python| python.is_file()) {
+        let mut command = Command::new(python);
+        command.stdin(Stdio::null());
+        return Some(command);
+    }
+    skip(test, &format!("the environment {environment} is not there; cargo xtask ci makes it"));
+    None
+}
+
 fn is_installed(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))

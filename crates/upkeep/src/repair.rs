@@ -69,6 +69,15 @@ pub enum Did {
     Would(Finding),
     /// Nothing is wrong with it.
     Sound(PathBuf),
+    /// A file of flow records or rows that cannot be read is out of the way of questions.
+    PutAside {
+        /// It.
+        path: PathBuf,
+        /// Its name now.
+        aside: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// It could not be read, or is nothing that can be judged.
     Unreadable {
         /// Which.
@@ -146,6 +155,12 @@ impl fmt::Display for Did {
                 write!(f, "{}: noted that its packets are not in order: questions find them now", path.display())
             }
             Self::Would(finding) => write!(f, "would mend {finding}"),
+            Self::PutAside { path, aside, why } => write!(
+                f,
+                "{}: {why}; it is kept as {}: where its packets are kept, netgrain run -r makes it of them again, in another store",
+                path.display(),
+                aside.display()
+            ),
             Self::Sound(path) => write!(f, "{}: nothing to mend", path.display()),
             Self::Refused { path, why } | Self::Unreadable { path, why } => write!(f, "{}: {why}", path.display()),
         }
@@ -170,6 +185,11 @@ type Seal = dyn FnMut(&Path) -> Vec<Did>;
 
 /// Packet files with something wrong, and whether that is in their records.
 type Wrong = BTreeMap<PathBuf, bool>;
+
+/// Whether this is said of a sealed file of records or rows whose frame is damaged; one in another hour than its name says is whole.
+fn is_unreadable_grain(finding: &Finding) -> bool {
+    finding.kind == Kind::Frame
+}
 
 impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
     /// Tells each thing as it is done.
@@ -199,7 +219,11 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         for finding in findings {
             let kind = finding.kind;
             let packets = self.packets_of(&finding.path);
-            if matches!(kind, Kind::Unreadable | Kind::Version | Kind::NoCapture) || kind == Kind::Foreign && alone {
+            if is_unreadable_grain(&finding) {
+                (self.tell)(Did::Would(finding));
+            } else if matches!(kind, Kind::Unreadable | Kind::Version | Kind::NoCapture)
+                || kind == Kind::Foreign && alone
+            {
                 (self.tell)(Did::Unreadable { path: finding.path, why: finding.text });
             } else if matches!(kind, Kind::Leftover | Kind::Unnoted)
                 || mends(kind) && Means::of(&packets, wrong.get(&packets) == Some(&true)) != Means::Index
@@ -245,6 +269,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         for (path, broken) in self.wrong(&findings) {
             self.damaged(&path, broken);
         }
+        findings.iter().filter(|finding| is_unreadable_grain(finding)).for_each(|finding| self.put_aside(finding));
         for finding in findings.iter().filter(|f| f.kind == Kind::Unnoted) {
             let root = interface_of(finding.path.parent().unwrap_or(path));
             if self.claimed(&root) {
@@ -350,6 +375,9 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         if let Some(finding) = kinds.next_back() {
             return (self.tell)(Did::Unreadable { path: path.to_owned(), why: finding.text.clone() });
         }
+        if let Some(finding) = findings.iter().find(|finding| is_unreadable_grain(finding)) {
+            return self.put_aside(finding);
+        }
         // Verification has nothing against a file by itself; in a store it has an index.
         let called = Called::published(&name).filter(|called| called.start().is_some());
         let bare = called.is_some_and(|called| !self.device.exists(&path.with_file_name(called.index())));
@@ -357,6 +385,22 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             true => (self.tell)(Did::Sound(path.to_owned())),
             false => self.damaged(path, findings.iter().any(|f| f.kind == Kind::Chain)),
         }
+    }
+
+    /// Gives a file of records or rows that cannot be read a name under which nobody asks it: nothing of it can be saved, because
+    /// what lies where stands at its end.
+    fn put_aside(&mut self, finding: &Finding) {
+        let path = &finding.path;
+        if !self.claimed(&interface_of(path.parent().unwrap_or(path))) {
+            return;
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let aside = path.with_file_name(format!("{name}.{DAMAGED}"));
+        let did = match self.device.rename(path, &aside) {
+            Ok(()) => Did::PutAside { path: path.clone(), aside, why: finding.text.clone() },
+            Err(e) => Did::Refused { path: path.clone(), why: format!("{}; {e}", finding.text) },
+        };
+        (self.tell)(did);
     }
 
     /// A file that is known to be damaged: in its records, or only in what its index says of them.

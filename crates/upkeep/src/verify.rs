@@ -14,10 +14,11 @@ pub use finding::{Finding, Kind, Level};
 pub(crate) use grains::Grain;
 
 use crate::mend::{BLOCK, Layout, Vouched};
-use crate::recovery::Called;
+use crate::recovery::{self, Called};
 use base::{Tally, Timestamp};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use store::device::Device;
 
 /// Files that are not of the store are told by name up to so many.
@@ -58,7 +59,14 @@ pub struct Verify<D, F> {
     /// Files below what was named that are not of the store.
     foreign: usize,
     judge: Option<Box<Judge>>,
+    count: Option<Box<Count>>,
+    /// By the folder of an interface: seconds, and packets that were stored in each, as the indexes say.
+    stored: BTreeMap<PathBuf, Vec<(u64, u64)>>,
 }
+
+/// What compares the packets that are stored on an interface, second by second and in order, with its one-second rows: what is
+/// missing from the rows, in words, and whether that is certain.
+type Count = dyn FnMut(&Path, &[(u64, u64)]) -> io::Result<Vec<(bool, String)>>;
 
 /// What says of a journal of flow records or rows what is wrong with it, and at which byte if that is known.
 type Judge = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
@@ -66,13 +74,32 @@ type Judge = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Tells each finding as it is made. `quick` leaves the packets unread.
     pub fn new(device: D, quick: bool, tell: F) -> Self {
-        Self { device, quick, tell, totals: Totals::default(), ours: false, foreign: 0, judge: None }
+        Self {
+            device,
+            quick,
+            tell,
+            totals: Totals::default(),
+            ours: false,
+            foreign: 0,
+            judge: None,
+            count: None,
+            stored: BTreeMap::new(),
+        }
     }
 
     /// Has journals of flow records and rows judged by the room that writes them; nothing is said of their content otherwise.
     #[must_use]
     pub fn judging(self, judge: impl FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>> + 'static) -> Self {
         Self { judge: Some(Box::new(judge)), ..self }
+    }
+
+    /// Has the packets of each interface compared with its one-second rows by the room that writes those.
+    #[must_use]
+    pub fn counting(
+        self,
+        count: impl FnMut(&Path, &[(u64, u64)]) -> io::Result<Vec<(bool, String)>> + 'static,
+    ) -> Self {
+        Self { count: Some(Box::new(count)), ..self }
     }
 
     /// What was looked at so far.
@@ -87,7 +114,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
         let (files, unreadable) = (self.totals.files, self.totals.unreadable);
         (self.ours, self.foreign) = (false, 0);
+        self.stored.clear();
         self.folder(path);
+        self.rows();
         if self.foreign > MOST_FOREIGN {
             let text = format!("{} more files are none of the store; left alone", self.foreign - MOST_FOREIGN);
             self.find(path, Kind::Foreign, None, text);
@@ -95,6 +124,27 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         // A store that is named by mistake would be found in order, for ever.
         if !self.ours && (self.totals.files, self.totals.unreadable) == (files, unreadable) {
             self.find(path, Kind::NoCapture, None, "no packet file lies in it");
+        }
+    }
+
+    /// Whether the rows have the packets that the indexes have.
+    fn rows(&mut self) {
+        for (interface, mut seconds) in std::mem::take(&mut self.stored) {
+            seconds.sort_unstable();
+            seconds.dedup_by(|next, sum| {
+                let is_same = next.0 == sum.0;
+                sum.1 += if is_same { next.1 } else { 0 };
+                is_same
+            });
+            match self.count.as_mut().map_or(Ok(Vec::new()), |count| count(&interface, &seconds)) {
+                Err(e) => self.unreadable(&interface, &e),
+                Ok(lacking) => {
+                    for (is_certain, what) in lacking {
+                        let kind = if is_certain { Kind::Rows } else { Kind::Rowless };
+                        self.find(&interface, kind, None, what);
+                    }
+                }
+            }
         }
     }
 
@@ -192,6 +242,11 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             Err(e) => self.unreadable(path, &e),
         }
         let vouched = vouched?;
+        if self.count.is_some() && !open && !vouched.is_foreign() {
+            let interface = recovery::called::interface_of(path.parent().unwrap_or(Path::new(".")));
+            let runs = vouched.promises.iter().flat_map(|p| p.rows.runs()).filter(|run| run.tally.stored > 0);
+            self.stored.entry(interface).or_default().extend(runs.map(|run| (run.second, run.tally.stored)));
+        }
         let mut ledger = Tally::default();
         vouched.promises.iter().for_each(|p| ledger += &p.rows.total());
         self.totals.ledger += &ledger;

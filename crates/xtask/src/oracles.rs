@@ -41,11 +41,44 @@ const PACKAGES: &[&str] = &[
 /// Programs written in Go that tests compare with, and the module that has them, as the Go proxy has it.
 const GO_PROGRAMS: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.3")];
 
+/// Readers of Parquet of other years, each in an environment of its own: its name, the Python that has packages for it, and those.
+const READERS: &[(&str, &str, &[&str])] = &[
+    (
+        "oracles-python-2022",
+        "python3.9",
+        &[
+            "pyarrow==6.0.1",
+            "duckdb==0.3.4",
+            "polars==0.13.10",
+            "fastparquet==0.8.1",
+            "numpy<1.24",
+            "pandas<1.5",
+            "pytz",
+        ],
+    ),
+    (
+        "oracles-python-2023",
+        "python3.10",
+        &[
+            "pyarrow==12.0.1",
+            "duckdb==0.8.1",
+            "polars==0.18.8",
+            "fastparquet==2023.7.0",
+            "numpy<1.26",
+            "pandas<2.1",
+            "pytz",
+        ],
+    ),
+];
+
 /// Installs what is missing, if this is a Debian system and we are root.
 pub fn install() {
     install_programs();
-    if let Err(why) = install_packages() {
-        println!("oracles: no {}: {why}; the tests that need them will skip", PACKAGES.join(", "));
+    let environments = [("oracles-python", "python3", PACKAGES)];
+    for (name, python, packages) in environments.iter().chain(READERS) {
+        if let Err(why) = install_packages(name, python, packages) {
+            println!("oracles: no {}: {why}; the tests that need them will skip", packages.join(", "));
+        }
     }
     for (program, module) in GO_PROGRAMS {
         if let Err(why) = install_go_program(program, module) {
@@ -54,18 +87,18 @@ pub fn install() {
     }
 }
 
-/// Makes the environment in the cache folder where `testkit::python_with` looks for it.
-fn install_packages() -> Result<(), String> {
-    let folder = cache()?.join("oracles-python");
+/// Makes an environment in the cache folder where `testkit::python_with` and `testkit::python_of` look for it.
+fn install_packages(name: &str, python: &str, packages: &[&str]) -> Result<(), String> {
+    let folder = cache()?.join(name);
     // Written last: what was cut short is made again.
-    let (list, wanted) = (folder.join("installed"), PACKAGES.join("\n"));
+    let (list, wanted) = (folder.join("installed"), packages.join("\n"));
     if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
         return Ok(());
     }
-    println!("oracles: installing {} into {}", PACKAGES.join(" "), folder.display());
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    println!("oracles: installing {} into {}", packages.join(" "), folder.display());
+    run(Command::new(python_named(python)?).args(["-m", "venv", "--clear"]).arg(&folder))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    run(Command::new(folder.join("bin/python")).args(pip).args(PACKAGES))?;
+    run(Command::new(folder.join("bin/python")).args(pip).args(packages))?;
     std::fs::write(&list, wanted).map_err(|e| format!("{}: {e}", list.display()))
 }
 
@@ -88,6 +121,19 @@ fn cache() -> Result<PathBuf, String> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
     Ok(cache.ok_or("no cache folder: HOME is not set")?.join("netgrain"))
+}
+
+/// A Python of this name: on the path, or where pyenv keeps those that it made.
+fn python_named(name: &str) -> Result<PathBuf, String> {
+    let made = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
+    let made = made.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    let candidates = [PathBuf::from(name)].into_iter().chain(made.map(|version| version.path().join("bin").join(name)));
+    let works = |python: &PathBuf| {
+        let mut command = Command::new(python);
+        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    candidates.into_iter().find(works).ok_or_else(|| format!("{name} is not installed"))
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

@@ -113,7 +113,7 @@ pub fn plain_bytes(path: &Path) -> Option<u64> {
     let about = if path == Path::new("-") { None } else { path.metadata().ok().filter(std::fs::Metadata::is_file) }?;
     let mut head = Vec::with_capacity(ZSTD.len());
     std::fs::File::open(path).ok()?.take(ZSTD.len() as u64).read_to_end(&mut head).ok()?;
-    (!head.starts_with(&GZIP) && !head.starts_with(&ZSTD)).then(|| about.len())
+    (!head.starts_with(&GZIP) && !head.starts_with(&ZSTD)).then_some(about.len())
 }
 
 /// The near end of a thread that reads ahead.

@@ -150,3 +150,24 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
 pub fn id(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text:?} is not the id of a flow: write the number that `netgrain flows` shows"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_groups_and_filters_of_the_examples_exist() {
+        let mut seen = 0;
+        for command in crate::verbs::examples::commands() {
+            let crate::verbs::Command::Flows(args) = command else { continue };
+            let ranked = plan(&args).unwrap_or_else(|e| panic!("{:?}: {e:?}", args.group)).is_some();
+            if !ranked && !args.fields.is_empty() {
+                export::text::choose::<flow::Record>(&args.fields.join(",")).unwrap_or_else(|e| panic!("{e}"));
+            }
+            let words = args.words.join(" ");
+            FlowFilter::parse(&words).unwrap_or_else(|e| panic!("{words}: {e}"));
+            seen += 1;
+        }
+        assert!(seen > 5, "{seen} examples");
+    }
+}

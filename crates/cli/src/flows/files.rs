@@ -43,7 +43,7 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
         if is_capture(path) {
             return Ok(Format::Capture);
         }
-        let text = "neither a capture, nor IPFIX messages, nor Parquet";
+        let text = "neither a capture, nor IPFIX messages, nor Parquet; name a file of one of these";
         return Err(Failure::Said(format!("{}: {text}", path.display())));
     }
     Ok(Format::Messages)

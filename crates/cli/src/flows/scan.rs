@@ -20,7 +20,7 @@ impl Wanted {
     pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
         use Column as C;
         // A flow is one group if it is one record, which these tell.
-        let mut all = vec![C::Part, C::End];
+        let mut all = vec![C::Part, C::EndReason];
         for field in plan.fields() {
             all.extend_from_slice(match field {
                 Field::Flow => &[C::Id],
@@ -32,7 +32,7 @@ impl Wanted {
                 Field::Port => &[C::Protocol, C::SrcPort, C::DstPort],
                 Field::Protocol => &[C::Protocol],
                 Field::Tunnel => &[C::Tunnel, C::TunnelId],
-                Field::State => &[C::Tcp],
+                Field::State => &[C::TcpState],
                 Field::Interface | Field::End => &[],
                 // Columns say 0 for none, and 0 is a tag and a label too.
                 Field::Vlan | Field::Mpls => return None,
@@ -78,10 +78,10 @@ impl Wanted {
             all.extend([C::FwdBytes, C::RevBytes]);
         }
         if looks.at_state {
-            all.push(C::Tcp);
+            all.push(C::TcpState);
         }
         if looks.at_end {
-            all.push(C::End);
+            all.push(C::EndReason);
         }
         all.sort_unstable();
         all.dedup();

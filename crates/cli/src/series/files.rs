@@ -29,9 +29,9 @@ impl OfFiles {
     ///
     /// # Errors
     /// A file that cannot be read or holds something else.
-    pub fn read(files: &[PathBuf], filter: &Filter) -> Result<Self, Failure> {
+    pub fn read(files: Vec<PathBuf>, filter: &Filter) -> Result<Self, Failure> {
         let (mut all, mut names, mut remarks) = (Vec::new(), Names::default(), Vec::new());
-        let mut files = files.to_vec().into_iter();
+        let mut files = files.into_iter();
         while let Some(path) = files.next() {
             let (mut rows, said) = match format(&path)? {
                 Format::Capture => captures(&with_captures(path, &mut files)?, filter, &mut remarks)?,

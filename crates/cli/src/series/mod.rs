@@ -289,3 +289,28 @@ fn steps(
     }
     out.finish(rows.names())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_and_filters_of_the_examples_exist() {
+        let mut seen = 0;
+        for command in crate::verbs::examples::commands() {
+            let crate::verbs::Command::Series(args) = command else { continue };
+            let list = args.fields.join(",");
+            let found = match args.step {
+                _ if list.is_empty() => Ok(()),
+                Step::Second => export::text::choose::<Row>(&list).map(drop).map_err(|e| e.to_string()),
+                _ => export::text::choose::<Rollup>(&list).map(drop).map_err(|e| e.to_string()),
+            };
+            assert_eq!(found, Ok(()), "--fields {list}");
+            if !args.words.is_empty() {
+                filter(&args.words.join(" ")).unwrap_or_else(|e| panic!("{:?}: {e:?}", args.words));
+            }
+            seen += usize::from(!list.is_empty());
+        }
+        assert!(seen > 0, "an example shows fields");
+    }
+}

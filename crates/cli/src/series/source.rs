@@ -58,7 +58,7 @@ impl Rows {
                 let of = OfPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop))?;
                 Feed::Packets(Box::new(of))
             }
-            Place::Files(files, filter) => Feed::Files(OfFiles::read(files, filter)?),
+            Place::Files(files, filter) => Feed::Files(OfFiles::read(files.clone(), filter)?),
             Place::Network(group, via) => Feed::Network(Box::new(Heard::on(*group, via.as_deref())?)),
         };
         let interfaces = args.interface.clone();

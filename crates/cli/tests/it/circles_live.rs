@@ -62,7 +62,7 @@ fn a_packet_forwarded_to_the_port_it_came_from_leaves_once() {
         };
         assert_eq!((more("/received"), more("/interfaces/0/sent")), (40, 20), "in and out, once: {books}");
         // Who does not ask for the direction is spared by the group, who does by the port.
-        let spared = more("/forward_own") + more("/ports/0/own");
+        let spared = more("/forward_own") + more("/interfaces/0/own");
         assert_eq!(spared, 20, "{books}");
         ground.yes("netgrain group delete -i eth1 back");
     }

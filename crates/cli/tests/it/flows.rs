@@ -135,7 +135,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "exchange them");
     let note = dir.join("note");
     std::fs::write(&note, "no flows").expect("a file");
-    refused(&run(&["flows", "-r", arg(&note)]), arg(&note), "netgrain packets -r");
+    refused(&run(&["flows", "-r", arg(&note)]), "neither a capture", "name a file of one of these");
     refused(&run(&["packets", "--store", arg(&store), "--flow", "xyz"]), "\"xyz\" is not the id", "sixteen");
     assert!(!dir.join("x").exists());
 }

@@ -353,3 +353,74 @@ fn what_is_later_than_pcap_can_say_is_counted_and_its_store_is_right() {
     let said = run(&["verify", arg(&store), "--json"]);
     assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
 }
+
+/// A capture of a few packets at these seconds, two in each.
+fn capture(path: &Path, seconds: &[u32]) {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 65_535, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for second in seconds {
+        for nanos in [1_000u32, 2_000] {
+            [*second, nanos, 60, 60].into_iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+            bytes.extend([0xff; 60]);
+        }
+    }
+    std::fs::write(path, bytes).expect("a capture");
+}
+
+#[test]
+fn rows_of_a_capture_that_is_replayed_are_all_kept_and_those_that_are_missing_are_found() {
+    let dir = TempDir::new("upkeep-rows");
+    let (store, path) = (dir.join("store"), dir.join("small.pcap"));
+    const SECOND: u32 = 1_700_000_000;
+    // Forward by two days and by a second.
+    capture(&path, &[SECOND, SECOND + 86_400, SECOND + 172_800, SECOND + 172_801]);
+    let verify = || run(&["verify", "--json", "--store", arg(&store)]);
+    for time in 1..=4 {
+        let replay = ["run", "-r", arg(&path), "--name", "small", "--store", arg(&store), "--quiet"];
+        let said = run(&[&replay[..], &["--set", "capture.ring=8MiB"]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        let rows = objects(&run(&["series", "--store", arg(&store), "--json"]).out);
+        let packets: u64 = rows.iter().map(|row| row["packets"].as_u64().expect("a count")).sum();
+        assert_eq!(packets, 8 * time, "replayed {time} times");
+        let said = verify();
+        assert_eq!((said.status, wrong(&said)), (Some(0), Vec::new()), "{said:?}");
+    }
+    let rows = |day: &str| {
+        let files = walk(&store).into_iter().filter(|path| path.to_string_lossy().ends_with(".series.parquet"));
+        files.filter(|path| path.to_string_lossy().contains(day)).collect::<Vec<_>>()
+    };
+    let (middle, first) = (rows("/2023/11/15/"), rows("/2023/11/14/"));
+    middle.iter().for_each(|path| std::fs::remove_file(path).expect("a file of rows"));
+    let said = verify();
+    assert!(said.out.contains("\"rowless\"") && said.out.contains("8 packets have no one-second row"), "{said:?}");
+    // What was replayed last may not have been put together with the rest yet: then the others of the day are.
+    std::fs::remove_file(first.last().expect("rows")).expect("a file of rows");
+    capture(&path, &[SECOND]);
+    let replay = ["run", "-r", arg(&path), "--name", "small", "--store", arg(&store), "--quiet"];
+    assert_eq!(run(&[&replay[..], &["--set", "capture.ring=8MiB"]].concat()).status, Some(0));
+    let said = verify();
+    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["rows".to_owned()]), "{said:?}");
+}
+
+#[test]
+fn a_file_of_records_that_is_cut_off_is_put_aside() {
+    let dir = TempDir::new("upkeep-cut-parquet");
+    let store = dir.join("store");
+    let spec = ["--sim", "imix,flows=200,rate=20kpps", "--packets", "4k", "--quiet", "--set", "capture.ring=8MiB"];
+    let said = run(&[&["run", "--store", arg(&store)], &spec[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let is_flows = |path: &PathBuf| path.to_string_lossy().ends_with(".flows.parquet");
+    let file = walk(&store).into_iter().find(is_flows).expect("records");
+    let bytes = std::fs::read(&file).expect("the file");
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("the file");
+    assert_eq!(wrong(&run(&["verify", "--json", "--store", arg(&store)])), ["frame"]);
+    let said = run(&["repair", "--dry-run", "--store", arg(&store)]);
+    assert!(said.status == Some(1) && said.out.contains("would mend"), "{said:?}");
+    let said = run(&["repair", "--store", arg(&store)]);
+    assert!(said.status == Some(0) && said.out.contains(".flows.parquet.damaged"), "{said:?}");
+    assert!(walk(&store).iter().any(|path| path.to_string_lossy().ends_with(".flows.parquet.damaged")));
+    let said = run(&["verify", "--json", "--store", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), Vec::new()), "{said:?}");
+}

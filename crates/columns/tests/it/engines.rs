@@ -183,3 +183,60 @@ fn a_file_for_others_has_the_columns_of_the_store_and_the_community_id() {
     let want = [&ids.len().to_string(), ids.first().expect("records"), "5000", "netgrain.interfaces"];
     assert_eq!(told.split_whitespace().collect::<Vec<_>>(), want);
 }
+
+/// Reads every column with every reader, by itself: whole numbers are summed up, of others the values are counted.
+const OLD: &str = r#"
+import sys
+path, decimals = sys.argv[1], "decimals" in sys.argv
+import duckdb, pyarrow.parquet as pq, polars as pl, fastparquet
+names = pq.ParquetFile(path).schema_arrow.names
+troubles = []
+for name in names:
+    readers = [
+        ("pyarrow", lambda: pq.read_table(path, columns=[name])[name].null_count),
+        ("duckdb", lambda: duckdb.connect().execute('select count(*) - count("%s"), max("%s") from \'%s\'' % (name, name, path)).fetchall()[0][0]),
+    ]
+    if decimals or not name.endswith("squares"):
+        readers.append(("polars", lambda: pl.read_parquet(path, columns=[name])[name].null_count()))
+    nulls = []
+    for reader, read in readers:
+        try:
+            nulls.append(read())
+        except Exception as e:
+            troubles.append("%s of %s: %s" % (name, reader, str(e)[:200]))
+    if len(set(nulls)) > 1:
+        troubles.append("%s: %s nulls" % (name, nulls))
+    if not name.startswith("early"):
+        try:
+            fastparquet.ParquetFile(path).to_pandas(columns=[name])
+        except Exception as e:
+            troubles.append("%s of fastparquet: %s" % (name, str(e)[:200]))
+assert not troubles, "\n".join(troubles)
+a = pq.read_table(path, columns=["fwd_bytes", "src_port"])
+print(sum(a["fwd_bytes"].to_pylist()), sum(a["src_port"].to_pylist()),
+      *duckdb.connect().execute("select sum(fwd_bytes)::bigint, sum(src_port)::bigint, count(date_trunc('minute', first)) from '%s'" % path).fetchall()[0])
+"#;
+
+fn read_by(test: &str, environment: &str, more: &[&str]) {
+    let Some(mut python) = testkit::python_of(test, environment) else { return };
+    let store = TempDir::new(test);
+    let records = kept(store.path());
+    let file = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let out = python.args(["-c", OLD]).arg(&file).args(more).output().expect("Python");
+    assert!(out.status.success(), "{environment}: {}", String::from_utf8_lossy(&out.stderr));
+    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    let bytes: u64 = records.iter().map(|r| r.sides[0].bytes).sum();
+    let ports: u64 = records.iter().map(|r| u64::from(r.key.src_port)).sum();
+    assert_eq!(told.trim(), format!("{bytes} {ports} {bytes} {ports} {}", records.len()), "{environment}");
+}
+
+#[test]
+fn readers_of_2022_read_every_column() {
+    // Polars of that year has no decimals.
+    read_by("readers_of_2022_read_every_column", "oracles-python-2022", &[]);
+}
+
+#[test]
+fn readers_of_2023_read_every_column() {
+    read_by("readers_of_2023_read_every_column", "oracles-python-2023", &["decimals"]);
+}

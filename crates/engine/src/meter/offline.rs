@@ -100,8 +100,24 @@ impl OfCapture {
         Ok(Self { parts, part: Vec::new().into_iter(), stop, thread: Some(thread), read: Read::default() })
     }
 
-    /// What is made next; `None` at the end.
-    pub fn next(&mut self) -> Option<Made> {
+    /// How it ended; of something that goes on, nothing.
+    pub fn read(&self) -> &Read {
+        &self.read
+    }
+
+    fn end(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let panicked = |_| Read { broken: Some("the meter panicked".into()), ..Read::default() };
+            self.read = thread.join().unwrap_or_else(panicked);
+        }
+    }
+}
+
+/// What is made next; none at the end.
+impl Iterator for OfCapture {
+    type Item = Made;
+
+    fn next(&mut self) -> Option<Made> {
         loop {
             if let Some(made) = self.part.next() {
                 return Some(made);
@@ -113,18 +129,6 @@ impl OfCapture {
                     return None;
                 }
             }
-        }
-    }
-
-    /// How it ended; of something that goes on, nothing.
-    pub fn read(&self) -> &Read {
-        &self.read
-    }
-
-    fn end(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            let panicked = |_| Read { broken: Some("the meter panicked".into()), ..Read::default() };
-            self.read = thread.join().unwrap_or_else(panicked);
         }
     }
 }

@@ -376,7 +376,7 @@ fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files(
     let books = stats(&engine, "g");
     assert_eq!(
         (&books["members"][0]["name"], number(&books["members"][0], "delivered")),
-        (&"port sink".into(), engine.pushed())
+        (&"interface sink".into(), engine.pushed())
     );
     assert_eq!(books["members"][0]["outlet"]["interface"], "sink", "it stays when whoever attached it leaves: {books}");
     registry.detach(who(1000, 1), "g", 0).expect("detached");

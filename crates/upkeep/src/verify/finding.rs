@@ -62,6 +62,12 @@ pub enum Kind {
     Gap,
     /// A file of flow records or rows is not what it should be.
     Grain,
+    /// A file of flow records or rows does not begin or end as such a file does.
+    Frame,
+    /// One-second rows say of fewer packets than are stored in their second.
+    Rows,
+    /// Packets are stored in seconds without a one-second row.
+    Rowless,
     /// A damaged original, kept beside what was saved of it.
     Aside,
     /// Not a file of the store.
@@ -94,6 +100,9 @@ impl Kind {
             Self::Unasked => "unasked",
             Self::Gap => "gap",
             Self::Grain => "grain",
+            Self::Frame => "frame",
+            Self::Rows => "rows",
+            Self::Rowless => "rowless",
             Self::Aside => "aside",
             Self::Foreign => "foreign",
             Self::Version => "version",
@@ -105,7 +114,9 @@ impl Kind {
     /// How bad it is.
     pub const fn level(self) -> Level {
         match self {
-            Self::Order | Self::Missing | Self::Unasked | Self::Gap | Self::Aside | Self::Foreign => Level::Note,
+            Self::Order | Self::Missing | Self::Unasked | Self::Gap | Self::Rowless | Self::Aside | Self::Foreign => {
+                Level::Note
+            }
             Self::NoCapture | Self::Version | Self::Unreadable => Level::Unreadable,
             _ => Level::Damage,
         }
@@ -126,7 +137,12 @@ impl Kind {
             Self::Orphan => {
                 "its packets were removed by somebody; remove it when its losses are of no interest any more"
             }
-            Self::Grain => "where its packets are kept, netgrain run -r makes it of them again, in another store",
+            Self::Frame => {
+                "netgrain repair puts it aside; where its packets are kept, netgrain run -r makes it of them again, in another store"
+            }
+            Self::Grain | Self::Rows | Self::Rowless => {
+                "where its packets are kept, netgrain run -r makes it of them again, in another store"
+            }
             Self::Missing => {
                 "retention went past an hour that was held, or somebody removed a file: look into the archive or the backup"
             }

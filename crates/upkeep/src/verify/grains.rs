@@ -80,7 +80,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 match self.frame(path) {
                     Err(e) if e.kind() == io::ErrorKind::NotFound => return,
                     Err(e) => self.unreadable(path, &e),
-                    Ok(Some(what)) => self.find(path, Kind::Grain, None, format!("{what}: its {holds} cannot be read")),
+                    Ok(Some(what)) => self.find(path, Kind::Frame, None, format!("{what}: its {holds} cannot be read")),
                     Ok(None) if hour_folder(&interface, start) != folder => {
                         let text = format!("lies in another hour than its name says: nobody finds its {holds} there");
                         self.find(path, Kind::Grain, None, text);

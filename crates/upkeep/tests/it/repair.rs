@@ -367,8 +367,9 @@ fn a_foreign_capture_of_an_unknown_version_is_neither_called_damaged_nor_changed
     let at = path("captures/other.pcap");
     let (mut bytes, _) = foreign(&mut Prng::new(1), 3);
     bytes[4] = 3;
-    let files: Files = [(at.clone(), bytes)].into();
-    let (findings, _) = verify(files.clone(), &at);
+    let files: Surviving = [(at.clone(), bytes)].into();
+    let mut findings = Vec::new();
+    Verify::new(MemoryDevice::with(1, files.clone()), false, |f: &Finding, _| findings.push(f.clone())).path(&at);
     assert_eq!(findings[0].kind, Kind::Version, "{findings:#?}");
     let said = findings[0].to_string();
     assert!(said.contains("version 3.4") && said.contains("2 of pcap and 1 of pcapng"), "{said}");

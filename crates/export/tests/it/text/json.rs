@@ -46,7 +46,8 @@ fn same(value: &Value<'_>, json: &Json) -> bool {
             digits.is_some_and(|d| d.map(|two| u8::from_str_radix(two, 16)).eq(bytes.iter().map(|b| Ok(*b))))
         }
         Value::Early(packets, of) => {
-            let before = [&Early::default()].into_iter().chain(packets);
+            let none = Early::default();
+            let before = [&none].into_iter().chain(packets);
             let numbers = packets.iter().zip(before).map(|(packet, before)| Some(of(packet, before)));
             json.as_array().is_some_and(|list| list.iter().map(Json::as_i64).eq(numbers))
         }
