@@ -1,5 +1,5 @@
 //! How much memory this process may have: that of the machine, or the part of it that its control groups allow (cgroups(7);
-//! version 2: `memory.max` and `memory.high`, version 1: `memory.limit_in_bytes`).
+//! version 2: `memory.max` and `memory.high`, version 1: `memory.limit_in_bytes`) or a limit of its address space allows.
 //!
 //! A limit holds for everything below the group that has it, so the limits of all groups above a process count.
 
@@ -13,6 +13,8 @@ pub enum Bound {
     Machine,
     /// A control group of this process.
     Group,
+    /// The limit of this process's address space (getrlimit(2), `RLIMIT_AS`).
+    AddressSpace,
 }
 
 /// Memory that this process may have, in bytes.
@@ -32,6 +34,7 @@ impl Allowance {
         match self.bound {
             Bound::Machine => "this machine",
             Bound::Group => "the control group of this process",
+            Bound::AddressSpace => "half of the address space of this process (ulimit -v; a ring is mapped twice)",
         }
     }
 }
@@ -40,7 +43,30 @@ impl Allowance {
 pub fn allowance() -> Allowance {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = (crate::cpu::memory_bytes(), crate::cpu::memory_available());
-    of(machine, &groups, Path::new("/sys/fs/cgroup"))
+    let all = of(machine, &groups, Path::new("/sys/fs/cgroup"));
+    // Where there is no limit a word stands in place of the number.
+    match number("/proc/self/limits", "Max address space") {
+        Some(limit) => within(all, limit, number("/proc/self/status", "VmSize:").unwrap_or(0).saturating_mul(1024)),
+        None => all,
+    }
+}
+
+/// The first number behind a key in a file of `/proc`.
+fn number(path: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
+}
+
+/// The allowance where the address space has a limit, of which so many bytes are in use. A ring is mapped twice, so of the
+/// address space it takes twice its size: half of the limit counts.
+fn within(mut all: Allowance, limit: u64, used: u64) -> Allowance {
+    let half = limit / 2;
+    if all.limit == 0 || half < all.limit {
+        (all.limit, all.bound) = (half, Bound::AddressSpace);
+    }
+    let free = limit.saturating_sub(used) / 2;
+    all.available = if all.available == 0 { free.max(1) } else { all.available.min(free).max(1) };
+    all
 }
 
 /// From the machine's memory and what of it is available, the text of `/proc/self/cgroup`, and the folder where control groups
@@ -125,6 +151,17 @@ mod tests {
     fn group(folder: &Path, files: &[(&str, &str)]) {
         fs::create_dir_all(folder).expect("a folder");
         files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).expect("a file"));
+    }
+
+    #[test]
+    fn half_of_a_limit_of_the_address_space_counts() {
+        let machine = Allowance { limit: 8192 * MIB, available: 4096 * MIB, bound: Bound::Machine };
+        let narrow = within(machine, 1024 * MIB, 124 * MIB);
+        assert_eq!(narrow, Allowance { limit: 512 * MIB, available: 450 * MIB, bound: Bound::AddressSpace });
+        assert!(narrow.owner().contains("ulimit -v"));
+        assert!(number("/proc/self/status", "VmSize:").is_some_and(|kib| kib > 0));
+        assert_eq!(within(machine, 65536 * MIB, 0), machine);
+        assert_eq!(within(machine, 16 * MIB, 16 * MIB).available, 1, "0 would mean that nobody knows");
     }
 
     #[test]

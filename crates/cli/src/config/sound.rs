@@ -9,7 +9,6 @@ use crate::run::rules;
 use crate::values::{LEAST_RING, LEAST_SEGMENT};
 use engine::{Destination, ProgramPlan};
 use filter::Filter;
-use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
 

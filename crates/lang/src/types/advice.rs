@@ -2,7 +2,7 @@
 
 use super::Type;
 use crate::syntax::{Binding, Error, Expr, Node, nearest};
-use crate::table;
+use crate::table::{self, Function};
 use std::ops::Range;
 
 /// Whoever takes what is given to this.
