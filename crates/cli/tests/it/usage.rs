@@ -194,3 +194,52 @@ fn a_socket_of_another_engine_is_not_taken_over() {
     assert_eq!(first.end(err).status, Some(0));
     assert!(!socket.exists(), "the socket is left behind");
 }
+
+#[test]
+fn simulations_and_files_are_stored_under_the_name_that_they_were_given() {
+    let dir = TempDir::new("named");
+    let store = dir.join("store");
+    let frames = dir.join("frames.pcap");
+    assert_eq!(run(&["gen", "-w", arg(&frames), "60", "--packets", "10"]).status, Some(0));
+    for (verb, source, name) in [
+        ("run", ["--sim", "60,packets=10"], "made"),
+        ("record", ["--sim", "60,packets=10"], "made-too"),
+        ("run", ["-r", arg(&frames)], "read"),
+        ("record", ["-r", arg(&frames)], "read-too"),
+    ] {
+        let said = run(&[&[verb], &source[..], &["--name", name, "--store", arg(&store), "-q"]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        assert!(store.join(name).is_dir(), "{verb} {source:?}: {:?}", common::walk(&store));
+    }
+    let names: Vec<_> = std::fs::read_dir(&store).expect("a store").flatten().map(|e| e.file_name()).collect();
+    assert!(!names.iter().any(|name| name == "sim" || name == "frames.pcap"), "{names:?}");
+}
+
+#[test]
+fn a_store_without_flow_records_is_told_with_a_way_to_have_them() {
+    let dir = TempDir::new("recorded-only");
+    let store = dir.join("store");
+    assert_eq!(run(&["record", "--sim", "60,packets=10", "--store", arg(&store), "-q"]).status, Some(0));
+    for (verb, what) in [("flows", "has no flow records"), ("series", "has no rows of the series")] {
+        let said = run(&[verb, "--store", arg(&store)]);
+        assert_eq!(said.status, Some(1), "{said:?}");
+        assert!(said.err.contains(what) && said.err.contains("`netgrain run -r FILE --store DIR`"), "{said:?}");
+    }
+    let said = run(&["packets", "--store", arg(&store), "--flow", "1"]);
+    assert!(said.err.contains("has no flow records"), "{said:?}");
+    // A store that has some, and none of what is asked.
+    assert_eq!(run(&["run", "--sim", "60,packets=10", "--store", arg(&store), "-q"]).status, Some(0));
+    let said = run(&["flows", "--store", arg(&store), "port 1"]);
+    assert!(said.status == Some(1) && said.err.contains("once it has ended"), "{said:?}");
+}
+
+#[test]
+fn an_address_of_metrics_is_refused_with_its_right_form_before_anything_is_recorded() {
+    let dir = TempDir::new("metrics-form");
+    let store = dir.join("store");
+    for verb in ["run", "record"] {
+        let said = run(&[verb, "--sim", "60,packets=10", "--store", arg(&store), "-q", "--metrics", ":80"]);
+        refused(&said, "metrics", "write 127.0.0.1:80");
+    }
+    assert!(common::walk(dir.path()).is_empty());
+}
