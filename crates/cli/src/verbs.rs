@@ -131,6 +131,10 @@ mod tests {
         assert!(lines.len() > 10, "{lines:?}");
         for line in lines {
             let words = examples::words(line);
+            // One of several, which the reader chooses.
+            if words.iter().any(|word| word.contains('|')) {
+                continue;
+            }
             let all = ["netgrain"].into_iter().chain(words.iter().map(String::as_str));
             assert!(Netgrain::try_parse_from(all).map_err(|e| panic!("{line}: {e}")).is_ok());
         }
@@ -146,6 +150,9 @@ mod tests {
         "invalid IP address",
     ];
 
+    /// Values that no flag for a number takes.
+    const WRONG: [&str; 4] = ["x", "", "99999999999999999999999", "-1"];
+
     #[test]
     fn a_value_that_is_wrong_is_answered_with_one_that_is_right() {
         let mut left = vec![(Vec::new(), Netgrain::command())];
@@ -154,15 +161,18 @@ mod tests {
             for verb in command.get_subcommands() {
                 left.push(([&verbs[..], &[verb.get_name().to_owned()]].concat(), verb.clone()));
             }
-            for flag in command.get_arguments().filter_map(|arg| arg.get_long()) {
-                for wrong in ["x", "", "99999999999999999999999", "-1"] {
-                    let given = format!("--{flag}={wrong}");
-                    let all = ["netgrain"].into_iter().chain(verbs.iter().map(String::as_str)).chain([given.as_str()]);
-                    let Err(e) = Netgrain::try_parse_from(all) else { continue };
-                    let said = e.to_string();
-                    assert!(!BARE.iter().any(|bare| said.contains(bare)), "{verbs:?} {given}: {said}");
-                    asked += 1;
-                }
+            let flags = command.get_arguments().filter_map(|arg| arg.get_long());
+            let mut given: Vec<Vec<String>> = flags.map(|flag| vec![format!("--{flag}=WRONG")]).collect();
+            // Where a number belongs, those before it have theirs.
+            let places = command.get_positionals().count();
+            given.extend((1..=places).map(|n| [vec!["1".to_owned(); n - 1], vec!["WRONG".to_owned()]].concat()));
+            for (given, wrong) in given.iter().flat_map(|given| WRONG.map(|wrong| (given, wrong))) {
+                let given: Vec<String> = given.iter().map(|word| word.replace("WRONG", wrong)).collect();
+                let all = ["netgrain"].into_iter().chain(verbs.iter().chain(&given).map(String::as_str));
+                let Err(e) = Netgrain::try_parse_from(all) else { continue };
+                let said = e.to_string();
+                assert!(!BARE.iter().any(|bare| said.contains(bare)), "{verbs:?} {given:?}: {said}");
+                asked += 1;
             }
         }
         assert!(asked > 500, "{asked}");

@@ -381,7 +381,7 @@ mod tests {
         ];
         let right = [
             "true nor false",
-            "write 10s",
+            "10s, 5min",
             "one text or number",
             "100k",
             "tpacket",
@@ -389,7 +389,7 @@ mod tests {
             "100k",
             "udp=10s",
             "write tcp, udp",
-            "write 10s",
+            "10s, 5min",
             "sixteen",
         ];
         for (said, part) in wrong.iter().zip(right) {

@@ -164,7 +164,9 @@ mod tests {
             if !ranked && !args.fields.is_empty() {
                 export::text::choose::<flow::Record>(&args.fields.join(",")).unwrap_or_else(|e| panic!("{e}"));
             }
-            let words = args.words.join(" ");
+            // Words behind -r may be files.
+            let words: Vec<&str> = args.words.iter().map(String::as_str).filter(|w| !w.contains(".pcap")).collect();
+            let words = words.join(" ");
             FlowFilter::parse(&words).unwrap_or_else(|e| panic!("{words}: {e}"));
             seen += 1;
         }

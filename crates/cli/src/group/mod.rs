@@ -106,7 +106,7 @@ struct CreateArgs {
     #[arg(long, value_enum, default_value_t = WhoMay::Restricted)]
     policy: WhoMay,
     /// Only these queues of the interface [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::whole::<u16>(0..=65535))]
     queues: Option<Vec<u16>>,
     /// Steer as PFQ did: any change of members moves nearly all flows
     #[arg(long)]
@@ -134,10 +134,10 @@ struct WeighArgs {
     #[command(flatten)]
     named: NamedArgs,
     /// The member's place, as `group stats` shows it
-    #[arg(value_name = "PLACE")]
+    #[arg(value_name = "PLACE", value_parser = units::whole::<u8>(0..=255))]
     place: u8,
     /// Its weight from now on
-    #[arg(value_name = "WEIGHT", value_parser = clap::value_parser!(u8).range(1..=i64::from(WEIGHT_MAX)))]
+    #[arg(value_name = "WEIGHT", value_parser = units::whole::<u8>(1..=u64::from(WEIGHT_MAX)))]
     weight: u8,
 }
 
@@ -148,7 +148,7 @@ struct PartArgs {
     #[arg(long = "class", value_name = "LIST", value_delimiter = ',')]
     classes: Vec<String>,
     /// Part of what is steered, against the others'
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(WEIGHT_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::whole::<u8>(1..=u64::from(WEIGHT_MAX)))]
     weight: u8,
     /// Only packets that match this capture filter
     #[arg(long, value_name = "EXPRESSION")]
@@ -178,7 +178,7 @@ struct DetachArgs {
     #[command(flatten)]
     named: NamedArgs,
     /// The member's place, as `group stats` shows it
-    #[arg(value_name = "PLACE")]
+    #[arg(value_name = "PLACE", value_parser = units::whole::<u8>(0..=255))]
     place: u8,
 }
 
@@ -198,7 +198,7 @@ struct JoinArgs {
     #[arg(long)]
     print: bool,
     /// Stop after this many packets
-    #[arg(short = 'c', long, value_name = "N")]
+    #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     packets: Option<u64>,
     /// Stop after this long
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]

@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering;
   netgrain packets --store /data --from 2026-11-21T10:40:00+01:00 --to +5min net 10.0.0.0/8 --count
   netgrain packets --store /data --follow -w - tcp | tshark -r -
   netgrain packets -r /archive/*.pcap --explain udp port 53
-  netgrain packets --store /data --flow 8c1f0e5a93d2b476 -w flow.pcapng
+  netgrain packets --store /data --flow 10096804671777846390 -w flow.pcapng
 
 {}", crate::when::HELP)
 )]

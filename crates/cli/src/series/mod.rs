@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
     after_help = format!("Examples:
   netgrain series --store /data --from -10min
   netgrain series --store /data --from 10:00 --to 11:00 --step 1m -i eth1
-  netgrain series --store /data --from -1d --step 5m --fields first,interface,bytes_mean --csv
+  netgrain series --store /data --from -1d --step 5m --fields time,interface,bytes_sum,bytes_p95 --csv
   netgrain series --store /data --around 10:42 'host 10.1.2.3 and port 53'
   netgrain series --store /data --live --direction out --json
   netgrain series -r monday.pcap 'port 53'
