@@ -485,7 +485,9 @@ impl<'a> Parser<'a> {
 }
 
 fn number_of(t: Token<'_>) -> Result<u32, FilterError> {
-    names::number(t.text).filter(|_| !t.escaped).ok_or_else(|| t.error("a number is missing here"))
+    names::number(t.text)
+        .filter(|_| !t.escaped)
+        .ok_or_else(|| t.error("a number is missing here; write one, such as `80` or `0x50`"))
 }
 
 fn not(of: Expr) -> Expr {

@@ -13,7 +13,9 @@ impl Parser<'_> {
         let Some(cmp) = Cmp::of(self.peek().text) else { return Ok(None) };
         self.take();
         let t = self.peek();
-        let right = self.sum(0)?.ok_or_else(|| t.error("a number is missing here"))?;
+        let right = self.sum(0)?.ok_or_else(|| {
+            t.error("a number is missing here; write one, such as `100`, or a value of the packet, such as `len`")
+        })?;
         Ok(Some(Prim::Relation(left, cmp, right)))
     }
 

@@ -119,7 +119,7 @@ impl Error {
             ),
             Self::Version { major, minor, .. } => {
                 format!(
-                    "version {major}.{minor} of the format is not known, but only 2 of pcap and 1 of pcapng: have the program that \
+                    "version {major}.{minor} of the format is not known (known are 2 of pcap and 1 of pcapng): have the program that \
                      wrote the file write one of these; if it did, these bytes are damaged"
                 )
             }

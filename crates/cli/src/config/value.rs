@@ -122,7 +122,9 @@ impl Setting for Count {
 
     fn read(given: &Given) -> Result<Self, String> {
         let text = given.text()?;
-        values::count(&text).map(Self).map_err(|_| format!("{given} is not a number: write 64, 100k, 1M"))
+        values::count(&text)
+            .map(Self)
+            .map_err(|_| format!("{given} is not a whole number from 0 on: write 64, 100k, 1M"))
     }
 
     fn show(&self) -> String {
