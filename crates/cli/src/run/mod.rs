@@ -85,7 +85,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_packets: bool,
     /// Parts of the flow table; the records are the same for any number (flow.shards)
-    #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(1..=u64::MAX))]
+    #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(0..=u64::MAX))]
     pub shards: Option<u64>,
     /// Collector of flow records and rows, such as udp:HOST or tcp:HOST,fields=biflow; may be given several times
     /// (export.targets)
