@@ -136,7 +136,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     let note = dir.join("note");
     std::fs::write(&note, "no flows").expect("a file");
     refused(&run(&["flows", "-r", arg(&note)]), "neither a capture", "name a file of one of these");
-    refused(&run(&["packets", "--store", arg(&store), "--flow", "xyz"]), "\"xyz\" is not the id", "sixteen");
+    refused(&run(&["packets", "--store", arg(&store), "--flow", "xyz"]), "\"xyz\" is not the id", "the number");
     assert!(!dir.join("x").exists());
 }
 
@@ -151,7 +151,7 @@ fn nothing_found_is_a_no_that_says_what_there_is() {
     }
     let said = run(&["packets", "--store", arg(&store), "--flow", "1"]);
     assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{said:?}");
-    assert!(said.err.contains("no record of flow 0000000000000001"), "{}", said.err);
+    assert!(said.err.contains("no record of flow 1"), "{}", said.err);
 }
 
 #[test]
