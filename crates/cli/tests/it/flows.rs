@@ -121,7 +121,8 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["-i", "eth2"]), "eth2", "did you mean eth1?");
     refused(&ask(&["hsot", "10.0.0.1"]), "`hsot`", "did you mean `host`?");
     refused(&ask(&["udp", "and", "less", "64"]), "`less`", "netgrain packets");
-    refused(&ask(&["ether", "dst", "1:2:3:4:5:6"]), "a flow keeps no link address", "ether src host");
+    refused(&ask(&["tcp[13] & 2 != 0"]), "`tcp[13] & 2 != 0`", "`flags S`");
+    refused(&ask(&["bytes > 5s"]), "`5s`", "`1M`");
     refused(&ask(&["--group", "source"]), "`source` is nothing to group by", "dport");
     refused(&ask(&["--group", "src/33/1"]), "src/33/1", "32 bits");
     refused(&ask(&["--group", "host,src"]), "host and port are of either end", "group by");
