@@ -68,7 +68,8 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
         assert!(said.out.contains("ledger") && said.out.contains("offered"), "{}", said.out);
         let left: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
         assert!(left.is_empty(), "{left:?}");
-        assert_eq!(run(&["check", arg(&store)]).status, Some(0));
+        let checked = run(&["check", arg(&store)]);
+        assert_eq!(checked.status, Some(0), "{checked:?}: {said:?}");
     }
 }
 
