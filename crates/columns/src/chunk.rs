@@ -200,6 +200,8 @@ impl Press {
             }
             Holds::Ints => numbers(coding, &cells.ints, &mut self.ints, dictionary, data),
             Holds::Squares => squares(coding, &cells.wide, &mut self.squares, dictionary, data),
+            // Not every reader knows an empty dictionary.
+            Holds::Names(..) if cells.longs.is_empty() => Form::of(Encoding::PLAIN),
             Holds::Names(name, _) => {
                 let mut text = |key: i64, out: &mut Vec<u8>| name(key, out);
                 let known = &mut self.longs;

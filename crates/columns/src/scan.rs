@@ -387,6 +387,9 @@ fn one_page(
         decode::runs(bytes.split_off(..len as usize)?, 1, rows, &mut there)?;
     }
     let count = if is_optional { there.iter().filter(|level| **level > 0).count() } else { rows };
+    if count == 0 {
+        return Some(Values::Numbers(vec![0; rows]));
+    }
     let mut numbers = Vec::new();
     match encoding {
         Encoding::RLE_DICTIONARY => {

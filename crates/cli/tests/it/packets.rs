@@ -332,7 +332,7 @@ fn a_word_of_the_filter_that_is_a_file_as_well_is_named() {
         say(netgrain(&args).current_dir(dir.path()))
     };
     refused(&ask(&["udp", "port", "53"]), "udp", "write -- before `udp`");
-    refused(&ask(&["udp", "src"]), "filter", "expected an address");
+    refused(&ask(&["udp", "src"]), "filter", "a value is missing");
     let said = ask(&["--", "udp"]);
     assert!(matches!(said.status, Some(0 | 1)) && said.out.contains("packets"), "{said:?}");
 }

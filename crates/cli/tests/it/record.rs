@@ -59,16 +59,18 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
     for name in ["INT", "TERM"] {
         let dir = TempDir::new("interrupt");
         let store = dir.join("store");
-        let args = [&["record", "--sim", "200,rate=10kpps,truth", "--store", arg(&store)], &RING[..]].concat();
-        let (running, err) = Running::start(&mut netgrain(&args));
-        until("a file is begun", || !walk(&store).is_empty());
+        let args = ["record", "--sim", "200,rate=10kpps,truth", "--store", arg(&store), "--rotate", "1s"];
+        let (running, err) = Running::start(&mut netgrain(&[&args, &RING[..]].concat()));
+        // The second one has a whole second of packets, however late the first of them came.
+        until("two files are whole", || walk(&store).iter().filter(|p| arg(p).ends_with(".pcap")).count() > 1);
         signal(&running.0, name);
         let said = running.end(err);
         assert_eq!(said.status, Some(0), "{said:?}");
         assert!(said.out.contains("ledger") && said.out.contains("offered"), "{}", said.out);
         let left: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
         assert!(left.is_empty(), "{left:?}");
-        assert_eq!(run(&["check", arg(&store)]).status, Some(0));
+        let checked = run(&["check", arg(&store)]);
+        assert_eq!(checked.status, Some(0), "{checked:?}: {said:?}");
     }
 }
 

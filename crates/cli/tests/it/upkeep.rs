@@ -241,7 +241,7 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
     std::fs::create_dir_all(moved.parent().expect("a folder")).expect("a folder");
     std::fs::rename(&files[1], &moved).expect("moved");
     let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["grain".to_owned(); 2]), "{said:?}");
+    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["grain".to_owned(), "frame".to_owned()]), "{said:?}");
     run(&["repair", arg(&store)]);
     assert!(files[0].exists() && moved.exists());
     std::fs::write(&files[0], "PAR1").expect("cut");
@@ -382,7 +382,7 @@ fn rows_of_a_capture_that_is_replayed_are_all_kept_and_those_that_are_missing_ar
         let said = run(&[&replay[..], &["--set", "capture.ring=8MiB"]].concat());
         assert_eq!(said.status, Some(0), "{said:?}");
         let rows = objects(&run(&["series", "--store", arg(&store), "--json"]).out);
-        let packets: u64 = rows.iter().map(|row| row["packets"].as_u64().expect("a count")).sum();
+        let packets: u64 = rows.iter().filter_map(|row| row["packets"].as_u64()).sum();
         assert_eq!(packets, 8 * time, "replayed {time} times");
         let said = verify();
         assert_eq!((said.status, wrong(&said)), (Some(0), Vec::new()), "{said:?}");

@@ -187,7 +187,7 @@ fn a_file_for_others_has_the_columns_of_the_store_and_the_community_id() {
 /// Reads every column with every reader, by itself: whole numbers are summed up, of others the values are counted.
 const OLD: &str = r#"
 import sys
-path, decimals = sys.argv[1], "decimals" in sys.argv
+path, everything = sys.argv[1], "everything" in sys.argv
 import duckdb, pyarrow.parquet as pq, polars as pl, fastparquet
 names = pq.ParquetFile(path).schema_arrow.names
 troubles = []
@@ -196,20 +196,20 @@ for name in names:
         ("pyarrow", lambda: pq.read_table(path, columns=[name])[name].null_count),
         ("duckdb", lambda: duckdb.connect().execute('select count(*) - count("%s"), max("%s") from \'%s\'' % (name, name, path)).fetchall()[0][0]),
     ]
-    if decimals or not name.endswith("squares"):
+    if everything or not name.endswith("squares") and not name.startswith("early"):
         readers.append(("polars", lambda: pl.read_parquet(path, columns=[name])[name].null_count()))
     nulls = []
     for reader, read in readers:
         try:
             nulls.append(read())
-        except Exception as e:
+        except BaseException as e:
             troubles.append("%s of %s: %s" % (name, reader, str(e)[:200]))
     if len(set(nulls)) > 1:
         troubles.append("%s: %s nulls" % (name, nulls))
     if not name.startswith("early"):
         try:
             fastparquet.ParquetFile(path).to_pandas(columns=[name])
-        except Exception as e:
+        except BaseException as e:
             troubles.append("%s of fastparquet: %s" % (name, str(e)[:200]))
 assert not troubles, "\n".join(troubles)
 a = pq.read_table(path, columns=["fwd_bytes", "src_port"])
@@ -227,16 +227,21 @@ fn read_by(test: &str, environment: &str, more: &[&str]) {
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
     let bytes: u64 = records.iter().map(|r| r.sides[0].bytes).sum();
     let ports: u64 = records.iter().map(|r| u64::from(r.key.src_port)).sum();
-    assert_eq!(told.trim(), format!("{bytes} {ports} {bytes} {ports} {}", records.len()), "{environment}");
+    // Some of those versions remark on things before.
+    assert_eq!(
+        told.lines().last().unwrap_or_default(),
+        format!("{bytes} {ports} {bytes} {ports} {}", records.len()),
+        "{environment}"
+    );
 }
 
 #[test]
 fn readers_of_2022_read_every_column() {
-    // Polars of that year has no decimals.
+    // Polars of that year has no decimals, and no lists of 32 bits.
     read_by("readers_of_2022_read_every_column", "oracles-python-2022", &[]);
 }
 
 #[test]
 fn readers_of_2023_read_every_column() {
-    read_by("readers_of_2023_read_every_column", "oracles-python-2023", &["decimals"]);
+    read_by("readers_of_2023_read_every_column", "oracles-python-2023", &["everything"]);
 }

@@ -63,7 +63,7 @@ fn corpus(name: &str) -> impl Iterator<Item = String> + Clone {
 
 /// Of frames that were cut, libpcap's optimiser may not miss what its code without it misses. Only with it are there places before a
 /// header, and only with it the words of an address that a network's length leaves out are not missed, by us neither.
-fn alike(f: &String) -> bool {
+fn alike(f: &str) -> bool {
     !["net ", "[-", " - "].iter().any(|part| f.contains(part))
 }
 
@@ -82,7 +82,7 @@ fn hold(name: &str, mut packets: Vec<Packet>) {
     let padded: Vec<_> = packets.iter().map(long).collect();
     let whole = agree(seed, &padded, link::ETHERNET, corpus(name).map(|f| (f, true)), differs);
     cut_some(&mut packets, &mut prng);
-    let cut = corpus(name).filter(alike).map(|f| (f, false));
+    let cut = corpus(name).filter(|f| alike(f)).map(|f| (f, false));
     let sums = agree(seed, &packets, link::ETHERNET, cut.chain(random), |_| false);
     eprintln!("{} packets; whole {} filters, {} telling; cut {sums:?}", packets.len(), whole.filters, whole.telling);
     // The comparison would prove nothing if most filters chose nothing, or were none.
