@@ -85,7 +85,7 @@ pub fn group_and_port(text: &str) -> Result<SocketAddr, String> {
 
 /// `1000000`, `1M`, `100k`.
 pub fn count(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text:?} is not a whole number: write 1000000, 100k, 1M");
+    let bad = || format!("{text:?} is not a whole number: write 100k, 1M, 1000000");
     let (digits, scale) = match text.chars().last() {
         Some('k') => (&text[..text.len() - 1], 1000),
         Some('M') => (&text[..text.len() - 1], 1_000_000),

@@ -127,7 +127,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["--group", "src/33/1"]), "src/33/1", "32 bits");
     refused(&ask(&["--group", "host,src"]), "host and port are of either end", "group by");
     refused(&ask(&["--by", "size"]), "`size` is nothing to add up", "bytes");
-    refused(&ask(&["--top", "0"]), "--top", "0 is not in 1..");
+    refused(&ask(&["--top", "0"]), "--top", "\"0\" is not a whole number from 1 to");
     refused(&ask(&["--fields", "src"]), "--fields", "--json or --csv");
     refused(&ask(&["--json", "--fields", "sourc"]), "sourc", "did you mean");
     refused(&ask(&["-w", "x"]), "--packets", "see netgrain flows --help");
