@@ -88,7 +88,7 @@ impl Heartbeat {
             // Locked while it is still empty, and so of nobody's interest.
             let locked = file.try_lock().map_err(io::Error::from);
             let made = locked.and_then(|()| file.write_all(&page));
-            match made.and_then(|()| SharedMemory::attach_read_write(file.into(), PAGE)) {
+            match made.and_then(|()| SharedMemory::of_own_file(file.into(), PAGE)) {
                 Ok(memory) => return Ok(Self { memory, path }),
                 Err(e) => {
                     let _ = fs::remove_file(&path);

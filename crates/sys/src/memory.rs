@@ -209,6 +209,15 @@ impl SharedMemory {
         Self::map(fd, len, false, Access::ReadWrite, Pages::Transparent)
     }
 
+    /// Maps a file that this process has made and that nobody else may write, for reading and writing.
+    ///
+    /// # Errors
+    /// When the file has fewer than `len` bytes, or the kernel refuses the mapping.
+    pub fn of_own_file(file: OwnedFd, len: usize) -> io::Result<Self> {
+        Self::check_len(&file, len)?;
+        Self::map(file, len, false, Access::ReadWrite, Pages::Transparent)
+    }
+
     /// The seals of a memory that nobody can make smaller.
     fn seals(fd: &OwnedFd) -> io::Result<libc::c_int> {
         // SAFETY: fcntl on a descriptor that we own; no memory is passed.

@@ -41,7 +41,7 @@ fn told(args: &[&str]) -> Vec<String> {
 
 fn plain(mut value: Value) -> Value {
     let object = value.as_object_mut().expect("an object");
-    for own in ["interface", "queue", "first_position", "last_position"] {
+    for own in ["interface", "interface_id", "queue", "position", "position_span"] {
         object.remove(own);
     }
     value

@@ -234,7 +234,7 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
     }
     assert!(run(&["repair", arg(&store)]).out.contains("nothing to mend"));
     assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
-    // Cut, and in an hour that is not its own: what is wrong is said, and repair leaves it as it is.
+    // Cut, and in an hour that is not its own: what is wrong is said; repair puts the first aside and leaves the second.
     let whole = std::fs::read(&files[0]).expect("the file");
     std::fs::write(&files[0], &whole[..whole.len() - 1]).expect("cut");
     let moved = store.join("sim/2001/02/03/04").join(files[1].file_name().expect("a name"));
@@ -243,7 +243,8 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
     let said = run(&["verify", "--json", arg(&store)]);
     assert_eq!((said.status, wrong(&said)), (Some(1), vec!["grain".to_owned(), "frame".to_owned()]), "{said:?}");
     run(&["repair", arg(&store)]);
-    assert!(files[0].exists() && moved.exists());
+    assert!(!files[0].exists() && moved.exists());
+    assert!(PathBuf::from(format!("{}.damaged", arg(&files[0]))).exists());
     std::fs::write(&files[0], "PAR1").expect("cut");
     assert!(run(&["verify", arg(&files[0])]).out.contains("4 bytes are no Parquet file"));
 }

@@ -295,10 +295,10 @@ fn a_program_that_is_refused_replaces_nothing() {
     let capture = start(&plan);
     for (program, why) in [
         ("main = when (has_port", "test, line 1"),
-        ("main = forward \"nowhere\" >-> drop", "there is no port nowhere"),
+        ("main = forward \"nowhere\" >-> drop", "there is no interface nowhere"),
         ("main = log_msg \"x\"", "writes no logs"),
         // Nothing takes XDP frames at the other end of this one.
-        ("main = forward \"e\" >-> drop", "port e: its driver takes no frames"),
+        ("main = forward \"e\" >-> drop", "interface e: its driver takes no frames"),
         // Where its packets go is known only here, and from here nothing gets to the host.
         ("main = steer_rrobin >-> detour", "nothing gets to the host"),
         // One packet, two fates.

@@ -81,7 +81,7 @@ fn what_is_no_index_of_ours_is_refused_with_the_reason() {
     let mut old = whole.clone();
     old[8] = 5;
     let error = Index::parse(&old).expect_err("version 5");
-    assert!(error.to_string().starts_with("index version 5, this program reads 6"), "{error}");
+    assert!(error.to_string().starts_with("index version 5, this program reads 7"), "{error}");
     for end in 0..whole.len() {
         let error = Index::parse(&whole[..end]).expect_err("a sealed index that is cut off");
         let part = if let IndexError::Damaged { part } = error { part } else { "header" };

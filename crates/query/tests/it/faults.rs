@@ -311,7 +311,13 @@ fn while_files_rotate_and_the_oldest_hours_go_every_answer_is_without_gap_or_dou
                     && hours[0].list().is_ok_and(|listing| listing.unfinished.is_empty())
                     && let Ok(Some(_held)) = Hold::remover(&hours[0].folder)
                 {
-                    fs::remove_dir_all(&hours[0].folder).expect("an hour");
+                    // The file of the holds goes last, so that no reader begins without a hold while files are there.
+                    let hold = hours[0].folder.join(store::hold::HOLD);
+                    let files = fs::read_dir(&hours[0].folder).expect("an hour").flatten().map(|entry| entry.path());
+                    files.filter(|path| *path != hold).for_each(|path| fs::remove_file(path).expect("a file"));
+                    let _ = fs::remove_file(hold);
+                    // A reader that waited may have made it again.
+                    let _ = fs::remove_dir(&hours[0].folder);
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }

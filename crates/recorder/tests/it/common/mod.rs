@@ -411,7 +411,7 @@ pub fn read_all(folder: &std::path::Path) -> Surviving {
         for entry in std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()) {
             if entry.is_dir() {
                 folders.push(entry);
-            } else {
+            } else if !entry.ends_with(store::hold::HOLD) {
                 let bytes = std::fs::read(&entry).expect("a file");
                 files.insert(entry, bytes);
             }
