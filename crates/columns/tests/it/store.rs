@@ -436,7 +436,8 @@ fn a_reader_of_all_that_can_go_is_waited_for_and_then_loses() {
     writer.finish();
     let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
     let now = Timestamp::from_secs_nanos(common::START + 3 * 3600, 0);
-    let rules = Rules { max_size: Some(list()[2].bytes), ..Rules::default() };
+    let largest = list().iter().map(|file| file.bytes).max();
+    let rules = Rules { max_size: largest, ..Rules::default() };
     let mut waiting = Waiting::default();
     let mut keep =
         |up: Duration| retain(store.path(), "eth1", Kind::Series, &rules, now, (&mut waiting, up)).expect("a store");
