@@ -26,7 +26,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::device::{Content, Housekeeping};
+use store::device::{Content, FileId, Housekeeping};
 use store::names;
 
 /// Rows of a row group.
@@ -84,13 +84,7 @@ pub fn publish<T: Layout>(
     let Plan { root, kind, start, notes } = plan;
     let folder = names::hour_folder(root, start);
     disk.create_folder(&folder).map_err(ColumnsError::io(&folder))?;
-    let hidden = folder.join(names::hidden(&names::stem(start, None, 0), kind.ending()));
-    // What a crash left of an earlier attempt says nothing that is not said again.
-    match disk.remove(&hidden) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ColumnsError::io(&hidden)(e)),
-        _ => {}
-    }
-    let file = disk.create(&hidden, Content::Index).map_err(ColumnsError::io(&hidden))?;
+    let (hidden, file) = create_hidden(disk, &folder, kind, start)?;
     let mut output = io::BufWriter::with_capacity(1 << 20, Output { disk, file, len: 0 });
     let names = Names::One(root.file_name().unwrap_or_default().to_string_lossy().into_owned());
     let written = Parquet::new(&mut output as &mut (dyn io::Write + Send), kind, names, notes)
@@ -111,6 +105,30 @@ pub fn publish<T: Layout>(
     let path = outcome?;
     disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
     Ok(path)
+}
+
+/// Makes a hidden file for a file of this moment. Another thread may be writing one of the same moment (a day's file while a
+/// journal is sealed), so each has a name of its own. What a crash left of an earlier attempt says nothing that is not said
+/// again.
+fn create_hidden(
+    disk: &mut dyn Housekeeping,
+    folder: &Path,
+    kind: Kind,
+    start: Timestamp,
+) -> std::result::Result<(PathBuf, FileId), ColumnsError> {
+    let mut copy = 0;
+    loop {
+        let hidden = folder.join(names::hidden(&names::stem(start, None, copy), kind.ending()));
+        if let Ok(Some(left)) = disk.take(&hidden) {
+            let _ = disk.remove(&hidden);
+            disk.close(left);
+        }
+        match disk.create(&hidden, Content::Index) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
+            Err(e) => return Err(ColumnsError::io(&hidden)(e)),
+            Ok(file) => return Ok((hidden, file)),
+        }
+    }
 }
 
 fn as_columns_error(path: &Path, error: ParquetError) -> ColumnsError {

@@ -541,3 +541,34 @@ fn a_file_that_a_reader_kept_stays_hidden_when_the_file_with_its_rows_is_put_int
     compact(store.path(), "eth1", day).expect("a store");
     assert_eq!((hour.exists(), packets_of(store.path())), (false, 6));
 }
+
+#[test]
+fn a_day_that_is_put_together_while_rows_of_its_first_moment_are_sealed_keeps_them_all() {
+    const TIMES: u64 = 40;
+    let store = TempDir::new("columns-compact-beside-seal");
+    let day = Timestamp::from_secs_nanos((common::START / 86_400 + 1) * 86_400, 0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                // A file that was listed may have been removed since; the next round lists again.
+                let _ = compact(store.path(), "eth1", day);
+            }
+        });
+        let replays = scope.spawn(|| (0..TIMES).for_each(|_| replay(store.path(), &[common::START])));
+        let outcome = replays.join();
+        done.store(true, Ordering::Relaxed);
+        outcome.expect("every row is sealed");
+    });
+    assert_eq!(packets_of(store.path()), 2 * TIMES);
+    let hour = names::hour_folder(
+        &names::interface_folder(store.path(), "eth1"),
+        Timestamp::from_secs_nanos(common::START, 0),
+    );
+    let left: Vec<_> = fs::read_dir(hour)
+        .expect("the hour")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(names::PARTIAL))
+        .collect();
+    assert_eq!(left, Vec::<String>::new(), "a hidden file was left");
+}
