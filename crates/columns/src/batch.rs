@@ -8,6 +8,7 @@
 //! 12    4      bytes of the journal that a sync had vouched for when this was appended
 //! 16    4      CRC32C of those, of the journal's id and of the place of this batch in the journal (64 bits each)
 //! 20           the things, as columns (`crate::block`)
+//! last  1      E5
 //! ```
 //!
 //! A head is believed only in its own journal and at its own place. So the next batch behind damage is found by looking for
@@ -32,8 +33,8 @@ mod at {
 /// Bytes before a batch.
 const HEAD: usize = at::CHECK.end;
 
-/// Bytes before a batch of the version before: length, things, CRC32C of both and of what follows.
-const HEAD_BEFORE: usize = 12;
+/// What a batch ends with: no zero, so that its last byte tells whether it was written to its end.
+const END: u8 = 0xe5;
 
 /// Things on their way into a journal.
 pub struct BatchBytes<T: Layout> {
@@ -73,6 +74,7 @@ impl<T: Layout> BatchBytes<T> {
     pub fn take(&mut self, mut room: Vec<u8>) -> Vec<u8> {
         if !self.bytes.is_empty() {
             self.builder.finish(&mut self.bytes);
+            self.bytes.push(END);
             let (head, content) = self.bytes.split_at_mut(HEAD);
             head[at::LENGTH].copy_from_slice(&(content.len() as u32).to_le_bytes());
             head[at::THINGS].copy_from_slice(&self.count.to_le_bytes());
@@ -124,23 +126,33 @@ struct Gap {
     is_torn: bool,
 }
 
-/// Zeros in a row that are taken for room that was never written.
-const UNWRITTEN: usize = 64;
+/// Zeros in a row that are taken for room that was never written: a sector of a disk. Columns may have some of their own.
+const UNWRITTEN: usize = 512;
 
 impl Gap {
-    /// Of these bytes; `is_cut` if the journal ends before they do.
-    fn new(bytes: &[u8], begin: usize, end: usize, is_cut: bool) -> Self {
+    /// Of a batch whose head says how long it is; `is_cut` if the journal ends before.
+    fn of_batch(bytes: &[u8], begin: usize, end: usize, is_cut: bool) -> Self {
         let all = &bytes[begin..end];
-        let is_zero = |some: &[u8]| some.iter().all(|byte| *byte == 0);
-        // A batch begins with its length, which is not zero; what a crash cut off at its end is.
-        let ends = all.first_chunk::<4>().is_none_or(|first| is_zero(first)) || all.last() == Some(&0);
-        let is_torn = is_cut || ends || all.chunk_by(|a, b| a == b).any(|run| run[0] == 0 && run.len() >= UNWRITTEN);
-        Self { begin, end, is_torn }
+        Self { begin, end, is_torn: is_cut || all.last() == Some(&0) || has_hole(all) }
+    }
+
+    /// Of any number of batches whose heads are not as they were written.
+    fn of_any(bytes: &[u8], begin: usize, end: usize) -> Self {
+        let all = &bytes[begin..end];
+        // A batch begins with its length, which is not zero.
+        let begins = all.first_chunk().is_some_and(|first: &[u8; 4]| *first != [0; 4]);
+        let is_all_there = all.len() > HEAD && begins && all.last() == Some(&END) && !has_hole(all);
+        Self { begin, end, is_torn: !is_all_there }
     }
 
     fn len(&self) -> u64 {
         (self.end - self.begin) as u64
     }
+}
+
+/// Whether some room among these bytes was never written, it seems.
+fn has_hole(bytes: &[u8]) -> bool {
+    bytes.split(|byte| *byte != 0).any(|zeros| zeros.len() >= UNWRITTEN)
 }
 
 /// Bytes of a journal that were whole once and are not.
@@ -167,40 +179,24 @@ impl Found {
         let (mut found, mut at) = (Self::default(), from);
         while at < bytes.len() {
             let Some((place, head)) = next(bytes, id, at) else {
-                let is_cut = bytes.len() - at < HEAD;
-                found.gaps.push(Gap::new(bytes, at, bytes.len(), is_cut));
+                found.gaps.push(Gap::of_any(bytes, at, bytes.len()));
                 break;
             };
             if place > at {
-                found.gaps.push(Gap::new(bytes, at, place, false));
+                found.gaps.push(Gap::of_any(bytes, at, place));
             }
             found.vouched = found.vouched.max(head.vouched);
             let begin = place + HEAD;
             let end = begin.saturating_add(head.length);
             match bytes.get(begin..end) {
                 Some(content) if crc32c::crc32c(content) == head.content => {
-                    found.batches.push((begin, end));
+                    found.batches.push((begin, end - 1));
                     found.things += head.things;
                 }
                 // Its head vouches for its length: nothing in it is a batch.
-                _ => found.gaps.push(Gap::new(bytes, place, end.min(bytes.len()), end > bytes.len())),
+                _ => found.gaps.push(Gap::of_batch(bytes, place, end.min(bytes.len()), end > bytes.len())),
             }
             at = end;
-        }
-        found
-    }
-
-    /// The same of a journal of the version before: batches up to the first that is not whole. Those behind it cannot be told
-    /// from what a packet carried.
-    pub fn before(bytes: &[u8], from: usize) -> Self {
-        let (mut found, mut at) = (Self::default(), from);
-        while let Some((length, things)) = whole_before(&bytes[at..]) {
-            found.batches.push((at + HEAD_BEFORE, at + length));
-            found.things += things;
-            at += length;
-        }
-        if at < bytes.len() {
-            found.gaps.push(Gap { begin: at, end: bytes.len(), is_torn: true });
         }
         found
     }
@@ -250,15 +246,6 @@ fn word(bytes: &[u8]) -> u32 {
 /// The next head, from here on, and its place. That is here, unless something is damaged.
 fn next(bytes: &[u8], id: u64, from: usize) -> Option<(usize, Head)> {
     (from..bytes.len()).find_map(|place| Some((place, Head::at(bytes, id, place)?)))
-}
-
-/// The length of the batch of the version before that these bytes begin with, and the things in it, if it is whole.
-fn whole_before(bytes: &[u8]) -> Option<(usize, usize)> {
-    let head = bytes.first_chunk::<HEAD_BEFORE>()?;
-    let [length, things, said] = [0..4, 4..8, 8..12].map(|range| word(&head[range]));
-    let batch = bytes.get(..HEAD_BEFORE.checked_add(length as usize)?)?;
-    let check = crc32c::crc32c_append(crc32c::crc32c(&batch[..8]), &batch[HEAD_BEFORE..]);
-    (length > 0 && said == check).then_some((batch.len(), things as usize))
 }
 
 #[cfg(test)]
@@ -419,39 +406,6 @@ mod tests {
             bytes[at..].fill(0);
             let (loaded, _) = load(&bytes);
             assert_eq!(loaded.damage, None, "byte {at} of {from} to {to}");
-        }
-    }
-
-    /// As the version before would have written it.
-    fn as_before(bytes: &[u8], written: &[Written]) -> Vec<u8> {
-        let mut before = bytes[..HEADER].to_vec();
-        before[..4].copy_from_slice(b"NGJ5");
-        let check = crc32c::crc32c(&before[..20]);
-        before[20..].copy_from_slice(&check.to_le_bytes());
-        for Written { range: (from, to), .. } in written {
-            let (head, content) = (&bytes[*from..from + 8], &bytes[from + HEAD..*to]);
-            let check = crc32c::crc32c_append(crc32c::crc32c(head), content);
-            before.extend([head, &check.to_le_bytes(), content].concat());
-        }
-        before
-    }
-
-    #[test]
-    fn a_journal_of_the_version_before_is_read_up_to_what_is_not_whole_and_does_not_say_why_that_is_so() {
-        let seed = testkit::seed("a_journal_of_the_version_before");
-        let mut prng = Prng::new(seed);
-        let dir = TempDir::new("columns-before");
-        for round in 0..50 {
-            let (bytes, written) = journal(&mut prng, dir.path());
-            let mut before = as_before(&bytes, &written);
-            let all: Vec<u64> = written.iter().flat_map(|w| w.seconds.clone()).collect();
-            let (loaded, seconds) = load(&before);
-            assert_eq!((loaded.torn, loaded.is_unclear, seconds), (0, false, all.clone()), "seed {seed} round {round}");
-            let at = HEADER + prng.below((before.len() - HEADER) as u64) as usize;
-            before[at] ^= 1 << prng.below(8);
-            let (loaded, seconds) = load(&before);
-            assert_eq!((loaded.damage, loaded.is_unclear), (None, true), "seed {seed} round {round}");
-            assert!(all.starts_with(&seconds) && seconds.len() < all.len(), "seed {seed} round {round}");
         }
     }
 }

@@ -387,7 +387,14 @@ fn a_series_journal_damaged_at_its_end_is_told_by_answers_judged_and_kept_by_rec
     let device = MemoryDevice::new(seed);
     let mut writer = writer(&device);
     (0..50).for_each(|i| writer.row(&common::any_row(&mut prng, common::START + i)));
+    writer.tick(Timestamp::from_nanos(1));
     drop(writer);
+    let begun = std::time::Instant::now();
+    let count = || series(&Query::new(store_of(&laid_out(&device.files())))).map_or(0, Iterator::count);
+    while count() < 50 {
+        assert!(begun.elapsed() < Duration::from_secs(120), "the writer never journaled what it was given");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     device.kill();
     let left = device.files();
     let (path, bytes) = left.iter().find(|(path, _)| path.to_string_lossy().ends_with(".partial")).expect("a journal");
