@@ -26,8 +26,7 @@ pub trait Layout: Thing {
     const MADE: &'static [&'static str];
 
     /// Whether this column of theirs takes part in the values of these fields; in anything at all without fields.
-    fn is_needed(path: &str, fields: Option<&[String]>) -> bool {
-        let _ = fields;
+    fn is_needed(path: &str, _fields: Option<&[String]>) -> bool {
         !Self::MADE.contains(&path)
     }
 
