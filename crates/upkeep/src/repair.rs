@@ -219,10 +219,9 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         for finding in findings {
             let kind = finding.kind;
             let packets = self.packets_of(&finding.path);
-            if kind == Kind::Version && self.head_of(&finding.path, |_, _, _| Ok(())).is_ok_and(|found| found.is_some())
-            {
-                (self.tell)(Did::Would(finding));
-            } else if is_unreadable_grain(&finding) {
+            let has_head = kind == Kind::Version
+                && self.head_of(&finding.path, |_, _, _| Ok(())).is_ok_and(|found| found.is_some());
+            if has_head || is_unreadable_grain(&finding) {
                 (self.tell)(Did::Would(finding));
             } else if matches!(kind, Kind::Unreadable | Kind::Version | Kind::NoCapture)
                 || kind == Kind::Foreign && alone
