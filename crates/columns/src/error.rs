@@ -31,12 +31,23 @@ pub enum ColumnsError {
         /// Whether the rest is sealed.
         sealed: bool,
     },
-    /// A part of a file that only spares reading is damaged; the answer is whole.
+    /// Some rows of a file cannot be read; the others are in the answer.
+    Rows {
+        /// Which file.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+        /// The first of those rows, counted from 0 at the beginning of the file.
+        from: u64,
+        /// How many.
+        rows: u64,
+    },
+    /// A part of a file that this answer does not need is damaged; the answer is whole.
     Hint {
         /// Which.
         path: PathBuf,
         /// What was found.
-        what: &'static str,
+        what: String,
     },
     /// The store has no such interface.
     NoInterface {
@@ -73,6 +84,10 @@ impl fmt::Display for ColumnsError {
                     true => "the rest is sealed, and this is the damaged journal",
                     false => "the rest is read",
                 })
+            }
+            Self::Rows { path, what, from, rows } => {
+                write!(f, "{}: {what}: {rows} rows, the first at {from}, cannot be read; ", path.display())?;
+                f.write_str("the answer is without them, and the other rows of the file are read")
             }
             Self::Hint { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NoInterface { store, name, known } if known.is_empty() => {

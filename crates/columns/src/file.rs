@@ -227,7 +227,7 @@ impl Sealed {
         let wanted = |at: &usize| catch_unwind(AssertUnwindSafe(|| wanted(at))).unwrap_or(true);
         let groups = self.all().into_iter().filter(wanted).collect();
         if is_damaged.get() {
-            let what = "has a filter that is not as it was written; what it should keep out was read";
+            let what = "has a filter that is not as it was written; what it should keep out was read".to_owned();
             tell(ColumnsError::Hint { path: self.path.clone(), what });
         }
         groups
@@ -239,17 +239,37 @@ impl Sealed {
         first.is_some_and(|first| first >= from) && last.is_some_and(|last| last <= to)
     }
 
-    /// Readers of these columns of a row group, in their order; none for one that is not there.
+    /// Readers of these columns of a row group, in their order; none for one that is not there or is not as it was written.
+    /// The places of the latter come with them, and what is wrong with each.
     ///
     /// # Errors
     /// What the library says of it.
-    pub fn columns(&self, group: usize, paths: &[&str]) -> Result<Vec<Option<ColumnReader>>, ColumnsError> {
-        let leaves = self.pages(group, paths)?.into_iter();
-        guarded(&self.path, || {
-            Ok::<_, ParquetError>(
-                leaves.map(|leaf| leaf.map(|(column, pages)| get_column_reader(column, pages))).collect(),
-            )
-        })
+    fn columns(&self, group: usize, paths: &[&str]) -> Result<Readers, ColumnsError> {
+        let (mut readers, mut bad) = (Vec::with_capacity(paths.len()), Vec::new());
+        for (place, path) in paths.iter().enumerate() {
+            let leaf = match self.pages(group, &[*path]) {
+                Ok(mut leaves) => leaves.pop().flatten(),
+                Err(ColumnsError::Damaged { what, .. }) => {
+                    bad.push((place, what));
+                    None
+                }
+                Err(other) => return Err(other),
+            };
+            let reader = |(column, pages)| Ok::<_, ParquetError>(get_column_reader(column, pages));
+            readers.push(guarded(&self.path, || leaf.map(reader).transpose())?);
+        }
+        Ok((readers, bad))
+    }
+
+    /// What is said of rows that cannot be read, of this row group from so many rows on.
+    pub fn unreadable(&self, group: usize, after: usize, what: impl fmt::Display) -> ColumnsError {
+        let before: usize = (0..group).map(|group| self.rows(group)).sum();
+        ColumnsError::Rows {
+            path: self.path.clone(),
+            what: what.to_string(),
+            from: (before + after) as u64,
+            rows: self.rows(group).saturating_sub(after) as u64,
+        }
     }
 
     /// Pages of these columns of a row group and what their schema is, in their order; none for one that is not there.
@@ -300,6 +320,9 @@ pub fn widths(path: &Path, kind: Kind) -> Result<Vec<(String, f64)>, ColumnsErro
     sums.sort_by(|a, b| b.1.total_cmp(&a.1));
     Ok(sums)
 }
+
+/// Readers of columns, and the places of those that cannot be read, with what is wrong.
+type Readers = (Vec<Option<ColumnReader>>, Vec<(usize, String)>);
 
 /// A column of a row group, page by page.
 pub type Leaf = (ColumnDescPtr, Box<dyn PageReader>);
@@ -396,39 +419,96 @@ impl Group<'_> {
 pub struct Things<T: Layout> {
     sealed: Sealed,
     groups: std::vec::IntoIter<usize>,
+    /// The fields that are asked for; all if none are named.
+    fields: Option<Vec<String>>,
     columns: Arc<Vec<crate::sheet::Column<T::Line>>>,
     readers: Vec<Option<ColumnReader>>,
+    /// The row group that is being read, and how many of its rows were.
+    at: (usize, usize),
+    /// What is damaged and not needed.
+    hints: Vec<ColumnsError>,
     cells: Cells,
 }
 
 impl<T: Layout> Things<T> {
     /// Of these row groups.
     pub fn new(sealed: Sealed, groups: Vec<usize>) -> Self {
-        let columns = Arc::new(T::columns());
-        Self { sealed, groups: groups.into_iter(), columns, readers: Vec::new(), cells: Cells::default() }
+        let (columns, cells) = (Arc::new(T::columns()), Cells::default());
+        let (groups, fields, readers, at, hints) = (groups.into_iter(), None, Vec::new(), (0, 0), Vec::new());
+        Self { sealed, groups, fields, columns, readers, at, hints, cells }
+    }
+
+    /// Only these fields are asked for; the others may be anything.
+    #[must_use]
+    pub fn of_fields(self, fields: Option<Vec<String>>) -> Self {
+        Self { fields, ..self }
+    }
+
+    /// What is damaged in what was read so far and not needed; told once.
+    pub fn hints(&mut self) -> Vec<ColumnsError> {
+        std::mem::take(&mut self.hints)
     }
 
     /// The next few; none at the end.
     ///
     /// # Errors
-    /// What is damaged; nothing follows then.
+    /// What is damaged, and the rows that are missing by it; the next row group follows then.
     pub fn next(&mut self) -> Result<Vec<T>, ColumnsError> {
         loop {
             if !self.readers.is_empty() {
-                let lines = self.lines()?;
-                if !lines.is_empty() {
-                    return Ok(lines.into_iter().map(T::unline).collect());
+                let (group, done) = self.at;
+                match self.lines() {
+                    Ok(lines) if lines.is_empty() => self.readers.clear(),
+                    Ok(lines) => {
+                        self.at.1 += lines.len();
+                        return Ok(lines.into_iter().map(T::unline).collect());
+                    }
+                    Err(error) => {
+                        self.readers.clear();
+                        let what = match error {
+                            ColumnsError::Damaged { what, .. } => what,
+                            other => return Err(other),
+                        };
+                        return Err(self.sealed.unreadable(group, done, what));
+                    }
                 }
             }
             let Some(group) = self.groups.next() else { return Ok(Vec::new()) };
-            let paths: Vec<&str> = self.columns.iter().map(|c| c.path.as_str()).collect();
-            self.readers = self.sealed.columns(group, &paths)?;
+            self.open(group)?;
         }
+    }
+
+    fn open(&mut self, group: usize) -> Result<(), ColumnsError> {
+        let paths: Vec<&str> = self.columns.iter().map(|c| c.path.as_str()).collect();
+        let (readers, bad) = match self.sealed.columns(group, &paths) {
+            Err(ColumnsError::Damaged { what, .. }) => return Err(self.sealed.unreadable(group, 0, what)),
+            other => other?,
+        };
+        let is_needed = |(place, _): &(usize, String)| T::is_needed(paths[*place], self.fields.as_deref());
+        let (needed, spared): (Vec<_>, Vec<_>) = bad.into_iter().partition(is_needed);
+        // What is wrong with the first, and the names of the others.
+        let told = |bad: &[(usize, String)]| {
+            let ((place, what), more) = bad.split_first()?;
+            let more: String = more.iter().map(|(place, _)| format!(", {}", paths[*place])).collect();
+            Some(match &more[..] {
+                "" => format!("column {}: {what}", paths[*place]),
+                _ => format!("columns {}{more}: {what}", paths[*place]),
+            })
+        };
+        if let Some(what) = told(&needed) {
+            return Err(self.sealed.unreadable(group, 0, what));
+        }
+        if let Some(what) = told(&spared) {
+            let what = format!("{what}; this answer is made without and is whole");
+            self.hints.push(ColumnsError::Hint { path: self.sealed.path.clone(), what });
+        }
+        (self.readers, self.at) = (readers, (group, 0));
+        Ok(())
     }
 
     fn lines(&mut self) -> Result<Vec<T::Line>, ColumnsError> {
         let (columns, cells, readers) = (Arc::clone(&self.columns), &mut self.cells, &mut self.readers);
-        let outcome = guarded(&self.sealed.path, || {
+        guarded(&self.sealed.path, || {
             let mut lines: Vec<T::Line> = Vec::new();
             for (i, (column, reader)) in columns.iter().zip(readers).enumerate() {
                 // A counter that is younger than the file is zero there.
@@ -443,12 +523,7 @@ impl<T: Layout> Things<T> {
                 }
             }
             Ok(lines)
-        });
-        if outcome.is_err() {
-            self.readers.clear();
-            self.groups = Vec::new().into_iter();
-        }
-        outcome
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The journal: what a meter made, on disk within a second, while the file that it will be sealed into is not yet whole.
 //!
-//! Layout, little-endian: a header (`NGJ6`, kind, shape of the things, id of the journal, CRC32C), then batches
+//! Layout, little-endian: a header (`NGJ7`, kind, shape of the things, id of the journal, CRC32C), then batches
 //! ([`crate::batch`]). A batch counts if it is whole, whatever lies before it. So a reader may read while the writer appends,
 //! a crash at any byte costs at most what was not synced, and damage costs the batches that it lies in.
 
@@ -25,10 +25,7 @@ pub const ANOTHER_VERSION: &str = "is a journal of another version of netgrain, 
 /// Of one that is being made, or that a crash left so.
 pub const TOO_SHORT: &str = "ends within its header";
 
-const MAGIC: [u8; 4] = *b"NGJ6";
-
-/// Of the version before, whose batches say neither where they are nor what was synced. It is read, and not written.
-const MAGIC_BEFORE: [u8; 4] = *b"NGJ5";
+const MAGIC: [u8; 4] = *b"NGJ7";
 
 /// Bytes of the header.
 const HEADER: usize = 24;
@@ -179,8 +176,6 @@ pub struct Loaded<T> {
     pub torn: u64,
     /// What was whole once and is not.
     pub damage: Option<Damage>,
-    /// Whether it is of the version before, which does not tell what is torn from what is damaged.
-    pub is_unclear: bool,
     bytes: Vec<u8>,
     found: Found,
     what: PhantomData<T>,
@@ -200,24 +195,18 @@ impl<T: Layout> Loaded<T> {
         if header[..3] != MAGIC[..3] || word(20) != crc32c::crc32c(&header[..20]) {
             return Err("is not a journal, or its header is damaged");
         }
-        let is_before = header[..4] == MAGIC_BEFORE;
-        if header[..4] != MAGIC && !is_before || word(4) != kind as u32 || word(8) != shape::<T>() {
+        if header[..4] != MAGIC || word(4) != kind as u32 || word(8) != shape::<T>() {
             return Err(ANOTHER_VERSION);
         }
         let id = u64::from(word(12)) | u64::from(word(16)) << 32;
-        let found = if is_before { Found::before(&bytes, HEADER) } else { Found::of(&bytes, id, HEADER) };
+        let found = Found::of(&bytes, id, HEADER);
         let (torn, damage) = (found.torn(), found.damage());
-        Ok(Self { id, torn, damage, is_unclear: is_before && torn > 0, bytes, found, what: PhantomData })
+        Ok(Self { id, torn, damage, bytes, found, what: PhantomData })
     }
 
     /// How many things.
     pub fn len(&self) -> usize {
         self.found.things
-    }
-
-    /// Where the last whole batch ends.
-    pub fn end(&self) -> u64 {
-        self.found.batches.last().map_or(HEADER, |(_, end)| *end) as u64
     }
 
     /// The bytes again: their memory may serve the next.

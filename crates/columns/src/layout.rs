@@ -22,6 +22,14 @@ pub trait Layout: Thing {
     /// The columns that make its order.
     const ORDER: [&'static str; 3];
 
+    /// Columns that say what others say: nothing is taken from them.
+    const MADE: &'static [&'static str];
+
+    /// Whether this column of theirs takes part in the values of these fields; in anything at all without fields.
+    fn is_needed(path: &str, _fields: Option<&[String]>) -> bool {
+        !Self::MADE.contains(&path)
+    }
+
     /// Its columns.
     fn columns() -> Vec<Column<Self::Line>>;
 

@@ -71,6 +71,8 @@ pub(crate) fn as_io(error: ParquetError) -> io::Error {
 pub struct Loose<T: Layout = Record> {
     things: Things<T>,
     ready: std::vec::IntoIter<T>,
+    /// What is to be told next, the last first.
+    troubles: Vec<ColumnsError>,
     names: Vec<(u16, String)>,
 }
 
@@ -94,7 +96,7 @@ impl<T: Layout> Loose<T> {
     fn open(path: &Path, kind: Kind) -> Result<Self, ColumnsError> {
         let mut sealed = Sealed::open(path, kind)?;
         let (groups, names) = (sealed.all(), std::mem::take(&mut sealed.interfaces));
-        Ok(Self { things: Things::new(sealed, groups), ready: Vec::new().into_iter(), names })
+        Ok(Self { things: Things::new(sealed, groups), ready: Vec::new().into_iter(), troubles: Vec::new(), names })
     }
 
     /// What the file says that interfaces are called.
@@ -103,6 +105,7 @@ impl<T: Layout> Loose<T> {
     }
 }
 
+/// What cannot be read is an error among them, behind which the rest follows.
 impl<T: Layout> Iterator for Loose<T> {
     type Item = Result<T, ColumnsError>;
 
@@ -110,10 +113,16 @@ impl<T: Layout> Iterator for Loose<T> {
         if let Some(record) = self.ready.next() {
             return Some(Ok(record));
         }
-        match self.things.next() {
+        if let Some(trouble) = self.troubles.pop() {
+            return Some(Err(trouble));
+        }
+        let next = self.things.next();
+        self.troubles = self.things.hints();
+        match next {
             Ok(ready) => {
                 self.ready = ready.into_iter();
-                self.ready.next().map(Ok)
+                let trouble = if self.ready.len() == 0 { self.troubles.pop() } else { None };
+                self.ready.next().map(Ok).or(trouble.map(Err))
             }
             Err(e) => Some(Err(e)),
         }

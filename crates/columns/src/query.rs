@@ -39,6 +39,9 @@ pub struct Query {
     pub need: Need,
     /// The flow with this id and no other.
     pub id: Option<u64>,
+    /// The fields that are wanted of each record, by the names of columns, when nothing else of it is looked at; `None` for
+    /// all. A damaged column that none of them needs takes no record out of the answer. The other fields may be anything.
+    pub fields: Option<Vec<String>>,
     /// Look into growing journals too.
     pub live: bool,
 }
@@ -53,6 +56,7 @@ impl Query {
             to: Timestamp::MAX,
             need: Need::Anything,
             id: None,
+            fields: None,
             live: true,
         }
     }
@@ -353,7 +357,8 @@ impl<T: Layout> Answer<T> {
             }
             let groups = sealed.groups(&self.query, |error| remark(&self.remarks, error));
             if !groups.is_empty() {
-                self.join(Feed::File(Box::new(Things::new(sealed, groups))));
+                let things = Things::new(sealed, groups).of_fields(self.query.fields.clone());
+                self.join(Feed::File(Box::new(things)));
             }
         }
     }
@@ -365,19 +370,22 @@ impl<T: Layout> Stream<T> {
             return Some(thing);
         }
         let ready = match &mut self.feed {
-            Feed::Journal(sorted) => sorted.next().map_err(ToOwned::to_owned),
-            Feed::File(things) => things.next().map_err(|error| error.to_string()),
-        };
-        match ready {
-            Ok(ready) => {
-                self.ready = ready.into_iter();
-                self.ready.next()
-            }
-            Err(error) => {
+            Feed::Journal(sorted) => sorted.next().unwrap_or_else(|error| {
                 remark(remarks, error);
-                None
-            }
-        }
+                Vec::new()
+            }),
+            Feed::File(things) => loop {
+                let ready = things.next();
+                things.hints().into_iter().for_each(|hint| remark(remarks, hint));
+                match ready {
+                    Ok(ready) => break ready,
+                    // The row groups behind it may be whole.
+                    Err(error) => remark(remarks, error),
+                }
+            },
+        };
+        self.ready = ready.into_iter();
+        self.ready.next()
     }
 }
 

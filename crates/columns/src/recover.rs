@@ -157,9 +157,7 @@ pub(crate) fn seal<T: Layout>(
     let damaged = |what| ColumnsError::damaged(path, what);
     let bytes = volume::read_into(disk, path, MOST_BYTES, std::mem::take(room)).map_err(ColumnsError::io(path))?;
     let journal = Loaded::<T>::of(bytes, kind).map_err(damaged)?;
-    let unclear = || Damage { at: journal.end(), bytes: journal.torn, or_torn: true };
-    let damage = journal.damage.or_else(|| journal.is_unclear.then(unclear));
-    let torn = if journal.is_unclear { 0 } else { journal.torn };
+    let (damage, torn) = (journal.damage, journal.torn);
     let mut sealed = FromJournal { things: journal.len() as u64, torn, aside: None, path: None };
     let ordered = journal.ordered(&T::columns()).ok_or_else(|| damaged(NO_COLUMNS))?;
     if let Some(first) = ordered.first {

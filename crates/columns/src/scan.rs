@@ -320,6 +320,9 @@ impl Part {
         match outcome {
             Ok(batch) if batch.rows > 0 => each(&batch),
             Ok(_) => {}
+            Err(ColumnsError::Damaged { what, .. }) => {
+                crate::query::remark(remarks, self.sealed.unreadable(self.group, 0, what));
+            }
             Err(error) => crate::query::remark(remarks, error),
         }
     }

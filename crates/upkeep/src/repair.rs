@@ -11,8 +11,8 @@ use crate::mend::{Vouched, Window};
 use crate::recovery::called::{interface_of, prepared};
 use crate::recovery::{Called, DAMAGED, Event, Outcome, Recovery, repair_published};
 use crate::verify::{Finding, Kind, Verify};
-use base::Timestamp;
 use base::units::show_count;
+use base::{Tally, Timestamp};
 use salvage::Salvaged;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -219,12 +219,16 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         for finding in findings {
             let kind = finding.kind;
             let packets = self.packets_of(&finding.path);
-            if is_unreadable_grain(&finding) {
+            let has_head = kind == Kind::Version
+                && self.head_of(&finding.path, |_, _, _| Ok(())).is_ok_and(|found| found.is_some());
+            if has_head || is_unreadable_grain(&finding) {
                 (self.tell)(Did::Would(finding));
             } else if matches!(kind, Kind::Unreadable | Kind::Version | Kind::NoCapture)
                 || kind == Kind::Foreign && alone
             {
                 (self.tell)(Did::Unreadable { path: finding.path, why: finding.text });
+            } else if mends(kind) && !wrong.contains_key(&packets) {
+                // What is said of its version is all that is to be said.
             } else if matches!(kind, Kind::Leftover | Kind::Unnoted)
                 || mends(kind) && Means::of(&packets, wrong.get(&packets) == Some(&true)) != Means::Index
             {
@@ -264,7 +268,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         let findings = self.findings(path);
         for finding in findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::Version | Kind::NoCapture))
         {
-            (self.tell)(Did::Unreadable { path: finding.path.clone(), why: finding.text.clone() });
+            self.unreadable(finding);
         }
         for (path, broken) in self.wrong(&findings) {
             self.damaged(&path, broken);
@@ -307,7 +311,57 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         for finding in findings.iter().filter(|f| mends(f.kind)) {
             *wrong.entry(self.packets_of(&finding.path)).or_default() |= finding.kind == Kind::Chain;
         }
+        // What cannot be read for its version is not mended by its records, and no index is made of it.
+        for finding in findings.iter().filter(|f| f.kind == Kind::Version) {
+            wrong.remove(&finding.path);
+        }
         wrong
+    }
+
+    /// What cannot be judged. A capture whose head alone is damaged, as its index tells, has its head again.
+    fn unreadable(&mut self, finding: &Finding) {
+        let path = &finding.path;
+        let mended = match finding.kind {
+            Kind::Version => self.head_of(path, |device, file, head| {
+                device.put(file, 0, head)?;
+                crate::recovery::sync(device, file)
+            }),
+            _ => Ok(None),
+        };
+        (self.tell)(match mended {
+            Ok(None) => Did::Unreadable { path: path.clone(), why: finding.text.clone() },
+            Ok(Some(tally)) => {
+                let (path, tally) = (path.clone(), Box::new(tally));
+                let outcome = Outcome::Published { path: path.clone(), tally, lost: 0, aside: None };
+                Did::Mended { path, outcome }
+            }
+            Err(e) => Did::Refused { path: path.clone(), why: e.to_string() },
+        });
+    }
+
+    /// Does something with the head that the index beside a capture vouches for, if the capture has another; gives the ledger
+    /// of that index then.
+    fn head_of(
+        &mut self,
+        path: &Path,
+        work: impl FnOnce(&mut D, FileId, &[u8]) -> io::Result<()>,
+    ) -> io::Result<Option<Tally>> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
+        let Some(index) = beside.into_iter().find(|index| self.device.exists(index)) else { return Ok(None) };
+        let Some(vouched) = Vouched::read(&mut self.device, &index)?.filter(|v| v.whole) else { return Ok(None) };
+        let Some(file) = self.device.take(path)? else {
+            return Err(io::Error::other("a living process holds it: wait until that has ended"));
+        };
+        let head = Window::new(&mut self.device, file, u64::MAX).and_then(|mut window| vouched.head(&mut window));
+        let done = match head {
+            Ok(Some(head)) => work(&mut self.device, file, &head).map(|()| true),
+            other => other.map(|_| false),
+        };
+        self.device.close(file);
+        let mut tally = Tally::default();
+        vouched.promises.iter().for_each(|p| tally += &p.rows.total());
+        Ok(done?.then_some(tally))
     }
 
     /// The packet file that a finding is about, which may be one of its index: `STEM.pcap` or `STEM.raw` of `STEM.ngi`,
@@ -373,7 +427,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             .iter()
             .filter(|f| matches!(f.kind, Kind::Unreadable | Kind::Version | Kind::NoCapture | Kind::Foreign));
         if let Some(finding) = kinds.next_back() {
-            return (self.tell)(Did::Unreadable { path: path.to_owned(), why: finding.text.clone() });
+            return self.unreadable(finding);
         }
         if let Some(finding) = findings.iter().find(|finding| is_unreadable_grain(finding)) {
             return self.put_aside(finding);

@@ -1,5 +1,6 @@
 //! From the command line to a question of flows: where, when, which, and what to add up.
 
+use super::listing::Listing;
 use super::{FLOW, FlowsArgs, SHOWN};
 use crate::outcome::Failure;
 use crate::packets::stock;
@@ -41,6 +42,8 @@ pub struct Asked {
     pub late: Option<Duration>,
     /// Only this flow.
     pub id: Option<u64>,
+    /// The fields of records that are looked at, if not all are.
+    pub fields: Option<Vec<String>>,
 }
 
 impl Asked {
@@ -74,7 +77,8 @@ impl Asked {
         if args.every.is_some() && plan.is_none() {
             return Err(Failure::Said("--every: of rankings; say --top, --group or --by".into()));
         }
-        Ok(Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None })
+        let fields = fields(args).filter(|_| of_flows.is_empty() && plan.is_none() && !follow);
+        Ok(Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
     }
 
     /// All records of one flow in a store.
@@ -83,7 +87,7 @@ impl Asked {
         let (place, interfaces) = (Place::Store(store.to_owned()), interfaces.to_vec());
         let (plan, limit, follow, late) = (None, None, false, None);
         let zone = Zone::Utc;
-        Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id) }
+        Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id), fields: None }
     }
 
     /// The store that is asked.
@@ -149,6 +153,19 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
 /// The id of a flow, as records show it: a number of 64 bits.
 pub fn id(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text:?} is not the id of a flow: write the number that `netgrain flows` shows"))
+}
+
+/// The fields that are told of each record, as columns are called; `None` if that may be all.
+fn fields(args: &FlowsArgs) -> Option<Vec<String>> {
+    let owned = |name: &str| name.trim().to_owned();
+    if args.packets || args.parquet.is_some() || args.format.is_some() {
+        return None;
+    }
+    match (args.json || args.csv, &args.fields[..]) {
+        (false, _) => Some(Listing::FIELDS.map(owned).into()),
+        (true, []) => None,
+        (true, some) => Some(some.iter().flat_map(|names| names.split(',')).map(owned).collect()),
+    }
 }
 
 #[cfg(test)]

@@ -111,6 +111,11 @@ impl Opened {
         Ok(Some(record))
     }
 
+    /// Whether records may follow what could not be read.
+    pub fn goes_on(&self) -> bool {
+        matches!(self.content, Content::Parquet(_))
+    }
+
     fn record(&mut self) -> Result<Option<Record>, String> {
         match &mut self.content {
             Content::Captures(captures) => loop {

@@ -34,6 +34,7 @@ pub fn remark(
         follow: false,
         late: None,
         id: None,
+        fields: None,
     };
     let mut records = Records::open(&asked, signals::stop_flag()).ok()?.within(LOOKED_AT);
     loop {

@@ -68,6 +68,22 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// What lines show beside times, addresses and sums, as columns of a store are called.
+    pub const FIELDS: [&'static str; 12] = [
+        "src_port",
+        "dst_port",
+        "tcp_state",
+        "end_reason",
+        "part",
+        "syn_rtt_ns",
+        "fwd_retransmitted",
+        "rev_retransmitted",
+        "lost",
+        "vlan",
+        "vlan_inner",
+        "mpls",
+    ];
+
     /// Lines of at most `room` characters.
     pub fn new(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
         let mut columns = COLUMNS;

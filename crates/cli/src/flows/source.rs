@@ -191,7 +191,12 @@ impl<'a> Records<'a> {
                 match opened.as_mut().map(|open| open.next(&mut self.names)) {
                     Some(Ok(Some(record))) => return Ok(Step::Record(record)),
                     Some(Ok(None)) | None => {}
-                    Some(Err(what)) => self.remarks.push(what),
+                    Some(Err(what)) => {
+                        self.remarks.push(what);
+                        if opened.as_ref().is_some_and(Opened::goes_on) {
+                            continue;
+                        }
+                    }
                 }
                 let Some(path) = files.next() else {
                     *opened = None;
@@ -242,6 +247,7 @@ pub fn query(asked: &Asked, from: Timestamp, interfaces: &[String]) -> Query {
         to: asked.to,
         need: asked.of_flows.need(),
         id: asked.id,
+        fields: asked.fields.clone(),
         ..Query::new(store)
     }
 }

@@ -39,7 +39,7 @@ impl OfFiles {
                     let text = "rows know no packets: FILTER is asked of captures (-r FILE.pcap) or of a --store";
                     return Err(Failure::Said(format!("{}: {text}", path.display())));
                 }
-                Format::Parquet => parquet(&path)?,
+                Format::Parquet => parquet(&path, &mut remarks)?,
                 Format::Messages => messages(&path, &mut remarks)?,
             };
             let mut numbers = HashMap::new();
@@ -74,11 +74,12 @@ fn captures(paths: &[PathBuf], filter: &Filter, remarks: &mut Vec<String>) -> Re
     }
 }
 
-fn parquet(path: &Path) -> Result<(Vec<Row>, Names), Failure> {
+fn parquet(path: &Path, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
     let file = columns::read_series(path).map_err(Failure::say)?;
     let mut names = Names::default();
     file.names().iter().for_each(|(number, name)| names.set(*number, name));
-    Ok((file.collect::<Result<_, _>>().map_err(Failure::say)?, names))
+    let say = |outcome: Result<Row, columns::ColumnsError>| outcome.map_err(|e| remarks.push(e.to_string())).ok();
+    Ok((file.filter_map(say).collect(), names))
 }
 
 fn messages(path: &Path, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {

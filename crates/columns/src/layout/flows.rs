@@ -341,10 +341,55 @@ fn moment(column: Column<Line>) -> Column<Line> {
     Column { holds: Holds::Moments, ..column }
 }
 
+/// Whether no other field is made of this column: what cannot be read of it makes nothing else wrong.
+fn is_alone(path: &str) -> bool {
+    const OF_FLOWS: [&str; 9] =
+        ["src_port", "dst_port", "vlan", "vlan_inner", "mpls", "end_reason", "lost", "syn_rtt_ns", "ack_rtt_ns"];
+    const OF_SIDES: [&str; 19] = [
+        "fin",
+        "syn",
+        "rst",
+        "psh",
+        "ack",
+        "urg",
+        "ece",
+        "cwr",
+        "zero_window",
+        "retransmitted",
+        "retransmitted_bytes",
+        "out_of_order",
+        "ttl_min",
+        "ttl_max",
+        "dscp_min",
+        "dscp_max",
+        "mac",
+        "payload",
+        "payload_packets",
+    ];
+    let of_side = path.strip_prefix("fwd_").or_else(|| path.strip_prefix("rev_"));
+    of_side.map_or(OF_FLOWS.contains(&path), |name| OF_SIDES.contains(&name))
+}
+
 impl Layout for Record {
     type Line = Line;
     const NAME: &'static str = "flow";
     const ORDER: [&'static str; 3] = ["first", "id", "part"];
+    const MADE: &'static [&'static str] = &["last", "duration_ns", "second", "packets", "bytes"];
+
+    fn is_needed(path: &str, fields: Option<&[String]>) -> bool {
+        if Self::MADE.contains(&path) {
+            return false;
+        }
+        let Some(fields) = fields.filter(|_| is_alone(path)) else { return true };
+        // A field that is no column may be made of any.
+        let is_known = |name: &String| {
+            name == super::INTERFACE || Self::MADE.contains(&&name[..]) || {
+                let columns = Self::columns();
+                columns.iter().any(|column| column.path == *name)
+            }
+        };
+        fields.iter().any(|name| name == path || !is_known(name))
+    }
 
     fn columns() -> Vec<Column<Line>> {
         let mut columns = vec![

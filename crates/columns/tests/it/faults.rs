@@ -6,8 +6,10 @@ use crate::common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
-    Config, Counts, Disks, Event, Kind, Query, Writer, compact_on, files, flows, recover, recover_on, series,
+    Column, Config, Counts, Disks, Event, Kind, Query, Writer, compact_on, files, flows, judge_journal, read_flows,
+    recover, recover_on, scan, series,
 };
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use series::Row;
 use std::collections::BTreeMap;
 use std::fs;
@@ -306,4 +308,111 @@ fn a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing() {
     let (wanted, _) = ask();
     let told = flips(&of(Kind::Series), &mut prng, &format!("seed {seed}, series"), &wanted, ask);
     assert_eq!(told, 400, "seed {seed}");
+}
+
+/// Records of a row group (`seal::GROUP`).
+const GROUP: usize = 1 << 16;
+
+/// Overwrites some bytes of a column of a row group.
+fn damage_column(path: &Path, bytes: &[u8], group: usize, name: &str) {
+    let file = SerializedFileReader::new(bytes::Bytes::copy_from_slice(bytes)).expect("a file");
+    let columns = file.metadata().row_group(group).columns();
+    let (at, length) =
+        columns.iter().find(|column| column.column_path().string() == name).expect("a column").byte_range();
+    let mut broken = bytes.to_vec();
+    broken[(at + length / 2) as usize] ^= 0x55;
+    fs::write(path, broken).expect("a file");
+}
+
+#[test]
+fn a_bad_column_costs_its_row_group_and_only_answers_that_need_it() {
+    let seed = testkit::seed("a_bad_column_costs_its_row_group_and_only_answers_that_need_it");
+    let store = TempDir::new("columns-bad-column");
+    let mut site = common::Site::new(seed, 20_000.0);
+    let mut records: Vec<_> = (0..GROUP + 4000).map(|_| site.record()).collect();
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    records.sort_by_key(|r| (r.first(), r.id, r.part));
+    let path = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let bytes = fs::read(&path).expect("a file");
+    let ask = |query: &Query| {
+        let mut answer = flows(query).expect("a store");
+        (answer.by_ref().collect::<Vec<_>>(), answer.remarks())
+    };
+    let all = Query::new(store.path());
+    let (rest, spared) = (&records[GROUP..], &records[..GROUP]);
+    for (group, left, lost, from) in [(0, rest, GROUP, 0), (1, spared, rest.len(), GROUP)] {
+        damage_column(&path, &bytes, group, "fwd_ttl_min");
+        let (answer, remarks) = ask(&all);
+        assert!(answer == left, "row group {group}: {} records", answer.len());
+        let said = format!("{lost} rows, the first at {from}, cannot be read");
+        assert!(remarks.len() == 1 && remarks[0].contains("column fwd_ttl_min"), "{remarks:?}");
+        assert!(remarks[0].contains(&said) && remarks[0].contains(&path.display().to_string()), "{remarks:?}");
+        // Fields that have nothing to do with it.
+        let few = Query { fields: Some(vec!["src_port".into(), "fwd_bytes".into()]), ..all.clone() };
+        let (answer, remarks) = ask(&few);
+        let ports = |records: &[Record]| -> Vec<(u16, u64)> {
+            records.iter().map(|record| (record.key.src_port, record.sides[0].bytes)).collect()
+        };
+        assert!(ports(&answer) == ports(&records), "row group {group}: {} records", answer.len());
+        assert!(remarks.len() == 1 && remarks[0].contains("this answer is made without"), "{remarks:?}");
+        // The field itself, and a field that no column has.
+        for field in ["fwd_ttl_min", "fwd_flags_of_old"] {
+            let (answer, _) = ask(&Query { fields: Some(vec![field.into()]), ..all.clone() });
+            assert_eq!(answer.len(), left.len(), "{field}");
+        }
+        let (mut sum, wanted) = (0, records.iter().map(|record| record.sides[0].packets).sum::<u64>());
+        let remarks = scan(&all, &[Column::FwdPackets], |batch| sum += batch.numbers(0).iter().sum::<u64>());
+        assert_eq!((sum, remarks.expect("a store")), (wanted, Vec::new()));
+        // The file by itself.
+        let (told, errors): (Vec<_>, Vec<_>) = read_flows(&path).expect("a file").partition(Result::is_ok);
+        assert!(errors.len() == 1 && told.into_iter().flatten().collect::<Vec<_>>() == left, "{errors:?}");
+    }
+    // What others say too is not missed, and yet told.
+    damage_column(&path, &bytes, 0, "duration_ns");
+    let (answer, remarks) = ask(&all);
+    assert!(answer == records && remarks.len() == 1 && remarks[0].contains("duration_ns"), "{remarks:?}");
+    damage_column(&path, &bytes, 1, "fwd_packets");
+    let mut count = 0;
+    let remarks = scan(&all, &[Column::FwdPackets], |batch| count += batch.rows()).expect("a store");
+    assert!(count == GROUP && remarks.len() == 1, "{count}: {remarks:?}");
+    assert!(remarks[0].contains("column fwd_packets") && remarks[0].contains("4000 rows"), "{remarks:?}");
+}
+
+#[test]
+fn a_series_journal_damaged_at_its_end_is_told_by_answers_judged_and_kept_by_recovery() {
+    let seed = testkit::seed("a_series_journal_damaged_at_its_end");
+    let mut prng = Prng::new(seed);
+    let device = MemoryDevice::new(seed);
+    let mut writer = writer(&device);
+    (0..50).for_each(|i| writer.row(&common::any_row(&mut prng, common::START + i)));
+    writer.tick(Timestamp::from_nanos(1));
+    drop(writer);
+    let begun = std::time::Instant::now();
+    let count = || series(&Query::new(store_of(&laid_out(&device.files())))).map_or(0, Iterator::count);
+    while count() < 50 {
+        assert!(begun.elapsed() < Duration::from_secs(120), "the writer never journaled what it was given");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    device.kill();
+    let left = device.files();
+    let (path, bytes) = left.iter().find(|(path, _)| path.to_string_lossy().ends_with(".partial")).expect("a journal");
+    for _ in 0..40 {
+        // Within the last kB, or the batch, where the rows are.
+        let most = (bytes.len() - 24).min(1000) as u64;
+        let at = bytes.len() - 1 - prng.below(most) as usize;
+        let mut broken = left.clone();
+        broken.get_mut(path).expect("a journal")[at] ^= 1 << prng.below(8);
+        let dir = laid_out(&broken);
+        let store = store_of(&dir);
+        let note = format!("seed {seed}, byte {at} of {}", bytes.len());
+        let mut answer = series(&Query::new(&store)).expect("a store");
+        assert!(answer.by_ref().count() < 50, "{note}");
+        assert_eq!(answer.remarks().len(), 1, "{note}");
+        let journal = dir.join(path.strip_prefix("/").expect("absolute"));
+        assert!(judge_journal(&journal).expect("readable").is_some(), "{note}");
+        let recovered = recover(&store, "eth1").expect("a store");
+        assert_eq!((recovered.aside.len(), recovered.troubles.len()), (1, 0), "{note}");
+    }
 }

@@ -219,7 +219,10 @@ fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
         fs::write(&path, &broken).expect("a file");
         let name = column.column_path().string();
         let mut answer = flows(&Query::new(store.path())).expect("a store");
-        assert_eq!(answer.by_ref().count(), 0, "seed {seed} round {round}: {name}");
+        // Columns that say what others say are told and not missed.
+        let is_made = ["last", "duration_ns", "second", "packets", "bytes"].contains(&&name[..]);
+        let left: &[Record] = if is_made { &records } else { &[] };
+        assert!(answer.by_ref().collect::<Vec<_>>() == left, "seed {seed} round {round}: {name}");
         assert_eq!(answer.remarks().len(), 1, "seed {seed} round {round}: {name}");
         // The end of a record is made of its beginning and its duration.
         let asked = Column::ALL.iter().find(|c| c.name() == name && name != "last");

@@ -3,6 +3,7 @@
 use super::DeviceFile;
 use base::Timestamp;
 use index::{Block, Entry, Header, Index, Parts, ReadAt, Reader, Rows};
+use pcap::classic::FILE_HEADER;
 use std::io;
 use std::path::Path;
 use store::device::Device;
@@ -124,6 +125,34 @@ impl Vouched {
     /// Whether it was made of a capture of somebody else.
     pub fn is_foreign(&self) -> bool {
         matches!(self.header.content, index::Content::Foreign { .. })
+    }
+
+    /// The head of a pcap file with which its first block is as promised, where with the head that it has it is not: a damaged
+    /// head says nothing that is not known, and the checksum tells whether this was the one.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn head<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<Option<[u8; FILE_HEADER]>> {
+        let Some(first) = self.promises.first().filter(|p| p.number == 0) else { return Ok(None) };
+        if first.holds(window)? {
+            return Ok(None);
+        }
+        let block = window.get(0, first.bytes as usize)?;
+        let Some((head, rest)) = block.split_first_chunk::<FILE_HEADER>() else { return Ok(None) };
+        if block.len() != first.bytes as usize {
+            return Ok(None);
+        }
+        // As the recorder writes it; and the version of all pcap files since 1998, in either order of bytes.
+        let mut ours = pcap::FILE_HEADER_NS;
+        ours[16..20].copy_from_slice(&self.header.snaplen.to_le_bytes());
+        ours[20..].copy_from_slice(&self.header.link_type.to_le_bytes());
+        let with_version = |version: [u8; 4]| {
+            let mut head = *head;
+            head[4..8].copy_from_slice(&version);
+            head
+        };
+        let mut heads = [ours, with_version([2, 0, 4, 0]), with_version([0, 2, 0, 4])].into_iter();
+        Ok(heads.find(|head| crc32c::crc32c_append(crc32c::crc32c(head), rest) == first.crc))
     }
 
     /// What is promised of each block, and whether its bytes are so; where they are not, but are what was promised before,

@@ -177,11 +177,26 @@ impl<'v, D: Device> Mending<'v, D> {
         candidates.extend(self.orphans()?);
         for path in candidates {
             let Some(vouched) = Vouched::read(&mut self.volume.device, &path)?.filter(|v| v.whole) else { continue };
+            self.mend_head(file, &vouched)?;
             if vouched.holds(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
                 return Ok(Some((vouched, path)));
             }
         }
         Ok(None)
+    }
+
+    /// Writes the head again with which the first block is as promised, if only the head is not.
+    fn mend_head(&mut self, file: FileId, vouched: &Vouched) -> io::Result<()> {
+        if self.layout.file_header() == 0 {
+            return Ok(());
+        }
+        match vouched.head(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
+            Some(head) => {
+                self.volume.device.put(file, 0, &head)?;
+                self.volume.sync(file)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Published indexes of this moment without packets of their own.

@@ -194,9 +194,9 @@ fn what_lies_behind_the_recorded_bytes_is_a_wrong_length_and_no_packets() {
     assert!(after[&name] == whole[&name], "not cut where it was");
 }
 
-#[test]
-fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume() {
-    let whole = recorded(&segments(&mut Prng::new(10), 1, 20, 3000));
+/// A capture of 20 packets that nobody recorded, and its index.
+fn indexed_capture(seed: u64) -> Surviving {
+    let whole = recorded(&segments(&mut Prng::new(seed), 1, 20, 3000));
     let at = whole.keys().find(|p| p.extension().is_some_and(|e| e == "ngi")).expect("an index");
     let index = Index::parse(&whole[at]).expect("an index");
     let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
@@ -206,8 +206,14 @@ fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume()
     let mut bytes = Vec::new();
     builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
     let (capture, beside) = (path("store/eth1/other.pcap"), path("store/eth1/other.pcap.ngi"));
-    let indexed = whole[&packet_files(&whole)[0]].clone();
-    let mut files: Surviving = [(capture.clone(), indexed.clone()), (beside, bytes)].into();
+    [(capture, whole[&packet_files(&whole)[0]].clone()), (beside, bytes)].into()
+}
+
+#[test]
+fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume() {
+    let mut files = indexed_capture(10);
+    let capture = path("store/eth1/other.pcap");
+    let indexed = files[&capture].clone();
     assert_eq!(kinds(&files), []);
     let mut same_length = indexed;
     same_length[100] ^= 1;
@@ -376,6 +382,72 @@ fn a_foreign_capture_of_an_unknown_version_is_neither_called_damaged_nor_changed
     assert!(!said.contains("editcap") && !said.contains("smartctl"), "{said}");
     let (after, told) = repair(files.clone(), &at);
     assert!(after == files, "{told:#?}");
+}
+
+#[test]
+fn a_damaged_head_of_a_packet_file_is_written_again_and_costs_no_packet() {
+    let stream = segments(&mut Prng::new(11), 2, 30, 3000);
+    let whole = recorded(&stream);
+    let first = packet_files(&whole)[0].clone();
+    for byte in 0..pcap::classic::FILE_HEADER {
+        for at in [Path::new("store"), &first] {
+            let mut files = whole.clone();
+            files.get_mut(&first).expect("packets")[byte] ^= 3;
+            assert!(!kinds(&files).is_empty(), "byte {byte}: nothing was found");
+            let (after, told) = repair(files, at);
+            assert_eq!(kinds(&after), [], "byte {byte}: {told:#?}");
+            assert!(after[&first] == whole[&first], "byte {byte}: not as it was: {told:#?}");
+            assert_eq!(after.len(), whole.len(), "byte {byte}: {told:#?}");
+        }
+    }
+}
+
+/// What a dry run says of this path, which it leaves as it is.
+fn dry(files: &Surviving, at: &Path) -> Vec<(bool, String)> {
+    let device = MemoryDevice::with(1, files.clone());
+    let mut told = Vec::new();
+    Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).dry_run(at);
+    assert!(device.files() == *files);
+    told
+}
+
+#[test]
+fn a_version_that_nothing_vouches_for_is_refused_alike_with_and_without_dry_run() {
+    let stream = segments(&mut Prng::new(12), 2, 30, 3000);
+    let mut files = recorded(&stream);
+    let first = packet_files(&files)[0].clone();
+    files.get_mut(&first).expect("packets")[4] = 1;
+    files.remove(&first.with_extension("ngi"));
+    for at in [Path::new("store"), &first] {
+        let told = dry(&files, at);
+        assert!(told.len() == 1 && told[0].0 && told[0].1.contains("version 1.4"), "{told:#?}");
+        let (after, did) = repair(files.clone(), at);
+        assert_eq!(did, [told[0].1.clone()]);
+        assert!(after == files);
+    }
+}
+
+#[test]
+fn an_indexed_capture_whose_version_was_damaged_has_it_again() {
+    let files = indexed_capture(13);
+    let capture = path("store/eth1/other.pcap");
+    let mut broken = files.clone();
+    broken.get_mut(&capture).expect("a capture")[4] = 1;
+    for at in [Path::new("store"), &capture] {
+        let would = dry(&broken, at);
+        assert!(would.len() == 1 && !would[0].0 && would[0].1.starts_with("would mend "), "{would:#?}");
+        let (after, told) = repair(broken.clone(), at);
+        assert!(after == files && told.len() == 1 && told[0].contains("mended, 20 packets"), "{told:#?}");
+    }
+    // Where more than the version differs, nothing vouches for what it was.
+    broken.get_mut(&capture).expect("a capture")[100] ^= 1;
+    for at in [Path::new("store"), &capture] {
+        let would = dry(&broken, at);
+        assert!(would.len() == 1 && would[0].0, "{would:#?}");
+        let (after, told) = repair(broken.clone(), at);
+        assert_eq!(told, [would[0].1.clone()]);
+        assert!(after == broken);
+    }
 }
 
 #[test]
