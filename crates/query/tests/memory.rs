@@ -7,34 +7,11 @@ use base::Prng;
 use common::*;
 use filter::Filter;
 use netgrain_query::{Place, Question, ask};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-use testkit::TempDir;
-
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does everything; only numbers are added.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use testkit::{Counting, TempDir};
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: Counting = Counting::new();
 
 #[test]
 fn a_long_answer_over_many_files_and_queues_takes_a_bounded_memory() {
@@ -54,8 +31,7 @@ fn a_long_answer_over_many_files_and_queues_takes_a_bounded_memory() {
     }
     for filter in ["", "host 10.0.0.3"] {
         let question = Question { filter: Filter::parse(filter).expect("a filter"), ..Question::default() };
-        let before = NOW.load(Relaxed);
-        MOST.store(before, Relaxed);
+        let before = COUNTING.begin();
         let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
         let mut packets = 0;
         while let Some(batch) = answer.next_batch().expect("an answer") {
@@ -65,7 +41,7 @@ fn a_long_answer_over_many_files_and_queues_takes_a_bounded_memory() {
         assert!(packets > 10_000 && answer.cost().bytes_read > 100 << 20, "{:?}", answer.cost());
         // Sixteen blocks ahead, one that each queue stands on, one more for each while it changes, and small things.
         let chunk = (1 << 20) + 2 * 17 * 4096;
-        let most = MOST.load(Relaxed) - before;
+        let most = COUNTING.most_since(before);
         let bound = (16 + 2 * usize::from(QUEUES)) * chunk + (2 << 20);
         assert!(most <= bound, "{most} bytes at once, of at most {bound}");
     }

@@ -6,34 +6,11 @@ mod common;
 
 use common::{FakeFeed, Stream, config};
 use netgrain_recorder::{Config, Format, Recorder};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use store::DiskDevice;
-use testkit::TempDir;
-
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does everything; only numbers are added.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
-        MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use testkit::{Counting, TempDir};
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: Counting = Counting::new();
 
 /// Bytes that the recorder takes at most for so many packets, one each other second.
 fn peak(packets: u64, format: Format) -> usize {
@@ -49,11 +26,10 @@ fn peak(packets: u64, format: Format) -> usize {
     let mut feed = FakeFeed::new(&stream);
     let config = Config { store: dir.path().to_owned(), format, ..config() };
     let recorder = Recorder::new(config, DiskDevice::new(8));
-    let before = NOW.load(Relaxed);
-    MOST.store(before, Relaxed);
+    let before = COUNTING.begin();
     let summary = recorder.run(&mut feed, |_| {}).expect("a thread");
     assert_eq!(summary.ledger.total().stored, packets);
-    MOST.load(Relaxed) - before
+    COUNTING.most_since(before)
 }
 
 #[test]

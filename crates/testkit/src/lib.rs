@@ -9,8 +9,9 @@
 //! testkit::RawSender::new(&a).send(&[vec![0; 60]]);
 //! ```
 //! Helpers panic with a sentence when the machine fails them: in a test, that is the right end.
-#![forbid(unsafe_code)]
 
+pub mod captures;
+mod counting;
 mod exposition;
 mod frames;
 mod parts;
@@ -20,6 +21,7 @@ mod skip;
 mod temp;
 mod wire;
 
+pub use counting::Counting;
 pub use exposition::{exposition_problems, promtool_problems};
 pub use frames::random_frame;
 pub use parts::fragments;

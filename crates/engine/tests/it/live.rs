@@ -265,13 +265,7 @@ fn a_port_that_moves_to_another_namespace_is_captured_again_when_it_returns() {
 fn a_port_that_is_deleted_and_made_again_is_captured_again() {
     let test = "a_port_that_is_deleted_and_made_again_is_captured_again";
     for kind in KINDS {
-        let Some(sandbox) = Sandbox::new(test) else { return };
-        let (store, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
-        let plan = live(port(&b.name, kind), &store, kind);
-        let capture = start(&plan);
-        send(&capture, &RawSender::new(&a), &frames(0..20, 100));
-        sandbox.netlink().delete_link(b.index).expect("delete");
-        until_remark(&capture, "b went away");
+        let Some((sandbox, _store, plan, capture)) = deleted(test, kind) else { return };
         let (a, _) = sandbox.veth("a", "b");
         until_remark(&capture, "b is back");
         let wire = RawSender::new(&a);
@@ -313,17 +307,23 @@ fn a_port_with_two_queues_comes_back_with_both() {
 fn a_capture_whose_port_never_returns_ends_when_told() {
     let test = "a_capture_whose_port_never_returns_ends_when_told";
     for kind in KINDS {
-        let Some(sandbox) = Sandbox::new(test) else { return };
-        let (store, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
-        let plan = live(port(&b.name, kind), &store, kind);
-        let capture = start(&plan);
-        send(&capture, &RawSender::new(&a), &frames(0..20, 100));
-        sandbox.netlink().delete_link(b.index).expect("delete");
-        until_remark(&capture, "b went away");
+        let Some((_sandbox, _store, plan, capture)) = deleted(test, kind) else { return };
         let ended = stop(capture, &plan);
         assert!(ended.outcome.is_ok(), "{:?}", ended.outcome);
         assert!(bytes(&ended) == frames(0..20, 100), "{kind:?}: {:?}", ended.report);
     }
+}
+
+/// A capture of which 20 frames are taken, and whose port is deleted then.
+fn deleted(test: &str, kind: Kind) -> Option<(Sandbox, TempDir, Plan, Capture)> {
+    let sandbox = Sandbox::new(test)?;
+    let (store, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
+    let plan = live(port(&b.name, kind), &store, kind);
+    let capture = start(&plan);
+    send(&capture, &RawSender::new(&a), &frames(0..20, 100));
+    sandbox.netlink().delete_link(b.index).expect("delete");
+    until_remark(&capture, "b went away");
+    Some((sandbox, store, plan, capture))
 }
 
 fn until_remark(capture: &Capture, text: &str) {

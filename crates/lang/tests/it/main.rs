@@ -1,6 +1,5 @@
 //! All integration tests of this crate in one program, which is linked once; each module is a subject.
 
-mod common;
 mod datagrams;
 mod ebpf;
 mod filters;

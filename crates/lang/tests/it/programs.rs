@@ -1,7 +1,5 @@
 //! Programs: the sixteen that the thesis and its code rely on, what they mean, and what is said of those that are none.
 
-use crate::common;
-
 use netgrain_lang::interp::{Action, Interpreter, Memory, Outcome};
 use netgrain_lang::ir::{ANY_CLASS, Kind, Placement, placement};
 use netgrain_lang::{Facts, Field, Key, compile};
@@ -201,7 +199,7 @@ fn the_hash_of_flows_is_that_of_descriptors() {
     let mut w = world("main = outer steer_flow");
     let hasher = FlowHasher::new(KEY);
     let mut compared = [0; 2];
-    for p in common::collect(&traces, 300) {
+    for p in testkit::captures::collect(&traces, 300) {
         let headers = Headers::of(&p.bytes, p.wire_len, link::ETHERNET);
         let out = w.sees(&p.bytes[..]);
         let facts = Facts::of(&p.bytes, p.bytes.len() as u32, link::ETHERNET);

@@ -1,26 +1,29 @@
-//! What several tests share: real frames.
+//! Frames of real captures, read by a reader of its own, so that tests of rooms below `pcap` have them and none shares its mistakes.
 
 use std::path::Path;
 
 /// A captured frame.
-pub struct Packet {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// What was captured of it.
     pub bytes: Vec<u8>,
+    /// Its bytes on the wire.
     pub wire_len: u32,
 }
 
 /// The frames of every Ethernet capture in classic pcap below `folder`, at most `most` of each.
-pub fn collect(folder: &Path, most: usize) -> Vec<Packet> {
+pub fn collect(folder: &Path, most: usize) -> Vec<Captured> {
     collect_of(folder, wire::link::ETHERNET, most)
 }
 
 /// The same of captures of this link type.
-pub fn collect_of(folder: &Path, link_type: u16, most: usize) -> Vec<Packet> {
+pub fn collect_of(folder: &Path, link_type: u16, most: usize) -> Vec<Captured> {
     let mut packets = Vec::new();
     collect_into(folder, link_type, most, &mut packets);
     packets
 }
 
-fn collect_into(folder: &Path, link_type: u16, most: usize, packets: &mut Vec<Packet>) {
+fn collect_into(folder: &Path, link_type: u16, most: usize, packets: &mut Vec<Captured>) {
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     for path in paths {
@@ -32,7 +35,7 @@ fn collect_into(folder: &Path, link_type: u16, most: usize, packets: &mut Vec<Pa
     }
 }
 
-fn read_pcap(file: &[u8], link_type: u16, most: usize, packets: &mut Vec<Packet>) {
+fn read_pcap(file: &[u8], link_type: u16, most: usize, packets: &mut Vec<Captured>) {
     let Some(head) = file.first_chunk::<24>() else { return };
     let number: fn([u8; 4]) -> u32 = match head[..4] {
         [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => u32::from_le_bytes,
@@ -47,7 +50,7 @@ fn read_pcap(file: &[u8], link_type: u16, most: usize, packets: &mut Vec<Packet>
     for _ in 0..most {
         let Some((record, after)) = rest.split_first_chunk::<16>() else { return };
         let Some((bytes, after)) = after.split_at_checked(at(record, 8) as usize) else { return };
-        packets.push(Packet { bytes: bytes.to_vec(), wire_len: at(record, 12).max(bytes.len() as u32) });
+        packets.push(Captured { bytes: bytes.to_vec(), wire_len: at(record, 12).max(bytes.len() as u32) });
         rest = after;
     }
 }
