@@ -47,6 +47,7 @@ use sys::seccomp::Sockets;
 use verbs::{Command, Netgrain};
 
 fn main() -> ExitCode {
+    sys::allowance::keep_heaps_within_limit();
     let outcome = match Netgrain::try_parse() {
         Ok(netgrain) => run(netgrain.command),
         Err(e) => {

@@ -37,7 +37,8 @@ impl fmt::Display for EngineError {
             Self::Ring(bytes, e) => {
                 write!(
                     f,
-                    "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+                    "no memory for a ring of {}: {e}; choose a smaller one with --ring, or raise what limits the memory (ulimit -v, the \
+                     control group's memory.max)",
                     base::units::show_bytes(*bytes)
                 )
             }

@@ -6,7 +6,7 @@ use crate::error::EngineError;
 use crate::plan::{Plan, SourcePlan};
 use base::units::{show_bytes, show_count};
 use ring::Warmth;
-use sys::allowance::{Allowance, allowance};
+use sys::allowance::{Allowance, Bound, allowance};
 
 /// Bytes of the rings of a live port together.
 const RING: u64 = 1 << 30;
@@ -32,6 +32,10 @@ const PACKET_BYTES: u64 = 24;
 
 /// Least flows that a table has room for, where it is sized by its input.
 const LEAST_FLOWS: u64 = 4096;
+
+/// Address space that a meter takes beside its table: stacks of its threads, journals, and what is sealed of them, a column after
+/// the other. 98 MiB were too little beside a ring of 8 MiB and a table of 6 MiB, 195 MiB enough.
+const METER: u64 = 64 << 20;
 
 /// Bytes that a process may take by itself for one purpose.
 fn share(allowance: &Allowance) -> u64 {
@@ -102,6 +106,10 @@ impl Sizes {
         refuse_rings(allowance, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
         if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
             refuse_flows(allowance, flows.capacity as u64)?;
+        }
+        if let Some(meter) = &plan.meter {
+            let flows = meter.flows.as_ref().map_or(0, |flows| flows.capacity as u64);
+            refuse_address_space(allowance, ring, queues.saturating_mul(plan.shares.max(1)), flows)?;
         }
         Ok(Self { ring, warmth: if live { Warmth::Behind } else { Warmth::Lazy } })
     }
@@ -199,13 +207,41 @@ fn refuse_flows(allowance: &Allowance, flows: u64) -> Result<(), EngineError> {
     )))
 }
 
+/// Refuses what a limited address space has no room for: nobody could say so later, since an allocation that fails ends the process.
+fn refuse_address_space(allowance: &Allowance, ring: u64, queues: u16, flows: u64) -> Result<(), EngineError> {
+    if allowance.bound != Bound::AddressSpace {
+        return Ok(());
+    }
+    let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
+    // A ring is mapped twice.
+    let rings = each.saturating_add(each / 4).saturating_mul(2 * u64::from(queues.max(1)));
+    let table = flows.saturating_mul(FLOW_BYTES);
+    let wanted = rings.saturating_add(table).saturating_add(METER);
+    let (has, free) = (allowance.limit.saturating_mul(2), allowance.available.saturating_mul(2));
+    if wanted <= free {
+        return Ok(());
+    }
+    Err(EngineError::Flows(format!(
+        "{} of address space wanted ({} for rings, {} for {} flows, {} to make and seal records and rows), and of the {} that this \
+         process may have {} are free; raise the limit (ulimit -v {}), or choose a smaller --ring or fewer flows with \
+         --set flow.capacity=N; netgrain record takes the packets alone",
+        show_bytes(wanted),
+        show_bytes(rings),
+        show_bytes(table),
+        show_count(flows),
+        show_bytes(METER),
+        show_bytes(has),
+        show_bytes(free),
+        (has - free.min(has)).saturating_add(wanted).div_ceil(1024),
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::meter::MeterPlan;
     use crate::plan::{InterfacePlan, SocketPlan};
     use capture::auto::Kind;
-    use sys::allowance::Bound;
     use testkit::TempDir;
 
     const MIB: u64 = 1 << 20;
@@ -281,6 +317,21 @@ mod tests {
         let sim = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
         assert_eq!(Sizes::within(&machine, 0, &sim, 1).expect("it fits").ring, 16 * MIB);
         assert_eq!(Sizes::within(&machine, 0, &port(), 1).expect("it fits").warmth, Warmth::Behind);
+    }
+
+    #[test]
+    fn a_narrow_address_space_is_refused_with_numbers_before_anything_is_made() {
+        let narrow =
+            |mib: u64| Allowance { limit: mib * MIB / 2, available: (mib - 20) * MIB / 2, bound: Bound::AddressSpace };
+        let mut plan = Plan { ring: Some(8 * MIB), ..port() };
+        assert!(Sizes::within(&narrow(98), 0, &plan, 1).is_ok(), "packets alone");
+        plan.meter = Some(MeterPlan::new(0));
+        plan.meter.as_mut().and_then(|m| m.flows.as_mut()).expect("flows").capacity = 14_285;
+        let said = Sizes::within(&narrow(98), 0, &plan, 1).expect_err("too narrow").to_string();
+        for word in ["98.0 MiB", "78.0 MiB", "64.0 MiB", "ulimit -v", "--ring", "flow.capacity"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert!(Sizes::within(&narrow(195), 0, &plan, 1).is_ok());
     }
 
     #[test]

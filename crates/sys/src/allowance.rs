@@ -51,6 +51,29 @@ pub fn allowance() -> Allowance {
     }
 }
 
+/// Address space that glibc reserves for each of its heaps (malloc(3), `M_ARENA_MAX`), of which it makes one for nearly every thread.
+const HEAP: u64 = 64 << 20;
+
+/// Where the address space of this process has a limit, keeps the heaps to a sixteenth of it: otherwise they alone use up what
+/// rings and tables need, although next to nothing is in them. Called before the first thread is made.
+pub fn keep_heaps_within_limit() {
+    let Some(heaps) = number("/proc/self/limits", "Max address space").and_then(heaps_within) else { return };
+    // SAFETY: the call takes two numbers, and no other thread allocates yet.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, heaps);
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = heaps;
+}
+
+/// How many heaps a limit of the address space leaves room for, at least one; `None` where there is room for any number.
+fn heaps_within(limit: u64) -> Option<i32> {
+    const MANY: u64 = 64;
+    let heaps = limit / 16 / HEAP;
+    (heaps < MANY).then_some(heaps.max(1) as i32)
+}
+
 /// The first number behind a key in a file of `/proc`.
 fn number(path: &str, key: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
@@ -162,6 +185,12 @@ mod tests {
         assert!(number("/proc/self/status", "VmSize:").is_some_and(|kib| kib > 0));
         assert_eq!(within(machine, 65536 * MIB, 0), machine);
         assert_eq!(within(machine, 16 * MIB, 16 * MIB).available, 1, "0 would mean that nobody knows");
+    }
+
+    #[test]
+    fn heaps_take_a_sixteenth_of_a_limit_of_the_address_space() {
+        assert_eq!([200 * MIB, 2048 * MIB, 16_384 * MIB].map(heaps_within), [Some(1), Some(2), Some(16)]);
+        assert_eq!(heaps_within(u64::MAX), None);
     }
 
     #[test]

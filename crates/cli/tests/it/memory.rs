@@ -128,3 +128,32 @@ fn ring_rotation_and_retention_of_run_are_flags_that_win_over_the_file() {
         assert!(told["retention"].is_object(), "{told}");
     }
 }
+
+#[test]
+fn a_capture_is_replayed_in_a_narrow_address_space_or_refused_with_numbers() {
+    let dir = TempDir::new("memory-address-space");
+    let (file, store) = (dir.join("a.pcap"), dir.join("store"));
+    let made = run(&["gen", "-w", arg(&file), "imix,flows=2000,rate=10kpps,packets=20000"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let (run, record) = (["run", "-q", "--name", "a", "-r"], ["record", "-r"]);
+    for kib in [100_000, 200_000, 300_000, 500_000, 1_000_000, 2_000_000] {
+        for verb in [&run[..], &record, &["flows", "--top", "3", "-r"]] {
+            let mut command = Command::new("sh");
+            command.args(["-c", "ulimit -v \"$0\" && exec \"$@\"", &kib.to_string(), env!("CARGO_BIN_EXE_netgrain")]);
+            command.args(verb).arg(&file);
+            if verb[0] != "flows" {
+                command.args(["--store", arg(&store)]);
+            }
+            let said = say(command.stdin(std::process::Stdio::null()));
+            if said.status == Some(0) {
+                assert!(fs::remove_dir_all(&store).is_ok() || verb[0] == "flows", "{kib} {verb:?}");
+                continue;
+            }
+            assert_eq!(said.status, Some(2), "{kib} {verb:?}: {said:?}");
+            assert!(kib < 200_000 && verb[0] == "run", "{kib} {verb:?}: {said:?}");
+            for word in ["ulimit -v", "MiB", "--ring"] {
+                assert!(said.err.contains(word), "{kib} {verb:?}: {word}: {said:?}");
+            }
+        }
+    }
+}
