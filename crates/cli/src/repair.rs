@@ -90,8 +90,11 @@ fn seal(root: &Path) -> Vec<Did> {
         Err(e) => vec![refused(e.to_string())],
         Ok(recovered) => {
             let mut did: Vec<Did> = recovered.troubles.iter().map(|e| refused(e.to_string())).collect();
-            let (things, torn) = (recovered.things, recovered.torn);
-            if recovered.journals > did.len() as u64 {
+            let (things, torn, troubles) = (recovered.things, recovered.torn, did.len() as u64);
+            if recovered.hidden > 0 {
+                did.push(Did::Unhidden { root: root.to_owned(), files: recovered.hidden });
+            }
+            if recovered.journals > troubles {
                 did.push(Did::Sealed { root: root.to_owned(), things, torn });
             }
             let aside = recovered.aside.into_iter();
@@ -110,6 +113,7 @@ fn tell(did: &Did, json: bool) -> io::Result<()> {
         Did::Mended { .. } => "mended",
         Did::Salvaged { .. } => "salvaged",
         Did::Sealed { .. } => "sealed",
+        Did::Unhidden { .. } => "removed",
         Did::Aside { .. } => "aside",
         Did::Noted(_) => "noted",
         Did::Would(_) => "would_mend",

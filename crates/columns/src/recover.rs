@@ -33,6 +33,8 @@ pub struct Recovered {
     pub torn: u64,
     /// Journals of which a part was damaged and the rest is sealed.
     pub aside: Vec<Aside>,
+    /// Hidden files that were not whole when their writer died, and are removed: what is in them is in journals and files.
+    pub hidden: u64,
     /// What could not be sealed; a journal of which nothing can be read is kept under a name that ends in `.damaged`.
     pub troubles: Vec<ColumnsError>,
 }
@@ -73,6 +75,10 @@ pub fn recover_on(disk: &mut dyn Housekeeping, store: &Path, interface: &str) ->
     let mut recovered = Recovered::default();
     of_kind::<Record>(disk, &root, Kind::Flows, &mut recovered)?;
     of_kind::<Row>(disk, &root, Kind::Series, &mut recovered)?;
+    // Journals are sealed before, so that a crash here leaves nothing that would be missed.
+    for kind in [Kind::Flows, Kind::Series] {
+        remove_hidden(disk, &root, kind, &mut recovered)?;
+    }
     Ok(recovered)
 }
 
@@ -121,6 +127,26 @@ fn of_kind<T: Layout>(
                 }
                 recovered.troubles.push(error);
             }
+        }
+        disk.close(file);
+    }
+    Ok(())
+}
+
+/// Removes the hidden files that nobody writes any more. A file is published by its last step, and what it was made of goes
+/// only afterwards, so none of them has anything that is nowhere else.
+fn remove_hidden(
+    disk: &mut dyn Housekeeping,
+    root: &Path,
+    kind: Kind,
+    recovered: &mut Recovered,
+) -> Result<(), ColumnsError> {
+    for path in shelf::hidden_on(disk, root, kind).map_err(ColumnsError::io(root))? {
+        // A living writer holds it, or has just published it.
+        let Ok(Some(file)) = disk.take(&path) else { continue };
+        match disk.remove(&path) {
+            Ok(()) => recovered.hidden += 1,
+            Err(error) => recovered.troubles.push(ColumnsError::Io { path, error }),
         }
         disk.close(file);
     }

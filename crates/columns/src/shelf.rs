@@ -77,6 +77,25 @@ pub fn files(store: &Path, interface: &str, kind: Kind) -> io::Result<Vec<Shelve
 
 /// The same by what any volume says of names; `root` is the interface's folder.
 pub(crate) fn files_on(disk: &mut dyn Housekeeping, root: &Path, kind: Kind) -> io::Result<Vec<(Timestamp, PathBuf)>> {
+    let mut found = in_hours(disk, root, |name| start_of(name, kind))?;
+    found.sort();
+    Ok(found.into_iter().map(|((start, _), path)| (start, path)).collect())
+}
+
+/// The hidden files of one kind that were to become sealed ones, of the dead and of the living.
+pub(crate) fn hidden_on(disk: &mut dyn Housekeeping, root: &Path, kind: Kind) -> io::Result<Vec<PathBuf>> {
+    let found = in_hours(disk, root, |name| {
+        start_of(name.strip_prefix('.')?.strip_suffix(names::PARTIAL)?.strip_suffix('.')?, kind)
+    })?;
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// What `known` knows of the names in the folders of hours, in no order.
+fn in_hours<T>(
+    disk: &mut dyn Housekeeping,
+    root: &Path,
+    known: impl Fn(&str) -> Option<T>,
+) -> io::Result<Vec<(T, PathBuf)>> {
     // One that retention removed meanwhile is empty.
     let mut list = |folder: &Path| match disk.list(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -96,10 +115,9 @@ pub(crate) fn files_on(disk: &mut dyn Housekeeping, root: &Path, kind: Kind) -> 
     let mut found = Vec::new();
     for folder in folders {
         let names = list(&folder)?.into_iter();
-        found.extend(names.filter_map(|(name, _)| Some((start_of(&name, kind)?, folder.join(name)))));
+        found.extend(names.filter_map(|(name, _)| Some((known(&name)?, folder.join(name)))));
     }
-    found.sort();
-    Ok(found.into_iter().map(|((start, _), path)| (start, path)).collect())
+    Ok(found)
 }
 
 /// Those of one hour, in order.

@@ -56,6 +56,13 @@ pub enum Did {
         /// Bytes behind them that were not written whole.
         torn: u64,
     },
+    /// Hidden files of flow records and rows, which a dead recorder had not finished, are removed.
+    Unhidden {
+        /// Of which interface.
+        root: PathBuf,
+        /// How many.
+        files: u64,
+    },
     /// A journal of flow records or rows was damaged in parts. What is whole of it is sealed, and it is kept.
     Aside {
         /// Where.
@@ -148,6 +155,12 @@ impl fmt::Display for Did {
                     torn => write!(f, ", {} bytes behind them were not written whole", show_count(*torn)),
                 }
             }
+            Self::Unhidden { root, files } => write!(
+                f,
+                "{}: {} hidden files removed that were not finished; their records and rows are in journals and other files",
+                root.display(),
+                show_count(*files)
+            ),
             Self::Aside { path, what } => {
                 write!(f, "{}: {what}; the rest is sealed, and this is the damaged journal", path.display())
             }

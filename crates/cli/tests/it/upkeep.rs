@@ -283,6 +283,41 @@ fn what_a_killed_run_left_of_records_and_rows_is_sealed_by_repair() {
 }
 
 #[test]
+fn a_journal_that_is_damaged_near_its_end_and_files_that_were_not_finished_are_told_at_the_next_start() {
+    let dir = TempDir::new("upkeep-journal-end");
+    let store = dir.join("store");
+    let args = ["run", "--sim", "imix,rate=20kpps", "--set", "capture.ring=8MiB", "--store", arg(&store), "-q"];
+    let (recorder, _err) = Running::start(&mut netgrain(&args));
+    let journal = || walk(&store).into_iter().find(|path| arg(path).ends_with(".series.partial"));
+    until("rows are journaled", || journal().is_some_and(|path| path.metadata().is_ok_and(|m| m.len() > 24)));
+    drop(recorder);
+    let journal = journal().expect("a journal");
+    let mut bytes = std::fs::read(&journal).expect("the journal");
+    let near_the_end = bytes.len() - 20;
+    bytes[near_the_end] ^= 0x40;
+    std::fs::write(&journal, &bytes).expect("damaged");
+    // What one that was killed had not finished, of a moment that does not come again.
+    let hour = journal.with_file_name("2024/02/03/04");
+    std::fs::create_dir_all(&hour).expect("a folder");
+    let hidden = hour.join(".20240203T040500.000000000Z_2.series.parquet.partial");
+    std::fs::write(&hidden, b"PAR1").expect("a file");
+    let said = run(&["verify", "--json", arg(&hour)]);
+    assert!(said.out.contains("leftover") && said.out.contains("netgrain repair"), "{said:?}");
+    let args = ["run", "--sim", "60,packets=1000", "--set", "capture.ring=8MiB", "--store", arg(&store), "--json"];
+    let said = run(&args);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.out.contains(".series.damaged: kept, for") && said.out.contains("the rest is sealed"), "{said:?}");
+    assert!(said.out.contains("1 hidden files removed") && !hidden.exists(), "{said:?}");
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert!(said.out.contains("\"aside\"") && said.out.contains(".series.damaged"), "{said:?}");
+    // And by repair.
+    std::fs::write(&hidden, b"PAR1").expect("a file");
+    let said = run(&["repair", "--json", arg(&store)]);
+    let removed = objects(&said.out).iter().any(|o| o["repair"]["kind"] == "removed");
+    assert!(removed && !hidden.exists(), "{said:?}");
+}
+
+#[test]
 fn after_a_kill_the_answer_names_what_mends() {
     let dir = TempDir::new("upkeep-killed");
     let store = dir.join("store");

@@ -529,6 +529,27 @@ fn rows_of_a_capture_that_jumps_in_time_are_all_there_after_its_days_were_put_in
 }
 
 #[test]
+fn hidden_files_of_the_dead_go_at_the_next_start_and_those_of_the_living_stay() {
+    let store = TempDir::new("columns-hidden");
+    replay(store.path(), &[common::START]);
+    let sealed = files(store.path(), "eth1", Kind::Series).expect("a listing").remove(0);
+    let hidden = |kind: Kind, copy| {
+        sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, copy), kind.ending()))
+    };
+    let (dead, living) =
+        ([hidden(Kind::Series, 1), hidden(Kind::Series, 7), hidden(Kind::Flows, 0)], hidden(Kind::Series, 2));
+    dead.iter().for_each(|path| fs::write(path, b"half").expect("a file"));
+    let mut writer = store::DiskDevice::plain();
+    let file = store::Device::create(&mut writer, &living, store::device::Content::Index).expect("a file");
+    let recovered = recover(store.path(), "eth1").expect("a folder");
+    assert_eq!((recovered.hidden, recovered.journals, recovered.troubles.len()), (3, 0, 0));
+    assert!(dead.iter().all(|path| !path.exists()) && living.exists() && sealed.path.exists());
+    store::Device::close(&mut writer, file);
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").hidden, 1, "its writer has died");
+    assert_eq!(packets_of(store.path()), 2);
+}
+
+#[test]
 fn a_file_that_a_reader_kept_stays_hidden_when_the_file_with_its_rows_is_put_into_another() {
     let store = TempDir::new("columns-held");
     let day = Timestamp::from_secs_nanos((common::START / 86_400 + 1) * 86_400, 0);

@@ -248,6 +248,13 @@ impl<F: FnMut(&str)> Keeper<F> {
                 self.label
             ));
         }
+        if recovered.hidden > 0 {
+            (self.tell)(&format!(
+                "{}: {} hidden files removed that an earlier run had not finished; their records and rows are in journals and \
+                 other files",
+                self.label, recovered.hidden
+            ));
+        }
         for Aside { path, damage } in &recovered.aside {
             (self.tell)(&format!("{}: kept, for {damage}; the rest is sealed", path.display()));
         }
