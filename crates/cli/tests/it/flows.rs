@@ -525,3 +525,43 @@ fn from_a_flow_to_its_packets_and_from_the_greatest_flows_to_theirs() {
     let all = flows(&store, &["--packets", "--json"]);
     assert_eq!((all.status, all.out.lines().count()), (Some(0), 4000), "{}", all.err);
 }
+
+#[test]
+fn records_of_some_fields_are_all_told_where_a_column_that_none_of_them_needs_is_damaged() {
+    let dir = TempDir::new("flows-fields");
+    let (store, all) = store(&dir, "records_of_some_fields_are_all_told");
+    let is_sealed = |path: &PathBuf| path.to_string_lossy().ends_with(".flows.parquet");
+    let file = common::walk(&store).into_iter().find(is_sealed).expect("a file of records");
+    let whole = std::fs::read(&file).expect("the file");
+    let few = ["--json", "--fields", "src_port,dst_port"];
+    let ports = |said: &Said| -> BTreeMap<String, u64> {
+        let mut count = BTreeMap::new();
+        objects(&said.out).iter().for_each(|o| *count.entry(o.to_string()).or_default() += 1);
+        count
+    };
+    let wanted = ports(&flows(&store, &few));
+    assert_eq!(wanted.values().sum::<u64>(), all.len() as u64);
+    // Where the columns lie is known by what damage does: one is looked for that costs records and is none of the ports.
+    const PLACES: usize = 80;
+    let mut spared = 0;
+    for place in 1..PLACES {
+        let mut broken = whole.clone();
+        broken[whole.len() * place / PLACES] ^= 0x55;
+        std::fs::write(&file, broken).expect("the file");
+        let told = flows(&store, &["--json"]);
+        let lost = told.err.contains("cannot be read") && told.err.contains("column ");
+        if !lost || ["src_port", "dst_port"].iter().any(|port| told.err.contains(&format!("column {port}"))) {
+            continue;
+        }
+        assert!(objects(&told.out).len() < all.len(), "{place}: {told:?}");
+        let said = flows(&store, &few);
+        if said.err.contains("this answer is made without") {
+            assert_eq!(ports(&said), wanted, "{place}: {said:?}");
+            spared += 1;
+        }
+        if spared == 3 {
+            return;
+        }
+    }
+    panic!("{spared} columns were damaged that the fields do not need");
+}
