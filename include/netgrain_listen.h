@@ -95,6 +95,7 @@ typedef struct ngl_desc {
 #define NGL_FLAG_VLAN_RESTORED 16 /* a tag that the kernel had taken out was put back */
 #define NGL_FLAG_OUTGOING 32     /* sent by this host */
 #define NGL_FLAG_CLAMPED 64      /* the stamp was raised to that of the packet before */
+#define NGL_FLAG_WIRE_RAISED 128  /* the capture says fewer bytes on the wire than it has; the length was raised */
 
 /* Kinds of controls, in ngl_desc.mark. */
 #define NGL_KIND_SEGMENT 1  /* a new pcap file begins at pos; the one before ended `hash` bytes earlier */

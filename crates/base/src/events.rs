@@ -106,11 +106,13 @@ pub enum Note {
     Unvouched = 8,
     /// Unit: files. A recorder died while it wrote this file, and the count of what it was offered is gone too (a failure of the power): what it lost is not known.
     TailUnknown = 9,
+    /// Unit: packets. Came from a capture that says fewer bytes on the wire than it has of the packet; the length on the wire was raised to the bytes that are there.
+    WireRaised = 10,
 }
 
 impl Note {
     /// How many there are.
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
     /// All, in the order of declaration, which is also their number on disk.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Truncated,
@@ -123,6 +125,7 @@ impl Note {
         Self::Passed,
         Self::Unvouched,
         Self::TailUnknown,
+        Self::WireRaised,
     ];
 
     /// The name used in JSON, metrics and tables.
@@ -138,6 +141,7 @@ impl Note {
             Self::Passed => "passed",
             Self::Unvouched => "unvouched",
             Self::TailUnknown => "tail_unknown",
+            Self::WireRaised => "wire_raised",
         }
     }
 
@@ -160,6 +164,9 @@ impl Note {
             Self::TailUnknown => {
                 "a recorder died while it wrote this file, and the count of what it was offered is gone too (a failure of the power): what it lost is not known"
             }
+            Self::WireRaised => {
+                "came from a capture that says fewer bytes on the wire than it has of the packet; the length on the wire was raised to the bytes that are there"
+            }
         }
     }
 
@@ -176,6 +183,7 @@ impl Note {
             Self::Passed => "",
             Self::Unvouched => "",
             Self::TailUnknown => "",
+            Self::WireRaised => "",
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Frame<'a> {
     pub outgoing: bool,
     /// Several frames of the wire merged into one by the card or the kernel (GRO, LRO).
     pub super_frame: bool,
+    /// The capture said fewer bytes on the wire than it has of the packet; `wire_len` was raised to these.
+    pub wire_raised: bool,
     /// What the port's program in the kernel wrote before the frame; empty where no such program runs.
     pub metadata: &'a [u8],
 }
@@ -48,6 +50,7 @@ impl<'a> Frame<'a> {
             stamp: None,
             outgoing: false,
             super_frame: false,
+            wire_raised: false,
             metadata: &[],
         }
     }

@@ -200,7 +200,7 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
 
 fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
     let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-    let source = open::open(path).map_err(|e| Failure::Said(format!("{name}: {e}; check the path")))?;
+    let source = open::open(path).map_err(|e| Failure::Said(format!("{name}: {e}; {}", sys::advice::to_read(&e))))?;
     let input = if raw { Input::open_as(&name, source, pcap::Format::Raw) } else { Input::open(&name, source) };
     input.map_err(|e| Failure::Said(format!("{name}: {e}")))
 }
@@ -265,6 +265,7 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
             "nanos": kept.without_nanos,
             "clamped": kept.clamped,
             "unstamped": kept.unstamped,
+            "wire_raised": kept.wire_raised,
             "direction": kept.without_direction,
             "drops": kept.drops,
             "interfaces": kept.interfaces,

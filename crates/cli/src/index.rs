@@ -2,8 +2,8 @@
 
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
-use base::Timestamp;
 use base::units::{show_bytes, show_count};
+use base::{Note, Timestamp};
 use clap::Args;
 use query::indexes::{self, Made, State};
 use std::io::{self, Write};
@@ -80,6 +80,10 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             (false, None) => {}
         }
         if let (false, Done::Made(made)) = (args.json, &done) {
+            let wire_raised = made.summary.tally.notes[Note::WireRaised as usize];
+            if wire_raised > 0 {
+                sys::say!("netgrain: {}: {}", file.display(), pcap::wire_raised(wire_raised));
+            }
             for (link_type, packets) in &made.strange {
                 sys::say!(
                     "netgrain: {}: {} packets are of link type {}, which is not understood: the index knows when they \
@@ -180,6 +184,7 @@ fn object(file: &Path, done: &Done) -> serde_json::Value {
         object["bytes"] = made.capture_bytes.into();
         object["packets"] = made.summary.tally.stored.into();
         object["not_understood"] = made.strange.values().sum::<u64>().into();
+        object["wire_raised"] = made.summary.tally.notes[Note::WireRaised as usize].into();
         object["blocks"] = made.summary.blocks.into();
         object["first"] = stamp(|s| s.0).into();
         object["last"] = stamp(|s| s.1).into();

@@ -101,7 +101,7 @@ impl Screen {
             "level": level,
             "byte": finding.byte,
             "text": finding.text,
-            "remedy": finding.kind.remedy(),
+            "remedy": finding.remedy(),
         });
         writeln!(io::stdout(), "{}", json!({ "finding": object }))
     }

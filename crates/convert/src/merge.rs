@@ -59,6 +59,8 @@ pub struct Merge<R> {
     pub disordered: u64,
     /// Packets without a stamp of their own.
     pub unstamped: u64,
+    /// Packets that say fewer bytes on the wire than were captured.
+    pub wire_raised: u64,
     /// Inputs that broke off.
     pub broken: Vec<Broken>,
 }
@@ -84,6 +86,7 @@ impl<R: Read> Merge<R> {
             current: None,
             disordered: 0,
             unstamped: 0,
+            wire_raised: 0,
             broken: Vec::new(),
             inputs,
         };
@@ -113,11 +116,12 @@ impl<R: Read> Merge<R> {
         let input = &mut self.inputs[i];
         match input.reader.advance() {
             Ok(true) => {
-                let head = input.reader.current().map(|p| (p.ts, p.offset, p.interface));
-                let (stamp, offset, interface) = head.unwrap_or_default();
+                let head = input.reader.current().map(|p| (p.ts, p.offset, p.interface, p.wire_raised));
+                let (stamp, offset, interface, wire_raised) = head.unwrap_or_default();
                 self.described[i] = input.reader.source_mut().described(offset, interface);
                 let ts = stamp.unwrap_or(self.last[i]);
                 self.unstamped += u64::from(stamp.is_none());
+                self.wire_raised += u64::from(wire_raised);
                 self.disordered += u64::from(ts < self.last[i]);
                 self.last[i] = ts;
                 self.heads.push(Reverse((ts, i)));

@@ -59,6 +59,8 @@ pub struct Kept {
     pub clamped: u64,
     /// Packets without a stamp of their own, which got that of the packet before.
     pub unstamped: u64,
+    /// Packets that say fewer bytes on the wire than were captured, and now say as many.
+    pub wire_raised: u64,
     /// Packets whose direction is no longer told.
     pub without_direction: u64,
     /// Losses that the capturing program had told of, in lost packets.
@@ -76,8 +78,17 @@ pub struct Kept {
 impl Report {
     /// What people should know, a line for each thing.
     pub fn remarks(&self, format: Format) -> Vec<String> {
-        let Kept { without_nanos, clamped, unstamped, without_direction, drops, interfaces, without_fcs, .. } =
-            self.kept;
+        let Kept {
+            without_nanos,
+            clamped,
+            unstamped,
+            wire_raised,
+            without_direction,
+            drops,
+            interfaces,
+            without_fcs,
+            ..
+        } = self.kept;
         let mut lines = Vec::new();
         let mut say = |count: u64, what: &str| {
             if count > 0 {
@@ -89,6 +100,7 @@ impl Report {
         say(without_nanos, &format!("stamps lost their nanoseconds: {format} has none; pcap has"));
         say(clamped, &format!("stamps do not fit {format} and became the nearest that does"));
         say(unstamped, "packets have no stamp of their own and got that of the packet before");
+        say(wire_raised, "packets say fewer bytes on the wire than were captured, and now say as many");
         say(without_direction, &format!("packets had a direction, which {format} cannot tell; pcapng can"));
         say(
             drops,

@@ -48,7 +48,8 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
         output.write(held.ts(), &held.data, &held.about, &names[held.about.input])?;
     }
     output.finish(link_type)?;
-    let kept = crate::Kept { unstamped: merge.unstamped, without_fcs: report.kept.without_fcs, ..output.kept };
+    let (unstamped, wire_raised) = (merge.unstamped, merge.wire_raised);
+    let kept = crate::Kept { unstamped, wire_raised, without_fcs: report.kept.without_fcs, ..output.kept };
     Ok(Report {
         written: output.written,
         files: output.begun,

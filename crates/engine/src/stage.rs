@@ -13,7 +13,7 @@ use wire::{FlowHasher, Headers};
 const HEAD: usize = 320;
 
 /// The last moment that a record of nanosecond pcap can say: its seconds have 32 bits.
-const LATEST: Timestamp = Timestamp::from_secs_nanos(u32::MAX as u64, 999_999_999);
+pub const LATEST: Timestamp = Timestamp::from_secs_nanos(u32::MAX as u64, 999_999_999);
 
 /// See the module's text; one lives for one poll.
 pub struct Stage<'a> {
@@ -133,6 +133,9 @@ impl Stage<'_> {
         }
         if frame.outgoing {
             flags |= flag::OUTGOING;
+        }
+        if frame.wire_raised {
+            flags |= flag::WIRE_RAISED;
         }
         if !self.live && !self.producer.has_room(bytes.len() + tag, ts, self.clock.now()) {
             self.wait_for_room(bytes.len() + tag, ts);

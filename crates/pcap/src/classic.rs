@@ -237,6 +237,7 @@ impl Classic {
         Ok(Some(Found {
             ts: Some(Timestamp::from_secs_nanos(secs, fraction)),
             wire_len: wire_len.max(caplen),
+            wire_raised: wire_len < caplen,
             data: window.take(whole, self.record_header..whole),
             interface: 0,
             link_type: self.link_type,

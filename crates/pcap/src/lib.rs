@@ -32,7 +32,7 @@ mod window;
 pub use classic::{FILE_HEADER_NS, record_header_ns};
 pub use error::Error;
 pub use link::LinkType;
-pub use packet::{Direction, Packet};
+pub use packet::{Direction, Packet, wire_raised};
 pub use reader::{Format, Reader};
 
 /// Most bytes of one packet that are believed: 256 KiB, the `MAXIMUM_SNAPLEN` of libpcap.

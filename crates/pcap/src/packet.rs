@@ -10,6 +10,8 @@ pub struct Packet<'a> {
     pub ts: Option<Timestamp>,
     /// Bytes it had on the wire; never less than `data` has.
     pub wire_len: u32,
+    /// The file says fewer bytes on the wire than it has of the packet; `wire_len` is raised to what it has.
+    pub wire_raised: bool,
     /// The bytes captured, at most [`MAX_PACKET`](crate::MAX_PACKET).
     pub data: &'a [u8],
     /// Number of its interface within its section of the file; 0 where there are none.
@@ -24,6 +26,17 @@ pub struct Packet<'a> {
     pub fcs: u8,
     /// Where its record begins in the file.
     pub offset: u64,
+}
+
+/// What people are told of so many packets with [`Packet::wire_raised`].
+pub fn wire_raised(packets: u64) -> String {
+    let (packets, say, their) = match packets {
+        1 => ("1 packet".to_owned(), "says", "its"),
+        n => (format!("{} packets", base::units::show_count(n)), "say", "their"),
+    };
+    format!(
+        "{packets} {say} fewer bytes on the wire than were captured; {their} length on the wire was raised to what was captured"
+    )
 }
 
 /// Which way a packet went, seen from the capturing host.
@@ -43,6 +56,7 @@ pub enum Direction {
 pub(crate) struct Found {
     pub ts: Option<Timestamp>,
     pub wire_len: u32,
+    pub wire_raised: bool,
     pub data: Range<usize>,
     pub interface: u32,
     pub link_type: u16,
@@ -58,6 +72,7 @@ impl Found {
         Packet {
             ts: self.ts,
             wire_len: self.wire_len,
+            wire_raised: self.wire_raised,
             data: &buffer[self.data.clone()],
             interface: self.interface,
             link_type: self.link_type,

@@ -197,6 +197,7 @@ impl Raw {
             return Ok(Some(Found {
                 ts: Some(Timestamp::from_secs_nanos(u64::from(secs), u64::from(nanos))),
                 wire_len: u32::from(wire_len.max(caplen)),
+                wire_raised: wire_len < caplen,
                 data: window.take(whole, RECORD_HEADER..whole),
                 interface: 0,
                 link_type: ETHERNET,

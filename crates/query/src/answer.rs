@@ -144,6 +144,11 @@ impl Answer {
         self.book.remarks()
     }
 
+    /// Packets of the captures asked that say fewer bytes on the wire than were captured; a remark names the files.
+    pub fn wire_raised(&self) -> u64 {
+        self.book.all_wire_raised()
+    }
+
     /// Whether everything could be read that should have been: false when packets may be missing because a file is damaged
     /// or was cut off, which a remark then names.
     pub fn is_whole(&self) -> bool {

@@ -23,6 +23,7 @@ pub struct Book {
     remarks: Vec<String>,
     unsaid: u64,
     damaged: bool,
+    wire_raised: u64,
 }
 
 /// What is known of one origin.
@@ -45,6 +46,7 @@ impl Book {
             remarks: Vec::new(),
             unsaid: 0,
             damaged: false,
+            wire_raised: 0,
         }
     }
 
@@ -127,6 +129,19 @@ impl Book {
                 pcap::LinkType(link_type)
             ));
         }
+    }
+
+    /// So many packets of a file say fewer bytes on the wire than were captured.
+    pub fn wire_raised(&mut self, path: &Path, packets: u64) {
+        if packets > 0 {
+            self.wire_raised = self.wire_raised.saturating_add(packets);
+            self.remark(format!("{}: {}", path.display(), pcap::wire_raised(packets)));
+        }
+    }
+
+    /// How many packets of captures say fewer bytes on the wire than were captured, as far as is known.
+    pub fn all_wire_raised(&self) -> u64 {
+        self.wire_raised
     }
 
     /// A remark on something that could not be read, so that packets may be missing from the answer.

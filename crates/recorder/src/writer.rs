@@ -16,7 +16,7 @@ mod flight;
 mod give_up;
 mod seal;
 
-pub use event::{Event, advice};
+pub use event::Event;
 
 use crate::ahead::{self, Wall};
 use crate::chain;
@@ -589,7 +589,7 @@ impl<D: Device> Writer<D> {
     fn tell_trouble(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
         self.troubled_since.get_or_insert(now);
         if !self.troubles().any(|t| t.kind == error.kind()) {
-            self.events.push(Event::Trouble { what, path, advice: advice(&error), error });
+            self.events.push(Event::Trouble { what, path, advice: sys::advice::to_write(&error), error });
         }
     }
 

@@ -27,15 +27,18 @@ pub mod flag {
     pub const OUTGOING: u8 = 1 << 5;
     /// The stamp was raised to that of the packet before.
     pub const CLAMPED: u8 = 1 << 6;
+    /// The capture says fewer bytes on the wire than it has of the packet; the length was raised.
+    pub const WIRE_RAISED: u8 = 1 << 7;
 
     /// The bits that are counted as remarks, and as which.
-    pub const REMARKS: [(u8, base::Note); 6] = [
+    pub const REMARKS: [(u8, base::Note); 7] = [
         (TRUNCATED, base::Note::Truncated),
         (MALFORMED, base::Note::Malformed),
         (SUPER_FRAME, base::Note::SuperFrame),
         (VLAN_RESTORED, base::Note::VlanRestored),
         (OUTGOING, base::Note::Outgoing),
         (CLAMPED, base::Note::Clamped),
+        (WIRE_RAISED, base::Note::WireRaised),
     ];
 }
 

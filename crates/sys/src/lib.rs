@@ -1,6 +1,7 @@
 //! Floor 2, the edge: the only room that talks to the kernel, and with `bpf`, `ring` and `capture` the only ones that
 //! may be unsafe. Each function prepares, makes one system call, and decodes; nothing here decides anything.
 
+pub mod advice;
 pub mod allowance;
 pub mod bpf;
 pub mod clock;

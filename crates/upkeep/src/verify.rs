@@ -149,8 +149,11 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     fn find(&mut self, path: &Path, kind: Kind, byte: Option<u64>, text: impl Into<String>) {
-        let finding = Finding { path: path.to_owned(), kind, byte, text: text.into() };
-        match kind.level() {
+        self.tell(Finding { path: path.to_owned(), kind, byte, text: text.into(), advice: "" });
+    }
+
+    fn tell(&mut self, finding: Finding) {
+        match finding.kind.level() {
             Level::Damage => self.totals.damage += 1,
             Level::Note => self.totals.notes += 1,
             Level::Unreadable => self.totals.unreadable += 1,
@@ -167,7 +170,15 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     fn unreadable(&mut self, path: &Path, error: &io::Error) {
-        self.find(path, Kind::Unreadable, None, error.to_string());
+        // An error that is not the system's says itself what is wrong.
+        let advice = if error.raw_os_error().is_some() { sys::advice::to_read(error) } else { "" };
+        self.tell(Finding {
+            path: path.to_owned(),
+            kind: Kind::Unreadable,
+            byte: None,
+            text: error.to_string(),
+            advice,
+        });
     }
 
     /// One packet file by itself, with the index beside it.

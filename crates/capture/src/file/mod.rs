@@ -56,6 +56,9 @@ pub struct File {
     foreign_others: u64,
     broken: u64,
     drops: u64,
+    /// Packets handed over without a stamp of their own, and those of which the file says fewer bytes on the wire than it has.
+    unstamped: u64,
+    wire_raised: u64,
     /// The port of the first packet that was handed over, and how many were of another.
     first: Option<Is>,
     elsewhere: u64,
@@ -74,11 +77,7 @@ impl File {
         let input = Input::open(path).map_err(|error| SourceError::System {
             name: name.clone(),
             what: "open",
-            advice: if error.kind() == std::io::ErrorKind::NotFound {
-                "check the path".to_owned()
-            } else {
-                String::new()
-            },
+            advice: sys::advice::to_read(&error).to_owned(),
             error,
         })?;
         Self::start(name, input, options)
@@ -92,8 +91,8 @@ impl File {
         let input = Input::here(source).map_err(|error| SourceError::System {
             name: name.to_owned(),
             what: "read",
+            advice: sys::advice::to_read(&error).to_owned(),
             error,
-            advice: String::new(),
         })?;
         Self::start(name.to_owned(), input, options)
     }
@@ -132,6 +131,8 @@ impl File {
             foreign_others: 0,
             broken: 0,
             drops: 0,
+            unstamped: 0,
+            wire_raised: 0,
             first: None,
             elsewhere: 0,
             wanted: options.port.as_ref().map(|port| Is::port(&port.0)),
@@ -151,7 +152,7 @@ impl File {
     }
 
     /// What happened that the counters do not explain, for people: link types not handed over, several interfaces taken for one,
-    /// and losses that the capturing program wrote into the file.
+    /// packets of which the file does not tell all, and losses that the capturing program wrote into the file.
     pub fn remarks(&self) -> Vec<String> {
         let Self { info: SourceInfo { name, link_type: first, .. }, .. } = self;
         let link = |link_type: u16| format!("link type {}", pcap::LinkType(link_type));
@@ -180,8 +181,13 @@ impl File {
                 self.elsewhere
             )
         });
+        let unstamped = (self.unstamped > 0).then(|| {
+            let packets = self.unstamped;
+            format!("{name}: {packets} packets have no stamp of their own and got that of the packet before")
+        });
+        let wire_raised = (self.wire_raised > 0).then(|| format!("{name}: {}", pcap::wire_raised(self.wire_raised)));
         let drops = (self.drops > 0).then(|| format!("{name}: the capturing program had lost {} packets", self.drops));
-        left_out.chain(strange).chain(elsewhere).chain(drops).collect()
+        left_out.chain(strange).chain(elsewhere).chain(unstamped).chain(wire_raised).chain(drops).collect()
     }
 
     /// Packets that the capturing program says it had lost (pcapng's `epb_dropcount`); they never were in the file.
@@ -293,11 +299,14 @@ impl Source for File {
             self.elsewhere += u64::from(!first.has(&self.reader, interface));
             // The contract's lengths are without the check sequence.
             let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
+            self.unstamped += u64::from(packet.ts.is_none());
+            self.wire_raised += u64::from(packet.wire_raised);
             let caplen = packet.data.len().min(wire_len as usize);
             take(&Frame {
                 wire_len,
                 stamp: Some(self.last),
                 outgoing: packet.direction == Direction::Outbound,
+                wire_raised: packet.wire_raised,
                 ..Frame::new(&packet.data[..caplen])
             });
             taken += 1;
@@ -335,7 +344,8 @@ fn error_of(name: &str, compression: Option<&'static str>, error: pcap::Error) -
     let offset = error.offset();
     match error {
         pcap::Error::Io { error, .. } if error.raw_os_error().is_some() => {
-            SourceError::System { name, what: "read", error, advice: String::new() }
+            let advice = sys::advice::to_read(&error).to_owned();
+            SourceError::System { name, what: "read", error, advice }
         }
         pcap::Error::Io { error, .. } => {
             let reason = match compression {

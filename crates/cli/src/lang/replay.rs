@@ -14,6 +14,8 @@ use std::io::{self, BufWriter, Write};
 #[derive(Default)]
 struct Sums {
     packets: u64,
+    /// Of these, packets that say fewer bytes on the wire than were captured.
+    wire_raised: u64,
     kinds: [u64; 5],
     kernel: u64,
     forwarded: BTreeMap<String, u64>,
@@ -41,6 +43,7 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
             Ok(_) => break Ok(()),
             Err(e) => break Err(e),
         };
+        sums.wire_raised += u64::from(packet.wire_raised);
         program.fits_link(packet.link_type).map_err(|e| fail(&e))?;
         let mut facts = Facts::of(packet.data, packet.wire_len, packet.link_type);
         time = packet.ts.map_or(time, |ts| ts.nanos());
@@ -63,6 +66,9 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
         json(&sums.object(program, &memory, time))?
     } else {
         sums.show(program, &memory, time)?
+    }
+    if sums.wire_raised > 0 {
+        sys::say!("netgrain: {name}: {}", pcap::wire_raised(sums.wire_raised));
     }
     // What was read of a capture that was cut counts all the same.
     end.map(|()| Outcome::Yes)
@@ -120,7 +126,7 @@ impl Sums {
         let maps: Vec<_> = program.maps.iter().zip(&memory.tables).map(|(map, table)| {
             json!({"name": map.name, "flows": table.entries(time).len(), "refused": table.refused()})
         }).collect();
-        json!({"packets": self.packets, "kinds": kinds, "classes": classes, "forwarded": self.forwarded,
+        json!({"packets": self.packets, "wire_raised": self.wire_raised, "kinds": kinds, "classes": classes, "forwarded": self.forwarded,
                "kernel": self.kernel, "logged": self.logs, "counters": counters, "maps": maps})
     }
 }

@@ -20,9 +20,15 @@ impl CaptureFile {
     pub fn begin(format: CaptureFormat, out: Outlet, question: &str, of_store: bool) -> io::Result<Self> {
         Ok(match format {
             CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question, of_store)?),
-            CaptureFormat::Pcap => {
-                Self::Classic(Classic { out, link_type: None, origin: None, many: false, lost: 0, record: Vec::new() })
-            }
+            CaptureFormat::Pcap => Self::Classic(Classic {
+                out,
+                link_type: None,
+                origin: None,
+                many: false,
+                lost: 0,
+                clamped: 0,
+                record: Vec::new(),
+            }),
         })
     }
 
@@ -44,7 +50,21 @@ impl CaptureFile {
         if file.many && origins.len() > 1 {
             what.push(format!("which of the {} interfaces or queues each is of", origins.len()));
         }
+        if file.clamped > 0 {
+            what.push(format!(
+                "the stamps of {} packets after 2106-02-07T06:28:15Z, which became that second",
+                show_count(file.clamped)
+            ));
+        }
         (!what.is_empty()).then(|| format!("pcap does not tell {}; pcapng does", what.join(" nor ")))
+    }
+
+    /// Packets whose stamps do not fit the format and became the last second that does.
+    pub fn clamped(&self) -> u64 {
+        match self {
+            Self::Ng(_) => 0,
+            Self::Classic(file) => file.clamped,
+        }
     }
 
     /// Writes what is to be said at the end, and waits until all is written.
@@ -65,6 +85,8 @@ pub struct Classic {
     many: bool,
     /// Packets lost before those that were written, of which nothing is written.
     lost: u64,
+    /// Packets whose stamps the format cannot say.
+    clamped: u64,
     record: Vec<u8>,
 }
 
@@ -84,6 +106,7 @@ impl Classic {
             None => self.begin(found.link_type)?,
         }
         self.lost += found.lost;
+        self.clamped += u64::from(found.ts.secs() > u64::from(u32::MAX));
         self.many |= *self.origin.get_or_insert(found.origin) != found.origin;
         // One call, so that the record stays in one piece.
         self.record.clear();

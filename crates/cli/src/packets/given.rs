@@ -108,11 +108,13 @@ impl Given {
     /// Gives all of a batch.
     pub fn take_all(&mut self, origins: &[Origin], batch: &Batch<'_>) -> Result<(), Failure> {
         let (mut rest, mut lost) = (batch.records, batch.lost);
+        // A stamp that does not fit the header of a record comes alone, and the batch has it whole.
+        let mut first = Some(batch.first);
         while let Some((header, tail)) = rest.split_first_chunk::<{ classic::RECORD_HEADER }>() {
             let record = classic::parse_record(classic::Resolution::Nanos, *header);
             let Some((data, tail)) = tail.split_at_checked(record.caplen as usize) else { break };
             rest = tail;
-            let (ts, wire_len) = (record.ts, record.wire_len);
+            let (ts, wire_len) = (first.take().unwrap_or(record.ts), record.wire_len);
             let (lost, link_type, origin) = (std::mem::take(&mut lost), batch.link_type, batch.origin);
             self.take(origins, &Found { ts, wire_len, data, link_type, origin, lost, position: None })?;
         }
@@ -125,6 +127,7 @@ impl Given {
         let mut tally = Tally::default();
         (0..answer.origins().len()).for_each(|o| tally += &answer.tally(o));
         let (mut into, mut unsaid) = (None, None);
+        let wire_raised = answer.wire_raised();
         match std::mem::replace(&mut self.form, Form::Count) {
             Form::Lines(out, _) | Form::Objects(out) => {
                 out.finish()?;
@@ -133,13 +136,15 @@ impl Given {
                 }
             }
             Form::Count => {
-                let report = self.report(&tally, stopped);
+                let mut report = self.report(&tally, stopped);
+                report["wire_raised"] = wire_raised.into();
                 let text = if self.json { report.to_string() } else { self.in_words() };
                 writeln!(io::stdout(), "{text}")?;
                 return Ok(());
             }
             Form::Capture(file, target) => {
                 unsaid = file.unsaid(answer.origins());
+                let clamped = file.clamped();
                 let written =
                     file.finish(answer.origins(), |o| answer.tally(o)).map_err(|e| target.broken(&e, self.packets))?;
                 let mut name = None;
@@ -156,6 +161,8 @@ impl Given {
                 }
                 if self.json {
                     let mut report = self.report(&tally, stopped);
+                    report["wire_raised"] = wire_raised.into();
+                    report["clamped"] = clamped.into();
                     report["file_bytes"] = name.as_ref().map_or(0, |_| written).into();
                     report["file"] = name.into();
                     match target.is_pipe() {

@@ -16,6 +16,7 @@ mod group;
 mod groups;
 mod killed;
 mod lang;
+mod lengths;
 mod live;
 mod memory;
 mod meters;

@@ -9,6 +9,7 @@ use super::report::OutletReport;
 use super::table::Table;
 use super::work::{Ground, Work};
 use crate::plan::SourcePlan;
+use crate::stage::LATEST;
 use crate::worker::BATCH;
 use base::{Cause, Timestamp};
 use capture::{Frame, Polled, Source, SourceError};
@@ -238,6 +239,8 @@ impl Batch {
             (flag::MALFORMED, headers.malformed()),
             (flag::SUPER_FRAME, frame.super_frame),
             (flag::OUTGOING, frame.outgoing),
+            (flag::WIRE_RAISED, frame.wire_raised),
+            (flag::CLAMPED, frame.stamp.is_some_and(|stamp| stamp > LATEST)),
         ];
         let flags = told.into_iter().filter(|(_, is)| *is).fold(0, |all, (bit, _)| all | bit);
         let (pos, caplen) = (self.bytes.len() as u64, bytes.len() as u16);
@@ -295,7 +298,7 @@ impl Reading {
             self.batch.clear();
             let (batch, last, filter) = (&mut self.batch, &mut self.last, &self.filter);
             let polled = file.poll(BATCH, WAIT, |frame| {
-                *last = frame.stamp.unwrap_or(*last);
+                *last = frame.stamp.unwrap_or(*last).min(LATEST);
                 batch.add(frame, *last, filter);
             });
             self.work.take(&self.batch, &self.batch.descs, false);

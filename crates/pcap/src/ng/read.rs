@@ -293,6 +293,7 @@ impl Block {
         Found {
             ts,
             wire_len: wire_len.max(data.len() as u32),
+            wire_raised: (wire_len as usize) < data.len(),
             interface: number,
             link_type: interface.link_type,
             direction: Direction::Unknown,

@@ -11,7 +11,7 @@ use super::context::{Context, Walk};
 use super::plan::BLOCK;
 use crate::QueryError;
 use crate::block::stamp;
-use base::{Cause, Tally, Timestamp};
+use base::{Cause, Note, Tally, Timestamp};
 use index::{Builder, Content, Entry, Header, Keys, Parts, Reader, Rows, Sets, Summary};
 use pcap::Format;
 use std::collections::BTreeMap;
@@ -340,6 +340,7 @@ impl Scan {
                 *scan.strange.entry(packet.link_type).or_default() += 1;
             }
             let mut tally = Tally { offered: 1, stored: 1, stored_bytes: packet.wire_len.into(), ..Tally::default() };
+            tally.notes[Note::WireRaised as usize] = packet.wire_raised.into();
             tally.lose(Cause::Source, packet.drops.min(u64::from(u32::MAX)));
             now.rows.add(ts.secs(), &tally);
             seen += 1;

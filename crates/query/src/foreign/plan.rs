@@ -8,7 +8,7 @@ use super::capture::Capture;
 use super::context::{Context, Walk};
 use crate::block::{Block, stamp};
 use crate::{Book, QueryError};
-use base::Timestamp;
+use base::{Note, Timestamp};
 use index::Reader;
 use pcap::Format;
 use std::collections::BTreeMap;
@@ -80,6 +80,9 @@ impl Plan {
                 let link_type = u16::try_from(index.header().link_type).unwrap_or(u16::MAX);
                 if !wire::link::is_understood(link_type) {
                     book.strange(&capture.path, link_type, index.summary().tally.stored);
+                }
+                if matches!(index.header().content, index::Content::Foreign { .. }) {
+                    book.wire_raised(&capture.path, index.summary().tally.notes[Note::WireRaised as usize]);
                 }
                 let whole = index.summary().bytes;
                 if whole < capture.bytes {
@@ -168,6 +171,7 @@ impl Plan {
             Planned { first: Timestamp::ZERO, number: 0, from: 0, stored: None, loaded: Some(Box::default()) };
         let mut looked = 0u32;
         let mut strange = BTreeMap::<u16, u64>::new();
+        let mut wire_raised = 0;
         let mut part = match capture.whole(file) {
             Ok(part) => part,
             Err(e) => return Err(failed(io::Error::new(io::ErrorKind::InvalidData, e.to_string()))),
@@ -187,6 +191,7 @@ impl Plan {
             if !wire::link::is_understood(packet.link_type) {
                 *strange.entry(packet.link_type).or_default() += 1;
             }
+            wire_raised += u64::from(packet.wire_raised);
             let number = (at / BLOCK) as u32;
             if number != now.number || looked == 0 {
                 let after = Planned { first: Timestamp::ZERO, number, from: at, stored: None, loaded: None };
@@ -204,6 +209,7 @@ impl Plan {
                 take(block, at, &packet, &name, &mut context, book);
             }
         }
+        book.wire_raised(&capture.path, wire_raised);
         strange.iter().for_each(|(link_type, packets)| book.strange(&capture.path, *link_type, *packets));
         book.cost.bytes_read += part.bytes_read();
         let all = capture.bytes.div_ceil(BLOCK);

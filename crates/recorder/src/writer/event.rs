@@ -6,7 +6,6 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use store::device::is_full;
 
 /// First pause before a refused operation is tried again; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -106,21 +105,6 @@ impl fmt::Display for Event {
             ),
             Self::Remark(text) => f.write_str(text),
         }
-    }
-}
-
-/// What to do about an error of the volume.
-pub fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        _ if is_full(error) => "free space on the volume",
-        io::ErrorKind::PermissionDenied => "give the recorder write permission there",
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "mount the volume for writing (it may have become read-only after an error: see dmesg)"
-        }
-        io::ErrorKind::NotFound => {
-            "something removed a file or folder of the running recorder: let it keep hidden names"
-        }
-        _ => "check the volume (dmesg, smartctl)",
     }
 }
 

@@ -4,7 +4,7 @@
 //! as stored. Each step is done when the one before has succeeded; blocks of the next file are written
 //! meanwhile. The growing index stays until the packets have their name: whatever is interrupted can be finished from it.
 
-use super::event::{Trouble, advice};
+use super::event::Trouble;
 use super::file::OpenFile;
 use super::{Event, Writer};
 use index;
@@ -129,7 +129,7 @@ impl<D: Device> Writer<D> {
             let remark = format!(
                 "{folder}: cannot sync this folder: {error}; its files have their names and content, but a power failure \
                  soon after may take a name back; {}",
-                advice(error)
+                sys::advice::to_write(error)
             );
             self.events.push(Event::Remark(remark));
         }

@@ -103,6 +103,9 @@ struct Content {
     /// Stamps that fall, and where the first of them is.
     falls: u64,
     first_fall: Option<u64>,
+    /// Packets that say fewer bytes on the wire than were captured, and where the first of them is.
+    wire_raised: u64,
+    first_raised: Option<u64>,
     /// By block and part.
     samples: Vec<((usize, usize), Vec<Need>)>,
 }
@@ -132,6 +135,10 @@ impl Content {
             self.first_fall.get_or_insert(packet.offset);
         }
         *latest = ts.max(*latest);
+        if packet.wire_raised {
+            self.wire_raised += 1;
+            self.first_raised.get_or_insert(packet.offset);
+        }
     }
 
     /// A record that begins there, and of which nothing more is known.
@@ -230,6 +237,12 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
                 false => format!("{what} earlier than one before; netgrain convert --sort orders a copy"),
             };
             self.find(path, Kind::Order, Some(at), text);
+        }
+        if let Some(at) = content.first_raised {
+            let what = if content.wire_raised == 1 { "1 packet says" } else { "packets say" };
+            let many = if content.wire_raised == 1 { String::new() } else { show_count(content.wire_raised) + " " };
+            let text = format!("{many}{what} fewer bytes on the wire than were captured");
+            self.find(path, Kind::WireLength, Some(at), text);
         }
         let Some(vouched) = vouched else { return Ok(()) };
         if let Some(at) = cut {
@@ -380,6 +393,7 @@ fn among<D: Device>(
                 let packet = pcap::Packet {
                     ts: Some(record.ts),
                     wire_len: record.wire_len,
+                    wire_raised: false,
                     data: bytes.get(layout.record_header()..).unwrap_or_default(),
                     interface: 0,
                     link_type: vouched.header.link_type as u16,

@@ -14,6 +14,15 @@ pub struct Finding {
     pub byte: Option<u64>,
     /// What it is, in words.
     pub text: String,
+    /// What to do about it where the kind alone does not say; mostly empty.
+    pub advice: &'static str,
+}
+
+impl Finding {
+    /// What to do about it; empty where nothing needs doing.
+    pub const fn remedy(&self) -> &'static str {
+        if self.advice.is_empty() { self.kind.remedy() } else { self.advice }
+    }
 }
 
 /// How bad it is.
@@ -34,6 +43,8 @@ pub enum Kind {
     Chain,
     /// A stamp is earlier than one before it, as it was recorded.
     Order,
+    /// Packets of somebody else's capture say fewer bytes on the wire than were captured.
+    WireLength,
     /// Packets are not where the name of their file says, and no note tells questions so.
     Unnoted,
     /// Bytes are not those that were written.
@@ -86,6 +97,7 @@ impl Kind {
         match self {
             Self::Chain => "chain",
             Self::Order => "order",
+            Self::WireLength => "wire_length",
             Self::Unnoted => "unnoted",
             Self::Checksum => "checksum",
             Self::Length => "length",
@@ -114,9 +126,14 @@ impl Kind {
     /// How bad it is.
     pub const fn level(self) -> Level {
         match self {
-            Self::Order | Self::Missing | Self::Unasked | Self::Gap | Self::Rowless | Self::Aside | Self::Foreign => {
-                Level::Note
-            }
+            Self::Order
+            | Self::WireLength
+            | Self::Missing
+            | Self::Unasked
+            | Self::Gap
+            | Self::Rowless
+            | Self::Aside
+            | Self::Foreign => Level::Note,
             Self::NoCapture | Self::Version | Self::Unreadable => Level::Unreadable,
             _ => Level::Damage,
         }
@@ -149,6 +166,9 @@ impl Kind {
             Self::NoCapture => "name a store, a folder below one, or a pcap, pcapng or RAW file",
             Self::Unreadable => "check that it is there, and the right to read it",
             // The finding itself says what to do about a version.
+            Self::WireLength => {
+                "netgrain takes what was captured for the length; netgrain convert writes a copy that says so"
+            }
             Self::Order | Self::Unasked | Self::Gap | Self::Aside | Self::Foreign | Self::Version => "",
         }
     }
@@ -161,7 +181,7 @@ impl fmt::Display for Finding {
             write!(f, "byte {byte}: ")?;
         }
         f.write_str(&self.text)?;
-        match self.kind.remedy() {
+        match self.remedy() {
             "" => Ok(()),
             remedy => write!(f, "; {remedy}"),
         }

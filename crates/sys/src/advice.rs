@@ -1,0 +1,96 @@
+//! What a person can do about an error of files and folders, by what the system says (errno(3)).
+//!
+//! Only errors of the device below a volume send people to its logs; all others are about names, rights, limits or room.
+
+use std::io::{self, ErrorKind};
+
+/// What to do about an error of writing, or of making files and folders.
+pub fn to_write(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on the volume",
+        ErrorKind::PermissionDenied => "give the user that netgrain runs as write permission there",
+        ErrorKind::ReadOnlyFilesystem => {
+            "mount the volume for writing (it may have become read-only after an error: see dmesg)"
+        }
+        ErrorKind::NotFound => "something removed a file or folder that is in use: let it keep hidden names",
+        ErrorKind::AlreadyExists | ErrorKind::IsADirectory | ErrorKind::DirectoryNotEmpty => {
+            "something else has this name: move it away"
+        }
+        _ => of_any(error),
+    }
+}
+
+/// What to do about an error of reading.
+pub fn to_read(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "give the user that netgrain runs as the right to read it",
+        ErrorKind::NotFound => "check the path, and whether something has removed it",
+        ErrorKind::IsADirectory => "it is a folder: name a file",
+        _ => of_any(error),
+    }
+}
+
+fn of_any(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotADirectory => "a part of its path is no folder: check the path, and move away what stands there",
+        ErrorKind::InvalidFilename => "its path is too long, or no name on this volume: choose another",
+        ErrorKind::FileTooLarge => {
+            "it is longer than a limit allows: raise the limit (ulimit -f), or make smaller files"
+        }
+        ErrorKind::OutOfMemory => "free memory, or raise the limit (ulimit -v, the control group's memory.max)",
+        ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => "another process uses it: end that one, or wait",
+        ErrorKind::StaleNetworkFileHandle => "the server has lost it: mount the volume again",
+        ErrorKind::CrossesDevices => {
+            "another volume is mounted within the path: unmount it, or mount one above the whole path"
+        }
+        _ => match error.raw_os_error() {
+            Some(libc::ELOOP) => {
+                "a symbolic link stands in its path, and is not followed there: put the real file or folder in its place"
+            }
+            Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n, fs.file-max)",
+            Some(libc::EIO | libc::ENXIO | libc::ENODEV | libc::EREMOTEIO | libc::EUCLEAN | libc::EBADMSG) => {
+                "check the volume (dmesg, smartctl)"
+            }
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => {
+                "the volume does not support this: netgrain doctor --store looks at it"
+            }
+            _ => "netgrain doctor --store looks at the volume",
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_of_the_device_send_people_to_the_logs_of_the_volume() {
+        for code in [libc::EIO, libc::ENXIO, libc::EUCLEAN] {
+            let error = io::Error::from_raw_os_error(code);
+            assert!(to_write(&error).contains("smartctl") && to_read(&error).contains("smartctl"), "{error}");
+        }
+        for (code, writing, reading) in [
+            (libc::ELOOP, "symbolic link", "symbolic link"),
+            (libc::ENOTDIR, "no folder", "no folder"),
+            (libc::EACCES, "write permission", "right to read"),
+            (libc::EPERM, "write permission", "right to read"),
+            (libc::ENOENT, "removed", "check the path"),
+            (libc::EISDIR, "move it away", "name a file"),
+            (libc::EEXIST, "move it away", "doctor"),
+            (libc::ENOSPC, "free space", "doctor"),
+            (libc::EDQUOT, "free space", "doctor"),
+            (libc::EROFS, "mount the volume for writing", "doctor"),
+            (libc::EMFILE, "ulimit -n", "ulimit -n"),
+            (libc::ENAMETOOLONG, "too long", "too long"),
+            (libc::EFBIG, "ulimit -f", "ulimit -f"),
+            (libc::ENOMEM, "ulimit -v", "ulimit -v"),
+            (libc::EBUSY, "another process", "another process"),
+            (libc::EINVAL, "does not support", "does not support"),
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            let (to_write, to_read) = (to_write(&error), to_read(&error));
+            assert!(to_write.contains(writing) && to_read.contains(reading), "{error}: {to_write}; {to_read}");
+            assert!(!to_write.contains("smartctl") && !to_read.contains("smartctl"), "{error}");
+        }
+    }
+}
