@@ -7,7 +7,7 @@
 use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
 use crate::retain::remove;
-use crate::seal::{Plan, id_text, key, new_id, publish};
+use crate::seal::{Hidden, Plan, id_text, key, name_all, new_id, write};
 use crate::shelf::{self, Kind};
 use crate::thing::Thing;
 use base::Timestamp;
@@ -19,6 +19,9 @@ use std::time::Duration;
 use store::DiskDevice;
 use store::device::Housekeeping;
 use store::names;
+
+/// Days of which the files are synced and named together.
+const TOGETHER: usize = 32;
 
 /// Makes one file of each whole day before this moment that has more than one; returns the files made. A day of which a
 /// file cannot be read is left as it is.
@@ -49,20 +52,39 @@ pub fn compact_on(
         }
     }
     let mut made = Vec::new();
-    for files in days.into_values().filter(|files| files.len() > 1) {
-        let opened = files.iter().map(|path| Sealed::read(disk, path, Kind::Series));
-        let Ok(opened) = opened.collect::<Result<Vec<_>, _>>() else { continue };
-        let replaced: BTreeSet<u64> = opened.iter().flat_map(|sealed| sealed.origin.replaces.clone()).collect();
-        let is_old = |sealed: &Sealed| sealed.origin.id.is_some_and(|id| replaced.contains(&id));
-        let (old, sources): (Vec<_>, Vec<_>) = opened.into_iter().partition(is_old);
-        for Sealed { path, origin, .. } in old {
-            remove_file(disk, &path, origin.id)?;
-        }
-        if sources.len() > 1 {
-            made.extend(merge(disk, &root, sources)?);
-        }
+    let mut days = days.into_values().filter(|files| files.len() > 1).peekable();
+    while days.peek().is_some() {
+        // Those before one that cannot be made are published.
+        let mut merged = Vec::new();
+        let outcome = days.by_ref().take(TOGETHER).try_for_each(|files| {
+            merged.extend(day(disk, &root, &files)?);
+            Ok(())
+        });
+        let (hidden, old): (Vec<_>, Vec<_>) = merged.into_iter().unzip();
+        let published = name_all(disk, hidden, &[]).0.into_iter().zip(old).map(|(path, old)| {
+            made.push(path?);
+            old.into_iter().try_for_each(|(file, id)| remove_file(disk, &file, Some(id)))
+        });
+        let published: Vec<Result<(), ColumnsError>> = published.collect();
+        published.into_iter().chain([outcome]).collect::<Result<(), ColumnsError>>()?;
     }
     Ok(made)
+}
+
+/// A day's file under a hidden name, and the files that go once it is published, with their numbers.
+type Merged = (Hidden, Vec<(PathBuf, u64)>);
+
+/// Makes the file of a day that has these, unless one of them has all rows already.
+fn day(disk: &mut dyn Housekeeping, root: &Path, files: &[PathBuf]) -> Result<Option<Merged>, ColumnsError> {
+    let opened = files.iter().map(|path| Sealed::read(disk, path, Kind::Series));
+    let Ok(opened) = opened.collect::<Result<Vec<_>, _>>() else { return Ok(None) };
+    let replaced: BTreeSet<u64> = opened.iter().flat_map(|sealed| sealed.origin.replaces.clone()).collect();
+    let is_old = |sealed: &Sealed| sealed.origin.id.is_some_and(|id| replaced.contains(&id));
+    let (old, sources): (Vec<_>, Vec<_>) = opened.into_iter().partition(is_old);
+    for Sealed { path, origin, .. } in old {
+        remove_file(disk, &path, origin.id)?;
+    }
+    if sources.len() > 1 { merge(disk, root, sources) } else { Ok(None) }
 }
 
 /// Removes a file whose rows are in another one, unless somebody reads there or its name is that of another file by now.
@@ -76,7 +98,7 @@ fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Res
 }
 
 /// A day of rows is small (two a second for each interface), so it is put in order in memory.
-fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Result<Option<PathBuf>, ColumnsError> {
+fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Result<Option<Merged>, ColumnsError> {
     let (mut rows, mut old) = (Vec::new(), Vec::new());
     // Also what came into a source before: a reader may have kept its file from being removed.
     let mut replaces = BTreeSet::new();
@@ -100,10 +122,8 @@ fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Resu
     let Some(start) = rows.first().map(|row| row.span().0) else { return Ok(None) };
     let replaces: Vec<String> = replaces.into_iter().map(id_text).collect();
     let notes = vec![(key::ID, id_text(new_id(root))), (key::REPLACES, replaces.join(" "))];
-    let plan = Plan { root, kind: Kind::Series, start, notes };
-    let path = publish::<Row>(disk, plan, |parquet| parquet.things(&mut rows.into_iter()))?;
-    for (file, id) in old {
-        remove_file(disk, &file, Some(id))?;
-    }
-    Ok(Some(path))
+    let end = rows.last().map_or(start, |row| row.span().1);
+    let plan = Plan { root, kind: Kind::Series, start, end, notes };
+    let hidden = write::<Row>(disk, plan, |parquet| parquet.things(&mut rows.into_iter()))?;
+    Ok(Some((hidden, old)))
 }

@@ -150,9 +150,19 @@ impl Journal {
         self.unsynced_bytes >= UNSYNCED_MOST
     }
 
-    /// The volume, for who seals it.
-    pub fn disk(&mut self) -> &mut Disk {
-        &mut self.disk
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether no sync has vouched for some of it.
+    pub fn is_unsynced(&self) -> bool {
+        !self.unsynced.is_empty()
+    }
+
+    /// Whether a sync failed: only [`Journal::sync`] knows what is to be written once more.
+    pub fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     /// Lets it go.
@@ -231,6 +241,8 @@ pub struct Ordered<'a> {
     pub order: Vec<u32>,
     /// The order of the first, if there is one.
     pub first: Option<Order>,
+    /// The moment of the column [`Layout::LAST`] that is the latest.
+    pub end: Timestamp,
 }
 
 impl<T: Layout> Loaded<T> {
@@ -239,8 +251,8 @@ impl<T: Layout> Loaded<T> {
         let mut blocks = self.blocks()?;
         let place = |name: &str| columns.iter().position(|column| column.path == name);
         let [first, second, third] = T::ORDER.map(place);
-        let (first, second, third) = (first?, second?, third?);
-        let ahead = columns[..=first.max(second).max(third)].iter().map(|column| blocks.next(column));
+        let (first, second, third, last) = (first?, second?, third?, place(T::LAST)?);
+        let ahead = columns[..=first.max(second).max(third).max(last)].iter().map(|column| blocks.next(column));
         let ahead = ahead.collect::<Option<Vec<Flat>>>()?;
         let key = |row: u32, column: usize| ahead[column].number(row as usize);
         let moments = ahead[first].numbers(self.found.things);
@@ -251,7 +263,8 @@ impl<T: Layout> Loaded<T> {
             same.sort_by_key(|row| (key(*row, second), key(*row, third)));
         }
         let first = order.first().map(|row| (moment(*row), key(*row, second), key(*row, third) as u32));
-        Some(Ordered { blocks, ahead, order, first })
+        let end = (0..self.found.things as u32).map(|row| key(row, last)).max().unwrap_or(0);
+        Some(Ordered { blocks, ahead, order, first, end: T::moment(&(end, 0, 0)) })
     }
 }
 

@@ -21,6 +21,8 @@ pub trait Layout: Thing {
     const NAME: &'static str;
     /// The columns that make its order.
     const ORDER: [&'static str; 3];
+    /// The column that says how far a thing reaches, in the unit of the first of those.
+    const LAST: &'static str;
 
     /// Columns that say what others say: nothing is taken from them.
     const MADE: &'static [&'static str];

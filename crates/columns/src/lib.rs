@@ -31,6 +31,7 @@ mod recover;
 mod retain;
 mod scan;
 mod seal;
+mod sealer;
 mod sheet;
 mod shelf;
 mod strip;

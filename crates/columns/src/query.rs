@@ -9,7 +9,7 @@ use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
 use crate::journal::{ANOTHER_VERSION, Loaded, MOST_BYTES, NO_COLUMNS, Sorted, TOO_SHORT};
 use crate::layout::Layout;
-use crate::shelf::{self, Kind, Shelved};
+use crate::shelf::{self, FAR, Kind, Shelved};
 use crate::thing::Order;
 use base::Timestamp;
 use filter::Need;
@@ -119,6 +119,8 @@ pub(crate) fn remark(remarks: &Remarks, text: impl ToString) {
 /// The sealed files of one interface that may hold something of the interval, as their turn comes.
 pub(crate) struct Walk {
     kind: Kind,
+    /// The first moment that is asked for.
+    from: Timestamp,
     hours: Hours,
     ahead: Option<Hour>,
     day: VecDeque<Shelved>,
@@ -130,10 +132,10 @@ pub(crate) struct Walk {
 
 impl Walk {
     pub fn new(root: &Path, kind: Kind, query: &Query, remarks: &Remarks) -> Self {
-        let from = query.from.before(kind.reach());
         Self {
             kind,
-            hours: Hours::forward(root, from, query.to),
+            from: query.from,
+            hours: Hours::forward(root, query.from.before(FAR), query.to),
             ahead: None,
             day: VecDeque::new(),
             holds: Vec::new(),
@@ -188,7 +190,10 @@ impl Walk {
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
         for hour in &hours {
             match shelf::in_hour(hour, self.kind) {
-                Ok(files) => self.day.extend(files),
+                Ok(files) => {
+                    let from = self.from;
+                    self.day.extend(files.into_iter().filter(|file| file.start.after(file.reach) >= from));
+                }
                 Err(error) => remark(&self.remarks, format!("{}: {error}", hour.folder.display())),
             }
         }
@@ -204,7 +209,7 @@ impl Walk {
 
 /// The journals of an interface that may hold something of the interval, read.
 pub(crate) fn journals<T: Layout>(root: &Path, kind: Kind, query: &Query, remarks: &Remarks) -> Vec<Loaded<T>> {
-    let (from, to) = (query.from.before(kind.reach()), query.to.after(kind.reach()));
+    let (from, to) = (query.from.before(FAR), query.to.after(FAR));
     let listed = match shelf::journals(root, kind) {
         Ok(listed) => listed,
         Err(error) => {

@@ -8,7 +8,7 @@ use crate::error::ColumnsError;
 use crate::file::Sealed;
 use crate::journal::{ANOTHER_VERSION, Loaded, MOST_BYTES, NO_COLUMNS};
 use crate::layout::Layout;
-use crate::seal::{Plan, id_text, key, publish};
+use crate::seal::{Hidden, Plan, id_text, key, name_all, write};
 use crate::shelf::{self, Kind};
 use crate::volume;
 use base::Timestamp;
@@ -170,6 +170,24 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<Pat
     }
 }
 
+/// A journal whose content is in a file that has yet to be published.
+pub(crate) struct Draft {
+    journal: PathBuf,
+    things: u64,
+    torn: u64,
+    damage: Option<Damage>,
+    file: Content,
+}
+
+/// Where the things of a journal are.
+enum Content {
+    /// There are none.
+    Nothing,
+    /// It was sealed before, into this file.
+    Published(PathBuf),
+    Hidden(Hidden),
+}
+
 /// Seals the journal, and removes it; one of which a part is damaged is kept aside instead. One that was left by a crash may
 /// have been sealed before. It is read into `room`, which is for the next one again.
 pub(crate) fn seal<T: Layout>(
@@ -180,31 +198,80 @@ pub(crate) fn seal<T: Layout>(
     was_left: bool,
     room: &mut Vec<u8>,
 ) -> Result<FromJournal, ColumnsError> {
+    let draft = draft::<T>(disk, root, kind, path, was_left, room)?;
+    let nothing = || Err(ColumnsError::io(path)(io::ErrorKind::NotFound.into()));
+    finish(disk, root, vec![(kind, draft)], &[]).0.pop().unwrap_or_else(nothing)
+}
+
+/// The first half of [`seal`]: nothing is synced, nothing has a name, and the journal is as it was.
+pub(crate) fn draft<T: Layout>(
+    disk: &mut dyn Housekeeping,
+    root: &Path,
+    kind: Kind,
+    path: &Path,
+    was_left: bool,
+    room: &mut Vec<u8>,
+) -> Result<Draft, ColumnsError> {
     let damaged = |what| ColumnsError::damaged(path, what);
     let bytes = volume::read_into(disk, path, MOST_BYTES, std::mem::take(room)).map_err(ColumnsError::io(path))?;
     let journal = Loaded::<T>::of(bytes, kind).map_err(damaged)?;
-    let (damage, torn) = (journal.damage, journal.torn);
-    let mut sealed = FromJournal { things: journal.len() as u64, torn, aside: None, path: None };
     let ordered = journal.ordered(&T::columns()).ok_or_else(|| damaged(NO_COLUMNS))?;
+    let mut file = Content::Nothing;
     if let Some(first) = ordered.first {
         let start = T::moment(&first);
         let before = if was_left { sealed_from(disk, root, kind, journal.id, start)? } else { None };
-        sealed.path = Some(match before {
-            Some(path) => path,
+        file = match before {
+            Some(path) => Content::Published(path),
             None => {
                 let notes = vec![(key::ID, id_text(journal.id))];
-                publish::<T>(disk, Plan { root, kind, start, notes }, |parquet| parquet.journal(ordered))?
+                let plan = Plan { root, kind, start, end: ordered.end, notes };
+                Content::Hidden(write::<T>(disk, plan, |parquet| parquet.journal(ordered))?)
             }
-        });
+        };
     }
+    let (things, torn, damage) = (journal.len() as u64, journal.torn, journal.damage);
     *room = journal.into_bytes();
-    match damage {
-        Some(damage) => sealed.aside = Some(Aside { path: set_aside(disk, path, kind)?, damage }),
-        None => disk.remove(path).map_err(ColumnsError::io(path))?,
+    Ok(Draft { journal: path.to_owned(), things, torn, damage, file })
+}
+
+/// The second half, of several: publishes the files together, and then lets each journal go whose file is safe. What became of
+/// the sync of those `journals` that no sync has vouched for is said beside it.
+pub(crate) fn finish(
+    disk: &mut dyn Housekeeping,
+    root: &Path,
+    drafts: Vec<(Kind, Draft)>,
+    journals: &[&Path],
+) -> (Vec<Result<FromJournal, ColumnsError>>, Vec<io::Result<()>>) {
+    let (mut hidden, mut rest) = (Vec::new(), Vec::new());
+    for (kind, Draft { journal, things, torn, damage, file }) in drafts {
+        let path = match file {
+            Content::Nothing => Some(None),
+            Content::Published(path) => Some(Some(path)),
+            Content::Hidden(file) => {
+                hidden.push(file);
+                None
+            }
+        };
+        rest.push((kind, journal, damage, FromJournal { things, torn, aside: None, path: None }, path));
     }
-    // Should this not be kept, the journal comes back after a failure of the power, and is known by its id.
+    let (named, vouched) = name_all(disk, hidden, journals);
+    let mut named = named.into_iter();
+    let done = rest.into_iter().map(|(kind, journal, damage, sealed, path)| {
+        let path = match path {
+            Some(path) => path,
+            None => named.next().transpose()?,
+        };
+        let mut sealed = FromJournal { path, ..sealed };
+        match damage {
+            Some(damage) => sealed.aside = Some(Aside { path: set_aside(disk, &journal, kind)?, damage }),
+            None => disk.remove(&journal).map_err(ColumnsError::io(&journal))?,
+        }
+        Ok(sealed)
+    });
+    let done = done.collect();
+    // Should this not be kept, the journals come back after a failure of the power, and are known by their ids.
     let _ = disk.sync(root);
-    Ok(sealed)
+    (done, vouched)
 }
 
 /// The file that was made of a journal before, by a process that could not remove the journal any more, or the day's file that has
@@ -218,7 +285,7 @@ fn sealed_from(
     start: Timestamp,
 ) -> Result<Option<PathBuf>, ColumnsError> {
     const HOUR: Duration = Duration::from_secs(3600);
-    let earliest = start.before(kind.reach());
+    let earliest = start.before(shelf::FAR);
     let mut hour = earliest.floor_to(HOUR);
     while hour <= start {
         let folder = names::hour_folder(root, hour);
@@ -227,7 +294,7 @@ fn sealed_from(
             other => other.map_err(ColumnsError::io(&folder))?,
         };
         for (name, _) in listed {
-            let begins = shelf::start_of(&name, kind).map(|(begins, _)| begins);
+            let begins = shelf::start_of(&name, kind).map(|(begins, ..)| begins);
             if !begins.is_some_and(|begins| (earliest..=start).contains(&begins)) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! From columns to a published Parquet file: hidden, synced, renamed.
+//! From columns to a published Parquet file: hidden, synced, renamed; several files at once where several are whole.
 //!
 //! A column goes from all blocks of a journal into all row groups before the next one begins, so that in memory there is one
 //! column as numbers, and the file as it will be. Rows are put in order by the numbers of their places.
@@ -11,7 +11,7 @@ use crate::error::ColumnsError;
 use crate::journal::{NO_COLUMNS, Ordered};
 use crate::layout::{INTERFACE, Layout};
 use crate::sheet::{Cells, Column, declaration};
-use crate::shelf::Kind;
+use crate::shelf::{self, Kind};
 use crate::volume::Output;
 use base::Timestamp;
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnDescPtr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -68,43 +69,118 @@ pub struct Plan<'a> {
     pub kind: Kind,
     /// The moment in its name.
     pub start: Timestamp,
+    /// Where its last thing ends.
+    pub end: Timestamp,
     /// What stands in its metadata beside kind and format.
     pub notes: Vec<(&'a str, String)>,
 }
 
-/// Writes a new file, whose content `fill` makes, and publishes it.
+/// A whole file under a hidden name, held open, which no sync has vouched for yet.
+pub struct Hidden {
+    path: PathBuf,
+    file: FileId,
+    folder: PathBuf,
+    kind: Kind,
+    start: Timestamp,
+    end: Timestamp,
+}
+
+/// Writes a new file, whose content `fill` makes, under a hidden name.
 ///
 /// # Errors
-/// What the file system says, or what is the matter with the content; nothing is published then.
-pub fn publish<T: Layout>(
+/// What the file system says, or what is the matter with the content; nothing is left then.
+pub fn write<T: Layout>(
     disk: &mut dyn Housekeeping,
     plan: Plan<'_>,
     fill: impl FnOnce(&mut Parquet<'_, T, &mut (dyn io::Write + Send)>) -> Result<()>,
-) -> std::result::Result<PathBuf, ColumnsError> {
-    let Plan { root, kind, start, notes } = plan;
+) -> std::result::Result<Hidden, ColumnsError> {
+    let Plan { root, kind, start, end, notes } = plan;
     let folder = names::hour_folder(root, start);
     disk.create_folder(&folder).map_err(ColumnsError::io(&folder))?;
-    let (hidden, file) = create_hidden(disk, &folder, kind, start)?;
+    let (path, file) = create_hidden(disk, &folder, kind, start)?;
     let mut output = io::BufWriter::with_capacity(1 << 20, Output { disk, file, len: 0 });
     let names = Names::One(root.file_name().unwrap_or_default().to_string_lossy().into_owned());
     let written = Parquet::new(&mut output as &mut (dyn io::Write + Send), kind, names, notes)
         .and_then(|mut parquet| fill(&mut parquet).map(|()| parquet))
         .and_then(Parquet::finish)
         .and_then(|()| Ok(io::Write::flush(&mut output)?))
-        .map_err(|e| as_columns_error(&hidden, e));
+        .map_err(|e| as_columns_error(&path, e));
     // What could not be written is given up with the file.
     let (Output { disk, .. }, _) = output.into_parts();
-    let outcome = written
-        .and_then(|()| disk.sync(&hidden).map_err(ColumnsError::io(&hidden)))
-        .and_then(|()| name(disk, &hidden, &folder, kind, start));
-    disk.close(file);
-    if outcome.is_err() {
-        // It says nothing that the journal does not.
-        let _ = disk.remove(&hidden);
+    let hidden = Hidden { path, file, folder, kind, start, end };
+    match written {
+        Ok(()) => Ok(hidden),
+        Err(error) => {
+            hidden.give_up(disk);
+            Err(error)
+        }
     }
-    let path = outcome?;
-    disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
-    Ok(path)
+}
+
+/// Publishes these files, each for itself: content first, all together, and with it these journals; then their names; then
+/// the folders with the names, each once. A file of which a step failed is not published, or its name is not certain to
+/// survive a failure of the power. A journal that comes back after one keeps its file out of answers, so it has to be whole.
+pub fn name_all(
+    disk: &mut dyn Housekeeping,
+    files: Vec<Hidden>,
+    journals: &[&Path],
+) -> (Vec<std::result::Result<PathBuf, ColumnsError>>, Vec<io::Result<()>>) {
+    let contents: Vec<&Path> = files.iter().map(|hidden| &*hidden.path).chain(journals.iter().copied()).collect();
+    let mut synced = disk.sync_all(&contents);
+    let vouched = synced.split_off(files.len());
+    let named: Vec<_> = files
+        .into_iter()
+        .zip(synced)
+        .map(|(hidden, synced)| match synced.map_err(ColumnsError::io(&hidden.path)).and_then(|()| hidden.name(disk)) {
+            Ok(path) => {
+                disk.close(hidden.file);
+                Ok((path, hidden.folder))
+            }
+            Err(error) => {
+                hidden.give_up(disk);
+                Err(error)
+            }
+        })
+        .collect();
+    let folders: BTreeSet<&Path> = named.iter().flatten().map(|(_, folder)| &**folder).collect();
+    let folders: Vec<&Path> = folders.into_iter().collect();
+    let mut unsynced: BTreeMap<PathBuf, io::Error> = BTreeMap::new();
+    for (folder, synced) in folders.iter().zip(disk.sync_all(&folders)) {
+        if let Err(error) = synced {
+            unsynced.insert((*folder).to_owned(), error);
+        }
+    }
+    let safe = |(path, folder): (PathBuf, PathBuf)| match unsynced.get(&folder) {
+        None => Ok(path),
+        Some(error) => Err(ColumnsError::io(&folder)(again(error))),
+    };
+    (named.into_iter().map(|named| named.and_then(safe)).collect(), vouched)
+}
+
+/// The same error for another file that it struck.
+fn again(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+}
+
+impl Hidden {
+    /// It says nothing that its journal does not.
+    pub fn give_up(self, disk: &mut dyn Housekeeping) {
+        disk.close(self.file);
+        let _ = disk.remove(&self.path);
+    }
+
+    /// Gives it the first name of its moment that is free.
+    fn name(&self, disk: &mut dyn Housekeeping) -> std::result::Result<PathBuf, ColumnsError> {
+        let mut copy = 0;
+        loop {
+            let path = self.folder.join(shelf::sealed_name(self.kind, self.start, self.end, copy));
+            match disk.rename(&self.path, &path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
+                Err(e) => return Err(ColumnsError::io(&path)(e)),
+                Ok(()) => return Ok(path),
+            }
+        }
+    }
 }
 
 /// Makes a hidden file for a file of this moment. Another thread may be writing one of the same moment (a day's file while a
@@ -138,25 +214,6 @@ fn as_columns_error(path: &Path, error: ParquetError) -> ColumnsError {
             Err(e) => ColumnsError::damaged(path, e),
         },
         e => ColumnsError::damaged(path, e),
-    }
-}
-
-/// Gives the file the first of its names that is free.
-fn name(
-    disk: &mut dyn Housekeeping,
-    hidden: &Path,
-    folder: &Path,
-    kind: Kind,
-    start: Timestamp,
-) -> std::result::Result<PathBuf, ColumnsError> {
-    let mut copy = 0;
-    loop {
-        let path = folder.join(format!("{}.{}", names::stem(start, None, copy), kind.ending()));
-        match disk.rename(hidden, &path) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
-            Err(e) => return Err(ColumnsError::io(&path)(e)),
-            Ok(()) => return Ok(path),
-        }
     }
 }
 

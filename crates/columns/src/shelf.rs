@@ -1,7 +1,8 @@
 //! Where sealed files and journals lie, by name only.
 //!
 //! A sealed file lies in the hour of its first moment, `STORE/IFACE/YYYY/MM/DD/HH/<first moment>.flows.parquet`; a journal
-//! in the interface's own folder, hidden: `.<first moment at its beginning>.flows.partial`.
+//! in the interface's own folder, hidden: `.<first moment at its beginning>.flows.partial`. A file of flow records that reaches
+//! farther than an hour from the moment in its name says so there: `<first moment>.day.flows.parquet`.
 
 use base::Timestamp;
 use std::io;
@@ -38,15 +39,21 @@ impl Kind {
         }
     }
 
-    /// How long after the moment in its name a sealed file may hold something. Writers begin another file before; only a
-    /// single record that is longer itself goes beyond.
+    /// How long after the moment in its name a sealed file may hold something, unless the name says that it is [`FAR`].
     pub const fn reach(self) -> Duration {
         match self {
             Self::Flows => Duration::from_secs(3600),
-            Self::Series => Duration::from_secs(86_400),
+            Self::Series => FAR,
         }
     }
 }
+
+/// How long after the moment in its name any file may hold something. Writers begin another file before; only a single record
+/// that is longer itself goes beyond.
+pub const FAR: Duration = Duration::from_secs(86_400);
+
+/// What stands in the name of a file that reaches as far, where others of its kind do not.
+const DAY: &str = ".day";
 
 /// A sealed file, as its name and its folder tell it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +62,8 @@ pub struct Shelved {
     pub start: Timestamp,
     /// Number behind the name of the second file and later ones that would have had the same.
     pub copy: u32,
+    /// How long after its first moment it may hold something.
+    pub reach: Duration,
     /// Where it is.
     pub path: PathBuf,
     /// Its length.
@@ -79,7 +88,7 @@ pub fn files(store: &Path, interface: &str, kind: Kind) -> io::Result<Vec<Shelve
 pub(crate) fn files_on(disk: &mut dyn Housekeeping, root: &Path, kind: Kind) -> io::Result<Vec<(Timestamp, PathBuf)>> {
     let mut found = in_hours(disk, root, |name| start_of(name, kind))?;
     found.sort();
-    Ok(found.into_iter().map(|((start, _), path)| (start, path)).collect())
+    Ok(found.into_iter().map(|((start, ..), path)| (start, path)).collect())
 }
 
 /// The hidden files of one kind that were to become sealed ones, of the dead and of the living.
@@ -129,10 +138,10 @@ pub(crate) fn in_hour(hour: &Hour, kind: Kind) -> io::Result<Vec<Shelved>> {
     };
     for (name, _) in entries {
         let Ok(name) = name.into_string() else { continue };
-        let Some((start, copy)) = start_of(&name, kind) else { continue };
+        let Some((start, copy, reach)) = start_of(&name, kind) else { continue };
         let path = hour.folder.join(name);
         match plain::stat(&path) {
-            Ok(meta) if meta.is_file() => found.push(Shelved { start, copy, path, bytes: meta.len() }),
+            Ok(meta) if meta.is_file() => found.push(Shelved { start, copy, reach, path, bytes: meta.len() }),
             _ => {}
         }
     }
@@ -140,12 +149,20 @@ pub(crate) fn in_hour(hour: &Hour, kind: Kind) -> io::Result<Vec<Shelved>> {
     Ok(found)
 }
 
-/// The first moment of a sealed file of this name, and its number; `None` if it is none of this kind.
-pub(crate) fn start_of(name: &str, kind: Kind) -> Option<(Timestamp, u32)> {
-    match parse_stem(name.strip_suffix(kind.ending())?.strip_suffix('.')?)? {
-        (start, 0, copy) => Some((start, copy)),
+/// The first moment of a sealed file of this name, its number, and how far it reaches; `None` if it is none of this kind.
+pub(crate) fn start_of(name: &str, kind: Kind) -> Option<(Timestamp, u32, Duration)> {
+    let stem = name.strip_suffix(kind.ending())?.strip_suffix('.')?;
+    let (stem, reach) = stem.strip_suffix(DAY).map_or((stem, kind.reach()), |stem| (stem, FAR));
+    match parse_stem(stem)? {
+        (start, 0, copy) => Some((start, copy, reach)),
         _ => None,
     }
+}
+
+/// The name of a sealed file with things from `start` to `end`.
+pub(crate) fn sealed_name(kind: Kind, start: Timestamp, end: Timestamp, copy: u32) -> String {
+    let day = if end.since(start) < kind.reach() || kind.reach() == FAR { "" } else { DAY };
+    format!("{}{day}.{}", names::stem(start, None, copy), kind.ending())
 }
 
 /// The journals in an interface's folder, with the moment in their names, in order.

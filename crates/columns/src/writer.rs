@@ -1,16 +1,19 @@
 //! Takes records and rows of one interface and sees to it that they are on disk within a second and in Parquet soon after.
 //!
 //! The caller only puts things into columns ([`crate::block`]) and hands batches over; a thread of its own appends them to the journals and syncs
-//! those twice a second; another one, behind all others at disk and processor, seals what is whole. Where a file ends is
-//! decided by the caller's thread from the things and the time it is given, so the same run makes the same files. What waits
-//! for the disk is bounded: beyond that a live writer drops and counts, a patient one waits.
+//! those twice a second; another one, behind all others at disk and processor, seals what is whole ([`crate::sealer`]). Where a
+//! file ends is decided by the caller's thread from the things and the time it is given, so the same run makes the same files.
+//! What waits for the disk is bounded: beyond that a live writer drops and counts, a patient one waits.
+//!
+//! A live writer has one file of each kind that grows. A patient one has one for each period of the last few that things came
+//! from: captures of which the time goes back and forth make a file of each period, and not one at each turn.
 
 use crate::batch::BatchBytes;
 use crate::error::ColumnsError;
 use crate::journal::{Journal, MOST_BYTES};
 use crate::layout::Layout;
-use crate::recover::{Aside, seal};
-use crate::shelf::Kind;
+use crate::sealer::{BATCH_BYTES, Sealer, Whole};
+use crate::shelf::{FAR, Kind};
 use crate::thing::Thing;
 use crate::volume::{Disks, real};
 use base::Timestamp;
@@ -24,7 +27,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::names;
-use sys::priority::{Behind, step_behind};
 
 /// How often what was appended is synced.
 const SYNC_EVERY: Duration = Duration::from_millis(500);
@@ -35,6 +37,12 @@ const HAND_OVER_EVERY: Duration = Duration::from_millis(250);
 /// A batch is handed over when it is this long.
 const BATCH: usize = 128 << 10;
 
+/// Files of a kind that grow at once, of a patient writer. Each has a journal that is open.
+const OPEN_MOST: usize = 32;
+
+/// A patient writer's file is whole once time is so far behind its period, unless time has gone back before.
+const SETTLED: Duration = Duration::from_secs(3600);
+
 /// How a writer works.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -42,7 +50,8 @@ pub struct Config {
     pub store: PathBuf,
     /// The interface.
     pub interface: String,
-    /// A file of flow records ends at each multiple of this.
+    /// A file of flow records ends at each multiple of this; a day at most. A patient writer goes by when they begin, a live one by when
+    /// they are given.
     pub flows_every: Duration,
     /// And after so many records.
     pub flows_most: u32,
@@ -101,27 +110,26 @@ pub enum Event {
     Trouble(ColumnsError),
 }
 
-/// How long the memory that a journal was read into waits for the next.
-const ROOM_KEPT: Duration = Duration::from_secs(1);
-
 /// The memory of so many batches that were synced is kept for those that follow.
 /// PERF: the kernel clears new memory page by page, some 90 ns per record.
 const SPARE: usize = 128;
 
 #[derive(Default)]
-struct Shared {
+pub(crate) struct Shared {
     waiting: Mutex<u64>,
     spare: Mutex<Vec<Vec<u8>>>,
     room: Condvar,
     journaled: AtomicU64,
     refused: AtomicU64,
-    sealed: AtomicU64,
-    files: AtomicU64,
+    pub sealed: AtomicU64,
+    pub files: AtomicU64,
+    /// Bytes of the journals that wait for being sealed, or are.
+    pub closed: AtomicU64,
     events: Mutex<Vec<Event>>,
 }
 
 impl Shared {
-    fn tell(&self, event: Event) {
+    pub fn tell(&self, event: Event) {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 
@@ -136,20 +144,32 @@ impl Shared {
     }
 }
 
+/// A file that grows: of each kind and period there is one at a time.
+type Which = (Kind, Timestamp);
+
 enum Message {
-    Batch { kind: Kind, start: Timestamp, bytes: Vec<u8>, count: u32 },
-    Close(Kind),
+    Batch {
+        which: Which,
+        start: Timestamp,
+        bytes: Vec<u8>,
+        count: u32,
+    },
+    /// Nothing more comes; the first moment of what came.
+    Close(Which, Timestamp),
 }
 
 /// One kind's part of a writer.
 struct Lane<T: Layout> {
     kind: Kind,
-    batch: BatchBytes<T>,
-    /// Of the file that grows, if one does.
-    open: Option<Open>,
+    every: Duration,
+    /// Files that grow at once.
+    open_most: usize,
+    /// Those that do, the one used last behind the others.
+    open: Vec<Open<T>>,
 }
 
-struct Open {
+struct Open<T: Layout> {
+    batch: BatchBytes<T>,
     /// The first moment of its first thing.
     start: Timestamp,
     /// First and last moment of all.
@@ -161,14 +181,14 @@ struct Open {
 
 /// See the module. One that is dropped loses nothing that was handed over, but waits for no sealing.
 pub struct Writer {
-    flows_every: Duration,
     flows_most: u32,
-    series_every: Duration,
     flows: Lane<Record>,
     series: Lane<Row>,
     to_disk: ToDisk,
     threads: Vec<JoinHandle<()>>,
     now: Timestamp,
+    /// Time has gone back by more than it takes a file to settle.
+    goes_back: bool,
     handed_over: Timestamp,
     given: u64,
 }
@@ -200,24 +220,24 @@ impl Writer {
         let root = names::interface_folder(&config.store, &config.interface);
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
-        let journal =
-            Journaler { root: root.clone(), disks, open: BTreeMap::new(), to_seal, shared: Arc::clone(&shared) };
-        let sealer = Arc::clone(&shared);
+        let Config { flows_every, flows_most, series_every, waiting_most, patient, .. } = config;
+        let sealer = Sealer::new(root.clone(), disks(), patient, Arc::clone(&shared));
+        let open = BTreeMap::new();
+        let journal = Journaler { root, disks, open, to_seal, patient, shared: Arc::clone(&shared) };
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let threads = vec![
             named("columns-journal").spawn(move || journal.run(&jobs))?,
-            named("columns-seal").spawn(move || seal_all(&root, &whole, &sealer))?,
+            named("columns-seal").spawn(move || sealer.run(&whole))?,
         ];
-        let Config { flows_every, flows_most, series_every, waiting_most, patient, .. } = config;
+        let open_most = if patient { OPEN_MOST } else { 1 };
         Ok(Self {
-            flows_every,
             flows_most,
-            series_every,
-            flows: Lane { kind: Kind::Flows, batch: BatchBytes::default(), open: None },
-            series: Lane { kind: Kind::Series, batch: BatchBytes::default(), open: None },
+            flows: Lane { kind: Kind::Flows, every: flows_every, open_most, open: Vec::new() },
+            series: Lane { kind: Kind::Series, every: series_every, open_most, open: Vec::new() },
             to_disk: ToDisk { shared, sender: Some(sender), waiting_most, patient, dropped: 0 },
             threads,
             now: Timestamp::ZERO,
+            goes_back: false,
             handed_over: Timestamp::ZERO,
             given: 0,
         })
@@ -226,24 +246,30 @@ impl Writer {
     /// Keeps a record.
     pub fn record(&mut self, record: &Record) {
         self.given += 1;
-        let period = self.now.floor_to(self.flows_every);
+        let moment = if self.to_disk.patient { record.first() } else { self.now };
+        let period = moment.floor_to(self.flows.every);
         self.flows.keep(record, period, self.flows_most, &mut self.to_disk);
     }
 
     /// Keeps a row.
     pub fn row(&mut self, row: &Row) {
         self.given += 1;
-        let period = row.span().0.floor_to(self.series_every);
+        let period = row.span().0.floor_to(self.series.every);
         self.series.keep(row, period, u32::MAX, &mut self.to_disk);
     }
 
     /// Time passes: that of the packets. Things are handed over, and a file of records ends with its period.
     pub fn tick(&mut self, now: Timestamp) {
         let stepped_back = now < self.now;
+        self.goes_back |= stepped_back && self.now.since(now) > SETTLED;
         self.now = now;
-        let period = now.floor_to(self.flows_every);
-        if self.flows.open.as_ref().is_some_and(|open| open.period != period) {
-            self.flows.close(&mut self.to_disk);
+        if !self.to_disk.patient {
+            let period = now.floor_to(self.flows.every);
+            self.flows.close_some(|open| open.period != period, &mut self.to_disk);
+        } else if !self.goes_back {
+            let whole = now.before(SETTLED);
+            self.flows.close_before(whole, &mut self.to_disk);
+            self.series.close_before(whole, &mut self.to_disk);
         }
         if stepped_back || now.since(self.handed_over) >= HAND_OVER_EVERY {
             self.handed_over = now;
@@ -273,8 +299,8 @@ impl Writer {
 
     /// Seals what there is, and waits for that.
     pub fn finish(mut self) -> (Counts, Vec<Event>) {
-        self.flows.close(&mut self.to_disk);
-        self.series.close(&mut self.to_disk);
+        self.flows.close_some(|_| true, &mut self.to_disk);
+        self.series.close_some(|_| true, &mut self.to_disk);
         self.to_disk.sender = None;
         for thread in self.threads.drain(..) {
             // A thread that panicked has left its journals, which are sealed at the next start.
@@ -287,31 +313,83 @@ impl Writer {
 impl<T: Layout> Lane<T> {
     fn keep(&mut self, thing: &T, period: Timestamp, most: u32, to_disk: &mut ToDisk) {
         let span = thing.span();
-        if self.open.as_ref().is_some_and(|open| !open.has_room(self.kind, span, period, most)) {
-            self.close(to_disk);
+        let reach = if self.every > self.kind.reach() { FAR } else { self.kind.reach() };
+        let is_open = self.open.last().is_some_and(|open| open.period == period && open.has_room(span, reach, most));
+        if !is_open {
+            self.find(span, period, reach, most, to_disk);
         }
-        let open = self.open.get_or_insert(Open { start: span.0, span, period, things: 0, bytes: 0 });
+        let Some(open) = self.open.last_mut() else { return };
         open.span = (open.span.0.min(span.0), open.span.1.max(span.1));
         open.things += 1;
-        self.batch.push(thing);
-        if self.batch.len() >= BATCH {
-            self.hand_over(to_disk);
+        open.batch.push(thing);
+        if open.batch.len() >= BATCH {
+            open.hand_over(self.kind, to_disk);
         }
+    }
+
+    /// Puts the file that something of this span goes into behind the others; a new one, if there is none.
+    #[cold]
+    fn find(
+        &mut self,
+        span: (Timestamp, Timestamp),
+        period: Timestamp,
+        reach: Duration,
+        most: u32,
+        to_disk: &mut ToDisk,
+    ) {
+        let at = self.open.iter().position(|open| open.period == period);
+        // Of one kind and period there is one file at a time.
+        let whole = match at {
+            Some(at) if self.open[at].has_room(span, reach, most) => return self.open[at..].rotate_left(1),
+            Some(at) => Some(at),
+            None => (self.open.len() >= self.open_most).then_some(0),
+        };
+        if let Some(at) = whole {
+            self.open.remove(at).close(self.kind, to_disk);
+        }
+        let (batch, start) = (BatchBytes::default(), span.0);
+        self.open.push(Open { batch, start, span, period, things: 0, bytes: 0 });
     }
 
     fn hand_over(&mut self, to_disk: &mut ToDisk) {
-        let count = self.batch.count();
-        let Some(open) = self.open.as_mut().filter(|_| count > 0) else { return };
-        let bytes = self.batch.take(to_disk.spare());
-        open.bytes += bytes.len() as u64;
-        to_disk.batch(self.kind, open.start, bytes, count);
+        self.open.iter_mut().for_each(|open| open.hand_over(self.kind, to_disk));
     }
 
-    fn close(&mut self, to_disk: &mut ToDisk) {
-        self.hand_over(to_disk);
-        if self.open.take().is_some() {
-            to_disk.send(Message::Close(self.kind));
+    /// Closes those whose period is over by then.
+    fn close_before(&mut self, moment: Timestamp, to_disk: &mut ToDisk) {
+        let every = self.every;
+        self.close_some(|open| open.period.after(every) <= moment, to_disk);
+    }
+
+    fn close_some(&mut self, is_whole: impl Fn(&Open<T>) -> bool, to_disk: &mut ToDisk) {
+        let kind = self.kind;
+        self.open.extract_if(.., |open| is_whole(open)).for_each(|open| open.close(kind, to_disk));
+    }
+}
+
+impl<T: Layout> Open<T> {
+    fn hand_over(&mut self, kind: Kind, to_disk: &mut ToDisk) {
+        let count = self.batch.count();
+        if count > 0 {
+            let bytes = self.batch.take(to_disk.spare());
+            self.bytes += bytes.len() as u64;
+            to_disk.batch((kind, self.period), self.start, bytes, count);
         }
+    }
+
+    fn close(mut self, kind: Kind, to_disk: &mut ToDisk) {
+        self.hand_over(kind, to_disk);
+        to_disk.send(Message::Close((kind, self.period), self.span.0));
+    }
+
+    /// Whether something of this span may go into the same file. What begins or ends farther away than a file may reach
+    /// would not be found by the moment in its name.
+    fn has_room(&self, span: (Timestamp, Timestamp), reach: Duration, most: u32) -> bool {
+        let (first, last) = (self.span.0.min(span.0), self.span.1.max(span.1));
+        self.things < most
+            && self.bytes < MOST_BYTES / 2
+            && last.since(first) < reach
+            && span.0.max(self.start).since(span.0.min(self.start)) < reach
     }
 }
 
@@ -321,7 +399,7 @@ impl ToDisk {
         self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    fn batch(&mut self, kind: Kind, start: Timestamp, bytes: Vec<u8>, count: u32) {
+    fn batch(&mut self, which: Which, start: Timestamp, bytes: Vec<u8>, count: u32) {
         let len = bytes.len() as u64;
         let mut waiting = self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         while self.patient && *waiting > 0 && *waiting + len > self.waiting_most {
@@ -333,7 +411,7 @@ impl ToDisk {
         }
         *waiting += len;
         drop(waiting);
-        self.send(Message::Batch { kind, start, bytes, count });
+        self.send(Message::Batch { which, start, bytes, count });
     }
 
     fn send(&self, message: Message) {
@@ -357,25 +435,13 @@ impl Drop for Writer {
     }
 }
 
-impl Open {
-    /// Whether something of this span may go into the same file. What begins or ends farther away than a file may reach
-    /// would not be found by the moment in its name.
-    fn has_room(&self, kind: Kind, span: (Timestamp, Timestamp), period: Timestamp, most: u32) -> bool {
-        let (first, last) = (self.span.0.min(span.0), self.span.1.max(span.1));
-        self.period == period
-            && self.things < most
-            && self.bytes < MOST_BYTES / 2
-            && last.since(first) < kind.reach()
-            && span.0.max(self.start).since(span.0.min(self.start)) < kind.reach()
-    }
-}
-
 /// The thread that appends and syncs.
 struct Journaler {
     root: PathBuf,
     disks: Disks,
-    open: BTreeMap<Kind, Journal>,
-    to_seal: Sender<(Kind, Journal)>,
+    open: BTreeMap<Which, Journal>,
+    to_seal: Sender<Whole>,
+    patient: bool,
     shared: Arc<Shared>,
 }
 
@@ -384,16 +450,16 @@ impl Journaler {
         let mut synced = Instant::now();
         loop {
             match jobs.recv_timeout(SYNC_EVERY.saturating_sub(synced.elapsed())) {
-                Ok(Message::Batch { kind, start, bytes, count }) => {
+                Ok(Message::Batch { which, start, bytes, count }) => {
                     let len = bytes.len() as u64;
-                    let outcome = self.append(kind, start, bytes);
+                    let outcome = self.append(which, start, bytes);
                     let counter = if outcome.is_ok() { &self.shared.journaled } else { &self.shared.refused };
                     counter.fetch_add(u64::from(count), Ordering::Relaxed);
                     self.trouble(outcome);
                     *self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner) -= len;
                     self.shared.room.notify_one();
                 }
-                Ok(Message::Close(kind)) => self.close(kind),
+                Ok(Message::Close(which, first)) => self.close(which, first),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -406,16 +472,16 @@ impl Journaler {
         self.sync();
     }
 
-    fn append(&mut self, kind: Kind, start: Timestamp, bytes: Vec<u8>) -> Result<(), ColumnsError> {
-        if !self.open.contains_key(&kind) {
+    fn append(&mut self, which: Which, start: Timestamp, bytes: Vec<u8>) -> Result<(), ColumnsError> {
+        if !self.open.contains_key(&which) {
             let disk = (self.disks)();
-            let journal = match kind {
-                Kind::Flows => Journal::create::<Record>(disk, &self.root, kind, start)?,
-                Kind::Series => Journal::create::<Row>(disk, &self.root, kind, start)?,
+            let journal = match which.0 {
+                Kind::Flows => Journal::create::<Record>(disk, &self.root, Kind::Flows, start)?,
+                Kind::Series => Journal::create::<Row>(disk, &self.root, Kind::Series, start)?,
             };
-            self.open.insert(kind, journal);
+            self.open.insert(which, journal);
         }
-        self.open.get_mut(&kind).map_or(Ok(()), |journal| journal.append(bytes))
+        self.open.get_mut(&which).map_or(Ok(()), |journal| journal.append(bytes))
     }
 
     fn sync(&mut self) {
@@ -424,54 +490,25 @@ impl Journaler {
         outcomes.into_iter().for_each(|outcome| self.trouble(outcome));
     }
 
-    fn close(&mut self, kind: Kind) {
-        if let Some(mut journal) = self.open.remove(&kind) {
+    fn close(&mut self, which: Which, first: Timestamp) {
+        let Some(mut journal) = self.open.remove(&which) else { return };
+        // A small journal of a patient writer is synced with the file that it is sealed into, as soon as it would be otherwise.
+        let closed = self.shared.closed.fetch_add(journal.bytes(), Ordering::Relaxed) + journal.bytes();
+        if !self.patient || closed > BATCH_BYTES || journal.is_doubtful() {
             let outcome = journal.sync().map(drop);
             self.trouble(outcome);
+        }
+        if self.open.is_empty() {
             // Until the next file begins, perhaps for long.
             self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).clear();
-            // The sealing thread ends only after this one.
-            let _ = self.to_seal.send((kind, journal));
         }
+        // The sealing thread ends only after this one.
+        let _ = self.to_seal.send(Whole { kind: which.0, first, journal });
     }
 
     fn trouble(&self, outcome: Result<(), ColumnsError>) {
         if let Err(error) = outcome {
             self.shared.tell(Event::Trouble(error));
         }
-    }
-}
-
-/// The thread that seals. A journal stays locked until it is gone.
-fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &Shared) {
-    // Sealing competes with recording as an equal where that is refused; nothing else changes.
-    let _ = step_behind(Behind::Batch);
-    let mut room = Vec::new();
-    loop {
-        let next = whole.recv_timeout(ROOM_KEPT).or_else(|_| {
-            // Until the next file is whole, perhaps for long.
-            room = Vec::new();
-            whole.recv()
-        });
-        let Ok((kind, mut journal)) = next else { break };
-        let (path, disk) = (journal.path.clone(), &mut **journal.disk());
-        let outcome = match kind {
-            Kind::Flows => seal::<Record>(disk, root, kind, &path, false, &mut room),
-            Kind::Series => seal::<Row>(disk, root, kind, &path, false, &mut room),
-        };
-        match outcome {
-            Ok(sealed) => {
-                shared.sealed.fetch_add(sealed.things, Ordering::Relaxed);
-                if let Some(Aside { path, damage }) = sealed.aside {
-                    shared.tell(Event::Trouble(ColumnsError::Holes { path, damage, sealed: true }));
-                }
-                if let Some(path) = sealed.path {
-                    shared.files.fetch_add(1, Ordering::Relaxed);
-                    shared.tell(Event::Sealed { path, things: sealed.things });
-                }
-            }
-            Err(error) => shared.tell(Event::Trouble(error)),
-        }
-        journal.close();
     }
 }

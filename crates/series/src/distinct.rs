@@ -43,13 +43,25 @@ impl Distinct {
         }
     }
 
+    /// How many registers hold each number.
+    /// PERF: 51 → 1.3 µs of one address, 42 → 12 of a hundred, 7.6 → 7.7 of thousands: counting them one by one, each waits for the
+    /// sum of the empty ones (records/2026-11-23-slow-captures.md).
+    fn holding(&self) -> [u32; Self::Q as usize + 2] {
+        let mut holding = [0; Self::Q as usize + 2];
+        for some in self.0.chunks_exact(8) {
+            if *some == [0; 8] {
+                holding[0] += 8;
+            } else {
+                some.iter().for_each(|register| holding[usize::from(*register)] += 1);
+            }
+        }
+        holding
+    }
+
     /// About how many different hashes were seen.
     pub fn estimate(&self) -> u64 {
         const M: f64 = Distinct::REGISTERS as f64;
-        let mut holding = [0u32; Self::Q as usize + 2];
-        for register in self.0 {
-            holding[usize::from(register)] += 1;
-        }
+        let holding = self.holding();
         let share = |rank: usize| f64::from(holding[rank]) / M;
         let top = Self::Q as usize + 1;
         let mut z = M * tau(1.0 - share(top));
@@ -125,6 +137,17 @@ mod tests {
     fn nobody_is_nobody_and_one_seen_often_is_one() {
         assert_eq!(Distinct::EMPTY.estimate(), 0);
         assert_eq!(of(1, std::iter::repeat_n(7, 1000)).estimate(), 1);
+    }
+
+    #[test]
+    fn registers_are_counted_as_one_by_one() {
+        let mut prng = Prng::new(testkit::seed("registers_are_counted_as_one_by_one"));
+        for n in [0, 1, 2, 50, 1000, 30_000] {
+            let distinct = of(prng.next_u64(), 0..n);
+            let mut plain = [0; Distinct::Q as usize + 2];
+            distinct.0.iter().for_each(|register| plain[usize::from(*register)] += 1);
+            assert_eq!(distinct.holding(), plain, "{n} addresses");
+        }
     }
 
     #[test]

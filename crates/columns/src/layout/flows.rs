@@ -374,6 +374,7 @@ impl Layout for Record {
     type Line = Line;
     const NAME: &'static str = "flow";
     const ORDER: [&'static str; 3] = ["first", "id", "part"];
+    const LAST: &'static str = "last";
     const MADE: &'static [&'static str] = &["last", "duration_ns", "second", "packets", "bytes"];
 
     fn is_needed(path: &str, fields: Option<&[String]>) -> bool {

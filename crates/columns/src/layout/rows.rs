@@ -11,6 +11,7 @@ impl Layout for Row {
     type Line = Row;
     const NAME: &'static str = "second";
     const ORDER: [&'static str; 3] = ["second", "interface_id", "direction"];
+    const LAST: &'static str = "second";
     const MADE: &'static [&'static str] = &["time"];
 
     fn columns() -> Vec<Column<Row>> {

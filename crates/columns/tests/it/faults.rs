@@ -49,6 +49,34 @@ fn write(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>) {
     writer.finish()
 }
 
+/// All records, of several days, through a writer that makes a file of each day and seals some of them together.
+fn write_days(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>) {
+    let device = device.clone();
+    let disks: Disks = Arc::new(move || Box::new(device.clone()));
+    let day = Duration::from_secs(86_400);
+    let config = Config { flows_every: day, series_every: day, patient: true, ..Config::new(STORE, "eth1") };
+    let mut writer = Writer::on(config, disks).expect("threads");
+    for record in records {
+        writer.tick(record.last());
+        writer.record(record);
+    }
+    writer.finish()
+}
+
+/// The same records, in pairs of different days.
+fn site_of_days(seed: u64) -> Vec<Record> {
+    let mut records = site(seed);
+    records.truncate(24);
+    for (i, record) in records.iter_mut().enumerate() {
+        let later = |moment: Timestamp| moment.after(Duration::from_secs(i as u64 / 2 * 43_200));
+        for side in &mut record.sides {
+            (side.first, side.last) = (later(side.first), later(side.last));
+        }
+        record.began = later(record.began);
+    }
+    records
+}
+
 /// These files on a real volume.
 fn laid_out(files: &Surviving) -> TempDir {
     let dir = TempDir::new("columns-faults");
@@ -87,19 +115,35 @@ fn journals(files: &Surviving) -> usize {
 #[test]
 fn a_power_failure_at_any_call_loses_nothing_that_was_synced_and_doubles_nothing() {
     let seed = testkit::seed("a_power_failure_at_any_call_loses_nothing_that_was_synced_and_doubles_nothing");
+    power_fails(seed, &site(seed), 4, write);
+}
+
+#[test]
+fn a_power_failure_while_files_of_several_days_are_sealed_together_loses_nothing_either() {
+    let seed = testkit::seed("a_power_failure_while_files_of_several_days_are_sealed_together_loses_nothing_either");
+    power_fails(seed, &site_of_days(seed), 6, write_days);
+}
+
+/// At any call of a writer, which makes so many files of these records.
+fn power_fails(
+    seed: u64,
+    records: &[Record],
+    wanted: u64,
+    write: impl Fn(&MemoryDevice, &[Record]) -> (Counts, Vec<Event>),
+) {
     let mut prng = Prng::new(seed);
-    let records = site(seed);
-    let given = by_id(&records);
+    let given = by_id(records);
     let device = MemoryDevice::new(seed);
-    let (counts, events) = write(&device, &records);
-    assert_eq!((counts.sealed, counts.files), (FLOWS as u64, 4), "{events:?}");
+    let (counts, events) = write(&device, records);
+    assert_eq!((counts.sealed, counts.files), (records.len() as u64, wanted), "{events:?}");
     let dir = laid_out(&device.synced());
-    assert_eq!(found(&store_of(&dir), &given, "no failure").len(), FLOWS, "what is published is synced");
+    assert_eq!(found(&store_of(&dir), &given, "no failure").len(), records.len(), "what is published is synced");
+    assert_eq!(journals(&device.synced()), 0);
     let calls = device.calls();
     for at in 0..calls {
         let device = MemoryDevice::new(seed);
         device.set_fault(Fault { crash_at: Some(at), ..Fault::default() });
-        let (counts, _) = write(&device, &records);
+        let (counts, _) = write(&device, records);
         let note = format!("seed {seed}, call {at} of {calls}");
         let synced = found(&store_of(&laid_out(&device.synced())), &given, &note);
         assert!(synced.len() as u64 >= counts.sealed, "{note}: {} of {} sealed", synced.len(), counts.sealed);

@@ -596,3 +596,81 @@ fn a_day_that_is_put_together_while_rows_of_its_first_moment_are_sealed_keeps_th
         .collect();
     assert_eq!(left, Vec::<String>::new(), "a hidden file was left");
 }
+
+const DAY: u64 = 86_400;
+
+/// As a replay has it.
+fn of_days(store: &Path) -> Config {
+    let day = Duration::from_secs(DAY);
+    Config { flows_every: day, series_every: day, ..config(store) }
+}
+
+/// Records that begin at these seconds and are of some of them, with a row for each second; all through one writer.
+fn replay_flows(store: &Path, seconds: &[u64], seed: u64) -> Vec<Record> {
+    let mut site = common::Site::new(seed, 100.0);
+    let mut writer = Writer::new(of_days(store)).expect("threads");
+    let mut records = Vec::new();
+    for (i, second) in seconds.iter().enumerate() {
+        let mut record = site.record();
+        let first = Timestamp::from_secs_nanos(*second, i as u64);
+        let last = first.after(Duration::from_secs(i as u64 % 40));
+        for side in &mut record.sides {
+            (side.first, side.last) = (first, last);
+        }
+        record.began = first;
+        writer.tick(last.after(Duration::from_secs(15)));
+        writer.record(&record);
+        writer.row(&Row { second: *second, ..Row::default() });
+        records.push(record);
+    }
+    let (counts, events) = writer.finish();
+    assert_eq!((counts.given, counts.sealed), (2 * seconds.len() as u64, 2 * seconds.len() as u64), "{events:?}");
+    in_order(records)
+}
+
+fn count(store: &Path, kind: Kind) -> usize {
+    files(store, "eth1", kind).expect("a listing").len()
+}
+
+#[test]
+fn a_capture_of_days_makes_one_file_of_each_kind_and_day_and_any_interval_finds_its_records() {
+    const DAYS: u64 = 15;
+    let store = TempDir::new("columns-days");
+    let seconds: Vec<u64> = (0..DAYS * 60).map(|i| common::START / DAY * DAY + i * (DAY / 60) + 5).collect();
+    let records = replay_flows(store.path(), &seconds, 21);
+    assert_eq!((count(store.path(), Kind::Flows), count(store.path(), Kind::Series)), (DAYS as usize, DAYS as usize));
+    let far = files(store.path(), "eth1", Kind::Flows).expect("a listing").into_iter();
+    assert!(far.map(|file| file.path).all(|path| path.to_string_lossy().ends_with(".day.flows.parquet")));
+    assert_eq!(all(store.path()), records);
+    for record in records.iter().step_by(7) {
+        for at in [record.first(), record.last()] {
+            let query = Query { from: at, to: at, ..Query::new(store.path()) };
+            let found: Vec<_> = flows(&query).expect("a store").collect();
+            assert!(found.contains(record), "{at:?}: {} found", found.len());
+            let mut rows = 0;
+            scan(&query, &[Column::Src], |batch| rows += batch.rows()).expect("a store");
+            assert!(rows >= 1, "{at:?}");
+        }
+    }
+    // A second replay, and what is short, is beside it.
+    replay_flows(store.path(), &seconds[..2], 22);
+    assert_eq!((count(store.path(), Kind::Flows), all(store.path()).len()), (DAYS as usize + 1, records.len() + 2));
+}
+
+#[test]
+fn a_capture_that_goes_back_and_forth_by_days_makes_one_file_of_each_day_and_not_of_each_turn() {
+    let store = TempDir::new("columns-back-and-forth");
+    let seconds: Vec<u64> = (0..600).map(|i| common::START + i % 8 * DAY + i).collect();
+    let records = replay_flows(store.path(), &seconds, 23);
+    // On the first way forward nobody knows that the days come again.
+    let (flows, rows) = (count(store.path(), Kind::Flows), count(store.path(), Kind::Series));
+    assert!(flows <= 16 && rows <= 16, "{flows} and {rows} files");
+    assert_eq!(all(store.path()), records);
+    let rows: Vec<u64> = series(&Query::new(store.path())).expect("a store").map(|row| row.second).collect();
+    assert!(rows.is_sorted() && rows.len() == seconds.len());
+    // Days that are more than grow at once make more files, and nothing is lost.
+    let store = TempDir::new("columns-back-and-forth");
+    let seconds: Vec<u64> = (0..200).map(|i| common::START + i * 7 % 50 * DAY + i).collect();
+    let records = replay_flows(store.path(), &seconds, 24);
+    assert_eq!(all(store.path()), records);
+}

@@ -26,8 +26,7 @@ const COMPACTION: Duration = Duration::from_secs(3600);
 const SETTLED: Duration = Duration::from_secs(3600);
 
 /// Files of records and of rows of what is replayed: as long as a file may be to be found by its name.
-const REPLAYED_FLOWS: Duration = Duration::from_secs(3600);
-const REPLAYED_ROWS: Duration = Duration::from_secs(86_400);
+const REPLAYED: Duration = Duration::from_secs(86_400);
 
 /// Remarks kept until they are asked for.
 const REMARKS_MAX: usize = 32;
@@ -52,7 +51,7 @@ impl StoreOutlet {
         let mut config = Config { patient, ..Config::new(store, label) };
         if patient {
             // A capture of weeks has few records and rows in each of its hours, and a file costs a sync or two.
-            (config.flows_every, config.series_every) = (REPLAYED_FLOWS, REPLAYED_ROWS);
+            (config.flows_every, config.series_every) = (REPLAYED, REPLAYED);
         }
         let writer = Writer::new(config).map_err(|e| EngineError::Thread(e.to_string()))?;
         Ok(Self {

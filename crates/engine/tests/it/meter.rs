@@ -355,6 +355,41 @@ fn what_is_stored_beside_the_packets_is_what_was_made() {
     assert!(records == expected, "other records come back");
 }
 
+#[test]
+fn a_capture_of_days_leaves_files_by_its_days_and_not_by_its_hours_or_turns_however_often_it_is_replayed() {
+    const DAY: u64 = 86_400;
+    let dir = TempDir::new("a_capture_of_days_leaves_files_by_its_days");
+    let begins = Timestamp::from_secs_nanos(START.secs() / DAY * DAY, 0);
+    // A packet each hour of six days; and each second, by turns in two days.
+    let hours: Vec<u64> = (0..144).map(|hour| hour * 3600 + 60).collect();
+    let turns: Vec<u64> = (0..300).map(|i| i % 2 * 3 * DAY + 60 + i).collect();
+    for (name, seconds, days) in [("hours.pcap", hours, 6), ("turns.pcap", turns, 2)] {
+        let (path, store) = (dir.join(name), dir.join(name.strip_suffix(".pcap").unwrap_or(name)));
+        let frames = conversations(seconds.len(), seconds.len()).into_iter();
+        let packets =
+            seconds.iter().zip(frames).map(|(second, frame)| (begins.after(Duration::from_secs(*second)), frame));
+        common::write_capture(&path, packets.collect::<Vec<_>>());
+        let wanted = metered(plan(files(std::slice::from_ref(&path)), &store), 1);
+        let query = columns::Query::new(&store);
+        for time in 1..=3 {
+            let outlets = |label: &str| -> Result<Vec<Box<dyn Outlet>>, _> {
+                Ok(vec![Box::new(StoreOutlet::new(&store, label, true)?)])
+            };
+            let mut capture =
+                Capture::claimed(&wanted, &Some(store.clone()), outlets).unwrap_or_else(|e| panic!("{e}"));
+            capture.wait().expect("a good end");
+            for kind in [columns::Kind::Flows, columns::Kind::Series] {
+                let count = columns::files(&store, name, kind).expect("a listing").len();
+                // The day that is not over when the second one begins may have another.
+                assert!(count <= time * (days + 1), "{name}, {kind:?}: {count} files after {time} times");
+            }
+            let packets: u64 = columns::flows(&query).expect("an answer").map(|record| record.packets()).sum();
+            let rows: u64 = columns::series(&query).expect("an answer").map(|row| row.total.packets).sum();
+            assert_eq!((packets, rows), ((time * seconds.len()) as u64, (time * seconds.len()) as u64), "{name}");
+        }
+    }
+}
+
 /// Two bursts with two hours between them, of which nobody knows whether anything was watched.
 #[test]
 fn the_last_second_before_a_gap_says_how_many_flows_there_were() {

@@ -6,12 +6,18 @@ use super::{Device, DiskDevice};
 use crate::hold::{self, HOLD, KEEPER};
 use crate::{Hold, names};
 use base::Timestamp;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 use sys::locks::Holder;
 use sys::plain;
+
+/// Syncs that one caller has under way at once.
+const SYNCS: usize = 8;
 
 /// Bytes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +74,20 @@ pub trait Housekeeping: Device {
     /// What the file system says.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 
+    /// The same of several files or of several folders, in any order; what became of each. A volume that answers them side by side
+    /// writes its own journal once for many of them.
+    fn sync_all(&mut self, paths: &[&Path]) -> Vec<io::Result<()>> {
+        paths.iter().map(|path| self.sync(path)).collect()
+    }
+
+    /// Makes several folders with all above them, so that they survive a power failure.
+    ///
+    /// # Errors
+    /// What the file system says; some of them may have been made then, and not all of those be safe.
+    fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
+        paths.iter().try_for_each(|path| self.create_folder(path))
+    }
+
     /// Removes a folder in which nothing is.
     ///
     /// # Errors
@@ -99,16 +119,64 @@ impl Housekeeping for DiskDevice {
     }
 
     fn sync(&mut self, path: &Path) -> io::Result<()> {
-        match plain::open(path)?.sync_all() {
-            // A file system that knows no sync of folders.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput && plain::is_folder(path) => Ok(()),
-            other => other,
+        sync(path)
+    }
+
+    fn sync_all(&mut self, paths: &[&Path]) -> Vec<io::Result<()>> {
+        side_by_side(paths)
+    }
+
+    fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
+        let mut parents = BTreeSet::new();
+        let missing: BTreeSet<PathBuf> = paths.iter().flat_map(|path| plain::missing(path)).collect();
+        // In the order of paths what lies above comes first.
+        for folder in &missing {
+            match plain::create_folder(folder) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+            parents.insert(folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")));
         }
+        let parents: Vec<&Path> = parents.into_iter().collect();
+        side_by_side(&parents).into_iter().collect::<io::Result<()>>()?;
+        // What else belongs to a new folder is made there.
+        paths.iter().try_for_each(|path| self.create_folder(path))
     }
 
     fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
         remove_empty(path)
     }
+}
+
+fn sync(path: &Path) -> io::Result<()> {
+    match plain::open(path)?.sync_all() {
+        // A file system that knows no sync of folders.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput && plain::is_folder(path) => Ok(()),
+        other => other,
+    }
+}
+
+/// Syncs these by some threads. Most of a sync is waiting for the disk.
+fn side_by_side(paths: &[&Path]) -> Vec<io::Result<()>> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < paths.len()));
+        mine.map(|at| (at, sync(paths[at]))).collect::<Vec<_>>()
+    };
+    let mut done = std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().name("sync".into()).spawn_scoped(scope, some).ok();
+        // Where no thread can be had, this one does it all.
+        let others: Vec<_> = (1..paths.len().min(SYNCS)).map_while(spawn).collect();
+        let mine = some();
+        others
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .chain(mine)
+            .collect::<Vec<_>>()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// Removes a folder in which nothing is but the file of its holds.
@@ -151,6 +219,33 @@ mod tests {
         assert_eq!((stat.bytes, stat.volume), (5000, device.stat(dir.path()).expect("the folder").volume));
         device.sync(&path).expect("the content");
         device.sync(dir.path()).expect("the name");
+    }
+
+    #[test]
+    fn several_are_synced_together_and_what_became_of_each_is_told_in_its_place() {
+        let dir = testkit::TempDir::new("housekeeping");
+        let mut device = DiskDevice::plain();
+        let hours: Vec<PathBuf> =
+            (0..30).map(|hour| dir.join(format!("eth1/2026/11/{:02}/{hour:02}", 1 + hour / 7))).collect();
+        let all: Vec<&Path> = hours.iter().map(|hour| &**hour).collect();
+        device.create_folders(&all).expect("folders");
+        assert!(hours.iter().all(|hour| hour.join(HOLD).is_file()), "hours that can be held");
+        device.create_folders(&all).expect("folders that are there");
+        let files: Vec<PathBuf> = hours.iter().map(|hour| hour.join("f")).collect();
+        // Every third is not there.
+        files
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| i % 3 > 0)
+            .for_each(|(_, path)| fs::write(path, [7; 5000]).expect("a file"));
+        let outcomes = device.sync_all(&files.iter().map(|path| &**path).collect::<Vec<_>>());
+        let kinds = outcomes.into_iter().map(|outcome| outcome.map_err(|e| e.kind()));
+        let wanted = (0..30).map(|i| if i % 3 > 0 { Ok(()) } else { Err(io::ErrorKind::NotFound) });
+        assert!(kinds.eq(wanted));
+        assert!(device.sync_all(&[]).is_empty());
+        // A file is in the way.
+        fs::write(dir.join("eth2"), b"").expect("a file");
+        assert!(device.create_folders(&[&dir.join("eth2/2026")]).is_err());
     }
 
     #[test]

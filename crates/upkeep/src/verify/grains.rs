@@ -4,6 +4,7 @@
 //! ```text
 //! IFACE/.<moment>.flows.partial                          a journal, locked while it is written
 //! IFACE/YYYY/MM/DD/HH/.<moment>.flows.parquet.partial    being made of a journal
+//! IFACE/YYYY/MM/DD/HH/<moment>.day.flows.parquet         of more than an hour; otherwise as the next
 //! IFACE/YYYY/MM/DD/HH/<moment>.flows.parquet             PAR1 | columns | footer | its length u32 | PAR1
 //! IFACE/<moment>.flows.damaged                           a journal that is damaged, in parts or as a whole
 //! ```
@@ -24,6 +25,9 @@ const HOLDS: [(&str, &str); 2] = [("flows", "flow records"), ("series", "one-sec
 
 /// How sealed files end.
 const SEALED: &str = "parquet";
+
+/// What stands behind the moment of one that holds more than an hour.
+const FAR: &str = ".day";
 
 /// What they begin and end with, and the least that lies between: an empty footer and its length.
 const MAGIC: [u8; 4] = *b"PAR1";
@@ -58,6 +62,7 @@ impl Grain {
         };
         let (stem, kind) = stem.rsplit_once('.')?;
         let holds = HOLDS.iter().find(|(name, _)| *name == kind)?.1;
+        let stem = if is_sealed && !hidden { stem.strip_suffix(FAR).unwrap_or(stem) } else { stem };
         let (start, 0, _) = parse_stem(stem)? else { return None };
         let grain = match (is_sealed, is_damaged, hidden) {
             (true, _, false) => Self::Sealed(start),
@@ -162,6 +167,7 @@ mod tests {
             for (name, grain) in [
                 (format!("{STEM}.{kind}.parquet"), Grain::Sealed(start)),
                 (format!("{STEM}_3.{kind}.parquet"), Grain::Sealed(start)),
+                (format!("{STEM}_3.day.{kind}.parquet"), Grain::Sealed(start)),
                 (format!(".{STEM}.{kind}.parquet.partial"), Grain::Sealing),
                 (format!(".{STEM}.{kind}.partial"), Grain::Journal),
                 (format!("{STEM}.{kind}.damaged"), Grain::Aside),
@@ -175,6 +181,8 @@ mod tests {
             &format!("{STEM}.parquet"),
             &format!("{STEM}.flows"),
             &format!("{STEM}-q1.flows.parquet"),
+            &format!("{STEM}.day.flows.damaged"),
+            &format!(".{STEM}.day.flows.partial"),
             &format!("{STEM}.other.parquet"),
             &format!(".{STEM}.flows.parquet"),
             &format!(".{STEM}.pcap.partial"),

@@ -1,0 +1,131 @@
+//! The thread that seals: journals of a writer become files with names.
+//!
+//! A patient writer's journals are sealed some at a time: each file is synced, but those of one moment together and with their
+//! journals, and each folder once. What is in a journal that no sync has vouched for is on disk within a second all the same:
+//! such journals are few and small ([`BATCH_BYTES`]), and wait for others no longer than [`GATHERED`].
+
+use crate::error::ColumnsError;
+use crate::journal::Journal;
+use crate::recover::{Aside, Draft, FromJournal, draft, finish};
+use crate::shelf::Kind;
+use crate::volume::Disk;
+use crate::writer::{Event, Shared};
+use base::Timestamp;
+use flow::Record;
+use series::Row;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+use store::names;
+use sys::priority::{Behind, step_behind};
+
+/// How long the memory that a journal was read into waits for the next.
+const ROOM_KEPT: Duration = Duration::from_secs(1);
+
+/// How long the first of a patient writer's journals waits for others.
+const GATHERED: Duration = Duration::from_millis(250);
+
+/// Bytes of journals that are sealed together; a longer one is by itself.
+pub(crate) const BATCH_BYTES: u64 = 1 << 20;
+
+/// And how many: each has two files open.
+const BATCH_FILES: usize = 64;
+
+/// A journal to which nothing more comes.
+pub(crate) struct Whole {
+    pub kind: Kind,
+    /// The first moment of what is in it.
+    pub first: Timestamp,
+    /// It stays locked until it is gone.
+    pub journal: Journal,
+}
+
+/// See the module.
+pub(crate) struct Sealer {
+    root: PathBuf,
+    disk: Disk,
+    patient: bool,
+    shared: Arc<Shared>,
+    /// What journals are read into.
+    room: Vec<u8>,
+}
+
+impl Sealer {
+    pub fn new(root: PathBuf, disk: Disk, patient: bool, shared: Arc<Shared>) -> Self {
+        Self { root, disk, patient, shared, room: Vec::new() }
+    }
+
+    pub fn run(mut self, whole: &Receiver<Whole>) {
+        // Sealing competes with recording as an equal where that is refused; nothing else changes.
+        let _ = step_behind(Behind::Batch);
+        loop {
+            let first = whole.recv_timeout(ROOM_KEPT).or_else(|_| {
+                // Until the next file is whole, perhaps for long.
+                self.room = Vec::new();
+                whole.recv()
+            });
+            let Ok(first) = first else { break };
+            let (begun, mut bytes, mut batch) = (Instant::now(), first.journal.bytes(), vec![first]);
+            while self.patient && bytes < BATCH_BYTES && batch.len() < BATCH_FILES {
+                let Ok(next) = whole.recv_timeout(GATHERED.saturating_sub(begun.elapsed())) else { break };
+                bytes += next.journal.bytes();
+                batch.push(next);
+            }
+            self.seal(batch);
+            self.shared.closed.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn seal(&mut self, batch: Vec<Whole>) {
+        let hours: Vec<PathBuf> = batch.iter().map(|whole| names::hour_folder(&self.root, whole.first)).collect();
+        let folders = self.disk.create_folders(&hours.iter().map(|hour| &**hour).collect::<Vec<_>>());
+        match folders.map_err(ColumnsError::io(&self.root)) {
+            Ok(()) => {
+                let drafts: Vec<_> = batch
+                    .iter()
+                    .filter_map(|whole| Some((whole.kind, self.draft(whole.kind, &whole.journal.path)?)))
+                    .collect();
+                let unsynced = batch.iter().filter(|whole| whole.journal.is_unsynced());
+                let unsynced: Vec<&Path> = unsynced.map(|whole| &*whole.journal.path).collect();
+                let (sealed, vouched) = finish(&mut *self.disk, &self.root, drafts, &unsynced);
+                for (path, outcome) in unsynced.iter().zip(vouched) {
+                    if let Err(error) = outcome {
+                        self.shared.tell(Event::Trouble(ColumnsError::io(path)(error)));
+                    }
+                }
+                sealed.into_iter().for_each(|sealed| self.tell(sealed));
+            }
+            // The journals stay, and are sealed at the next start.
+            Err(error) => self.shared.tell(Event::Trouble(error)),
+        }
+        batch.into_iter().for_each(|whole| whole.journal.close());
+    }
+
+    fn draft(&mut self, kind: Kind, path: &Path) -> Option<Draft> {
+        let (disk, root, room) = (&mut *self.disk, &self.root, &mut self.room);
+        let draft = match kind {
+            Kind::Flows => draft::<Record>(disk, root, kind, path, false, room),
+            Kind::Series => draft::<Row>(disk, root, kind, path, false, room),
+        };
+        draft.map_err(|error| self.shared.tell(Event::Trouble(error))).ok()
+    }
+
+    fn tell(&self, sealed: Result<FromJournal, ColumnsError>) {
+        let shared = &self.shared;
+        match sealed {
+            Ok(sealed) => {
+                shared.sealed.fetch_add(sealed.things, Ordering::Relaxed);
+                if let Some(Aside { path, damage }) = sealed.aside {
+                    shared.tell(Event::Trouble(ColumnsError::Holes { path, damage, sealed: true }));
+                }
+                if let Some(path) = sealed.path {
+                    shared.files.fetch_add(1, Ordering::Relaxed);
+                    shared.tell(Event::Sealed { path, things: sealed.things });
+                }
+            }
+            Err(error) => shared.tell(Event::Trouble(error)),
+        }
+    }
+}
