@@ -492,7 +492,7 @@ impl Journaler {
 
     fn close(&mut self, which: Which, first: Timestamp) {
         let Some(mut journal) = self.open.remove(&which) else { return };
-        // A small journal of a patient writer is synced with the file that it is sealed into, as soon as it would be otherwise.
+        // A small journal of a patient writer is synced with the file that it is sealed into, no later than otherwise.
         let closed = self.shared.closed.fetch_add(journal.bytes(), Ordering::Relaxed) + journal.bytes();
         if !self.patient || closed > BATCH_BYTES || journal.is_doubtful() {
             let outcome = journal.sync().map(drop);
