@@ -4,7 +4,7 @@
 use crate::go_tool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Words for units that are not base units (seconds, bytes, ratio), and for kinds of metrics, which a name must not have.
 const NOT_IN_NAMES: [&str; 22] = [
