@@ -272,7 +272,7 @@ typedef struct netgrain_early {
 typedef struct netgrain_flow {
     uint32_t size;              /* of this structure in the library, bytes */
     uint32_t part;              /* records of this flow before this one */
-    uint64_t id;                /* the same for all records of one flow: `netgrain packets --flow` takes it in hexadecimal */
+    uint64_t id;                /* the same for all records of one flow: `netgrain packets --flow` takes it as a decimal number */
     const char *interface_name; /* lent until netgrain_flows_close */
     uint64_t began;             /* the first packet of the flow, ns since 1970: before `first` where part > 0 */
     uint64_t first, last;       /* the first and last packet of this record, ns since 1970 */
@@ -344,8 +344,8 @@ typedef struct netgrain_second {
     uint32_t note_count;
 } netgrain_second;
 
-/* Opens the flow records of a store that overlap the interval and of which a packet would match the filter (docs/FLOWS.md
- * says which words records have no answer to; they are refused). They come in the order in which they begin.
+/* Opens the flow records of a store that overlap the interval and match the filter: src is the initiator and dst the responder
+ * (docs/FILTER.md says which words records have no answer to; they are refused). They come in the order in which they begin.
  *
  * With NETGRAIN_FOLLOW, records go on coming as the meter tells them: about a second after a flow ended, or after its active
  * timeout, each once. `late` is how many nanoseconds after its last packet a record may be told and still be seen; 0 for the

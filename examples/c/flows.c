@@ -33,7 +33,7 @@ static int show(void *user, const netgrain_flow *f) {
     int family = f->ip_version == 4 ? AF_INET : AF_INET6;
     inet_ntop(family, f->src, src, sizeof src);
     inet_ntop(family, f->dst, dst, sizeof dst);
-    printf("%016" PRIx64 " %" PRIu32 " %s %" PRIu64 " %" PRIu64 " protocol %d %s %d %s %d packets %" PRIu64 " %" PRIu64
+    printf("%" PRIu64 " %" PRIu32 " %s %" PRIu64 " %" PRIu64 " protocol %d %s %d %s %d packets %" PRIu64 " %" PRIu64
            " bytes %" PRIu64 " %" PRIu64 " end %d",
            f->id, f->part, f->interface_name, f->first, f->last, f->protocol, src, f->src_port, dst, f->dst_port,
            there->packets, back->packets, there->bytes, back->bytes, f->end_reason);

@@ -68,9 +68,9 @@ pub enum Stage {
     Stenographer(StenographerArgs),
     /// The packet language: programs as machine code and interpreted, filters beside libpcap's
     Lang(LangArgs),
-    /// Programs in the kernel: what they cost a port, and how they are swapped under load (root)
+    /// Programs in the kernel: what they cost an interface, and how they are swapped under load (root)
     Xdp(XdpArgs),
-    /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
+    /// A live interface under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
 }
 

@@ -27,6 +27,8 @@ use testkit::TempDir;
 use wire::{IpProtocol, MacAddr, TunnelKind};
 
 const START: u64 = 1_700_000_000;
+/// The id of the first record; each has the next.
+const FIRST_ID: u64 = 0xabc0_0000_0000_0000;
 
 /// The n-th of a number of records: each field of its own value where that is possible.
 fn record(n: u64, first: Timestamp) -> Record {
@@ -50,7 +52,7 @@ fn record(n: u64, first: Timestamp) -> Record {
         }
     };
     Record {
-        id: 0xabc0_0000_0000_0000 + n,
+        id: FIRST_ID + n,
         key: Key {
             src: address(1),
             dst: address(2),
@@ -498,6 +500,10 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
             let out = Command::new(&program).args(&args).output().expect("it runs");
             assert_eq!(stdout(&out), String::from_utf8(told).expect("text"), "{rest:?}");
             assert_eq!(stdout(&out).lines().count(), records + 1, "{rest:?}: {out:?}");
+            // `netgrain packets --flow` reads a decimal number.
+            let id = |line: &str| line.split(' ').next().and_then(|id| id.parse().ok());
+            let ids: Vec<_> = stdout(&out).lines().take(records).map(id).collect();
+            assert!(ids.iter().all(|id| id.is_some_and(|id: u64| (FIRST_ID..FIRST_ID + 50).contains(&id))), "{ids:?}");
             assert_eq!(out.status.code(), Some(if records > 0 { 0 } else { 1 }));
         }
         let Some(program) = compiled("series", link) else { return };
@@ -558,9 +564,8 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
     writer.record(&record(0, now()));
     writer.row(&row(now().secs() - 10, 1));
     flush(&mut writer, 0);
-    for (name, first, later) in
-        [("flows", "abc0000000000000", "abc0000000000001"), ("series", "packets 1", "packets 2")]
-    {
+    let [first_id, second_id] = [FIRST_ID, FIRST_ID + 1].map(|id| id.to_string());
+    for (name, first, later) in [("flows", &*first_id, &*second_id), ("series", "packets 1", "packets 2")] {
         let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
         let Some(mut kill) = testkit::tool(test, "kill") else { return };
         // A program that missed something ends by itself after a while, and the test with it.

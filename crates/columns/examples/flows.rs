@@ -67,7 +67,7 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         let (key, [there, back]) = (&record.key, &record.sides);
         write!(
             out,
-            "{:016x} {} {} {} {} protocol {} {} {} {} {} packets {} {} bytes {} {} end {}",
+            "{} {} {} {} {} protocol {} {} {} {} {} packets {} {} bytes {} {} end {}",
             record.id,
             record.part,
             flows.interfaces()[usize::from(record.interface)],

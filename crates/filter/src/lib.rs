@@ -50,6 +50,7 @@ pub use flow::{FlowFilter, FlowTerms, Looks};
 pub use names::mac;
 pub use need::Need;
 pub use offsets::BRIDGED;
+pub use parse::OF_FLOWS;
 pub use services::find as service;
 pub use words::nearest;
 

@@ -62,7 +62,7 @@ const BY_THEMSELVES: [&str; 21] = [
 ];
 
 /// Words about flow records.
-const OF_FLOWS: [&str; 9] = ["bytes", "packets", "duration", "bps", "pps", "rtt", "flags", "state", "end"];
+pub const OF_FLOWS: [&str; 9] = ["bytes", "packets", "duration", "bps", "pps", "rtt", "flags", "state", "end"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {

@@ -138,6 +138,27 @@ impl Field {
         }
     }
 
+    /// The names of `flow::schema` by which answers for programs have it. Addresses with fewer bits keep the name; `host` and
+    /// `port` are of either end and of no field of a record.
+    pub const fn columns(self) -> &'static [&'static str] {
+        match self {
+            Self::Flow => &["id"],
+            Self::Src(_) => &["src"],
+            Self::Dst(_) => &["dst"],
+            Self::Host(_) => &["host"],
+            Self::SrcPort => &["src_port"],
+            Self::DstPort => &["dst_port"],
+            Self::Port => &["port"],
+            Self::Protocol => &["protocol"],
+            Self::Vlan => &["vlan", "vlan_inner"],
+            Self::Mpls => &["mpls"],
+            Self::Tunnel => &["tunnel", "tunnel_id"],
+            Self::Interface => &["interface"],
+            Self::End => &["end_reason"],
+            Self::State => &["tcp_state"],
+        }
+    }
+
     /// Whether a record counts for both of its ends.
     pub fn is_either(self) -> bool {
         matches!(self, Self::Host(_) | Self::Port)
@@ -328,6 +349,8 @@ mod tests {
         for (name, field) in PLAIN {
             assert_eq!((Field::parse(name), field.name()), (Ok(field), name));
             assert!(said.contains(name), "{name} is not told");
+            let is_known = |column: &&str| flow::schema::field(column).is_some() || *column == "port";
+            assert!(field.columns().iter().all(|column| is_known(column)), "{name}: {:?}", field.columns());
         }
     }
 

@@ -106,6 +106,20 @@ impl Measure {
         }
     }
 
+    /// The name by which answers for programs have it: that of `flow::schema` where a record has the same.
+    pub const fn column(self) -> &'static str {
+        match self {
+            Self::IpBytes => "ip_bytes",
+            Self::Payload => "payload_bytes",
+            Self::RetransmittedBytes => "retransmitted_bytes",
+            Self::OutOfOrder => "out_of_order",
+            Self::ZeroWindow => "zero_window",
+            Self::Duration => "duration_ns",
+            Self::Rtt => "syn_rtt_ns",
+            word => word.name(),
+        }
+    }
+
     /// The measure of a word.
     ///
     /// # Errors

@@ -210,12 +210,13 @@ mod tests {
     #[test]
     fn a_stranger_who_may_list_and_read_cannot_hold_and_a_member_of_the_group_can() {
         const OTHER: u32 = 65_533;
+        let test = "a_stranger_who_may_list_and_read_cannot_hold_and_a_member_of_the_group_can";
         let dir = std::env::temp_dir().join(format!("hold-stranger-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a folder");
         drop(Hold::remover(&dir).expect("a look"));
         let path = dir.join(HOLD);
         if !sys::cpu::is_root() || std::os::unix::fs::chown(&path, None, Some(OTHER)).is_err() {
-            return testkit::skip("a_stranger_who_may_list_and_read_cannot_hold", "not root");
+            return testkit::skip(test, "not root");
         }
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("permissions");
         let takes = |group: u32, what: &std::path::Path| {
@@ -224,7 +225,7 @@ mod tests {
             flock.stderr(std::process::Stdio::null()).status().is_ok_and(|status| status.success())
         };
         if !takes(1, &dir) {
-            return testkit::skip("a_stranger_who_may_list_and_read_cannot_hold", "no flock(1)");
+            return testkit::skip(test, "no flock(1)");
         }
         assert!(!takes(1, &path) && takes(OTHER, &path));
         std::fs::remove_dir_all(&dir).expect("the folder");

@@ -109,8 +109,10 @@ mod tests {
     #[test]
     fn afterwards_only_the_named_folder_can_be_written_and_everything_read() {
         if version() == 0 {
-            eprintln!("SKIP landlock::afterwards_only_the_named_folder_can_be_written: this kernel has no Landlock");
-            return;
+            return testkit::skip(
+                "afterwards_only_the_named_folder_can_be_written_and_everything_read",
+                "this kernel has no Landlock",
+            );
         }
         let root = std::env::temp_dir().join(format!("netgrain-landlock-{}", std::process::id()));
         let (open, shut) = (root.join("open"), root.join("shut"));

@@ -460,8 +460,7 @@ mod tests {
     fn lazy_memory_has_the_pages_that_were_written_and_no_others() {
         let m = SharedMemory::create_warm("test", 64 * HUGE_PAGE, true, Warm::Lazy).unwrap();
         if m.pages() != Pages::Small {
-            eprintln!("SKIP lazy_memory_has_the_pages_that_were_written_and_no_others: its pages are huge");
-            return;
+            return testkit::skip("lazy_memory_has_the_pages_that_were_written_and_no_others", "its pages are huge");
         }
         // SAFETY: the offset lies inside the mapping and no other thread uses it.
         unsafe { m.base().add(100).write(1) };
@@ -473,10 +472,10 @@ mod tests {
     #[test]
     fn part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it() {
         let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge, Warm::Whole) else {
-            eprintln!(
-                "SKIP part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it: no huge pages are reserved (vm.nr_hugepages)"
+            return testkit::skip(
+                "part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it",
+                "no huge pages are reserved (vm.nr_hugepages)",
             );
-            return;
         };
         m.seal().unwrap();
         let fd = || m.as_fd().try_clone_to_owned().unwrap();

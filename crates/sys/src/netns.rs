@@ -72,10 +72,10 @@ mod tests {
     fn each_namespace_but_the_first_has_a_number_of_its_own() {
         let inside = std::thread::spawn(|| Namespace::unshare().ok().map(|_| number_if_not_initial()));
         let Some(first) = inside.join().unwrap() else {
-            eprintln!(
-                "SKIP each_namespace_but_the_first_has_a_number_of_its_own: no namespace of its own; run as root"
+            return testkit::skip(
+                "each_namespace_but_the_first_has_a_number_of_its_own",
+                "no namespace of its own; run as root",
             );
-            return;
         };
         let (other, _kept) = std::thread::spawn(|| {
             let kept = Namespace::unshare().unwrap();

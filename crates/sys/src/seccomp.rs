@@ -298,22 +298,22 @@ mod tests {
     use std::process::Command;
 
     /// In a thread of its own, and for that thread alone: what is given up is given up for good.
-    fn confined<T: Send>(sockets: Sockets, test: impl FnOnce() -> T + Send) -> Option<T> {
+    fn confined<T: Send>(test: &str, sockets: Sockets, work: impl FnOnce() -> T + Send) -> Option<T> {
         std::thread::scope(|scope| {
-            let work = || {
+            let confine = || {
                 crate::privilege::no_new_privileges().unwrap();
                 match install(&program(sockets).unwrap(), 0) {
                     Err(e) if e.kind() == io::ErrorKind::Unsupported => {
-                        eprintln!("SKIP seccomp::confined: this kernel has no seccomp");
+                        testkit::skip(test, "this kernel has no seccomp");
                         None
                     }
                     other => {
                         other.unwrap();
-                        Some(test())
+                        Some(work())
                     }
                 }
             };
-            scope.spawn(work).join().unwrap()
+            scope.spawn(confine).join().unwrap()
         })
     }
 
@@ -323,9 +323,10 @@ mod tests {
 
     #[test]
     fn other_programs_namespaces_and_foreign_sockets_are_gone_and_the_work_goes_on() {
+        let test = "other_programs_namespaces_and_foreign_sockets_are_gone_and_the_work_goes_on";
         let folder = std::env::temp_dir().join(format!("netgrain-seccomp-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        confined(Sockets::Local, || {
+        confined(test, Sockets::Local, || {
             assert!(unsupported(Command::new("/bin/true").status()));
             assert!(unsupported(crate::netns::Namespace::unshare()));
             assert!(unsupported(UdpSocket::bind("127.0.0.1:0")));
@@ -340,7 +341,7 @@ mod tests {
             std::fs::remove_file(folder.join("other")).unwrap();
             std::thread::spawn(|| assert!(unsupported(Command::new("/bin/true").status()))).join().unwrap();
         });
-        confined(Sockets::Network, || {
+        confined(test, Sockets::Network, || {
             assert!(unsupported(Command::new("/bin/true").status()));
             let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
             a.send_to(b"hello", b.local_addr().unwrap()).unwrap();

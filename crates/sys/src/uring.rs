@@ -354,7 +354,7 @@ mod tests {
         match Uring::new(8) {
             Ok(ring) => Some(ring),
             Err(e) => {
-                eprintln!("SKIP {test}: io_uring refused: {e}");
+                testkit::skip(test, &format!("io_uring refused: {e}"));
                 None
             }
         }
@@ -378,7 +378,7 @@ mod tests {
         let test = "reads_of_a_part_come_back_with_their_buffer_short_at_the_end_and_refused_outside";
         let mut ring = match Uring::<Aligned>::new(4) {
             Ok(ring) => ring,
-            Err(e) => return eprintln!("SKIP {test}: io_uring refused: {e}"),
+            Err(e) => return testkit::skip(test, &format!("io_uring refused: {e}")),
         };
         let path = std::env::temp_dir().join(format!("netgrain-uring-read-{}", std::process::id()));
         let mut content = vec![0u8; 10_000];
@@ -436,8 +436,7 @@ mod tests {
         // SAFETY: the buffer travels with the write and is dropped after the ring has taken its completion; nothing is
         // written from it afterwards.
         if let Err(e) = unsafe { ring.register(&[region]) } {
-            eprintln!("SKIP {test}: registration refused: {e}");
-            return;
+            return testkit::skip(test, &format!("registration refused: {e}"));
         }
         ring.write(&file, 0, inside, 1).unwrap();
         ring.write(&file, 1 << 16, Heap(vec![8; 100]), 2).unwrap();

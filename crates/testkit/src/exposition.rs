@@ -1,10 +1,10 @@
 //! What is wrong with a page of metrics: the text format 0.0.4 of Prometheus, and the rules of names and units that its
 //! own linter (`promtool check metrics`) holds pages against.
 
-use crate::skip;
+use crate::go_tool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Words for units that are not base units (seconds, bytes, ratio), and for kinds of metrics, which a name must not have.
 const NOT_IN_NAMES: [&str; 22] = [
@@ -165,12 +165,9 @@ fn labels_of(text: &str) -> Option<Vec<(String, String)>> {
 /// What `promtool check metrics` says of this page, which is nothing where all is well. Skips by name without promtool.
 pub fn promtool_problems(test: &str, page: &str) -> String {
     let body = page.split_once("\r\n\r\n").map_or(page, |(_, body)| body);
-    let mut command = Command::new("promtool");
+    let Some(mut command) = go_tool(test, "promtool") else { return String::new() };
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let Ok(mut child) = command.spawn() else {
-        skip(test, "no promtool (Debian: prometheus) to hold the metrics against");
-        return String::new();
-    };
+    let mut child = command.spawn().expect("promtool starts");
     // Where promtool ends before it has read everything, its words say why.
     let _ = child.stdin.take().expect("a pipe").write_all(body.as_bytes());
     let output = child.wait_with_output().expect("promtool ends");

@@ -1,5 +1,6 @@
 //! Named skips, and the things whose absence is a reason for one: real captures and other people's programs.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -54,11 +55,11 @@ fn traces_folder() -> PathBuf {
 
 /// A command for an outside program, if it is installed; else the test skips.
 pub fn tool(test: &str, program: &str) -> Option<Command> {
-    if !is_installed(program) {
+    let Some(path) = program_path(program) else {
         skip(test, &format!("{program} is not installed"));
         return None;
-    }
-    let mut command = Command::new(program);
+    };
+    let mut command = Command::new(path);
     command.stdin(Stdio::null());
     Some(command)
 }
@@ -116,9 +117,15 @@ pub fn python_of(test: &str, environment: &str) -> Option<Command> {
     None
 }
 
-fn is_installed(program: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+/// Where a program is: on the path, or in the folders of the administrator's programs, which are not on the path of all users.
+/// The function `exists` of `xtask` looks in the same places.
+fn program_path(program: &str) -> Option<PathBuf> {
+    program_in(program, &std::env::var_os("PATH").unwrap_or_default())
+}
+
+fn program_in(program: &str, path: &OsStr) -> Option<PathBuf> {
+    let folders = std::env::split_paths(path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 #[cfg(test)]
@@ -143,6 +150,17 @@ mod tests {
 
     #[test]
     fn only_programs_that_exist_are_installed() {
-        assert!(is_installed("sh") && !is_installed("a program that nobody wrote"));
+        assert!(program_path("sh").is_some() && program_path("a program that nobody wrote").is_none());
+    }
+
+    #[test]
+    fn programs_of_the_administrator_are_found_off_the_path() {
+        let test = "programs_of_the_administrator_are_found_off_the_path";
+        let mut programs = std::fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
+        let Some(program) = programs.find(|entry| entry.path().is_file()) else {
+            return skip(test, "no program in /usr/sbin");
+        };
+        let found = program_in(program.file_name().to_str().expect("a name"), OsStr::new("/nowhere"));
+        assert_eq!(found.and_then(|path| path.file_name().map(OsStr::to_owned)), Some(program.file_name()));
     }
 }

@@ -38,6 +38,9 @@ const PACKAGES: &[&str] = &[
     "ipfix==0.9.7",
 ];
 
+/// Program and the Debian package from which it alone is taken: installed, the package would begin a service.
+const UNPACKED: &[(&str, &str)] = &[("promtool", "prometheus")];
+
 /// Programs written in Go that tests compare with, and the module that has them, as the Go proxy has it.
 const GO_PROGRAMS: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.3")];
 
@@ -80,6 +83,11 @@ pub fn install() {
             println!("oracles: no {}: {why}; the tests that need them will skip", packages.join(", "));
         }
     }
+    for (program, package) in UNPACKED {
+        if let Err(why) = unpack_program(program, package) {
+            println!("oracles: no {program}: {why}; the tests that need it will skip");
+        }
+    }
     for (program, module) in GO_PROGRAMS {
         if let Err(why) = install_go_program(program, module) {
             println!("oracles: no {program}: {why}; the tests that need it will skip");
@@ -114,6 +122,31 @@ fn install_go_program(program: &str, module: &str) -> Result<(), String> {
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     run(Command::new("go").args(["install", module]).env("GOBIN", &folder))?;
     std::fs::write(&list, module).map_err(|e| format!("{}: {e}", list.display()))
+}
+
+/// Takes a program out of a Debian package, into the folder where `testkit::go_tool` looks for it.
+fn unpack_program(program: &str, package: &str) -> Result<(), String> {
+    let folder = cache()?.join("oracles-go");
+    let place = folder.join("bin").join(program);
+    if exists(program) || place.is_file() {
+        return Ok(());
+    }
+    println!("oracles: taking {program} out of {package} into {}", folder.display());
+    let io = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
+    let work = folder.join(format!("{package}.unpacked"));
+    // What was cut short is made again.
+    if work.exists() {
+        std::fs::remove_dir_all(&work).map_err(|e| io(&work, e))?;
+    }
+    for made in [&work, &folder.join("bin")] {
+        std::fs::create_dir_all(made).map_err(|e| io(made, e))?;
+    }
+    run(Command::new("apt-get").args(["download", "-qq", package]).current_dir(&work))?;
+    let files = std::fs::read_dir(&work).map_err(|e| io(&work, e))?;
+    let file = files.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "deb"));
+    run(Command::new("dpkg-deb").arg("-x").arg(file.ok_or("apt-get brought no package")?).arg(&work))?;
+    std::fs::rename(work.join("usr/bin").join(program), &place).map_err(|e| io(&place, e))?;
+    std::fs::remove_dir_all(&work).map_err(|e| io(&work, e))
 }
 
 /// Netgrain's cache folder.

@@ -191,6 +191,11 @@ fn sources(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
                         number + 1
                     ));
                 }
+                // The list of skips has only those that `testkit::skip` writes.
+                let is_skip = line.contains(concat!("\"SK", "IP ")) && line.contains(concat!("print", "ln!"));
+                if is_skip {
+                    complaints.push(format!("{shown}:{}: call testkit::skip", number + 1));
+                }
                 if let Some(word) = LEFTOVERS.iter().find(|w| line.contains(**w)) {
                     complaints.push(format!("{shown}:{}: {word}", number + 1));
                 }

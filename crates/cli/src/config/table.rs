@@ -173,7 +173,7 @@ sections! {
         linger: Duration = Duration::from_secs(5), Start;
         /// A flow of many packets that was silent for so long is packed until it is needed; 0s: never. No record depends on it.
         rest: Duration = Duration::from_secs(5), Start;
-        /// Flows in memory at most, of all shards together; none takes 1048576 for each port, at most as many as fit an eighth
+        /// Flows in memory at most, of all shards together; none takes 1048576 for each interface, at most as many as fit an eighth
         /// of the memory that the process may have. Memory is taken as they come.
         capacity: Option<Count> = None, Start;
         /// First packets of a flow of which time, length and flags are kept.

@@ -52,14 +52,14 @@ use std::time::Instant;
   netgrain flows -r monday.pcap tuesday.pcapng.gz --top 10 'port 443'
   netgrain flows --live --from-multicast 239.128.0.0:4739 --via eth0
 
-A flow matches if one of its packets would, without the tunnel around it: src and dst are those of either direction. Sizes
-and link addresses of receivers are not asked of flows. --group src is the initiator, the host that began the flow, and dst
-the responder, whichever of them a filter names.
+A filter is asked of a flow as a whole, without the tunnel around it: src is the initiator, the host that began the flow, and
+dst the responder, as for --group. Beside the words of packets it has bytes packets bps pps flags (of both directions; behind
+src or dst of what that end sent), duration rtt state end: 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", when::HELP)
 )]
 pub struct FlowsArgs {
-    /// Which flows: host net port proto vlan tcp udp …, and or not, parentheses [default: all]
+    /// Which flows: host net port proto vlan tcp udp bytes duration state …, and or not, parentheses [default: all]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// The same behind --, where no word is taken for a file

@@ -8,6 +8,7 @@ use crate::zone::Zone;
 use base::Timestamp;
 use base::units::{show_bytes, show_count};
 use columns::{TableColumn, Values};
+use flow::{EndReason, TcpState};
 use report::{Field, Line, Measure, Report, Value};
 use serde_json::{Map, json};
 use std::io::Write;
@@ -89,6 +90,66 @@ fn dispensable(report: &Report) -> Vec<usize> {
     places
 }
 
+/// What an answer for programs has under one name.
+enum Cell {
+    /// Of a flow: text in JSON, for readers that round.
+    Id(u64),
+    Number(Option<u64>),
+    Text(Option<String>),
+}
+
+impl Cell {
+    fn json(self) -> serde_json::Value {
+        match self {
+            Self::Id(id) => json!(id.to_string()),
+            Self::Number(number) => json!(number),
+            Self::Text(text) => json!(text),
+        }
+    }
+
+    /// What is not known is empty.
+    fn csv(self) -> String {
+        match self {
+            Self::Id(id) => id.to_string(),
+            Self::Number(number) => number.map(|n| n.to_string()).unwrap_or_default(),
+            Self::Text(text) => quoted(&text.unwrap_or_default()),
+        }
+    }
+
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Id(id) => Some(id),
+            Self::Number(number) => number,
+            Self::Text(_) => None,
+        }
+    }
+
+    fn text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => text,
+            Self::Id(_) | Self::Number(_) => None,
+        }
+    }
+}
+
+/// A value for programs, as records tell it: a cell for each of [`Field::columns`].
+fn cells(value: &Value, names: &Names) -> Vec<Cell> {
+    let word = |word: Option<&str>| vec![Cell::Text(word.map(str::to_owned))];
+    match value {
+        Value::Flow(id) => vec![Cell::Id(*id)],
+        Value::Port(port) => vec![Cell::Number(Some((*port).into()))],
+        Value::Vlan(ids) => ids.iter().map(|id| Cell::Number(id.map(u64::from))).collect(),
+        Value::Mpls(label) => vec![Cell::Number(label.map(u64::from))],
+        Value::Tunnel(tunnel) => vec![
+            Cell::Text(tunnel.map(|(kind, _)| flow::tunnel_name(kind).to_owned())),
+            Cell::Number(tunnel.map(|(_, id)| id.into())),
+        ],
+        Value::End(end) => word(end.map(EndReason::name)),
+        Value::State(state) => word(state.and_then(TcpState::name)),
+        Value::Address(..) | Value::Protocol(_) | Value::Interface(_) => vec![Cell::Text(Some(names.value(value)))],
+    }
+}
+
 /// One object for each group.
 pub fn objects(report: &Report, names: &Names, period: Option<Period>, out: &mut impl Write) -> Result<(), Failure> {
     for line in &report.lines {
@@ -98,17 +159,12 @@ pub fn objects(report: &Report, names: &Names, period: Option<Period>, out: &mut
             object.insert("to".into(), to.to_string().into());
         }
         for (field, value) in report.fields.iter().zip(&line.values) {
-            let value = match value {
-                Value::Port(n) => json!(n),
-                Value::Vlan(ids) => json!(ids.iter().flatten().collect::<Vec<_>>()),
-                Value::Mpls(label) => json!(label),
-                Value::Tunnel(None) => json!(null),
-                other => names.value(other).into(),
-            };
-            object.insert(field.name().into(), value);
+            for (name, cell) in field.columns().iter().zip(cells(value, names)) {
+                object.insert((*name).into(), cell.json());
+            }
         }
         for (measure, amount) in report.measures.iter().zip(&line.amounts) {
-            object.insert(measure.name().replace('-', "_"), told(*measure, *amount));
+            object.insert(measure.column().into(), told(*measure, *amount));
         }
         object.insert("share".into(), json!(report.share(line, report.by)));
         serde_json::to_writer(&mut *out, &object).map_err(std::io::Error::from)?;
@@ -120,8 +176,8 @@ pub fn objects(report: &Report, names: &Names, period: Option<Period>, out: &mut
 /// What stands above the lines of [`csv`].
 pub fn csv_header(report: &Report, is_of_periods: bool, out: &mut impl Write) -> Result<(), Failure> {
     let period = ["from", "to"].into_iter().filter(|_| is_of_periods).map(str::to_owned);
-    let fields = report.fields.iter().map(|f| f.name().to_owned());
-    let measures = report.measures.iter().map(|m| m.name().replace('-', "_"));
+    let fields = report.fields.iter().flat_map(|f| f.columns()).map(|&name| name.to_owned());
+    let measures = report.measures.iter().map(|m| m.column().to_owned());
     Ok(write!(out, "{}\r\n", period.chain(fields).chain(measures).collect::<Vec<_>>().join(","))?)
 }
 
@@ -132,7 +188,7 @@ pub fn csv(report: &Report, names: &Names, period: Option<Period>, out: &mut imp
             write!(out, "{from},{to},")?;
         }
         // No value has a comma or a quotation mark in it but perhaps the name of an interface.
-        let values = line.values.iter().map(|v| quoted(&names.value(v)));
+        let values = line.values.iter().flat_map(|v| cells(v, names)).map(|cell| cell.csv());
         let amounts = line.amounts.iter().zip(&report.measures).map(|(amount, m)| match told(*m, *amount) {
             serde_json::Value::String(text) => text,
             number => number.to_string(),
@@ -142,35 +198,28 @@ pub fn csv(report: &Report, names: &Names, period: Option<Period>, out: &mut imp
     Ok(())
 }
 
-/// The same as [`objects`], column by column: tags of VLAN are a text here, the outer one first.
+/// The same as [`objects`], column by column; the id of a flow is a number here.
 pub fn columns(report: &Report, names: &Names) -> Vec<TableColumn> {
-    let fields = report.fields.iter().enumerate().map(|(i, field)| {
-        let values = || report.lines.iter().map(|line| &line.values[i]);
-        let number = |value: &Value| match value {
-            Value::Port(n) => Some(u64::from(*n)),
-            Value::Mpls(label) => label.map(u64::from),
-            _ => None,
-        };
-        let text = |value: &Value| match value {
-            Value::Tunnel(None) | Value::Vlan([None, None]) => None,
-            other => Some(names.value(other)),
-        };
-        let is_number = values().next().is_some_and(|v| matches!(v, Value::Port(_) | Value::Mpls(_)));
-        let values = if is_number {
-            Values::Numbers(values().map(number).collect())
-        } else {
-            Values::Texts(values().map(text).collect())
-        };
-        TableColumn { name: field.name().to_owned(), values }
+    let fields = report.fields.iter().enumerate().flat_map(|(i, field)| {
+        field.columns().iter().enumerate().map(move |(part, name)| {
+            let of_line = |line: &Line| cells(&line.values[i], names).into_iter().nth(part);
+            let found: Vec<Option<Cell>> = report.lines.iter().map(of_line).collect();
+            let is_number = found.iter().flatten().any(|cell| !matches!(cell, Cell::Text(_)));
+            let values = if is_number {
+                Values::Numbers(found.into_iter().map(|cell| cell?.number()).collect())
+            } else {
+                Values::Texts(found.into_iter().map(|cell| cell?.text()).collect())
+            };
+            TableColumn { name: (*name).to_owned(), values }
+        })
     });
     let measures = report.measures.iter().enumerate().map(|(i, measure)| {
         let amounts = report.lines.iter().map(|line| Some(line.amounts[i]));
         let values = match measure {
-            Measure::Duration | Measure::Rtt => Values::Fractions(amounts.map(|n| n.map(seconds)).collect()),
             Measure::First | Measure::Last => Values::Moments(amounts.collect()),
             _ => Values::Numbers(amounts.collect()),
         };
-        TableColumn { name: measure.name().replace('-', "_"), values }
+        TableColumn { name: measure.column().to_owned(), values }
     });
     let shares = report.lines.iter().map(|line| report.share(line, report.by)).collect();
     let share = TableColumn { name: "share".to_owned(), values: Values::Fractions(shares) };
@@ -186,10 +235,6 @@ pub fn summary(report: &Report, zone: &Zone) -> String {
     let sums: Vec<String> = sums.collect();
     let (shown, all) = (show_count(report.lines.len() as u64), show_count(report.groups));
     format!("{shown} of {all} groups; of all: {}", sums.join(", "))
-}
-
-fn seconds(nanos: u64) -> f64 {
-    nanos as f64 / 1e9
 }
 
 fn quoted(text: &str) -> String {
@@ -219,10 +264,9 @@ fn shown(measure: Measure, amount: u64) -> String {
     }
 }
 
-/// An amount for a program: spans in seconds, moments as RFC 3339, all else as the number.
+/// An amount for a program: moments as RFC 3339, all else as the number.
 fn told(measure: Measure, amount: u64) -> serde_json::Value {
     match measure {
-        Measure::Duration | Measure::Rtt => json!(seconds(amount)),
         Measure::First | Measure::Last => Timestamp::from_nanos(amount).to_string().into(),
         _ => amount.into(),
     }

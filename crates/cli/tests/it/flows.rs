@@ -231,7 +231,7 @@ fn groups_are_the_sums_of_the_records_by_columns_and_by_records() {
             assert_eq!(told.len(), expected.len());
             assert!(told.windows(2).all(|w| number(&w[0], "packets") >= number(&w[1], "packets")));
             for line in &told {
-                let [flows, packets, bytes, windows] = expected[&number(line, "dport")];
+                let [flows, packets, bytes, windows] = expected[&number(line, "dst_port")];
                 assert_eq!(["flows", "packets", "bytes"].map(|f| number(line, f)), [flows, packets, bytes], "{filter}");
                 assert!(!with_windows || number(line, "zero_window") == windows, "{line}");
                 let share = line["share"].as_f64().expect("a share");
@@ -244,7 +244,7 @@ fn groups_are_the_sums_of_the_records_by_columns_and_by_records() {
     assert!(table.out.lines().next().is_some_and(|l| l.starts_with("dport  interface") && l.contains("of bytes")));
     assert!(table.err.contains("2 of 6 groups"), "{}", table.err);
     let csv = flows(&store, &["--group", "proto", "--csv"]);
-    assert!(csv.out.starts_with("proto,flows,packets,bytes\r\n") && csv.out.lines().count() == 3, "{}", csv.out);
+    assert!(csv.out.starts_with("protocol,flows,packets,bytes\r\n") && csv.out.lines().count() == 3, "{}", csv.out);
 }
 
 #[test]
@@ -268,7 +268,9 @@ fn groups_in_a_parquet_file_are_those_of_json() {
     assert!(ours.len() > 5);
     assert_eq!(theirs.len(), ours.len());
     for (theirs, ours) in theirs.iter().zip(&ours) {
-        for same in ["src", "dport", "interface", "flows", "bytes", "tunnel", "duration", "share"] {
+        for same in
+            ["src", "dst_port", "interface", "vlan", "flows", "bytes", "tunnel", "tunnel_id", "duration_ns", "share"]
+        {
             assert_eq!(theirs[same], ours[same], "{same}: {theirs} {ours}");
         }
         assert!(ours["last"].as_str().expect("a moment").starts_with(theirs["last"].as_str().expect("a text")));
@@ -278,6 +280,32 @@ fn groups_in_a_parquet_file_are_those_of_json() {
     assert!(said.status == Some(0) && said.err.contains("3 groups into"), "{said:?}");
     let said = flows(&store, &["--group", "src", "--parquet", arg(&file), "port 1 and port 2 and port 3"]);
     assert_eq!(said.status, Some(1), "{said:?}");
+}
+
+#[test]
+fn groups_have_the_names_and_the_words_that_records_have() {
+    let dir = TempDir::new("flows-group-names");
+    let (store, all) = store(&dir, "groups_have_the_names_and_the_words_that_records_have");
+    let words =
+        ["src", "dst", "sport", "dport", "proto", "vlan", "mpls", "tunnel", "interface", "end", "state", "flow"];
+    let ask = ["--group", &words.join(","), "--fields", "packets,bytes,duration,rtt,first,last"];
+    let groups = objects(&flows(&store, &[&ask[..], &["--json"]].concat()).out);
+    assert!(!groups.is_empty() && groups.len() <= all.len());
+    let records = objects(&flows(&store, &["--json"]).out);
+    for group in &groups {
+        for (name, value) in group.as_object().expect("an object") {
+            assert!(name == "share" || flow::schema::field(name).is_some(), "records have no {name}");
+            // Sums are of several records; all else is in one of them, and what is null here is left out there.
+            let is_sum = ["share", "packets", "bytes", "duration_ns", "syn_rtt_ns", "first", "last"].contains(&&**name);
+            let alike = |record: &serde_json::Value| record.get(name).unwrap_or(&serde_json::Value::Null) == value;
+            assert!(is_sum || records.iter().any(alike), "no record has {name} {value}");
+        }
+    }
+    let csv = flows(&store, &[&ask[..], &["--csv"]].concat());
+    let header: Vec<&str> = csv.out.lines().next().expect("a header").split(',').collect();
+    let mut names: Vec<&str> = groups[0].as_object().expect("an object").keys().map(String::as_str).collect();
+    names.retain(|name| *name != "share");
+    assert_eq!(header.iter().collect::<BTreeSet<_>>(), names.iter().collect());
 }
 
 #[test]
@@ -291,7 +319,7 @@ fn the_greatest_flows_are_those_of_all_their_records() {
     let told = objects(&flows(&store, &["--top", "25", "--json"]).out);
     assert_eq!(told.iter().map(|l| number(l, "bytes")).collect::<Vec<_>>(), ranked[..25]);
     for line in &told {
-        let id = line["flow"].as_str().expect("an id").parse::<u64>().expect("digits");
+        let id = line["id"].as_str().expect("an id").parse::<u64>().expect("digits");
         assert_eq!(sums[&id], number(line, "bytes"));
     }
 }

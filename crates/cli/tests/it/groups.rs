@@ -483,11 +483,22 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
         "capture.source=tpacket",
         "--set",
         "listen.socket=none",
-        "--duration",
-        "4s",
+        "--metrics",
+        "127.0.0.1:19644",
     ];
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &more].concat()));
-    std::thread::sleep(Duration::from_millis(300));
+    // Packets that the group has passed, as long as both interfaces are captured.
+    let passed = || -> Option<u64> {
+        let text = page("127.0.0.1:19644").ok()?;
+        let of_both =
+            ["vb", "vd"].iter().all(|i| text.contains(&format!("netgrain_offered_packets_total{{interface=\"{i}\"")));
+        let lines = text
+            .lines()
+            .filter(|l| l.starts_with("netgrain_group_passed_packets_total{") && l.contains("group=\"tap\""));
+        let numbers: Vec<u64> = lines.map(|l| l.rsplit(' ').next()?.parse().ok()).collect::<Option<_>>()?;
+        (of_both && !numbers.is_empty()).then(|| numbers.iter().sum())
+    };
+    until("both interfaces are captured", || passed().is_some());
     let there = frames(5);
     // The answers: addresses and ports the other way round.
     let back: Vec<Vec<u8>> = there
@@ -503,6 +514,8 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
         .collect();
     RawSender::new(&a).send(&there);
     RawSender::new(&c).send(&back);
+    until("the group has passed all", || passed().is_some_and(|n| n >= 10 * u64::from(FLOWS)));
+    signal(&running.0, "INT");
     let said = running.end(err);
     assert!(said.out.contains("group lost: there is no interface nosuch0"), "{said:?}");
     let (one, two) = (flows(&dir.join("one.pcap")), flows(&dir.join("two.pcap")));
@@ -522,12 +535,16 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
 
 /// What `/metrics` says.
 fn metrics(address: &str) -> String {
+    page(address).expect("somebody listens and answers")
+}
+
+fn page(address: &str) -> std::io::Result<String> {
     use std::io::Write;
-    let mut stream = std::net::TcpStream::connect(address).expect("somebody listens");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer");
-    text
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 #[test]
@@ -548,6 +565,7 @@ fn the_metrics_have_the_books_of_groups() {
         "netgrain_group_passed_packets_total{interface=\"vb\",group=\"web\"} 80",
         "netgrain_group_members{interface=\"vb\",group=\"web\"} 1",
         "netgrain_group_class_packets_total{interface=\"vb\",group=\"web\",class=\"default\"} 80",
+        "# TYPE netgrain_group_member_fill_ratio gauge",
     ] {
         assert!(text.lines().any(|l| l == line), "{line}: {text}");
     }

@@ -3,7 +3,7 @@
 use crate::common;
 
 use base::Timestamp;
-use common::{Running, Said, arg, netgrain, objects, run, signal, walk};
+use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use testkit::{RawSender, Sandbox, TempDir};
@@ -504,8 +504,8 @@ fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
     let store = dir.join("store");
     let (running, mut err) =
         Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store), "--json", "-q"]].concat()));
-    // By then there are records that the dead one waits with.
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    // A record in the file is one that the dead one waits with.
+    until("a record is told", || !run(&["flows", "-r", arg(&sent), "--json"]).out.is_empty());
     for more in [&["udp:127.0.0.1:9"][..], &[], &["udp:127.0.0.1:9"], &[]] {
         std::thread::sleep(std::time::Duration::from_millis(700));
         write(&[&[stays.as_str()], more].concat());

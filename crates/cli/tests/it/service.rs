@@ -4,6 +4,7 @@ use crate::common;
 
 use common::{PATIENCE, Running, arg, netgrain, signal};
 use std::collections::BTreeSet;
+use std::io::BufRead;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
@@ -292,21 +293,34 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
             "run" => strace.args(["--set", &socket, "--ring", "8MiB", "--rotate", "1s"]),
             _ => strace.args(["--socket", &socket["listen.socket=".len()..], "--ring", "8MiB", "--rotate", "1s"]),
         };
-        strace.args(more).args(["--duration", if exchanges { "5s" } else { "3s" }]);
-        let (recorder, err) = Running::start(&mut strace);
+        strace.args(more);
+        if !exchanges {
+            strace.args(["--duration", "3s"]);
+        }
+        let (recorder, mut err) = Running::start(&mut strace);
+        let mut exchanged = String::new();
+        let frames = vec![vec![0x5a; 600]; 100];
         if exchanges {
             std::fs::write(&file, "main = tcp >-> steer_flow\n").expect("another");
             let tracer = recorder.0.id();
             let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children")).expect("proc");
             let traced = children.split(' ').next().expect("a child");
-            let hangup = format!("kill -HUP {traced}");
-            assert!(std::process::Command::new("sh").args(["-c", &hangup]).status().expect("sh").success());
+            let kill = |signal: &str| {
+                let kill = format!("kill -{signal} {traced}");
+                assert!(std::process::Command::new("sh").args(["-c", &kill]).status().expect("sh").success());
+            };
+            kill("HUP");
+            while !exchanged.contains("generation 2") {
+                assert!(err.read_line(&mut exchanged).expect("text") > 0, "it ended too early: {exchanged}");
+            }
+            testkit::RawSender::new(&a).send(&frames);
+            kill("TERM");
+        } else {
+            testkit::RawSender::new(&a).send(&frames);
         }
-        let frame = vec![0x5a; 600];
-        testkit::RawSender::new(&a).send(&vec![frame; 100]);
         let said = recorder.end(err);
         assert_eq!(said.status, Some(0), "{said:?}");
-        assert_eq!(said.err.contains("generation 2"), exchanges, "{said:?}");
+        assert_eq!(exchanged.contains("generation 2"), exchanges, "{said:?}");
         let trace = std::fs::read_to_string(&trace).expect("a trace");
         // `1234 openat(…`; the call that begins a process is made before the filter is.
         let lines = || trace.lines().filter_map(|l| Some(l.split_once(' ')?.1.trim_start()));

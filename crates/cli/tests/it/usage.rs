@@ -5,6 +5,7 @@ use crate::common;
 use common::{Said, arg, netgrain, run, say};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use testkit::{Sandbox, TempDir};
 
 /// Nothing on stdout, one line on stderr that names the thing and says what to do, status 2.
@@ -29,6 +30,62 @@ fn help_and_version_are_answers_of_every_verb() {
             assert!(help.out.contains("Usage: netgrain"), "{}", help.out);
         }
     }
+}
+
+#[test]
+fn the_help_of_flows_has_every_word_that_asks_records() {
+    let help = run(&["flows", "--help"]).out;
+    let words: Vec<&str> = help.split(|c: char| !c.is_alphanumeric()).collect();
+    let (_, about_filters) = help.split_once("A filter is asked of a flow").expect("a paragraph about filters");
+    for word in filter::OF_FLOWS {
+        assert!(about_filters.split_whitespace().any(|w| w == word), "{word} is not in the help of flows");
+    }
+    assert!(words.contains(&"initiator"));
+}
+
+/// The lines that have the word port otherwise than as that of TCP or UDP, or as a word of filters.
+fn says_port(text: &str) -> Vec<String> {
+    let words = |line: &str| -> Vec<String> {
+        let words = line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.map(str::to_owned).collect()
+    };
+    let is_other = |line: &&str| {
+        let words = words(line);
+        (0..words.len()).any(|i| {
+            let at = |i: usize| words.get(i).map_or("", String::as_str);
+            let before = if i == 0 { "" } else { at(i - 1) };
+            let is_number = at(i + 1).starts_with(|c: char| c.is_ascii_digit());
+            let is_of_filters = ["net", "dport"].contains(&before) || at(i + 1) == "proto";
+            matches!(at(i), "port" | "ports")
+                && !is_number
+                && !is_of_filters
+                && !["tcp", "udp", "UDP"].contains(&before)
+        })
+    };
+    text.lines().filter(is_other).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_interface_is_called_an_interface() {
+    assert_eq!(says_port("port 53\nfor each port\nall ports together").len(), 2);
+    let mut texts = vec![("config --dump".to_owned(), run(&["config", "--dump"]).out)];
+    let all = run(&["--help"]).out;
+    let verbs = all.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    for verb in verbs.filter_map(|l| l.split_whitespace().next()) {
+        texts.push((format!("{verb} --help"), run(&[verb, "--help"]).out));
+    }
+    assert!(texts.len() > 10, "{all}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let pages = ["RUN", "CONFIG", "DOCTOR", "PRIVILEGES", "UPKEEP", "RETENTION", "LIVE"];
+    let mut files: Vec<_> = pages.map(|page| root.join(format!("docs/{page}.md"))).into();
+    let units = std::fs::read_dir(root.join("dist/systemd")).expect("a folder");
+    files.extend(units.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        texts.push((file.display().to_string(), text));
+    }
+    let said: Vec<_> = texts.iter().flat_map(|(of, text)| says_port(text).into_iter().map(move |l| (of, l))).collect();
+    assert!(said.is_empty(), "{said:#?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The books of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and port.
+//! The books of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and interface.
 
 use super::escape;
 use group::{CLASSES, ClassCounts, Datagrams, GroupView, MemberView, class};
@@ -49,7 +49,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     });
     each("refused_packets_total", "counter", "Packets that its own filter refused.", &|g, m| part(g, m).refused as f64);
     each("lost_packets_total", "counter", "Packets that found no room in its branch.", &|g, m| part(g, m).lost as f64);
-    each("fill", "gauge", "How full its fullest branch is, 0 to 1.", &|_, m| m.fill);
+    each("fill_ratio", "gauge", "How full its fullest branch is, 0 to 1.", &|_, m| m.fill);
     each("failed_packets_total", "counter", "Packets that its interface or file did not take.", &|_, m| {
         m.outlet.as_ref().map_or(0.0, |(_, sums)| sums.failed as f64)
     });

@@ -4,8 +4,8 @@ use crate::common;
 
 use common::{plan, run, sim};
 use netgrain_engine::{
-    Capture, Filling, MapReport, MeterReport, MetricsServer, OutletReport, Plan, ProgramReport, QueueReport,
-    RecorderReport, Report, RetentionReport, Second, exposition,
+    Capture, Filling, ListenerReport, MapReport, MeterReport, MetricsServer, OutletReport, Plan, ProgramReport,
+    QueueReport, RecorderReport, Report, RetentionReport, Second, exposition,
 };
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -118,9 +118,20 @@ fn the_page_keeps_the_rules_of_the_format_of_names_and_of_units() {
         }),
         volume: Some(store::device::Space { free: 1, total: 2 }),
         lost_by_gate: [("slow (pid 1)".to_owned(), 1)].into(),
+        listeners: vec![ListenerReport {
+            slot: 3,
+            name: "a \"quick\" \\ (pid 2)".to_owned(),
+            queue: 0,
+            mode: "lossy",
+            expired: false,
+            lost_because: 0,
+            seen: 9,
+            missed: 1,
+        }],
         ..Report::default()
     };
     let page = exposition(&report);
+    assert!(page.contains("netgrain_listener_missed_packets_total{"), "{page}");
     assert_eq!(testkit::exposition_problems(&page), [""; 0]);
     assert_eq!(testkit::promtool_problems(test, &page), "");
     let labels = r#"{interface="a \"b\" \\""#;

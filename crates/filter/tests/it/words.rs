@@ -1,5 +1,6 @@
 //! Texts that are no filters: they are refused with what to write instead, and none panics.
 
+use crate::common::{Packet, joined, tcpdump};
 use crate::libpcap::CORPUS;
 use base::Prng;
 use netgrain_filter::{Filter, FlowFilter, LinkFilter};
@@ -35,6 +36,36 @@ fn random_text_is_refused_and_never_panics() {
     assert!(read > 100, "only {read} of them were filters");
     let deep = "(".repeat(100_000);
     assert!(Filter::parse(&deep).is_err() && Filter::parse(&"not ".repeat(100_000)).is_err());
+}
+
+/// Expressions of pcap-filter(7) that are refused here, each a line: the expression, whether tcpdump reads or refuses it of Ethernet
+/// or that depends on the names that a machine knows, and a part of the refusal. `docs/FILTER.md` has the reasons.
+const REFUSED: &str = include_str!("../refused.txt");
+
+#[test]
+fn what_is_refused_of_tcpdumps_language_is_listed_and_tcpdump_does_with_it_what_the_list_says() {
+    let test = "what_is_refused_of_tcpdumps_language_is_listed_and_tcpdump_does_with_it_what_the_list_says";
+    let lines = || {
+        REFUSED.lines().map(|line| match line.split('\t').collect::<Vec<_>>()[..] {
+            [text, theirs, says] => (text, theirs, says),
+            _ => panic!("three parts, separated by tabs: {line}"),
+        })
+    };
+    for (text, _, says) in lines() {
+        let refused = Filter::parse(text).expect_err(text).to_string();
+        assert!(refused.contains(says), "{text}: {refused}");
+    }
+    if testkit::tool(test, "tcpdump").is_none() {
+        return;
+    }
+    let folder = testkit::TempDir::new("filters-refused");
+    let file = folder.join("one.pcap");
+    let packet = Packet { bytes: vec![0; 60], wire_len: 60 };
+    std::fs::write(&file, joined(&[packet], link::ETHERNET)).expect("a file");
+    for (text, theirs, _) in lines().filter(|(_, theirs, _)| *theirs != "depends") {
+        let does = if tcpdump(&file, text, true).is_ok() { "reads" } else { "refuses" };
+        assert_eq!(does, theirs, "{text}");
+    }
 }
 
 #[test]

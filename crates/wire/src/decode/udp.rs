@@ -111,7 +111,8 @@ impl Walk<'_> {
     pub fn udp_tunnel(&mut self) -> Option<Inside> {
         let at = self.above + udp::at::END;
         match self.out.dst_port.0 {
-            port::VXLAN | port::VXLAN_GPE | port::VXLAN_LINUX => self.vxlan(at),
+            port::VXLAN | port::VXLAN_LINUX => self.vxlan(at, false),
+            port::VXLAN_GPE => self.vxlan(at, true),
             port::GENEVE => self.geneve(at),
             port::GTP_U => self.gtp(at),
             port::GRE => self.gre_in_udp(at),
@@ -130,13 +131,14 @@ impl Walk<'_> {
         self.odd(if cut { Odd::Cut } else { Odd::TunnelImplausible })
     }
 
-    fn vxlan(&mut self, at: usize) -> Option<Inside> {
+    fn vxlan(&mut self, at: usize, is_gpe: bool) -> Option<Inside> {
         let head: &[u8; vxlan::END] = self.need(at, Odd::TunnelImplausible)?;
         let flags = head[vxlan::FLAGS];
-        // What is reserved is ignored (RFC 7348 §5); the type is there only where its flag says so.
-        let what = match (flags & vxlan::TYPED, head[vxlan::NEXT]) {
-            (vxlan::TYPED, 1 | 2) => What::Ip,
-            (vxlan::TYPED, 4..) => return self.odd(Odd::TunnelImplausible),
+        // VXLAN ignores what is reserved (RFC 7348 §5), and the flag that says that a type is there is reserved in it: only the
+        // port of VXLAN-GPE makes it one.
+        let what = match (is_gpe && flags & vxlan::TYPED != 0, head[vxlan::NEXT]) {
+            (true, 1 | 2) => What::Ip,
+            (true, 4..) => return self.odd(Odd::TunnelImplausible),
             _ => What::Ethernet,
         };
         if flags & vxlan::VALID == 0 {

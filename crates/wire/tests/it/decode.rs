@@ -163,9 +163,10 @@ fn each_encapsulation_leads_to_the_inner_flow() {
     policy[..4].copy_from_slice(&[0x88, 0x40, 0x12, 0x34]);
     let (mut typed, mut bare) = (tunnel::vxlan(6), tunnel::vxlan(7));
     (typed[0], typed[3], bare[0], bare[3]) = (0x0c, 3, 0x0c, 2);
-    let mut reserved = [8, 9, 10, 11].map(tunnel::vxlan);
+    let mut reserved = [8, 9, 10, 11, 12, 13].map(tunnel::vxlan);
     // RFC 7348, section 5: reserved bits are ignored when received.
     (reserved[0][0], reserved[1][2], reserved[2][7], reserved[3][0]) = (0xfb, 1, 1, 0x0c);
+    (reserved[4][0], reserved[4][3], reserved[5][0], reserved[5][3]) = (0x0c, 1, 0x0c, 4);
     let container = [(0x85, &[1, 2][..]), (0xc0, &[0; 6])];
 
     for (what, frame, expected) in [
@@ -207,6 +208,12 @@ fn each_encapsulation_leads_to_the_inner_flow() {
         ("VXLAN, reserved bytes", in_udp(4789, &[&reserved[1], &plain]), (T::Vxlan, 9, None)),
         ("VXLAN, last byte", in_udp(4789, &[&reserved[2], &plain]), (T::Vxlan, 10, None)),
         ("VXLAN, a flag without a type", in_udp(4789, &[&reserved[3], &plain]), (T::Vxlan, 11, None)),
+        (
+            "VXLAN, a flag and a byte that only VXLAN-GPE has",
+            in_udp(4789, &[&reserved[4], &plain]),
+            (T::Vxlan, 12, None),
+        ),
+        ("VXLAN, Linux, a flag and a type of no IP", in_udp(8472, &[&reserved[5], &plain]), (T::Vxlan, 13, None)),
         ("VXLAN-GPE", in_udp(4790, &[&typed, &plain]), (T::Vxlan, 6, None)),
         ("VXLAN-GPE, IPv6", in_udp(4790, &[&bare, &packet6]), (T::Vxlan, 7, None)),
         ("GENEVE, IP", in_udp(6081, &[&tunnel::geneve(EtherType::IPV6, 9, &[]), &packet6]), (T::Geneve, 9, None)),
