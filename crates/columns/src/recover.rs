@@ -107,7 +107,7 @@ fn of_kind<T: Layout>(
             continue;
         }
         recovered.journals += 1;
-        match seal::<T>(disk, root, kind, &path, true, &mut Vec::new()) {
+        match seal::<T>(disk, root, kind, &path, true, 1, &mut Vec::new()) {
             Ok(sealed) => {
                 recovered.things += sealed.things;
                 recovered.torn += sealed.torn;
@@ -152,6 +152,7 @@ pub(crate) fn seal<T: Layout>(
     kind: Kind,
     path: &Path,
     was_left: bool,
+    hands: usize,
     room: &mut Vec<u8>,
 ) -> Result<FromJournal, ColumnsError> {
     let damaged = |what| ColumnsError::damaged(path, what);
@@ -167,7 +168,7 @@ pub(crate) fn seal<T: Layout>(
             Some(path) => path,
             None => {
                 let notes = vec![(key::ID, id_text(journal.id))];
-                publish::<T>(disk, Plan { root, kind, start, notes }, |parquet| parquet.journal(ordered))?
+                publish::<T>(disk, Plan { root, kind, start, notes }, |parquet| parquet.journal(ordered, hands))?
             }
         });
     }

@@ -52,6 +52,9 @@ pub struct Config {
     pub waiting_most: u64,
     /// Wait when that many do, instead of dropping what comes: for captures that are read from files.
     pub patient: bool,
+    /// Threads that seal a journal together. Beside a live capture it is one, so that capture keeps the other
+    /// processors.
+    pub hands: usize,
 }
 
 impl Config {
@@ -65,6 +68,7 @@ impl Config {
             series_every: Duration::from_secs(3600),
             waiting_most: 64 << 20,
             patient: false,
+            hands: 1,
         }
     }
 }
@@ -202,11 +206,11 @@ impl Writer {
         let (to_seal, whole) = channel();
         let journal =
             Journaler { root: root.clone(), disks, open: BTreeMap::new(), to_seal, shared: Arc::clone(&shared) };
-        let sealer = Arc::clone(&shared);
+        let (sealer, hands) = (Arc::clone(&shared), config.hands);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let threads = vec![
             named("columns-journal").spawn(move || journal.run(&jobs))?,
-            named("columns-seal").spawn(move || seal_all(&root, &whole, &sealer))?,
+            named("columns-seal").spawn(move || seal_all(&root, &whole, &sealer, hands))?,
         ];
         let Config { flows_every, flows_most, series_every, waiting_most, patient, .. } = config;
         Ok(Self {
@@ -443,7 +447,7 @@ impl Journaler {
 }
 
 /// The thread that seals. A journal stays locked until it is gone.
-fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &Shared) {
+fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &Shared, hands: usize) {
     // Sealing competes with recording as an equal where that is refused; nothing else changes.
     let _ = step_behind(Behind::Batch);
     let mut room = Vec::new();
@@ -456,8 +460,8 @@ fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &
         let Ok((kind, mut journal)) = next else { break };
         let (path, disk) = (journal.path.clone(), &mut **journal.disk());
         let outcome = match kind {
-            Kind::Flows => seal::<Record>(disk, root, kind, &path, false, &mut room),
-            Kind::Series => seal::<Row>(disk, root, kind, &path, false, &mut room),
+            Kind::Flows => seal::<Record>(disk, root, kind, &path, false, hands, &mut room),
+            Kind::Series => seal::<Row>(disk, root, kind, &path, false, hands, &mut room),
         };
         match outcome {
             Ok(sealed) => {
