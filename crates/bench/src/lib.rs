@@ -14,6 +14,7 @@ mod place;
 mod process;
 mod query;
 mod record;
+mod replay;
 mod ring;
 mod rival;
 mod sheet;
@@ -33,6 +34,7 @@ pub use crate::lang::LangArgs;
 pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
+pub use crate::replay::ReplayArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
 pub use crate::stenographer::StenographerArgs;
 pub use crate::xdp::XdpArgs;
@@ -57,6 +59,8 @@ pub enum Stage {
     Query(QueryArgs),
     /// Flow metering: conversations and floods from memory, beside nfpcapd, softflowd and argus
     Flow(FlowArgs),
+    /// A capture file through the whole program, packets, index, flows and rows, beside nfpcapd
+    Replay(ReplayArgs),
     /// Flow records to Parquet and the greatest senders among them, beside nfdump
     Columns(ColumnsArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
@@ -88,6 +92,7 @@ impl Stage {
             Self::Record(args) => record::run(args, out),
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),
+            Self::Replay(args) => replay::run(args, out),
             Self::Columns(args) => columns::run(args, out),
             Self::Group(args) => group::run(args, out),
             Self::GroupMember(args) => crowd::member(args, out),

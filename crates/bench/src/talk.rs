@@ -36,6 +36,11 @@ struct State {
 impl Talk {
     /// Writes them as nanosecond pcap of [`SNAPLEN`] bytes each.
     pub fn write(&self, out: impl Write) -> Result<(), Stop> {
+        self.write_cut(out, SNAPLEN)
+    }
+
+    /// Writes them as nanosecond pcap of so many bytes each, at most.
+    pub fn write_cut(&self, out: impl Write, snaplen: usize) -> Result<(), Stop> {
         let mut writer =
             pcap::classic::Writer::new(out, pcap::classic::Resolution::Nanos, link::ETHERNET).map_err(Stop::say)?;
         let mut prng = Prng::new(self.seed);
@@ -59,7 +64,7 @@ impl Talk {
             let sent = length as u32 + if n % 10 < 7 && state.packets < 2 { 1 } else { 0 };
             state.next[usize::from(reverse)] = state.next[usize::from(reverse)].wrapping_add(sent);
             state.packets += 1;
-            writer.write(ts, whole as u32, &bytes[..whole.min(SNAPLEN)]).map_err(Stop::say)?;
+            writer.write(ts, whole as u32, &bytes[..whole.min(snaplen)]).map_err(Stop::say)?;
             ts = Timestamp::from_nanos(ts.nanos() + self.step);
         }
         writer.finish().and_then(|mut out| out.flush()).map_err(Stop::say)

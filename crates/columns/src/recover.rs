@@ -113,7 +113,7 @@ fn of_kind<T: Layout>(
             continue;
         }
         recovered.journals += 1;
-        match seal::<T>(disk, root, kind, &path, true, &mut Vec::new()) {
+        match seal::<T>(disk, root, kind, &path, true, 1, &mut Vec::new()) {
             Ok(sealed) => {
                 recovered.things += sealed.things;
                 recovered.torn += sealed.torn;
@@ -196,9 +196,10 @@ pub(crate) fn seal<T: Layout>(
     kind: Kind,
     path: &Path,
     was_left: bool,
+    hands: usize,
     room: &mut Vec<u8>,
 ) -> Result<FromJournal, ColumnsError> {
-    let draft = draft::<T>(disk, root, kind, path, was_left, room)?;
+    let draft = draft::<T>(disk, root, kind, path, was_left, hands, room)?;
     let nothing = || Err(ColumnsError::io(path)(io::ErrorKind::NotFound.into()));
     finish(disk, root, vec![(kind, draft)], &[]).0.pop().unwrap_or_else(nothing)
 }
@@ -210,6 +211,7 @@ pub(crate) fn draft<T: Layout>(
     kind: Kind,
     path: &Path,
     was_left: bool,
+    hands: usize,
     room: &mut Vec<u8>,
 ) -> Result<Draft, ColumnsError> {
     let damaged = |what| ColumnsError::damaged(path, what);
@@ -225,7 +227,7 @@ pub(crate) fn draft<T: Layout>(
             None => {
                 let notes = vec![(key::ID, id_text(journal.id))];
                 let plan = Plan { root, kind, start, end: ordered.end, notes };
-                Content::Hidden(write::<T>(disk, plan, |parquet| parquet.journal(ordered))?)
+                Content::Hidden(write::<T>(disk, plan, |parquet| parquet.journal(ordered, hands))?)
             }
         };
     }

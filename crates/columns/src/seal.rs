@@ -1,7 +1,8 @@
 //! From columns to a published Parquet file: hidden, synced, renamed; several files at once where several are whole.
 //!
-//! A column goes from all blocks of a journal into all row groups before the next one begins, so that in memory there is one
-//! column as numbers, and the file as it will be. Rows are put in order by the numbers of their places.
+//! A column goes from all blocks of a journal into all row groups before the next one begins, so that memory holds one
+//! column as numbers for each thread that writes columns, and the file as it will be. Rows are put in order by the
+//! numbers of their places.
 
 use crate::block::{Blocks, Flat, Seen};
 use crate::builder::Builder;
@@ -26,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use store::device::{Content, FileId, Housekeeping};
 use store::names;
 
@@ -231,6 +232,56 @@ pub struct Parquet<'n, T: Layout, W: io::Write + Send> {
 /// A column of a row group, and what the footer says of it.
 type Chunk = (Bytes, ColumnCloseResult);
 
+/// The columns that no thread has taken yet.
+struct Left<'b> {
+    /// The next of them.
+    place: usize,
+    /// Those that were read already.
+    ahead: std::vec::IntoIter<Flat>,
+    /// Those behind.
+    blocks: Blocks<'b>,
+}
+
+/// What the threads that press columns share.
+struct Of<'a, 'b, L> {
+    columns: &'a [Column<L>],
+    descriptors: &'a [ColumnDescPtr],
+    left: &'a Mutex<Left<'b>>,
+    /// The places of the rows.
+    order: &'a [u32],
+}
+
+impl<L> Of<'_, '_, L> {
+    /// Takes column after column until none is left, and makes a chunk of each column for each row group. One thread
+    /// presses all groups of a column, because what a press learns from one group decides how it writes the next.
+    fn press(&self, press: &mut Press) -> Result<BTreeMap<usize, Vec<Chunk>>> {
+        let mut seen: Vec<Seen> = self.order.chunks(GROUP).map(|_| Seen::default()).collect();
+        let (mut cells, mut pressed) = (Cells::default(), BTreeMap::new());
+        while let Some((place, flat)) = self.take() {
+            let flat = flat.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
+            let (column, descriptor) = (&self.columns[place], &self.descriptors[place]);
+            let mut chunks = Vec::with_capacity(seen.len());
+            for (rows, seen) in self.order.chunks(GROUP).zip(&mut seen) {
+                cells.clear();
+                flat.gather(column, rows, seen, &mut cells);
+                chunks.push(press.chunk(column, descriptor, &cells, rows.len())?);
+            }
+            pressed.insert(place, chunks);
+        }
+        Ok(pressed)
+    }
+
+    /// The place of the next column, and the column, if it is there.
+    fn take(&self) -> Option<(usize, Option<Flat>)> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = left.place;
+        let column = self.columns.get(place)?;
+        left.place += 1;
+        let flat = left.ahead.next();
+        Some((place, flat.or_else(|| left.blocks.next(column))))
+    }
+}
+
 /// What a file says that the interfaces of its rows are called.
 #[derive(Clone)]
 pub enum Names<'n> {
@@ -259,12 +310,12 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
         Ok(Self { columns, extras, names, descriptors, writer, digests: Digests::default(), press: Press::new()? })
     }
 
-    /// All of a journal, in order.
+    /// All of a journal, in order, its columns pressed by so many threads. The file is the same for any number of them.
     ///
     /// # Errors
     /// What the file system says, or the library.
-    pub fn journal(&mut self, journal: Ordered<'_>) -> Result<()> {
-        self.groups(journal.blocks, journal.ahead, &journal.order, None)
+    pub fn journal(&mut self, journal: Ordered<'_>, hands: usize) -> Result<()> {
+        self.groups(journal.blocks, journal.ahead, &journal.order, None, hands)
     }
 
     /// Things that come in order.
@@ -285,7 +336,7 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
         let blocks = blocks.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
         let order: Vec<u32> = (0..blocks.rows() as u32).collect();
         if !order.is_empty() {
-            self.groups(blocks, Vec::new(), &order, Some(things))?;
+            self.groups(blocks, Vec::new(), &order, Some(things), 1)?;
         }
         Ok(order.len())
     }
@@ -296,21 +347,39 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
     }
 
     /// Rows of these blocks, of which the first columns were taken already; `things` are the same, if somebody has them.
-    fn groups(&mut self, mut blocks: Blocks<'_>, ahead: Vec<Flat>, order: &[u32], things: Option<&[T]>) -> Result<()> {
-        let mut groups: Vec<(Vec<Chunk>, Seen)> = order.chunks(GROUP).map(|_| Default::default()).collect();
-        let mut cells = Cells::default();
-        let mut ahead = ahead.into_iter();
-        for (column, descriptor) in self.columns.iter().zip(&self.descriptors) {
-            let flat = ahead.next().or_else(|| blocks.next(column));
-            let flat = flat.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
-            for (rows, (chunks, seen)) in order.chunks(GROUP).zip(&mut groups) {
-                cells.clear();
-                flat.gather(column, rows, seen, &mut cells);
-                chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
+    fn groups(
+        &mut self,
+        blocks: Blocks<'_>,
+        ahead: Vec<Flat>,
+        order: &[u32],
+        things: Option<&[T]>,
+        hands: usize,
+    ) -> Result<()> {
+        let columns = Mutex::new(Left { place: 0, ahead: ahead.into_iter(), blocks });
+        let of = Of { columns: &self.columns, descriptors: &self.descriptors, left: &columns, order };
+        let more = hands.saturating_sub(1).min(self.columns.len());
+        let pressed = std::thread::scope(|scope| {
+            let hand = || std::thread::Builder::new().name("columns-press".into());
+            // Where the system refuses a thread, the others take its columns.
+            let more = (0..more).map_while(|_| hand().spawn_scoped(scope, || of.press(&mut Press::new()?)).ok());
+            let more: Vec<_> = more.collect();
+            let mut pressed = of.press(&mut self.press);
+            for hand in more {
+                let also = hand.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                pressed = pressed.and_then(|mut all| {
+                    all.extend(also?);
+                    Ok(all)
+                });
             }
-        }
+            pressed
+        })?;
+        let mut groups: Vec<Vec<Chunk>> = order.chunks(GROUP).map(|_| Vec::new()).collect();
+        let mut add = |chunks: Vec<Chunk>| groups.iter_mut().zip(chunks).for_each(|(group, chunk)| group.push(chunk));
+        pressed.into_values().for_each(&mut add);
+        let mut cells = Cells::default();
         for (column, descriptor) in self.extras.iter().zip(&self.descriptors[self.columns.len()..]) {
-            for (rows, (chunks, _)) in order.chunks(GROUP).zip(&mut groups) {
+            let mut chunks = Vec::new();
+            for rows in order.chunks(GROUP) {
                 cells.clear();
                 match (&self.names, things) {
                     (Names::ByNumber(names), Some(things)) => extra(column, things, &names(), &mut cells),
@@ -323,8 +392,9 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
                 }
                 chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
             }
+            add(chunks);
         }
-        for (chunks, _) in groups {
+        for chunks in groups {
             let mut group = self.writer.next_row_group()?;
             for (bytes, close) in chunks {
                 self.digests.chunk(&bytes, close.bloom_filter.as_ref())?;

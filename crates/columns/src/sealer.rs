@@ -47,14 +47,16 @@ pub(crate) struct Sealer {
     root: PathBuf,
     disk: Disk,
     patient: bool,
+    /// Threads that write the columns of one file.
+    hands: usize,
     shared: Arc<Shared>,
     /// What journals are read into.
     room: Vec<u8>,
 }
 
 impl Sealer {
-    pub fn new(root: PathBuf, disk: Disk, patient: bool, shared: Arc<Shared>) -> Self {
-        Self { root, disk, patient, shared, room: Vec::new() }
+    pub fn new(root: PathBuf, disk: Disk, patient: bool, hands: usize, shared: Arc<Shared>) -> Self {
+        Self { root, disk, patient, hands, shared, room: Vec::new() }
     }
 
     pub fn run(mut self, whole: &Receiver<Whole>) {
@@ -106,8 +108,8 @@ impl Sealer {
     fn draft(&mut self, kind: Kind, path: &Path) -> Option<Draft> {
         let (disk, root, room) = (&mut *self.disk, &self.root, &mut self.room);
         let draft = match kind {
-            Kind::Flows => draft::<Record>(disk, root, kind, path, false, room),
-            Kind::Series => draft::<Row>(disk, root, kind, path, false, room),
+            Kind::Flows => draft::<Record>(disk, root, kind, path, false, self.hands, room),
+            Kind::Series => draft::<Row>(disk, root, kind, path, false, self.hands, room),
         };
         draft.map_err(|error| self.shared.tell(Event::Trouble(error))).ok()
     }

@@ -61,6 +61,9 @@ pub struct Config {
     pub waiting_most: u64,
     /// Wait when that many do, instead of dropping what comes: for captures that are read from files.
     pub patient: bool,
+    /// Threads that seal a journal together. Beside a live capture it is one, so that capture keeps the other
+    /// processors.
+    pub hands: usize,
 }
 
 impl Config {
@@ -74,6 +77,7 @@ impl Config {
             series_every: Duration::from_secs(3600),
             waiting_most: 64 << 20,
             patient: false,
+            hands: 1,
         }
     }
 }
@@ -220,8 +224,8 @@ impl Writer {
         let root = names::interface_folder(&config.store, &config.interface);
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
-        let Config { flows_every, flows_most, series_every, waiting_most, patient, .. } = config;
-        let sealer = Sealer::new(root.clone(), disks(), patient, Arc::clone(&shared));
+        let Config { flows_every, flows_most, series_every, waiting_most, patient, hands, .. } = config;
+        let sealer = Sealer::new(root.clone(), disks(), patient, hands, Arc::clone(&shared));
         let open = BTreeMap::new();
         let journal = Journaler { root, disks, open, to_seal, patient, shared: Arc::clone(&shared) };
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());

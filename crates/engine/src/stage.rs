@@ -137,8 +137,8 @@ impl Stage<'_> {
         if frame.wire_raised {
             flags |= flag::WIRE_RAISED;
         }
-        if !self.live && !self.producer.has_room(bytes.len() + tag, ts, self.clock.now()) {
-            self.wait_for_room(bytes.len() + tag, ts);
+        if !self.live && !self.producer.has_easy_room(bytes.len() + tag, ts) {
+            self.find_room(bytes.len() + tag, ts);
         }
         // A full ring is the producer's to count; capture goes on.
         let stored = self
@@ -162,7 +162,10 @@ impl Stage<'_> {
 
     /// A file waits for its gates, where a wire would not: nothing of it needs to be lost.
     #[cold]
-    fn wait_for_room(&mut self, len: usize, ts: Timestamp) {
+    fn find_room(&mut self, len: usize, ts: Timestamp) {
+        if self.producer.has_room(len, ts, self.clock.now()) {
+            return;
+        }
         loop {
             self.producer.publish();
             self.producer.service();

@@ -9,7 +9,7 @@
 
 use crate::packet::Found;
 use crate::window::{Order, Window};
-use crate::{Direction, ETHERNET, Error, MAX_PACKET};
+use crate::{Direction, ETHERNET, Error, MAX_PACKET, Packet};
 use base::Timestamp;
 use std::io::{self, Read, Write};
 
@@ -202,6 +202,45 @@ impl Classic {
 
     pub fn link_type(&self) -> u16 {
         self.link_type
+    }
+
+    /// Lends at most `most` records that lie whole in the window, and returns how many. None of a file with longer
+    /// record headers or with exchanged lengths; it stops before a record that [`Classic::advance`] would refuse.
+    #[inline]
+    pub fn burst<R: Read>(&self, window: &mut Window<R>, most: usize, mut each: impl FnMut(&Packet<'_>)) -> usize {
+        if self.record_header != RECORD_HEADER || self.lengths_may_be_swapped {
+            return 0;
+        }
+        let (offset, bytes) = (window.offset(), window.bytes());
+        let (mut at, mut lent) = (0, 0);
+        while lent < most {
+            let Some(header) = bytes.get(at..).and_then(<[u8]>::first_chunk::<RECORD_HEADER>) else { break };
+            let caplen = self.order.u32(header, 8);
+            if caplen > MAX_PACKET {
+                break;
+            }
+            let from = at + RECORD_HEADER;
+            let Some(data) = bytes.get(from..from + caplen as usize) else { break };
+            let secs = u64::from(self.order.u32(header, 0));
+            let fraction = u64::from(self.order.u32(header, 4)) * self.nanos_per_unit;
+            let wire_len = self.order.u32(header, 12);
+            each(&Packet {
+                ts: Some(Timestamp::from_secs_nanos(secs, fraction)),
+                wire_len: wire_len.max(caplen),
+                wire_raised: wire_len < caplen,
+                data,
+                interface: 0,
+                link_type: self.link_type,
+                direction: Direction::Unknown,
+                drops: 0,
+                fcs: self.fcs,
+                offset: offset + at as u64,
+            });
+            at = from + data.len();
+            lent += 1;
+        }
+        window.take(at, 0..0);
+        lent
     }
 
     #[inline]

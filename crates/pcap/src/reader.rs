@@ -157,6 +157,20 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// Lends at most `most` packets of classic pcap whose records are in memory already, and returns how many. For the
+    /// packet behind them, for damage and for other formats use [`Reader::next`].
+    #[inline]
+    pub fn burst(&mut self, most: usize, each: impl FnMut(&Packet<'_>)) -> usize {
+        let Layout::Classic(classic) = &self.layout else { return 0 };
+        if self.ended {
+            return 0;
+        }
+        self.current = None;
+        let lent = classic.burst(&mut self.window, most, each);
+        self.records += lent as u64;
+        lent
+    }
+
     /// The packet last moved to, as often as wanted.
     #[inline]
     pub fn current(&self) -> Option<Packet<'_>> {

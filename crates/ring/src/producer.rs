@@ -266,6 +266,15 @@ impl Producer {
         true
     }
 
+    /// Whether [`Producer::push`] of such a packet finds room without a new look at the gates. If so, a caller need
+    /// not ask [`Producer::has_room`], which takes the time of day.
+    #[inline]
+    pub fn has_easy_room(&self, len: usize, ts: Timestamp) -> bool {
+        ts.nanos().wrapping_sub(self.second_start) < NANOS
+            && self.pos + (RECORD_HEADER + len) as u64 <= self.easy_pos
+            && self.desc < self.easy_desc
+    }
+
     /// Soon no more packets will come: from now on even a gate with unlimited patience is waited for only for a while.
     pub fn closing(&mut self) {
         self.config.gate_expiry.get_or_insert(LAST_PATIENCE);

@@ -71,6 +71,37 @@ fn where_there_is_room_nothing_is_lost_whatever_segments_begin_and_whatever_is_f
 }
 
 #[test]
+fn where_room_is_easy_nothing_is_lost_either_and_mostly_it_is() {
+    const SEED: u64 = 18;
+    eprintln!("seed {SEED}");
+    let mut random = Prng::new(SEED);
+    let mut p = producer(Config { rotate: Some(Duration::from_secs(1)), ..Config::default() });
+    let mut gate = gate(&mut p);
+    let bytes = vec![7; 65_535];
+    let (mut ts, mut asked) = (START, 0);
+    for _ in 0..50_000 {
+        ts = match random.below(500) {
+            0 => ts.after(Duration::from_millis(random.below(3000))),
+            1 => ts.before(Duration::from_millis(random.below(3000))),
+            _ => ts.after(Duration::from_micros(1)),
+        };
+        let len = if random.below(100) == 0 { random.below(65_536) } else { random.below(200) } as usize;
+        if !p.has_easy_room(len, ts) {
+            asked += 1;
+            while !p.has_room(len, ts, START) {
+                p.publish();
+                let last = gate.next(usize::MAX).iter().rev().find(|d| d.is_packet()).copied();
+                let read = gate.position();
+                gate.release(Place { desc: read, pos: last.map_or(gate.released().pos, |d| d.end()) });
+            }
+        }
+        p.push(&packet(&bytes[..len], ts)).expect("there was room");
+    }
+    assert!(asked > 100 && asked < 5000, "{asked} times the gates were looked at");
+    assert_eq!((p.tally().stored, p.tally().lost_total(), p.tally().residue()), (50_000, 0, 0));
+}
+
+#[test]
 fn patience_with_a_gate_counts_by_the_clock_and_not_by_stamps_that_leap() {
     let mut p = producer(Config { gate_expiry: Some(Duration::from_secs(5)), ..Config::default() });
     let stuck = foreign_gate(&mut p);

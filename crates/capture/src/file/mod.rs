@@ -230,6 +230,23 @@ impl File {
         passed
     }
 
+    /// Hands over at most `most` packets without the checks that a packet of another format needs, and returns how
+    /// many. The packets of a classic pcap file all have the interface and the link type of the first one. Returns 0
+    /// where packets are paced or belong to several ports.
+    #[inline]
+    fn burst(&mut self, most: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
+        let as_the_first = self.first.is_some() && self.reader.link_type() == self.info.link_type;
+        if self.held || self.closed || self.wanted.is_some() || self.pace.is_paced() || !as_the_first {
+            return 0;
+        }
+        let (last, wire_raised) = (&mut self.last, &mut self.wire_raised);
+        self.reader.burst(most, |packet| {
+            *wire_raised += u64::from(packet.wire_raised);
+            *last = packet.ts.unwrap_or(*last);
+            take(&frame_of(packet, *last));
+        })
+    }
+
     #[cold]
     fn fail(&mut self, e: pcap::Error) {
         let error = error_of(&self.info.name, self.reader.source_mut().compression(), e);
@@ -276,7 +293,16 @@ impl Source for File {
         let mut taken = 0;
         self.reader.source_mut().wait_at_most(wait);
         // Records are counted, not frames, so that a pipe full of foreign packets cannot keep the caller.
-        for _ in 0..budget {
+        let mut left = budget;
+        while left > 0 {
+            if taken > 0 {
+                let lent = self.burst(left, &mut take);
+                (taken, left) = (taken + lent, left - lent);
+                if left == 0 {
+                    break;
+                }
+            }
+            left -= 1;
             if !self.held && (self.closed || !self.advance()) {
                 break;
             }
@@ -297,18 +323,9 @@ impl Source for File {
             let interface = packet.interface;
             let first = self.first.get_or_insert_with(|| Is::that_of(&self.reader, interface));
             self.elsewhere += u64::from(!first.has(&self.reader, interface));
-            // The contract's lengths are without the check sequence.
-            let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
             self.unstamped += u64::from(packet.ts.is_none());
             self.wire_raised += u64::from(packet.wire_raised);
-            let caplen = packet.data.len().min(wire_len as usize);
-            take(&Frame {
-                wire_len,
-                stamp: Some(self.last),
-                outgoing: packet.direction == Direction::Outbound,
-                wire_raised: packet.wire_raised,
-                ..Frame::new(&packet.data[..caplen])
-            });
+            take(&frame_of(&packet, self.last));
             taken += 1;
             if taken == 1 {
                 self.reader.source_mut().wait_at_most(Duration::ZERO);
@@ -335,6 +352,20 @@ impl Source for File {
     fn stop(&mut self) {
         self.closed = true;
         self.stopped = true;
+    }
+}
+
+/// A packet as the contract says it, whose lengths are without the check sequence.
+#[inline]
+fn frame_of<'a>(packet: &pcap::Packet<'a>, stamp: Timestamp) -> Frame<'a> {
+    let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
+    let caplen = packet.data.len().min(wire_len as usize);
+    Frame {
+        wire_len,
+        stamp: Some(stamp),
+        outgoing: packet.direction == Direction::Outbound,
+        wire_raised: packet.wire_raised,
+        ..Frame::new(&packet.data[..caplen])
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::common;
 
 use base::{Prng, Timestamp};
-use netgrain_columns::{Config, Query, Writer, flows, series};
+use netgrain_columns::{Config, Event, Query, Writer, flows, series};
 use testkit::TempDir;
 
 #[test]
@@ -71,6 +71,29 @@ fn what_was_learnt_of_one_row_group_does_the_next_no_harm() {
         assert_eq!(answer.next().as_ref(), Some(record), "seed {seed}, record {i}: {:?}", answer.remarks());
     }
     assert_eq!(answer.next(), None);
+}
+
+#[test]
+fn a_file_is_the_same_for_any_number_of_sealing_threads() {
+    let seed = testkit::seed("a_file_is_the_same_for_any_number_of_sealing_threads");
+    let mut site = common::Site::new(seed, 20_000.0);
+    let records: Vec<_> = (0..70_000).map(|_| site.record()).collect();
+    let made = |hands: usize| {
+        let store = TempDir::new("columns-hands");
+        let config = Config { patient: true, hands, ..Config::new(store.path(), "eth1") };
+        let mut writer = Writer::new(config).expect("threads");
+        records.iter().for_each(|record| writer.record(record));
+        let (counts, events) = writer.finish();
+        assert_eq!((counts.sealed, counts.files), (70_000, 1), "seed {seed}: {events:?}");
+        let [Event::Sealed { path, .. }] = &events[..] else { panic!("seed {seed}: {events:?}") };
+        let bytes = std::fs::read(path).expect("the file");
+        // The footer has the number of the file, which no two files share.
+        let footer = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().expect("a length")) as usize;
+        bytes[..bytes.len() - 8 - footer].to_vec()
+    };
+    let one = made(1);
+    assert!(one.len() > 1 << 20, "{} bytes", one.len());
+    assert!([2, 5].into_iter().all(|hands| made(hands) == one), "seed {seed}");
 }
 
 #[test]

@@ -28,6 +28,9 @@ const SETTLED: Duration = Duration::from_secs(3600);
 /// Files of records and of rows of what is replayed: as long as a file may be to be found by its name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
 
+/// Threads that seal one file of a replay together, at most.
+const SEALING_MOST: usize = 4;
+
 /// Remarks kept until they are asked for.
 const REMARKS_MAX: usize = 32;
 
@@ -52,6 +55,8 @@ impl StoreOutlet {
         if patient {
             // A capture of weeks has few records and rows in each of its hours, and a file costs a sync or two.
             (config.flows_every, config.series_every) = (REPLAYED, REPLAYED);
+            // The end of a replay waits for its last files.
+            config.hands = sys::cpu::allowed().len().clamp(1, SEALING_MOST);
         }
         let writer = Writer::new(config).map_err(|e| EngineError::Thread(e.to_string()))?;
         Ok(Self {

@@ -3,7 +3,7 @@
 //! `NETGRAIN_FUZZ_ITERS=100` multiplies the work of a normal run; `NETGRAIN_SEED` repeats a failed one.
 
 use base::{Prng, Timestamp};
-use netgrain_pcap::{ETHERNET, Error, Format, MAX_BLOCK, MAX_PACKET, Reader, classic, ng, raw};
+use netgrain_pcap::{Direction, ETHERNET, Error, Format, MAX_BLOCK, MAX_PACKET, Packet, Reader, classic, ng, raw};
 use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
 
@@ -205,4 +205,67 @@ fn a_source_that_halts_anywhere_gives_the_same_packets() {
             }
         }
     }
+}
+
+/// All of a packet.
+type Whole = (Option<Timestamp>, u32, Vec<u8>, u32, u16, Direction, u64, u8, u64);
+
+fn whole(p: &Packet<'_>) -> Whole {
+    (p.ts, p.wire_len, p.data.to_vec(), p.interface, p.link_type, p.direction, p.drops, p.fcs, p.offset)
+}
+
+/// Every packet one by one, and how reading ended.
+fn one_by_one(file: &[u8], format: Format) -> (Vec<Whole>, Option<String>) {
+    let mut packets = Vec::new();
+    let mut reader = match Reader::open_as(file, format) {
+        Ok(reader) => reader,
+        Err(e) => return (packets, Some(e.to_string())),
+    };
+    loop {
+        match reader.next() {
+            Ok(Some(p)) => packets.push(whole(&p)),
+            Ok(None) => return (packets, None),
+            Err(e) => return (packets, Some(e.to_string())),
+        }
+    }
+}
+
+#[test]
+fn packets_that_are_lent_in_bursts_are_those_that_are_lent_one_by_one() {
+    let seed = testkit::seed("packets_that_are_lent_in_bursts_are_those_that_are_lent_one_by_one");
+    let files = valid_files();
+    let mut bursts = 0;
+    for round in 0..rounds(3000) {
+        let mut prng = Prng::new(seed ^ round << 20);
+        let (format, mut file) = files[prng.below(files.len() as u64) as usize].clone();
+        match prng.below(3) {
+            0 => file.truncate(24.max(prng.below(file.len() as u64) as usize)),
+            1 => {
+                let at = 24 + prng.below(file.len() as u64 - 24) as usize;
+                file[at] = prng.next_u64() as u8;
+            }
+            _ => {}
+        }
+        let model = one_by_one(&file, format);
+        let (head, tail) = file.split_at(120.min(file.len()));
+        let Ok(mut reader) = Reader::open_as(head.chain(Halting(tail, Prng::new(round))), format) else {
+            assert!(model.0.is_empty(), "seed {seed} round {round}");
+            continue;
+        };
+        let mut found = Vec::new();
+        let end = loop {
+            let lent = reader.burst(prng.below(4) as usize, |p| found.push(whole(p)));
+            bursts += u64::from(lent > 1);
+            match reader.next() {
+                Ok(Some(p)) => found.push(whole(&p)),
+                Ok(None) => break None,
+                Err(e) if e.is_pause() => {}
+                Err(e) => break Some(e.to_string()),
+            }
+        };
+        assert_eq!(reader.records(), found.len() as u64, "seed {seed} round {round}");
+        assert_eq!(reader.burst(9, |_| panic!("behind the end")), 0, "seed {seed} round {round}");
+        assert_eq!((found, end), model, "seed {seed} round {round}");
+    }
+    assert!(bursts > 100, "{bursts} bursts of several packets");
 }

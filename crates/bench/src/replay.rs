@@ -1,0 +1,229 @@
+//! `netgrain run -r` of a capture file, with packets, index, flow records and rows written, beside nfpcapd, which
+//! reads the same file and writes flows only.
+//!
+//! Both are processes that read the file from the page cache and write below the same folder, and they take turns.
+//! netgrain syncs its files before it ends; nfpcapd does not. Between two runs sync(1) writes what the first left in
+//! the page cache.
+
+use crate::process::find;
+use crate::sheet::{Sheet, Spread, Stop};
+use crate::talk::{SNAPLEN, Talk};
+use crate::volume::Workplace;
+use base::units::{show_bytes, show_count};
+use clap::Args;
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Bytes of the header of a pcap file.
+const FILE_HEADER: u64 = 24;
+
+/// Flags of `netgrain bench replay`.
+#[derive(Args, Clone, Debug)]
+pub struct ReplayArgs {
+    /// A capture instead of generated conversations
+    #[arg(short = 'r', long = "read", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Packets to make
+    #[arg(long, value_name = "N", default_value = "4M", value_parser = base::units::parse_count)]
+    pub packets: u64,
+    /// Conversations among them, alive together
+    #[arg(long, value_name = "N", default_value = "200k", value_parser = base::units::parse_count)]
+    pub conversations: u64,
+    /// Bytes captured of each packet, at most
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = SNAPLEN as u32,
+        value_parser = base::units::whole::<u32>(64..=65_535)
+    )]
+    pub snaplen: u32,
+    /// Runs of each, by turns; their medians are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
+    pub repeat: u32,
+    /// Folder for the capture, the store and the files of nfpcapd; they are removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Leave nfpcapd out
+    #[arg(long)]
+    pub no_rivals: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One program over the file.
+#[derive(Debug, Serialize)]
+struct Row {
+    program: &'static str,
+    seconds: Spread,
+    /// Of all its threads, user and system, to a hundredth.
+    cpu_seconds: Spread,
+    /// Of all its files.
+    written_bytes: u64,
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let (wall, cpu) = (format!("{:.3}", self.seconds), format!("{:.2}", self.cpu_seconds));
+        format!("{:<10} {wall:>24} {cpu:>20} {:>12}", self.program, show_bytes(self.written_bytes))
+    }
+}
+
+/// What runs of one program took.
+#[derive(Default)]
+struct Runs {
+    seconds: Vec<f64>,
+    cpu: Vec<f64>,
+    bytes: u64,
+}
+
+impl Runs {
+    fn row(self, program: &'static str) -> Row {
+        Row { program, seconds: Spread::of(self.seconds), cpu_seconds: Spread::of(self.cpu), written_bytes: self.bytes }
+    }
+
+    /// Runs a command to its end, and looks at what it left in `folder`, which goes then.
+    fn run(&mut self, mut command: Command, name: &str, folder: &Path) -> Result<Vec<(PathBuf, u64)>, Stop> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let cpu = children_cpu();
+        let begun = Instant::now();
+        let status = command.status().map_err(|e| Stop::say(format_args!("{name} cannot be started: {e}")))?;
+        self.seconds.push(begun.elapsed().as_secs_f64());
+        self.cpu.push(children_cpu() - cpu);
+        if !status.success() {
+            return Err(Stop::say(format_args!("{name} failed: {status}")));
+        }
+        let mut files = Vec::new();
+        list(folder, &mut files).map_err(|e| Stop::say(format_args!("{}: {e}", folder.display())))?;
+        self.bytes = files.iter().map(|(_, bytes)| bytes).sum();
+        fs::remove_dir_all(folder).map_err(|e| Stop::say(format_args!("{}: {e}", folder.display())))?;
+        // Otherwise the kernel writes this run's pages during the next run.
+        let _ = Command::new("sync").status();
+        Ok(files)
+    }
+}
+
+/// Measures and prints.
+pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let mut sheet = Sheet::begin(out, args.json, "replay")?;
+    let work = Workplace::below(&args.dir)?;
+    let file = match &args.file {
+        Some(file) => file.clone(),
+        None => made(args, &work)?,
+    };
+    let bytes = fs::metadata(&file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?.len();
+    // From here on it is in the page cache.
+    let read = File::open(&file).and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
+    read.map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
+    let what = match &args.file {
+        Some(file) => file.display().to_string(),
+        None => format!(
+            "{} packets of {} conversations, at most {} bytes of each",
+            show_count(args.packets),
+            show_count(args.conversations),
+            args.snaplen
+        ),
+    };
+    sheet.head(format_args!("{what}: {}; {} runs by turns, medians", show_bytes(bytes), args.repeat))?;
+    sheet.head("program            wall s (min..max)     cpu s (min..max)      written")?;
+    let rival = find("nfpcapd").filter(|_| !args.no_rivals);
+    let itself =
+        std::env::current_exe().map_err(|e| Stop::say(format_args!("this program cannot be found again: {e}")))?;
+    let (mut ours, mut theirs) = (Runs::default(), Runs::default());
+    for _ in 0..args.repeat {
+        let store = work.path().join("store");
+        let mut command = Command::new(&itself);
+        command.args(["run", "--quiet", "--name", "replay", "-r"]).arg(&file).arg("--store").arg(&store);
+        let files = ours.run(command, "netgrain run", &store)?;
+        if args.file.is_none() {
+            check(&files, bytes)?;
+        }
+        if let Some(program) = &rival {
+            let flows = work.path().join("nfpcapd");
+            fs::create_dir(&flows).map_err(|e| Stop::say(format_args!("{}: {e}", flows.display())))?;
+            let mut command = Command::new(program);
+            command.arg("-r").arg(&file).arg("-l").arg(&flows).args(["-s", "1514"]);
+            theirs.run(command, "nfpcapd", &flows)?;
+        }
+    }
+    let ours = ours.row("netgrain");
+    sheet.row("replay", &ours, ours.line())?;
+    if rival.is_none() {
+        return match args.no_rivals {
+            true => Ok(()),
+            false => sheet.remark("nfpcapd is not installed: its row is left out"),
+        };
+    }
+    let theirs = theirs.row("nfpcapd");
+    sheet.row("replay", &theirs, theirs.line())?;
+    let ratio = theirs.seconds.median / ours.seconds.median;
+    sheet.verdict(format_args!("{ratio:.2} times as fast as nfpcapd, which stores flows only and syncs nothing"))
+}
+
+/// A capture of made conversations, twenty seconds long.
+fn made(args: &ReplayArgs, work: &Workplace) -> Result<PathBuf, Stop> {
+    let conversations =
+        u32::try_from(args.conversations).map_err(|_| Stop::say("too many conversations; at most 4294967295"))?;
+    let path = work.path().join("replay.pcap");
+    let talk = Talk { packets: args.packets, conversations, step: 20_000_000_000 / args.packets.max(1), seed: 1 };
+    let file = File::create(&path).map_err(|e| Stop::say(format_args!("{}: {e}", path.display())))?;
+    talk.write_cut(BufWriter::with_capacity(1 << 20, file), args.snaplen as usize)?;
+    Ok(path)
+}
+
+/// Checks that a store has everything: as many bytes of packets as the capture, an index beside each packet file, flow
+/// records and rows.
+fn check(files: &[(PathBuf, u64)], bytes: u64) -> Result<(), Stop> {
+    let of = |end: &str| files.iter().filter(|(path, _)| path.to_string_lossy().ends_with(end)).collect::<Vec<_>>();
+    let stored: u64 = of(".pcap").iter().map(|(_, bytes)| bytes - FILE_HEADER).sum();
+    if stored != bytes - FILE_HEADER {
+        let wanted = bytes - FILE_HEADER;
+        return Err(Stop::say(format_args!("{stored} bytes of records are stored of {wanted}; please report this")));
+    }
+    let kinds = [of(".ngi").len() == of(".pcap").len(), !of(".flows.parquet").is_empty()];
+    if kinds != [true; 2] || of(".series.parquet").is_empty() {
+        return Err(Stop::say("an index, flow records or rows are missing in the store; please report this"));
+    }
+    Ok(())
+}
+
+/// All files below a folder, with their lengths.
+fn list(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => list(&entry.path(), files)?,
+            false => files.push((entry.path(), entry.metadata()?.len())),
+        }
+    }
+    Ok(())
+}
+
+/// Processor seconds of the processes that were started and waited for so far: fields 16 and 17 of proc(5) in ticks of
+/// 1/100 s, counted from behind the name, which may contain blanks.
+fn children_cpu() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(13).take(2);
+    fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_lacks_anything_is_told() {
+        let file = |name: &str, bytes| (PathBuf::from("/store/x").join(name), bytes);
+        let mut files = vec![file("a.pcap", 124), file("a.ngi", 9), file("b.flows.parquet", 9)];
+        assert!(check(&files, 124).is_err(), "no rows");
+        files.push(file("b.series.parquet", 9));
+        assert!(check(&files, 124).is_ok());
+        assert!(check(&files, 125).is_err(), "a byte short");
+        files.push(file("c.pcap", 24));
+        assert!(check(&files, 124).is_err(), "a file without an index");
+    }
+}
