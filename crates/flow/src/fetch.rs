@@ -49,6 +49,7 @@ impl Way {
 impl<H: Hints> Meter<H> {
     /// Takes packets in the order in which they came. Time passes with them.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
+        self.make_table(packets.len(), sink);
         let mut way = self.way.take().expect("it is there between two calls");
         self.lay(packets.len());
         let mut calm = self.calm();
@@ -73,6 +74,7 @@ impl<H: Hints> Meter<H> {
 
     /// Takes packets between which no second begins, and which are lanes already.
     pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
+        self.make_table(lanes.len(), sink);
         self.lay(lanes.len());
         let mut way = self.way.take().expect("it is there between two calls");
         for lane in lanes {

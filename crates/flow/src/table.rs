@@ -10,6 +10,9 @@
 //! the shard. The table compares tags only; whether a flow is the right one is for the caller to say.
 //!
 //! All tags of a bucket are compared at once, as bytes of two words (Warren, Hacker's Delight, section 6-1).
+//!
+//! Room is reserved for all buckets and only as many are in use as the flows need, so that those of few flows lie in the caches
+//! near the processor and in few pages. With more flows the table grows, and its owner enters all of them again.
 
 use crate::memory::{Ask, Hints};
 
@@ -20,6 +23,10 @@ pub(crate) const PLACES: usize = 12;
 const LOAD: usize = 6;
 /// Buckets that are searched at most.
 pub(crate) const REACH: usize = 8;
+/// Buckets in use at first: 64 KiB. In the tests so few that nearly every table grows.
+const FIRST: usize = if cfg!(test) { 2 } else { 1 << 10 };
+/// So many times the buckets that are needed are in use after the table has grown.
+const AHEAD: usize = 4;
 
 #[derive(Clone)]
 #[repr(C, align(64))]
@@ -34,7 +41,10 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 const EMPTY: Bucket = Bucket { tags: [0; PLACES], flows: [0; PLACES], spilled: 0 };
 
 pub(crate) struct Table {
+    /// Those in use.
     buckets: Vec<Bucket>,
+    /// How many there may be.
+    most: usize,
 }
 
 /// All [`REACH`] buckets are full.
@@ -44,10 +54,23 @@ pub(crate) struct Crowded;
 impl Table {
     /// A table in which `capacity` flows find room.
     pub fn new(capacity: usize, hints: impl Hints) -> Self {
-        let count = capacity.div_ceil(LOAD).max(1);
-        let mut buckets = hints.room(count);
-        buckets.resize(count, EMPTY);
-        Self { buckets }
+        let most = capacity.div_ceil(LOAD).max(1);
+        let mut buckets = hints.room(most);
+        buckets.resize(most.min(FIRST), EMPTY);
+        Self { buckets, most }
+    }
+
+    /// Whether it should grow before there are so many flows.
+    #[inline(always)]
+    pub fn is_small_for(&self, flows: usize) -> bool {
+        flows > self.buckets.len() * LOAD && self.buckets.len() < self.most
+    }
+
+    /// Grows for so many flows and more, and forgets those that it has: each is at another spot now.
+    pub fn grow(&mut self, flows: usize) {
+        let count = flows.div_ceil(LOAD).saturating_mul(AHEAD).min(self.most);
+        self.buckets.clear();
+        self.buckets.resize(count, EMPTY);
     }
 
     pub fn bytes(&self) -> usize {

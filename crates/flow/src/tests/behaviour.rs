@@ -171,7 +171,7 @@ fn a_flow_of_many_interim_records_stays_as_small_as_it_was() {
     let lent: Vec<_> = packets.iter().map(Owned::lend).collect();
     meter.push(&lent[..50], &mut out);
     let bytes = meter.counts().bytes;
-    meter.push(&lent[50..], &mut out);
+    lent[50..].chunks(50).for_each(|some| meter.push(some, &mut out));
     assert_eq!((meter.counts().bytes, meter.fulls.len()), (bytes, 0));
     assert_eq!((out.len(), out.iter().map(Record::packets).sum::<u64>()), (39, 390));
 }

@@ -30,6 +30,24 @@ fn flows_of_one_hash_stay_apart() {
 }
 
 #[test]
+fn a_table_that_grows_makes_the_records_of_one_that_is_large_from_the_start() {
+    let seed = testkit::seed("a_table_that_grows_makes_the_records_of_one_that_is_large_from_the_start");
+    let mut traffic = Traffic::new(seed);
+    let packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
+    for idle in [1, 3, 30] {
+        let config = Config { capacity: 100_000, idle: secs(idle), rest: secs(idle) / 2, ..Config::default() };
+        let (mut grows, mut large) = (Meter::new(config.clone(), 0), Meter::new(config, 0));
+        let least = grows.table.bytes();
+        large.table.grow(100_000);
+        let made = records(&mut grows, &packets, &mut Prng::new(seed));
+        assert_eq!(made, records(&mut large, &packets, &mut Prng::new(seed)), "seed {seed}, idle for {idle} s");
+        assert_eq!(grows.counts().records[EndReason::Lack as usize], 0, "seed {seed}");
+        assert!(grows.table.bytes() > least, "seed {seed}: it was large enough");
+        assert!(grows.table.bytes() < large.table.bytes(), "seed {seed}: so many flows were there never");
+    }
+}
+
+#[test]
 fn more_flows_of_one_hash_than_are_searched_end_by_name() {
     let mut meter = Meter::new(Config { capacity: 2000, ..Config::default() }, 0);
     meter.keys.spread = 0;
