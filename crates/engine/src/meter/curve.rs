@@ -43,13 +43,22 @@ fn kind(decoded: &Decoded) -> Kind {
 }
 
 /// Those of source and destination; 0 of what is not IP.
+///
+/// PERF: the length of the addresses is known to the compiler. Without it each hash copied its bytes to a word in memory and
+/// waited for that: a fifth of the samples of decoding and counting (`perf record`) lay on those two loads.
+#[inline(always)]
 fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
-    let (at, len) = match decoded.family {
-        Family::V4 => (12, 4),
-        Family::V6 => (8, 16),
-        Family::Other => return (0, 0),
-    };
-    let from = usize::from(decoded.l3) + at;
-    let address = |from: usize| frame.get(from..from + len).map_or(0, |bytes| address_hash(key, bytes));
-    (address(from), address(from + len))
+    let l3 = usize::from(decoded.l3);
+    match decoded.family {
+        Family::V4 => both::<4>(frame, l3 + 12, key),
+        Family::V6 => both::<16>(frame, l3 + 8, key),
+        Family::Other => (0, 0),
+    }
+}
+
+/// Of two addresses of so many bytes, of which the first begins here. Both were captured where there is a family.
+#[inline(always)]
+fn both<const LEN: usize>(frame: &[u8], at: usize, key: u64) -> (u64, u64) {
+    let Some((src, rest)) = frame.get(at..).and_then(|bytes| bytes.split_first_chunk::<LEN>()) else { return (0, 0) };
+    (address_hash(key, src), rest.first_chunk::<LEN>().map_or(0, |dst| address_hash(key, dst)))
 }

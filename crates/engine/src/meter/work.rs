@@ -112,13 +112,17 @@ impl Work {
         if descs.is_empty() {
             return;
         }
+        let (mut bytes, mut remarks) = (0, 0);
         for desc in descs {
-            self.tally.offered += 1;
-            self.tally.stored += 1;
-            self.tally.stored_bytes += u64::from(lane.wire_len(desc));
-            for (bit, note) in flag::REMARKS {
-                self.tally.notes[note as usize] += u64::from(desc.flags & bit != 0);
-            }
+            bytes += u64::from(lane.wire_len(desc));
+            remarks |= desc.flags;
+        }
+        self.tally.offered += descs.len() as u64;
+        self.tally.stored += descs.len() as u64;
+        self.tally.stored_bytes += bytes;
+        // Few stretches have any.
+        for (bit, note) in flag::REMARKS.into_iter().filter(|(bit, _)| remarks & bit != 0) {
+            self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }
         if shed {
             self.unmetered += descs.len() as u64;
