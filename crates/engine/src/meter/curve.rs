@@ -46,6 +46,8 @@ fn kind(decoded: &Decoded) -> Kind {
 ///
 /// PERF: the length of the addresses is known to the compiler. Without it each hash copied its bytes to a word in memory and
 /// waited for that: a fifth of the samples of decoding and counting (`perf record`) lay on those two loads.
+/// With the flow table that grows, 152 → 132 ns of the meter's processor time per packet of 347 B on average, in a replay of
+/// 92 000 flows; the plain version is in the tests.
 #[inline(always)]
 fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
     let l3 = usize::from(decoded.l3);
@@ -61,4 +63,40 @@ fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
 fn both<const LEN: usize>(frame: &[u8], at: usize, key: u64) -> (u64, u64) {
     let Some((src, rest)) = frame.get(at..).and_then(|bytes| bytes.split_first_chunk::<LEN>()) else { return (0, 0) };
     (address_hash(key, src), rest.first_chunk::<LEN>().map_or(0, |dst| address_hash(key, dst)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::build::Frame;
+    use wire::link;
+
+    /// Each address by its offset and length.
+    fn plainly(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
+        let (at, len) = match decoded.family {
+            Family::V4 => (12, 4),
+            Family::V6 => (8, 16),
+            Family::Other => return (0, 0),
+        };
+        let from = usize::from(decoded.l3) + at;
+        let address = |from: usize| frame.get(from..from + len).map_or(0, |bytes| address_hash(key, bytes));
+        (address(from), address(from + len))
+    }
+
+    #[test]
+    fn addresses_have_the_hashes_of_their_bytes_wherever_the_capture_ends() {
+        let mut bytes = [0; 90];
+        let mut hashed = 0;
+        for frame in [Frame::udp4([10, 1, 2, 3], 1, [192, 0, 2, 7], 2), Frame::tcp6([1; 8], 1, [2; 8], 2)] {
+            let frame = frame.fill(&mut bytes);
+            for cut in 0..=frame.len() {
+                let cut = &frame[..cut];
+                let decoded = Decoded::of(cut, 90, link::ETHERNET);
+                let hashes = address_hashes(cut, &decoded, 7);
+                assert_eq!(hashes, plainly(cut, &decoded, 7), "{decoded:?}");
+                hashed += u32::from(hashes.0 != 0 && hashes.1 != 0 && hashes.0 != hashes.1);
+            }
+        }
+        assert!(hashed > 50, "only {hashed} frames had addresses");
+    }
 }
