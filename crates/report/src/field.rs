@@ -349,8 +349,9 @@ mod tests {
         for (name, field) in PLAIN {
             assert_eq!((Field::parse(name), field.name()), (Ok(field), name));
             assert!(said.contains(name), "{name} is not told");
-            let is_known = |column: &&str| flow::schema::field(column).is_some() || *column == "port";
-            assert!(field.columns().iter().all(|column| is_known(column)), "{name}: {:?}", field.columns());
+            for column in field.columns() {
+                assert!(flow::schema::field(column).is_some() || *column == "port", "{name}: {column}");
+            }
         }
     }
 
