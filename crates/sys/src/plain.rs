@@ -268,6 +268,20 @@ pub fn resolve(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
+/// Makes a file for writing that is new, whatever had its name: what a dead process of the same number has left, or a
+/// link that another user of the folder has laid, is removed and not written into. Links in the folder's own path are
+/// followed: a person named it.
+///
+/// # Errors
+/// What the file system says; `AlreadyExists` where somebody makes the name again meanwhile.
+pub fn create_anew(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    File::options().write(true).create_new(true).open(path)
+}
+
 /// The folder that a path ends in, and the name in it.
 fn place(path: &Path) -> io::Result<(OwnedFd, CString)> {
     let Some(name) = path.file_name() else {
@@ -314,6 +328,13 @@ fn whole(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
                 BY_PARTS.store(true, Ordering::Relaxed);
                 return by_parts(path, flags, mode);
             }
+            // Profiles of containers and service managers that do not know the call refuse it so; but a file may refuse
+            // what is asked of it as well.
+            Some(libc::EPERM) => {
+                let opened = by_parts(path, flags, mode)?;
+                BY_PARTS.store(true, Ordering::Relaxed);
+                return Ok(opened);
+            }
             _ => return Err(error),
         }
     }
@@ -328,13 +349,6 @@ fn by_parts(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
         let name = match part {
             Component::Prefix(_) => continue,
             part => c_string(part.as_os_str())?,
-            // Profiles of containers and service managers that do not know the call refuse it so; but a file may refuse
-            // what is asked of it as well.
-            Some(libc::EPERM) => {
-                let opened = by_parts(path, flags, mode)?;
-                BY_PARTS.store(true, Ordering::Relaxed);
-                return Ok(opened);
-            }
         };
         let flags = if last { flags | libc::O_NOFOLLOW } else { libc::O_PATH | libc::O_NOFOLLOW };
         let from = folder.as_ref().map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
@@ -471,7 +485,6 @@ mod tests {
             assert_eq!(resolve(&given), given);
         }
     }
-}
 
     #[test]
     fn a_profile_that_refuses_the_newer_call_refuses_no_file() {
@@ -497,3 +510,4 @@ mod tests {
             assert_eq!(answer, (Ok("text".to_owned()), true));
         }
     }
+}
