@@ -68,6 +68,8 @@ pub struct Recovery<D> {
     /// Set by whoever cannot wait any longer.
     stop: Arc<AtomicBool>,
 }
+    /// Only files of this queue are looked at.
+    queue: Option<u16>,
 
 impl<D: Device> Recovery<D> {
     /// Of the folder of an interface. The caller holds its claim, or knows that nobody does.
@@ -88,6 +90,7 @@ impl<D: Device> Recovery<D> {
         }
     }
 
+            queue: None,
     /// With what the dead recorders of this interface kept of their counts. Each is forgotten once it is entered.
     #[must_use]
     pub fn knowing(mut self, tails: Vec<Tail>) -> Self {
@@ -113,6 +116,13 @@ impl<D: Device> Recovery<D> {
     pub fn until(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
     }
+    /// Mends files of one queue and leaves those of the others alone: what their recorders know of them is not known
+    /// here.
+    #[must_use]
+    pub fn of_queue(self, queue: u16) -> Self {
+        Self { queue: Some(queue), ..self }
+    }
+
 
     /// What was done and found since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
@@ -278,6 +288,10 @@ impl<D: Device> Recovery<D> {
                 if !names.contains(&called.hidden_packets())
                     && let Some(vouched) = Vouched::read(&mut self.volume.device, &index)?
                     && self.is_of(file, &vouched)?
+    fn is_asked(&self, stem: &str) -> bool {
+        self.queue.is_none_or(|queue| names::queue_of(stem) == queue)
+    }
+
                 {
                     return Ok(Some(folder.join(called.hidden_packets())));
                 }
@@ -339,7 +353,9 @@ impl<D: Device> Recovery<D> {
         for (name, is_folder) in &list {
             if *is_folder {
                 self.folders.push(folder.join(name));
-            } else if let Some(called) = Called::hidden(name).or_else(|| Called::mended(name)) {
+            } else if let Some(called) = Called::hidden(name).or_else(|| Called::mended(name))
+                && self.is_asked(&called.stem)
+            {
                 dead.insert(called);
             }
         }
@@ -360,14 +376,18 @@ impl<D: Device> Recovery<D> {
             let index = called::hidden_index(name).or_else(|| called::sealed_index(name));
             let outcome = match index.or_else(|| called::mended_index(name)) {
                 Some(stem) => self.lone_index(folder, name, stem),
-                None if called::is_mended(name) => self.volume.remove_unheld(&folder.join(name)).map(|_| ()),
+                None if called::is_mended(name) && self.queue.is_none() => {
+                    self.volume.remove_unheld(&folder.join(name)).map(|_| ())
+                }
                 None => Ok(()),
             };
             if let Err(error) = outcome {
                 self.trouble(folder.join(name), error);
             }
         }
-        for stem in names.iter().filter_map(|n| called::published_index(n)) {
+        let published = names.iter().filter_map(|n| called::published_index(n));
+        let published: Vec<&str> = published.filter(|stem| self.is_asked(stem)).collect();
+        for stem in published {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
             // A capture of somebody else keeps its ending in the name of its index.
             if !names.contains(stem) && !packets.any(|p| names.contains(&p)) {
@@ -418,6 +438,7 @@ impl<D: Device> Recovery<D> {
     /// Whether a published index is of the same file.
     fn is_told(&mut self, folder: &Path, stem: &str, vouched: &Vouched) -> io::Result<bool> {
         let called = Called { stem: stem.to_owned(), ending: names::PACKETS[0] };
+                Some(stem) if !self.is_asked(stem) => Ok(()),
         for number in 0.. {
             let path = folder.join(called.numbered(number).index());
             if !self.volume.device.exists(&path) && number > called.number() {
