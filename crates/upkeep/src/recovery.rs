@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use store::device::{Device, FileId, Op};
+use store::device::{Content, Device, FileId, Op};
 use store::disorder::{self, Disorder};
 use store::heartbeat::Tail;
 use store::names;
@@ -41,6 +41,12 @@ const NEWEST: usize = 3;
 
 /// The head of a packet file, which all of them have in common.
 const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
+
+/// The first second that no stamp can have.
+const LATEST: u64 = u64::MAX / 1_000_000_000;
+
+/// Link type of a file without packets, of which nobody knows.
+const ETHERNET: u16 = 1;
 
 /// How often a file is asked for that was there before this recovery and is still held, and how long it waits in between.
 /// The kernel ends what a killed process had begun to write before it lets go of its files, some time after its death.
@@ -62,14 +68,14 @@ pub struct Recovery<D> {
     /// Of these, those that somebody still holds.
     held: Vec<(PathBuf, Called)>,
     again: u32,
+    /// Only files of this queue are looked at.
+    queue: Option<u16>,
     /// Something could not be mended.
     troubled: bool,
     events: Vec<Event>,
     /// Set by whoever cannot wait any longer.
     stop: Arc<AtomicBool>,
 }
-    /// Only files of this queue are looked at.
-    queue: Option<u16>,
 
 impl<D: Device> Recovery<D> {
     /// Of the folder of an interface. The caller holds its claim, or knows that nobody does.
@@ -84,13 +90,13 @@ impl<D: Device> Recovery<D> {
             before: BTreeSet::new(),
             held: Vec::new(),
             again: 0,
+            queue: None,
             troubled: false,
             events: Vec::new(),
             stop,
         }
     }
 
-            queue: None,
     /// With what the dead recorders of this interface kept of their counts. Each is forgotten once it is entered.
     #[must_use]
     pub fn knowing(mut self, tails: Vec<Tail>) -> Self {
@@ -110,12 +116,6 @@ impl<D: Device> Recovery<D> {
         Self { folders: vec![folder.to_owned()], ..self }
     }
 
-    /// Ends before the next file once this is set. The device may fail what it reads from then on: a file that is left half
-    /// done is taken up by the next recovery, as after a kill, and nothing is said of it.
-    #[must_use]
-    pub fn until(self, stop: Arc<AtomicBool>) -> Self {
-        Self { stop, ..self }
-    }
     /// Mends files of one queue and leaves those of the others alone: what their recorders know of them is not known
     /// here.
     #[must_use]
@@ -123,6 +123,12 @@ impl<D: Device> Recovery<D> {
         Self { queue: Some(queue), ..self }
     }
 
+    /// Ends before the next file once this is set. The device may fail what it reads from then on: a file that is left half
+    /// done is taken up by the next recovery, as after a kill, and nothing is said of it.
+    #[must_use]
+    pub fn until(self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop, ..self }
+    }
 
     /// What was done and found since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
@@ -203,8 +209,12 @@ impl<D: Device> Recovery<D> {
     fn forget_tails(&mut self) {
         let complete = self.looked < self.most && self.held.is_empty() && !self.is_stopped();
         for tail in std::mem::take(&mut self.volume.tails) {
-            let entered = self.volume.entered.contains(&tail);
             let untold = tail.offered.saturating_sub(tail.before);
+            let is_unfiled = tail.file.is_none() && untold > 0 && (1..LATEST).contains(&tail.second);
+            let mut entered = self.volume.entered.contains(&tail);
+            if !entered && complete && !self.troubled && is_unfiled {
+                entered = self.enter_unfiled(&tail);
+            }
             if entered || complete && !self.troubled {
                 tail.forget();
             }
@@ -213,6 +223,55 @@ impl<D: Device> Recovery<D> {
                 self.events.push(Event::Unfiled { folder, queue: tail.queue, packets: untold });
             }
         }
+    }
+
+    /// Makes a file without packets whose ledger has what a recorder was offered that died before its first file; false
+    /// if it could not be made, which is told.
+    fn enter_unfiled(&mut self, tail: &Tail) -> bool {
+        let start = base::Timestamp::from_secs_nanos(tail.second, 0);
+        let folder = names::hour_folder(&self.volume.root, start);
+        let called = match self.place_unfiled(tail, start, &folder) {
+            Ok(Some(called)) => called,
+            Ok(None) => return true,
+            Err(error) => {
+                self.trouble(folder, error);
+                return false;
+            }
+        };
+        // As if that file had been in work.
+        let mut tail = tail.clone();
+        tail.file = Some((start, 0));
+        self.volume.tails = vec![tail.clone()];
+        self.mend(&folder, called);
+        self.volume.tails.clear();
+        self.volume.entered.contains(&tail)
+    }
+
+    /// The hidden file with a head and nothing else; `None` if an earlier recovery has entered it and was killed before
+    /// it could say so.
+    fn place_unfiled(&mut self, tail: &Tail, start: base::Timestamp, folder: &Path) -> io::Result<Option<Called>> {
+        self.volume.device.create_folder(folder)?;
+        let names = self.volume.names(folder)?;
+        for copy in 0.. {
+            let stem = names::stem(start, (tail.queue > 0).then_some(tail.queue), copy);
+            let called = Called { stem, ending: names::PACKETS[0] };
+            if names.contains(&called.index()) {
+                let told = Vouched::read(&mut self.volume.device, &folder.join(called.index()))?.map(|vouched| {
+                    let rows = vouched.promises.iter().map(|promise| promise.rows.total());
+                    rows.fold((0, 0), |(offered, stored), row| (offered + row.offered, stored + row.stored))
+                });
+                if told == Some((tail.offered, 0)) {
+                    return Ok(None);
+                }
+            } else if !names.contains(&called.hidden_packets()) && !names.contains(&called.packets()) {
+                let file = self.volume.device.create(&folder.join(called.hidden_packets()), Content::Index)?;
+                let head = pcap::classic::file_header(pcap::classic::Resolution::Nanos, ETHERNET);
+                let put = self.volume.device.put(file, 0, &head).and_then(|()| self.volume.sync(file));
+                self.volume.device.close(file);
+                return put.map(|()| Some(called));
+            }
+        }
+        Ok(None)
     }
 
     /// Looks again at what was held; false once there is nothing of that, or it has been asked for often enough.
@@ -227,6 +286,10 @@ impl<D: Device> Recovery<D> {
         }
         self.give_back();
         !self.held.is_empty() && self.again < AGAIN
+    }
+
+    fn is_asked(&self, stem: &str) -> bool {
+        self.queue.is_none_or(|queue| names::queue_of(stem) == queue)
     }
 
     fn is_stopped(&self) -> bool {
@@ -288,10 +351,6 @@ impl<D: Device> Recovery<D> {
                 if !names.contains(&called.hidden_packets())
                     && let Some(vouched) = Vouched::read(&mut self.volume.device, &index)?
                     && self.is_of(file, &vouched)?
-    fn is_asked(&self, stem: &str) -> bool {
-        self.queue.is_none_or(|queue| names::queue_of(stem) == queue)
-    }
-
                 {
                     return Ok(Some(folder.join(called.hidden_packets())));
                 }
@@ -375,6 +434,7 @@ impl<D: Device> Recovery<D> {
             }
             let index = called::hidden_index(name).or_else(|| called::sealed_index(name));
             let outcome = match index.or_else(|| called::mended_index(name)) {
+                Some(stem) if !self.is_asked(stem) => Ok(()),
                 Some(stem) => self.lone_index(folder, name, stem),
                 None if called::is_mended(name) && self.queue.is_none() => {
                     self.volume.remove_unheld(&folder.join(name)).map(|_| ())
@@ -438,7 +498,6 @@ impl<D: Device> Recovery<D> {
     /// Whether a published index is of the same file.
     fn is_told(&mut self, folder: &Path, stem: &str, vouched: &Vouched) -> io::Result<bool> {
         let called = Called { stem: stem.to_owned(), ending: names::PACKETS[0] };
-                Some(stem) if !self.is_asked(stem) => Ok(()),
         for number in 0.. {
             let path = folder.join(called.numbered(number).index());
             if !self.volume.device.exists(&path) && number > called.number() {
