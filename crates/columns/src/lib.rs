@@ -42,7 +42,7 @@ mod writer;
 pub use batch::Damage;
 pub use compact::{compact, compact_on};
 pub use error::ColumnsError;
-pub use file::widths;
+pub use file::{judge_sealed, widths};
 pub use follow::{FLOW_LATE, FlowLoop, SeriesLoop, Step};
 pub use loose::{Loose, read_flows, read_series, write_flows, write_series};
 pub use missing::missing_rows;
