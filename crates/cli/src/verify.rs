@@ -39,7 +39,10 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     let mut screen = Screen::new(args.json);
     let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))
         .judging(columns::judge_journal)
-        .counting(|interface, stored| columns::missing_rows(interface, stored).map_err(std::io::Error::other));
+        .reading(columns::judge_sealed)
+        .counting(|interface, stored, recordings| {
+            columns::missing_rows(interface, stored, recordings).map_err(std::io::Error::other)
+        });
     args.store.iter().chain(&args.paths).for_each(|path| verify.path(&sys::plain::resolve(path)));
     let totals = *verify.totals();
     screen.totals(&totals)?;

@@ -191,7 +191,7 @@ impl Sealed {
         }
         let format = value(key::FORMAT).unwrap_or_else(|| "1".into());
         if format != VERSION.to_string() {
-            let what = format!("has columns of version {format}, and this netgrain reads version {VERSION}");
+            let what = format!("{OTHER_VERSION} {format}, and this netgrain reads version {VERSION}");
             return Err(ColumnsError::damaged(path, what));
         }
         let told = Told::of(&metadata).filter(|_| digest::is_whole(&footer));
@@ -298,9 +298,56 @@ impl Sealed {
         })
     }
 
+    /// The first column or filter that is not as it was written, in words.
+    fn flaw(&self) -> io::Result<Option<String>> {
+        for group in self.all() {
+            for (place, column) in self.metadata.row_group(group).columns().iter().enumerate() {
+                let name = column.column_path().string();
+                let (at, length) = column.byte_range();
+                if !self.told.is_chunk(group, place, &self.source.read(at, length)?) {
+                    return Ok(Some(format!("column {name} of row group {group} is not as it was written")));
+                }
+                let filter = column.bloom_filter_offset().zip(column.bloom_filter_length());
+                if let Some((at, length)) = filter {
+                    let place_of = |number: i64| u64::try_from(number).map_err(|_| io::ErrorKind::InvalidData);
+                    let bytes = self.source.read(place_of(at)?, place_of(i64::from(length))?)?;
+                    if !self.told.is_filter(group, place, &bytes) {
+                        return Ok(Some(format!("the filter of {name} of row group {group} is not as it was written")));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Rows of a row group.
     pub fn rows(&self, group: usize) -> usize {
         usize::try_from(self.metadata.row_group(group).num_rows()).unwrap_or(0)
+    }
+}
+
+/// How it is said that a file is of another version.
+const OTHER_VERSION: &str = "has columns of version";
+
+/// What is wrong with this sealed file of records or rows: its footer, or the first column or filter that is not as it
+/// was written. A file of another version is not judged.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let kind = if name.contains(&format!(".{}.", Kind::Flows.name())) { Kind::Flows } else { Kind::Series };
+    match Sealed::open(path, kind) {
+        Ok(sealed) => sealed.flaw().or_else(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
+                Ok(Some("a column lies beyond its end".to_owned()))
+            }
+            _ => Err(e),
+        }),
+        Err(ColumnsError::Io { error, .. }) => Err(error),
+        Err(ColumnsError::Damaged { what, .. }) if what.starts_with(OTHER_VERSION) => Ok(None),
+        Err(ColumnsError::Damaged { what, .. }) => Ok(Some(what)),
+        Err(other) => Ok(Some(other.to_string())),
     }
 }
 

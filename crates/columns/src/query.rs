@@ -188,6 +188,10 @@ impl Walk {
         }
         // All of them, before the first is listed: what a day's file takes the place of does not go meanwhile.
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
+        // The same process is in the way of all of them, most likely.
+        if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {
+            remark(&self.remarks, why);
+        }
         for hour in &hours {
             match shelf::in_hour(hour, self.kind) {
                 Ok(files) => {

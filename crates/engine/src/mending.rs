@@ -1,6 +1,7 @@
-//! Files that the recorder could not give their names because their volume failed for a while: mended and published as soon as it
-//! works again, while the recording goes on, and once more at its end. A sync that failed is not repeated, so such a file is
-//! read and compared with its checksums, as after a kill ([`upkeep::recovery`]).
+//! Files that the recorder could not give their names because their volume failed for a while: mended and published as
+//! soon as it works again, while the recording goes on, and once more at its end. A sync that failed is not repeated,
+//! so such a file is read and compared with its checksums, as after a kill ([`upkeep::recovery`]). Each queue mends its
+//! own files, since only its recorder knows what they lack.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -115,8 +116,8 @@ impl Mending {
     fn mend(&self, folders: BTreeSet<PathBuf>, tail: &Tail) {
         for folder in folders {
             let device = DiskDevice::plain().until(Arc::clone(&self.0.stop));
-            let recovery = Recovery::new(device, &self.0.root).below(&folder).knowing(vec![tail.clone()]);
-            let mut recovery = recovery.until(Arc::clone(&self.0.stop));
+            let recovery = Recovery::new(device, &self.0.root).below(&folder).of_queue(self.0.queue);
+            let mut recovery = recovery.knowing(vec![tail.clone()]).until(Arc::clone(&self.0.stop));
             while recovery.step() {}
             let (mut told, mut failed) = (Vec::new(), false);
             for event in recovery.take_events() {
@@ -150,9 +151,8 @@ mod tests {
     use crate::{Capture, Format, Plan, SourcePlan, StorePlan};
     use testkit::TempDir;
 
-    #[test]
-    fn a_file_that_was_left_hidden_has_its_name_once_the_volume_takes_another() {
-        let dir = TempDir::new("mending");
+    /// A capture of 3000 packets: the folder of its interface, its file, and the index.
+    fn recorded(dir: &TempDir) -> (PathBuf, PathBuf, PathBuf) {
         let source =
             SourcePlan::Sim { spec: "200,packets=3000".parse().expect("a specification"), start: None, name: None };
         let store = StorePlan { dir: dir.path().to_owned(), format: Format::Pcap, depth: 4 };
@@ -168,9 +168,15 @@ mod tests {
             let mut all = std::fs::read_dir(&folder).expect("the hour").filter_map(|e| Some(e.ok()?.path()));
             all.find(|p| p.extension().is_some_and(|e| e == ending))
         };
-        let (packets, index) = (published("pcap").expect("packets"), published("ngi").expect("their index"));
+        (root, published("pcap").expect("packets"), published("ngi").expect("their index"))
+    }
+
+    #[test]
+    fn a_file_that_was_left_hidden_has_its_name_once_the_volume_takes_another() {
+        let dir = TempDir::new("mending");
+        let (root, packets, index) = recorded(&dir);
         let name = packets.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
-        let hidden = folder.join(format!(".{name}.partial"));
+        let hidden = packets.with_file_name(format!(".{name}.partial"));
         std::fs::rename(&packets, &hidden).expect("hidden again");
         std::fs::remove_file(&index).expect("its index went with the sync that failed");
         let mending = Mending::new(root, 0);
@@ -182,5 +188,38 @@ mod tests {
         assert_eq!(mending.mended(), 1, "{:?}", mending.take_told());
         assert!(packets.exists() && index.exists() && !hidden.exists());
         assert!(mending.take_told().iter().any(|text| text.contains("3000 packets, 0 lost")));
+    }
+
+    #[test]
+    fn a_queue_mends_its_own_files_and_enters_what_only_its_recorder_knows() {
+        let dir = TempDir::new("mending-queues");
+        let (root, packets, index) = recorded(&dir);
+        let name = packets.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
+        let stem = name.strip_suffix(".pcap").expect("a capture").to_owned();
+        let start = store::catalogue::parse_stem(&stem).expect("a stem").0;
+        let hidden = |queue: u16| {
+            let queue = if queue > 0 { format!("-q{queue}") } else { String::new() };
+            packets.with_file_name(format!(".{stem}{queue}.pcap.partial"))
+        };
+        std::fs::copy(&packets, hidden(1)).expect("a file of another queue");
+        std::fs::rename(&packets, hidden(0)).expect("hidden again");
+        std::fs::remove_file(&index).expect("its index went with the sync that failed");
+        let mendings = [0, 1].map(|queue| Mending::new(root.clone(), queue));
+        let lost = |queue: u16| {
+            let mut tail = Tail::of(queue, 3000 + 7 * u64::from(queue), start.secs(), Some((start, 0)), 0);
+            tail.ended = true;
+            Some(tail)
+        };
+        mendings.iter().zip([0, 1]).for_each(|(mending, queue)| mending.left(&hidden(queue)));
+        mendings[0].finish(lost(0));
+        assert_eq!((mendings[0].mended(), hidden(1).exists()), (1, true), "{:?}", mendings[0].take_told());
+        mendings[1].finish(lost(1));
+        let told = mendings[1].take_told();
+        assert_eq!((mendings[1].mended(), hidden(1).exists()), (1, false), "{told:?}");
+        assert!(told.iter().any(|text| text.contains("3000 packets, 7 lost")), "{told:?}");
+        let sealed = packets.with_file_name(format!("{stem}-q1.ngi"));
+        let sealed = index::Reader::open(&std::fs::File::open(sealed).expect("an index")).expect("sealed");
+        let tally = sealed.summary().tally;
+        assert_eq!((tally.lost[base::Cause::Disk as usize], tally.notes[base::Note::TailUnknown as usize]), (7, 0));
     }
 }

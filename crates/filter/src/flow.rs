@@ -248,7 +248,8 @@ fn of_record(test: &FlowTest, flow: &FlowTerms) -> bool {
     let side = |dir, both: [u64; 2]| match dir {
         Dir::Src => both[0],
         Dir::Dst => both[1],
-        Dir::Either | Dir::Both => both[0] + both[1],
+        // A record of the network may claim any number.
+        Dir::Either | Dir::Both => both[0].saturating_add(both[1]),
     };
     match *test {
         FlowTest::Count(quantity, dir, cmp, wanted) => match quantity {

@@ -316,14 +316,14 @@ impl Record {
         (self.last(), self.id, self.locator.map_or(u64::MAX, |l| l.first))
     }
 
-    /// Packets of both directions.
+    /// Packets of both directions. A record of the network may claim any number, so the sum ends at the largest.
     pub fn packets(&self) -> u64 {
-        self.sides[0].packets + self.sides[1].packets
+        self.sides[0].packets.saturating_add(self.sides[1].packets)
     }
 
-    /// Bytes of the frames of both directions.
+    /// Bytes of the frames of both directions, at most the largest number.
     pub fn bytes(&self) -> u64 {
-        self.sides[0].bytes + self.sides[1].bytes
+        self.sides[0].bytes.saturating_add(self.sides[1].bytes)
     }
 }
 
@@ -363,5 +363,14 @@ mod tests {
         let year = 31_536_000_000_000_000;
         let wide = deviation(&[0, year, 0, year]);
         assert!((wide / (year as f64 / 3_f64.sqrt()) - 1.0).abs() < 1e-9, "{wide}");
+    }
+
+    #[test]
+    fn sums_of_what_a_record_claims_end_at_the_largest_number() {
+        let mut record = crate::sample::any_record(&mut base::Prng::new(1));
+        for side in &mut record.sides {
+            (side.packets, side.bytes) = (1 << 63, u64::MAX);
+        }
+        assert_eq!((record.packets(), record.bytes()), (u64::MAX, u64::MAX));
     }
 }

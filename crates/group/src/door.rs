@@ -1,13 +1,15 @@
 //! The groups' socket: one thread that answers requests ([`crate::request`]) and notices who has gone.
 //!
-//! The engine is not to be hurt by strangers: messages are bounded, a peer that does not read its answers is let go, and
-//! who sends what is no request gets an answer that says so.
+//! The engine is not to be hurt by strangers: messages are bounded, a peer that does not read its answers is let go,
+//! and who sends what is no request gets an answer that says so. A connection that asks nothing is let go after a
+//! while, and sooner where another one needs its place, as at the socket of listeners ([`ring::attach`]).
 
 use crate::entry::{GroupView, Visitor};
 use crate::limits::connections;
 use crate::registry::{Loaded, Registry};
 use crate::request::{Answer, MESSAGE_MAX, Request};
 use ring::Branch;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -22,6 +24,9 @@ const OF_ONE_MAX: usize = 128;
 /// How long a peer may take to read an answer, all of it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a connection may ask nothing at first.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// How often the thread looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -35,6 +40,9 @@ pub struct Door {
 struct Guest {
     connection: Connection,
     who: Visitor,
+    since: Instant,
+    /// It has made a request: from then on it stays for as long as it likes.
+    has_asked: bool,
 }
 
 struct Keeper {
@@ -93,14 +101,24 @@ impl Keeper {
         // From the back, so that those who go do not move those who are still to be asked.
         for index in ready.iter().rev().filter(|i| **i > 0).map(|i| i - 1) {
             if !self.answer(index) {
-                let guest = self.guests.swap_remove(index);
-                self.registry.farewell(guest.who.connection);
-                self.registry.let_out(guest.who.uid);
+                self.dismiss(index);
+            }
+        }
+        for index in (0..self.guests.len()).rev() {
+            let guest = &self.guests[index];
+            if !guest.has_asked && guest.since.elapsed() > SILENCE {
+                self.dismiss(index);
             }
         }
         if ready.contains(&0) {
             self.let_in(socket);
         }
+    }
+
+    fn dismiss(&mut self, index: usize) {
+        let guest = self.guests.swap_remove(index);
+        self.registry.farewell(guest.who.connection);
+        self.registry.let_out(guest.who.uid);
     }
 
     fn let_in(&mut self, socket: &Listener) {
@@ -122,19 +140,48 @@ impl Keeper {
             return turn_away(&connection, why);
         }
         if !sys::limits::is_for_guests(&connection) {
+            self.close_a_silent_one(|_| true);
             return turn_away(&connection, "this engine may open no more files for connections; try again in a moment");
         }
-        let guest = self.registry.is_guest(peer.uid);
-        let most = connections(sys::limits::open_files());
-        let has_room = |of_one: usize, all: usize| {
-            all < if guest { most / 4 * 3 } else { most } && !(guest && of_one >= OF_ONE_MAX.min(most / 4))
-        };
-        if self.registry.let_in(peer.uid, has_room) {
+        if self.make_room(peer.uid) {
             let who = Visitor { uid: peer.uid, pid: peer.pid, connection: self.registry.next_connection() };
-            self.guests.push(Guest { connection, who });
+            self.guests.push(Guest { connection, who, since: Instant::now(), has_asked: false });
         } else {
             turn_away(&connection, "too many connections to this engine; try again in a moment");
         }
+    }
+
+    /// Counts one more connection of this user, perhaps in place of one that has asked nothing yet; false if there is
+    /// no room.
+    fn make_room(&mut self, uid: u32) -> bool {
+        let registry = Arc::clone(&self.registry);
+        let is_guest = registry.is_guest(uid);
+        let most = connections(sys::limits::open_files());
+        // Of all the engine's doors.
+        let has_too_many = Cell::new(false);
+        let comes = || {
+            registry.let_in(uid, |of_one, all| {
+                has_too_many.set(is_guest && of_one >= OF_ONE_MAX.min(most / 4));
+                !has_too_many.get() && all < if is_guest { most / 4 * 3 } else { most }
+            })
+        };
+        if comes() {
+            return true;
+        }
+        let may_go = |guest: &Guest| match is_guest {
+            true if has_too_many.get() => guest.who.uid == uid,
+            true => registry.is_guest(guest.who.uid),
+            false => true,
+        };
+        self.close_a_silent_one(may_go) && comes()
+    }
+
+    /// Closes the oldest of these connections that has asked nothing yet; false if there is none.
+    fn close_a_silent_one(&mut self, which: impl Fn(&Guest) -> bool) -> bool {
+        let silent = self.guests.iter().enumerate().filter(|(_, guest)| !guest.has_asked && which(guest));
+        let Some((index, _)) = silent.min_by_key(|(_, guest)| guest.since) else { return false };
+        self.dismiss(index);
+        true
     }
 
     fn is_welcome(&self, peer: &Peer) -> bool {
@@ -163,11 +210,13 @@ impl Keeper {
         };
         let told = match serde_json::from_slice::<Request>(&message[..n]) {
             Ok(request) => {
-                self.obey(guest.who, &self.here(request)).unwrap_or_else(|why| Told::of(Answer::refusal(why)))
+                self.guests[index].has_asked = true;
+                self.obey(self.guests[index].who, &self.here(request))
+                    .unwrap_or_else(|why| Told::of(Answer::refusal(why)))
             }
             Err(e) => Told::of(Answer::refusal(format!("that was no request: {e}"))),
         };
-        told.to(&guest.connection, TIMEOUT).is_ok()
+        told.to(&self.guests[index].connection, TIMEOUT).is_ok()
     }
 
     /// A group whose ports are not named is one of this port.

@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::memory::SharedMemory;
 
-/// Where pages lie.
-const FOLDER: &str = "/dev/shm";
+/// Where pages lie: memory that outlives a process. A service manager removes what is here when a unit with
+/// `RemoveIPC=yes` ends.
+pub const FOLDER: &str = "/dev/shm";
 /// How their names begin.
 const PREFIX: &str = "netgrain-beat-";
 const MAGIC: u64 = u64::from_le_bytes(*b"NGBEAT1\0");
@@ -178,16 +179,21 @@ impl Tail {
     }
 }
 
-/// What recorders of this folder left that are no more. Pages of folders that are gone are removed.
+/// What recorders of this folder left that are no more. Pages of folders that are gone are removed. Where the folder
+/// belongs to another user, that user's pages count too: root repairs what a recorder without root's rights left.
 pub fn tails(folder: &Path) -> Vec<Tail> {
     let Ok((dev, ino)) = identity(folder) else { return Vec::new() };
+    let own = sys::cpu::effective_uid();
+    let Ok(owner) = fs::metadata(folder).map(|folder| folder.uid()) else { return Vec::new() };
     let ours = format!("{PREFIX}{dev:x}-{ino:x}-q");
     let Ok(list) = fs::read_dir(FOLDER) else { return Vec::new() };
     let names = list.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut found = Vec::new();
     for name in names.filter(|name| name.starts_with(PREFIX)) {
-        let Some((tail, of)) = dead(&Path::new(FOLDER).join(&name)) else { continue };
-        if name.starts_with(&ours) {
+        let is_here = name.starts_with(&ours);
+        let users = if is_here { [own, owner] } else { [own; 2] };
+        let Some((tail, of)) = dead(&Path::new(FOLDER).join(&name), users) else { continue };
+        if is_here {
             found.push(tail);
         } else if !of.exists() {
             tail.forget();
@@ -197,10 +203,10 @@ pub fn tails(folder: &Path) -> Vec<Tail> {
     found
 }
 
-/// A page that nobody has locked and that is ours: any user may make files in that folder.
-fn dead(path: &Path) -> Option<(Tail, PathBuf)> {
-    let named = fs::symlink_metadata(path).ok().filter(|m| m.is_file() && m.uid() == sys::cpu::effective_uid())?;
-    let mut file = File::open(path).ok()?;
+/// A page that nobody has locked and that belongs to one of these users: any user may make files in that folder.
+fn dead(path: &Path, users: [u32; 2]) -> Option<(Tail, PathBuf)> {
+    let named = fs::symlink_metadata(path).ok().filter(|m| m.is_file() && users.contains(&m.uid()))?;
+    let mut file = sys::plain::open(path).ok()?;
     let is_same = file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == (named.dev(), named.ino()));
     if !is_same || file.try_lock_shared().is_err() {
         return None;
@@ -242,6 +248,28 @@ mod tests {
         assert_eq!((tail.file, tail.ended), (Some((Timestamp::from_nanos(2), 200)), true));
         tail.forget();
         assert_eq!(tails(store.path()), []);
+    }
+
+    #[test]
+    fn root_finds_the_page_of_the_user_whom_the_folder_belongs_to_and_of_no_other() {
+        let test = "root_finds_the_page_of_the_user_whom_the_folder_belongs_to_and_of_no_other";
+        if !sys::cpu::is_root() {
+            return testkit::skip(test, "needs root to give files away");
+        }
+        let store = TempDir::new("heartbeat-owner");
+        let beat = Heartbeat::begin(store.path(), 0).expect("a page");
+        beat.offered(5, 7);
+        let page = beat.path.clone();
+        drop(beat);
+        let give = |path: &Path, uid| std::os::unix::fs::chown(path, Some(uid), None).expect("root may");
+        give(store.path(), 65_532);
+        give(&page, 65_533);
+        assert_eq!(tails(store.path()), [], "somebody else's");
+        give(&page, 65_532);
+        let [tail] = &tails(store.path())[..] else { panic!("one page") };
+        assert_eq!((tail.offered, tail.second), (5, 7));
+        tail.forget();
+        assert!(!page.exists());
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use sys::locks::Holder;
 use sys::plain::{self, How};
 
@@ -20,8 +21,16 @@ pub const HOLD: &str = ".hold";
 /// Name of the file that a keeper of an interface locks: nobody but the store's owner can open it.
 pub const KEEPER: &str = ".keeper";
 
-/// How long retention waits for readers of what should go, unless something else is said.
+/// How long retention waits for readers of what should go, unless something else is said, and readers for whoever keeps
+/// them out.
 pub const WAIT: Duration = Duration::from_secs(5);
+
+/// For how long after a reader waited in vain no reader of this process waits again: whoever locks a thousand hours
+/// would cost a question as many waits.
+const VAIN_FOR: Duration = Duration::from_secs(60);
+
+/// When a reader of this process waited in vain.
+static VAIN: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Its permissions.
 const MODE: u32 = 0o640;
@@ -33,23 +42,59 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
 /// Ends when it is dropped.
 #[derive(Debug)]
-pub struct Hold(#[expect(dead_code, reason = "held open for its lock")] Option<File>);
+pub struct Hold {
+    #[expect(dead_code, reason = "held open for its lock")]
+    file: Option<File>,
+    obstacle: Option<String>,
+}
 
 impl Hold {
-    /// A reader's: while it lasts, nothing in this folder is removed within the time that retention waits for readers. Waits while
-    /// files are being removed, which is short. Who may not hold (a user outside of the store's group, a file system without
-    /// locks) reads without, and meets removed files.
+    /// A reader's: while it lasts, nothing in this folder is removed within the time that retention waits for readers.
+    /// Waits while files are being removed, which is short, and not for ever: every member of the store's group can
+    /// lock the file. Who may not hold (a user outside of the store's group, a file system without locks) or waited for
+    /// too long reads without, and meets removed files.
     ///
     /// # Errors
     /// When the folder is not there; it may have been removed.
     pub fn reader(folder: &Path) -> io::Result<Self> {
+        Self::reader_within(folder, WAIT, &VAIN)
+    }
+
+    fn reader_within(folder: &Path, patience: Duration, vain: &Mutex<Option<Instant>>) -> io::Result<Self> {
+        let begun = Instant::now();
+        let vain = || vain.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let Some(file) = open(folder)? else { return Ok(Self(None)) };
-            let _ = file.lock_shared();
+            let Some(file) = open(folder)? else { return Ok(Self::none()) };
+            let mut locked = file.try_lock_shared();
+            while matches!(locked, Err(TryLockError::WouldBlock)) {
+                let is_vain = vain().is_some_and(|at| at.elapsed() < VAIN_FOR);
+                if is_vain || begun.elapsed() >= patience {
+                    let mut last = vain();
+                    if last.is_none_or(|at| at.elapsed() >= VAIN_FOR) {
+                        *last = Some(Instant::now());
+                    }
+                    return Ok(Self { obstacle: Some(obstacle(folder)), ..Self::none() });
+                }
+                std::thread::sleep(BETWEEN_TRIES);
+                locked = file.try_lock_shared();
+            }
             if is_named(&file, folder) {
-                return Ok(Self(Some(file)));
+                return Ok(Self { file: Some(file), obstacle: None });
             }
         }
+    }
+
+    fn none() -> Self {
+        Self { file: None, obstacle: None }
+    }
+
+    fn of(file: File) -> Self {
+        Self { file: Some(file), obstacle: None }
+    }
+
+    /// What kept a reader from holding the folder although it may, in words: it is read without a hold.
+    pub fn obstacle(&self) -> Option<&str> {
+        self.obstacle.as_deref()
     }
 
     /// Retention's: `None` while a reader holds the folder.
@@ -58,10 +103,10 @@ impl Hold {
     /// When the folder is not there.
     pub fn remover(folder: &Path) -> io::Result<Option<Self>> {
         loop {
-            let Some(file) = open(folder)? else { return Ok(Some(Self(None))) };
+            let Some(file) = open(folder)? else { return Ok(Some(Self::none())) };
             match file.try_lock() {
                 Err(TryLockError::WouldBlock) => return Ok(None),
-                Ok(()) | Err(TryLockError::Error(_)) if is_named(&file, folder) => return Ok(Some(Self(Some(file)))),
+                Ok(()) | Err(TryLockError::Error(_)) if is_named(&file, folder) => return Ok(Some(Self::of(file))),
                 Ok(()) | Err(TryLockError::Error(_)) => {}
             }
         }
@@ -75,7 +120,7 @@ impl Hold {
         let file = make_private(&folder.join(KEEPER))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(None),
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self(Some(file)))),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self::of(file))),
         }
     }
 
@@ -83,6 +128,17 @@ impl Hold {
     pub fn holders(folder: &Path) -> Vec<Holder> {
         plain::open(&folder.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
     }
+}
+
+/// Who keeps readers out, as far as it can be seen from here.
+fn obstacle(folder: &Path) -> String {
+    let holders: Vec<String> = Hold::holders(folder).iter().map(ToString::to_string).collect();
+    let who =
+        if holders.is_empty() { "a process that cannot be seen from here".to_owned() } else { holders.join(", ") };
+    format!(
+        "{}: read without a hold, since {who} has locked {HOLD}; retention may remove files meanwhile",
+        folder.display()
+    )
 }
 
 /// Makes the file of a folder's holds, if it is not there.
@@ -171,6 +227,23 @@ mod tests {
         assert!(Hold::remover(folder.path()).expect("a look").is_none());
         drop(two);
         assert!(Hold::remover(folder.path()).expect("a look").is_some());
+    }
+
+    #[test]
+    fn who_locks_a_folder_for_good_keeps_no_reader_waiting_and_is_named() {
+        let folder = testkit::TempDir::new("hold-for-good");
+        let rude = Hold::remover(folder.path()).expect("a look").expect("nobody reads");
+        let vain = Mutex::new(None);
+        let reader = Hold::reader_within(folder.path(), Duration::from_millis(20), &vain).expect("it reads");
+        let why = reader.obstacle().expect("without a hold");
+        assert!(why.contains("read without a hold") && why.contains(&std::process::id().to_string()), "{why}");
+        // The next hour is not waited for: with such patience this would never end.
+        let next = Hold::reader_within(folder.path(), Duration::MAX, &vain).expect("it reads");
+        assert!(next.obstacle().is_some());
+        drop(rude);
+        let reader = Hold::reader_within(folder.path(), Duration::ZERO, &vain).expect("it reads");
+        assert_eq!(reader.obstacle(), None);
+        assert!(Hold::remover(folder.path()).expect("a look").is_none());
     }
 
     #[test]

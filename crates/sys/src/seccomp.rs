@@ -290,6 +290,25 @@ fn install(code: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
     }
 }
 
+/// Does this in a thread in which one system call answers this error, as a service manager's list may have it; `None`
+/// on a kernel that has no such filter.
+#[cfg(test)]
+pub(crate) fn without_call<T: Send>(
+    test: &str,
+    call: libc::c_long,
+    error: i32,
+    work: impl FnOnce() -> T + Send,
+) -> Option<T> {
+    let give = |action| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, action);
+    let code = [
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at::NUMBER),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        give(libc::SECCOMP_RET_ERRNO | error as u32),
+        give(libc::SECCOMP_RET_ALLOW),
+    ];
+    tests::filtered(test, &code, work)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,10 +318,18 @@ mod tests {
 
     /// In a thread of its own, and for that thread alone: what is given up is given up for good.
     fn confined<T: Send>(test: &str, sockets: Sockets, work: impl FnOnce() -> T + Send) -> Option<T> {
+        filtered(test, &program(sockets).unwrap(), work)
+    }
+
+    pub(super) fn filtered<T: Send>(
+        test: &str,
+        code: &[libc::sock_filter],
+        work: impl FnOnce() -> T + Send,
+    ) -> Option<T> {
         std::thread::scope(|scope| {
             let confine = || {
                 crate::privilege::no_new_privileges().unwrap();
-                match install(&program(sockets).unwrap(), 0) {
+                match install(code, 0) {
                     Err(e) if e.kind() == io::ErrorKind::Unsupported => {
                         testkit::skip(test, "this kernel has no seccomp");
                         None

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use store::device::{Device, FileId, Op};
+use store::device::{Content, Device, FileId, Op};
 use store::disorder::{self, Disorder};
 use store::heartbeat::Tail;
 use store::names;
@@ -41,6 +41,12 @@ const NEWEST: usize = 3;
 
 /// The head of a packet file, which all of them have in common.
 const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
+
+/// The first second that no stamp can have.
+const LATEST: u64 = u64::MAX / 1_000_000_000;
+
+/// Link type of a file without packets, of which nobody knows.
+const ETHERNET: u16 = 1;
 
 /// How often a file is asked for that was there before this recovery and is still held, and how long it waits in between.
 /// The kernel ends what a killed process had begun to write before it lets go of its files, some time after its death.
@@ -62,6 +68,8 @@ pub struct Recovery<D> {
     /// Of these, those that somebody still holds.
     held: Vec<(PathBuf, Called)>,
     again: u32,
+    /// Only files of this queue are looked at.
+    queue: Option<u16>,
     /// Something could not be mended.
     troubled: bool,
     events: Vec<Event>,
@@ -82,6 +90,7 @@ impl<D: Device> Recovery<D> {
             before: BTreeSet::new(),
             held: Vec::new(),
             again: 0,
+            queue: None,
             troubled: false,
             events: Vec::new(),
             stop,
@@ -105,6 +114,13 @@ impl<D: Device> Recovery<D> {
     #[must_use]
     pub fn below(self, folder: &Path) -> Self {
         Self { folders: vec![folder.to_owned()], ..self }
+    }
+
+    /// Mends files of one queue and leaves those of the others alone: what their recorders know of them is not known
+    /// here.
+    #[must_use]
+    pub fn of_queue(self, queue: u16) -> Self {
+        Self { queue: Some(queue), ..self }
     }
 
     /// Ends before the next file once this is set. The device may fail what it reads from then on: a file that is left half
@@ -193,8 +209,12 @@ impl<D: Device> Recovery<D> {
     fn forget_tails(&mut self) {
         let complete = self.looked < self.most && self.held.is_empty() && !self.is_stopped();
         for tail in std::mem::take(&mut self.volume.tails) {
-            let entered = self.volume.entered.contains(&tail);
             let untold = tail.offered.saturating_sub(tail.before);
+            let is_unfiled = tail.file.is_none() && untold > 0 && (1..LATEST).contains(&tail.second);
+            let mut entered = self.volume.entered.contains(&tail);
+            if !entered && complete && !self.troubled && is_unfiled {
+                entered = self.enter_unfiled(&tail);
+            }
             if entered || complete && !self.troubled {
                 tail.forget();
             }
@@ -203,6 +223,55 @@ impl<D: Device> Recovery<D> {
                 self.events.push(Event::Unfiled { folder, queue: tail.queue, packets: untold });
             }
         }
+    }
+
+    /// Makes a file without packets whose ledger has what a recorder was offered that died before its first file; false
+    /// if it could not be made, which is told.
+    fn enter_unfiled(&mut self, tail: &Tail) -> bool {
+        let start = base::Timestamp::from_secs_nanos(tail.second, 0);
+        let folder = names::hour_folder(&self.volume.root, start);
+        let called = match self.place_unfiled(tail, start, &folder) {
+            Ok(Some(called)) => called,
+            Ok(None) => return true,
+            Err(error) => {
+                self.trouble(folder, error);
+                return false;
+            }
+        };
+        // As if that file had been in work.
+        let mut tail = tail.clone();
+        tail.file = Some((start, 0));
+        self.volume.tails = vec![tail.clone()];
+        self.mend(&folder, called);
+        self.volume.tails.clear();
+        self.volume.entered.contains(&tail)
+    }
+
+    /// The hidden file with a head and nothing else; `None` if an earlier recovery has entered it and was killed before
+    /// it could say so.
+    fn place_unfiled(&mut self, tail: &Tail, start: base::Timestamp, folder: &Path) -> io::Result<Option<Called>> {
+        self.volume.device.create_folder(folder)?;
+        let names = self.volume.names(folder)?;
+        for copy in 0.. {
+            let stem = names::stem(start, (tail.queue > 0).then_some(tail.queue), copy);
+            let called = Called { stem, ending: names::PACKETS[0] };
+            if names.contains(&called.index()) {
+                let told = Vouched::read(&mut self.volume.device, &folder.join(called.index()))?.map(|vouched| {
+                    let rows = vouched.promises.iter().map(|promise| promise.rows.total());
+                    rows.fold((0, 0), |(offered, stored), row| (offered + row.offered, stored + row.stored))
+                });
+                if told == Some((tail.offered, 0)) {
+                    return Ok(None);
+                }
+            } else if !names.contains(&called.hidden_packets()) && !names.contains(&called.packets()) {
+                let file = self.volume.device.create(&folder.join(called.hidden_packets()), Content::Index)?;
+                let head = pcap::classic::file_header(pcap::classic::Resolution::Nanos, ETHERNET);
+                let put = self.volume.device.put(file, 0, &head).and_then(|()| self.volume.sync(file));
+                self.volume.device.close(file);
+                return put.map(|()| Some(called));
+            }
+        }
+        Ok(None)
     }
 
     /// Looks again at what was held; false once there is nothing of that, or it has been asked for often enough.
@@ -217,6 +286,10 @@ impl<D: Device> Recovery<D> {
         }
         self.give_back();
         !self.held.is_empty() && self.again < AGAIN
+    }
+
+    fn is_asked(&self, stem: &str) -> bool {
+        self.queue.is_none_or(|queue| names::queue_of(stem) == queue)
     }
 
     fn is_stopped(&self) -> bool {
@@ -339,7 +412,9 @@ impl<D: Device> Recovery<D> {
         for (name, is_folder) in &list {
             if *is_folder {
                 self.folders.push(folder.join(name));
-            } else if let Some(called) = Called::hidden(name).or_else(|| Called::mended(name)) {
+            } else if let Some(called) = Called::hidden(name).or_else(|| Called::mended(name))
+                && self.is_asked(&called.stem)
+            {
                 dead.insert(called);
             }
         }
@@ -359,15 +434,20 @@ impl<D: Device> Recovery<D> {
             }
             let index = called::hidden_index(name).or_else(|| called::sealed_index(name));
             let outcome = match index.or_else(|| called::mended_index(name)) {
+                Some(stem) if !self.is_asked(stem) => Ok(()),
                 Some(stem) => self.lone_index(folder, name, stem),
-                None if called::is_mended(name) => self.volume.remove_unheld(&folder.join(name)).map(|_| ()),
+                None if called::is_mended(name) && self.queue.is_none() => {
+                    self.volume.remove_unheld(&folder.join(name)).map(|_| ())
+                }
                 None => Ok(()),
             };
             if let Err(error) = outcome {
                 self.trouble(folder.join(name), error);
             }
         }
-        for stem in names.iter().filter_map(|n| called::published_index(n)) {
+        let published = names.iter().filter_map(|n| called::published_index(n));
+        let published: Vec<&str> = published.filter(|stem| self.is_asked(stem)).collect();
+        for stem in published {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
             // A capture of somebody else keeps its ending in the name of its index.
             if !names.contains(stem) && !packets.any(|p| names.contains(&p)) {

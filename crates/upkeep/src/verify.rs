@@ -59,14 +59,45 @@ pub struct Verify<D, F> {
     /// Files below what was named that are not of the store.
     foreign: usize,
     judge: Option<Box<Judge>>,
+    read: Option<Box<Read>>,
     count: Option<Box<Count>>,
-    /// By the folder of an interface: seconds, and packets that were stored in each, as the indexes say.
-    stored: BTreeMap<PathBuf, Vec<(u64, u64)>>,
+    /// By the folder of an interface.
+    stored: BTreeMap<PathBuf, Stored>,
 }
 
-/// What compares the packets that are stored on an interface, second by second and in order, with its one-second rows: what is
-/// missing from the rows, in words, and whether that is certain.
-type Count = dyn FnMut(&Path, &[(u64, u64)]) -> io::Result<Vec<(bool, String)>>;
+/// What compares the packets that are stored on an interface, second by second and in order, with its one-second rows:
+/// what is missing from the rows, in words, and whether that is certain. It is also told the seconds of each recording
+/// that has packets.
+type Count = dyn FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(bool, String)>>;
+
+/// The packets of an interface, as the indexes say.
+#[derive(Default)]
+struct Stored {
+    /// Seconds, and packets that were stored in each.
+    seconds: Vec<(u64, u64)>,
+    /// The seconds of files that follow each other in the stream of one recorder.
+    recordings: Vec<Vec<u64>>,
+    /// By queue and position in the stream: the recordings that go on there.
+    open: BTreeMap<(u16, u64), Vec<usize>>,
+}
+
+impl Stored {
+    fn add(&mut self, file: &Placed, seconds: Vec<(u64, u64)>) {
+        let goes_on = file.stretch.and_then(|(begin, _)| self.open.get_mut(&(file.queue, begin))?.pop());
+        let at = goes_on.unwrap_or(self.recordings.len());
+        if at == self.recordings.len() {
+            self.recordings.push(Vec::new());
+        }
+        if let Some((_, end)) = file.stretch {
+            self.open.entry((file.queue, end)).or_default().push(at);
+        }
+        self.recordings[at].extend(seconds.iter().map(|(second, _)| second));
+        self.seconds.extend(seconds);
+    }
+}
+
+/// What says of a sealed file of flow records or rows what is wrong with it, if anything is.
+type Read = dyn FnMut(&Path) -> io::Result<Option<String>>;
 
 /// What says of a journal of flow records or rows what is wrong with it, and at which byte if that is known.
 type Judge = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
@@ -82,6 +113,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             ours: false,
             foreign: 0,
             judge: None,
+            read: None,
             count: None,
             stored: BTreeMap::new(),
         }
@@ -93,11 +125,19 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         Self { judge: Some(Box::new(judge)), ..self }
     }
 
+    /// Has sealed files of flow records and rows read and compared with their digests by the room that writes them,
+    /// unless all of this is to be quick.
+    #[must_use]
+    pub fn reading(self, read: impl FnMut(&Path) -> io::Result<Option<String>> + 'static) -> Self {
+        let read: Option<Box<Read>> = if self.quick { None } else { Some(Box::new(read)) };
+        Self { read, ..self }
+    }
+
     /// Has the packets of each interface compared with its one-second rows by the room that writes those.
     #[must_use]
     pub fn counting(
         self,
-        count: impl FnMut(&Path, &[(u64, u64)]) -> io::Result<Vec<(bool, String)>> + 'static,
+        count: impl FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(bool, String)>> + 'static,
     ) -> Self {
         Self { count: Some(Box::new(count)), ..self }
     }
@@ -129,14 +169,14 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Whether the rows have the packets that the indexes have.
     fn rows(&mut self) {
-        for (interface, mut seconds) in std::mem::take(&mut self.stored) {
+        for (interface, Stored { mut seconds, recordings, .. }) in std::mem::take(&mut self.stored) {
             seconds.sort_unstable();
             seconds.dedup_by(|next, sum| {
                 let is_same = next.0 == sum.0;
                 sum.1 += if is_same { next.1 } else { 0 };
                 is_same
             });
-            match self.count.as_mut().map_or(Ok(Vec::new()), |count| count(&interface, &seconds)) {
+            match self.count.as_mut().map_or(Ok(Vec::new()), |count| count(&interface, &seconds, &recordings)) {
                 Err(e) => self.unreadable(&interface, &e),
                 Ok(lacking) => {
                     for (is_certain, what) in lacking {
@@ -253,10 +293,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             Err(e) => self.unreadable(path, &e),
         }
         let vouched = vouched?;
+        let placed = Placed::of(path, &vouched, open);
         if self.count.is_some() && !open && !vouched.is_foreign() {
             let interface = recovery::called::interface_of(path.parent().unwrap_or(Path::new(".")));
             let runs = vouched.promises.iter().flat_map(|p| p.rows.runs()).filter(|run| run.tally.stored > 0);
-            self.stored.entry(interface).or_default().extend(runs.map(|run| (run.second, run.tally.stored)));
+            let seconds = runs.map(|run| (run.second, run.tally.stored)).collect();
+            self.stored.entry(interface).or_default().add(&placed, seconds);
         }
         let mut ledger = Tally::default();
         vouched.promises.iter().for_each(|p| ledger += &p.rows.total());
@@ -265,7 +307,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let text = format!("{} offered packets have no fate in the ledger", ledger.residue());
             self.find(path, Kind::Ledger, None, text);
         }
-        Some(Placed::of(path, &vouched, open))
+        Some(placed)
     }
 
     fn compare(&mut self, path: &Path, index: Option<&Path>, vouched: Option<&Vouched>, open: bool) -> io::Result<()> {

@@ -125,7 +125,7 @@ impl Files for Targets {
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let hidden = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
-        let file = File::create(&hidden)?;
+        let file = sys::plain::create_anew(&hidden)?;
         Ok(Target { file, place: Some(Place { path, hidden: Some(hidden) }) })
     }
 
@@ -173,5 +173,26 @@ impl Write for Target {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_of_the_hidden_name_that_another_user_laid_is_not_written_into() {
+        let dir = testkit::TempDir::new("targets-link");
+        let victim = dir.join("victim");
+        std::fs::write(&victim, "precious").expect("a file");
+        let hidden = dir.join(format!(".out.pcap.{}.partial", std::process::id()));
+        std::os::unix::fs::symlink(&victim, &hidden).expect("a link");
+        let targets = Targets::new(&dir.join("out.pcap"), false, Naming::Number, false);
+        let Ok(mut targets) = targets else { panic!("nothing is there") };
+        let mut target = targets.begin(1, Timestamp::ZERO).expect("a file");
+        target.file.write_all(b"packets").expect("room");
+        targets.end(target).expect("a name");
+        assert_eq!(std::fs::read(&victim).expect("the file"), b"precious");
+        assert_eq!(std::fs::read(dir.join("out.pcap")).expect("the packets"), b"packets");
     }
 }

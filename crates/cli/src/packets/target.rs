@@ -59,7 +59,7 @@ impl Target {
         hidden.push(name);
         hidden.push(format!(".{}.partial", std::process::id()));
         let hidden = folder.join(hidden);
-        let file = File::create(&hidden).map_err(|e| say(e.to_string()))?;
+        let file = sys::plain::create_anew(&hidden).map_err(|e| say(e.to_string()))?;
         Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
     }
 
@@ -126,5 +126,26 @@ impl Target {
     /// Whether standard output carries the capture.
     pub fn is_pipe(&self) -> bool {
         matches!(self, Self::Pipe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_of_the_hidden_name_that_another_user_laid_is_not_written_into() {
+        let dir = testkit::TempDir::new("target-link");
+        let victim = dir.join("victim");
+        std::fs::write(&victim, "precious").expect("a file");
+        let hidden = dir.join(format!(".out.pcap.{}.partial", std::process::id()));
+        std::os::unix::fs::symlink(&victim, &hidden).expect("a link");
+        let opened = Target::open(&dir.join("out.pcap"), false, None, &[]);
+        let Ok((target, mut file)) = opened else { panic!("it cannot be opened") };
+        file.write_all(b"answer").expect("room");
+        drop(file);
+        assert!(target.publish().is_ok());
+        assert_eq!(std::fs::read(&victim).expect("the file"), b"precious");
+        assert_eq!(std::fs::read(dir.join("out.pcap")).expect("the answer"), b"answer");
     }
 }

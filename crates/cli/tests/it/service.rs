@@ -127,6 +127,17 @@ fn the_units_give_what_capturing_takes_and_no_more_and_are_hardened_alike() {
     assert_eq!(settings[0], settings[1]);
 }
 
+#[test]
+fn the_units_keep_what_a_killed_recorder_was_offered_until_the_next_start() {
+    assert!(Path::new(store::heartbeat::FOLDER).starts_with("/dev/shm"), "elsewhere RemoveIPC= does not matter");
+    for name in UNITS {
+        let text = std::fs::read_to_string(units().join(name)).expect("the unit");
+        let removes = text.lines().filter_map(|line| line.strip_prefix("RemoveIPC=")).collect::<Vec<_>>();
+        assert_eq!(removes, ["no"], "{name}: the manager removes POSIX shared memory of User= before Restart=");
+        assert!(!text.lines().any(|line| line.starts_with("DynamicUser=yes")), "{name}: implies RemoveIPC=yes");
+    }
+}
+
 /// The words of the line that starts a unit's program, for an instance.
 fn started(unit: &str, instance: &str) -> Vec<String> {
     let text = std::fs::read_to_string(units().join(unit)).expect("the unit");

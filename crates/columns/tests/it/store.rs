@@ -5,8 +5,8 @@ use crate::common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
-    Column, Config, Kind, Query, Rules, Waiting, Writer, compact, files, flows, recover, retain, scan, scan_shared,
-    series,
+    Column, Config, Kind, Query, Rules, Waiting, Writer, compact, files, flows, left_apart, recover, retain, scan,
+    scan_shared, series,
 };
 use series::Row;
 use std::collections::BTreeSet;
@@ -476,6 +476,34 @@ fn a_day_of_rows_becomes_one_file_and_no_row_is_told_twice_meanwhile() {
     drop(held);
     assert!(compact(store.path(), "eth1", day).expect("a store").is_empty());
     assert_eq!((list().len(), all()), (1, rows));
+}
+
+#[test]
+fn a_day_that_cannot_become_one_file_is_told_with_the_file_that_is_in_the_way() {
+    let store = TempDir::new("columns-apart");
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    for i in (0..3 * 3600).step_by(60) {
+        writer.row(&Row { second: common::START + i, ..Row::default() });
+    }
+    writer.finish();
+    let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
+    let day = Timestamp::from_secs_nanos(common::START / 86_400 * 86_400 + 86_400, 0);
+    let apart = || left_apart(store.path(), "eth1", day).expect("a listing");
+    assert_eq!(apart(), [""; 0], "nothing is in the way");
+    let bad = list()[1].path.clone();
+    let whole = std::fs::read(&bad).expect("the file");
+    let mut flipped = whole.clone();
+    flipped[40] ^= 4;
+    std::fs::write(&bad, flipped).expect("the file");
+    let several = list().len();
+    assert!(several > 2 && compact(store.path(), "eth1", day).expect("a store").is_empty());
+    let [line] = &apart()[..] else { panic!("{:?}", apart()) };
+    let others = format!("{} other files", several - 1);
+    assert!(line.contains(&bad.display().to_string()) && line.contains("not as it was written"), "{line}");
+    assert!(line.contains(&others), "{line}");
+    std::fs::write(&bad, whole).expect("the file");
+    assert_eq!(compact(store.path(), "eth1", day).expect("a store").len(), 1);
+    assert_eq!(apart(), [""; 0]);
 }
 
 /// Rows of some seconds, two packets in each, through a writer of their own: what a replay of a capture keeps.

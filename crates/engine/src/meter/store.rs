@@ -5,7 +5,9 @@ use super::outlet::Outlet;
 use super::report::OutletReport;
 use crate::error::EngineError;
 use base::Timestamp;
-use columns::{Aside, Config, Counts, Event, Kind, Recovered, Rules, Waiting, Writer, compact, recover, retain};
+use columns::{
+    Aside, Config, Counts, Event, Kind, Recovered, Rules, Waiting, Writer, compact, left_apart, recover, retain,
+};
 use flow::Record;
 use series::Row;
 use std::path::{Path, PathBuf};
@@ -171,6 +173,7 @@ impl GrainKeeping {
             stop: Arc::clone(&stop),
             tell,
             waiting: [Waiting::default(), Waiting::default()],
+            apart: Vec::new(),
             began: Instant::now(),
         };
         let thread = std::thread::Builder::new()
@@ -207,6 +210,8 @@ struct Keeper<F> {
     tell: F,
     /// For readers, by kind: flow records, rows.
     waiting: [Waiting; 2],
+    /// What was told of days that stay in several files.
+    apart: Vec<String>,
     began: Instant,
 }
 
@@ -223,9 +228,14 @@ impl<F: FnMut(&str)> Keeper<F> {
         loop {
             if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
                 compacted = Some(Instant::now());
-                if let Err(e) = compact(&self.store, &self.label, super::now().before(SETTLED)) {
-                    (self.tell)(&format!("{}: days stay in several files for now: {e}", self.label));
-                }
+                let before = super::now().before(SETTLED);
+                let made = compact(&self.store, &self.label, before);
+                let apart = made
+                    .and_then(|_| left_apart(&self.store, &self.label, before))
+                    .unwrap_or_else(|e| vec![format!("{}: days stay in several files for now: {e}", self.label)]);
+                // Once, as long as it stays so.
+                apart.iter().filter(|line| !self.apart.contains(line)).for_each(|line| (self.tell)(line));
+                self.apart = apart;
             }
             let rules = *self.rules.lock().unwrap_or_else(PoisonError::into_inner);
             for (kind, rules) in [(Kind::Flows, rules.flows), (Kind::Series, rules.series)] {

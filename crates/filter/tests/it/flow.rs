@@ -246,3 +246,11 @@ fn a_flow_matches_exactly_if_the_packets_of_its_initiator_do() {
     }
     assert!(matched > 10_000 && refused > 10_000, "{matched} matched, {refused} refused");
 }
+
+#[test]
+fn counts_of_both_directions_that_no_number_holds_are_more_than_any_bound() {
+    let claims = FlowTerms { packets: [1 << 63; 2], bytes: [u64::MAX, 2], ..blank() };
+    for text in ["bytes > 1M", "packets > 1k", "bps > 1M", "pps > 1k"] {
+        assert!(filter(text).matches(&claims), "{text}");
+    }
+}

@@ -3,7 +3,7 @@
 use crate::support;
 
 use base::Prng;
-use netgrain_group::{ClientError, Generations, Limits, Policy, Request, Visitor};
+use netgrain_group::{ClientError, Door, Generations, Limits, Policy, Request, Visitor};
 use ring::{Control, Listener};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -469,4 +469,45 @@ fn who_is_not_let_in_reads_why_however_fast_it_asks() {
         |line: &&str| line.contains("user 12345 may not use the groups here") && line.contains("--socket-group");
     let told = said.lines().filter(is_told).count();
     assert_eq!(told, 50, "{said}{err}");
+}
+
+#[test]
+fn silence_of_a_user_of_the_group_keeps_neither_that_user_nor_the_owner_out() {
+    let test = "silence_of_a_user_of_the_group_keeps_neither_that_user_nor_the_owner_out";
+    const STRANGER: u32 = 12_345;
+    if sys::cpu::effective_uid() != 0 {
+        return testkit::skip(test, "needs root, to be somebody else");
+    }
+    let Some(mut stranger) = testkit::tool(test, "setpriv") else { return };
+    if testkit::tool(test, "python3").is_none() {
+        return;
+    }
+    let engine = Engine::start(1);
+    engine.client().ask(&create("g", "copy", Policy::Shared)).expect("created");
+    let socket = engine.socket.with_extension("open");
+    let listener = sys::unix::Listener::bind(&socket, 0o666, None, None).expect("a socket");
+    let policy = ring::Policy { uid: Some(STRANGER), ..ring::Policy::default() };
+    let _door = Door::open(listener, std::sync::Arc::clone(&engine.registry), "p0", policy).expect("a thread");
+    // More than one user may have. The first one has asked, and stays.
+    let ask = "import socket,sys\n\
+        def come():\n  \
+          s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1]); return s\n\
+        def ask(s):\n  \
+          s.send(b'{\"do\":\"list\"}'); return s.recv(9999)\n\
+        first = come(); print(ask(first))\n\
+        silent = [come() for _ in range(200)]\n\
+        print(ask(come())); first.recv(9999); print(ask(first))\n";
+    stranger
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .args(["--reuid", &STRANGER.to_string(), "--clear-groups", "python3", "-c", ask])
+        .arg(&socket);
+    let done = stranger.output().expect("it starts");
+    let _ = std::fs::remove_file(&socket);
+    let (said, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if said.is_empty() && (err.contains("python3") || err.contains("setpriv")) {
+        return testkit::skip(test, "a stranger finds no python3");
+    }
+    let answers: Vec<&str> = said.lines().collect();
+    assert_eq!(answers.len(), 3, "{said}{err}");
+    assert!(answers.iter().all(|answer| answer.contains("\"items\":1")), "{said}{err}");
 }

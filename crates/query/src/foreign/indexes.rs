@@ -376,12 +376,7 @@ impl Scan {
         hidden.push(format!(".{}.partial", std::process::id()));
         let hidden = path.with_file_name(hidden);
         let written = (|| {
-            // What a killed one of this number has left, or a link that somebody has laid, is not written into.
-            match std::fs::remove_file(&hidden) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-            let mut out = io::BufWriter::new(File::options().write(true).create_new(true).open(&hidden)?);
+            let mut out = io::BufWriter::new(sys::plain::create_anew(&hidden)?);
             self.builder.finish(self.end, self.last, &self.context.ranges(), &mut out)?;
             out.flush()?;
             let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;

@@ -102,7 +102,7 @@ impl Files {
     }
 
     /// The files of an hour, held; `None` if it has gone.
-    fn list(&self, hour: &Hour) -> Result<Option<Held>, QueryError> {
+    fn list(&self, hour: &Hour, book: &mut Book) -> Result<Option<Held>, QueryError> {
         let io = |error| QueryError::Io { path: hour.folder.clone(), error };
         let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
         let (listing, hold) = if self.snapshot.from.is_some_and(|from| from <= hour.start) {
@@ -116,6 +116,9 @@ impl Files {
                 Err(e) if gone(&e) => return Ok(None),
                 other => Arc::new(other.map_err(io)?),
             };
+            if let Some(why) = hold.obstacle() {
+                book.remark(why.to_owned());
+            }
             match hour.list() {
                 Err(e) if gone(&e) => return Ok(None),
                 other => (other.map_err(io)?, hold),
@@ -148,7 +151,7 @@ impl Files {
         while listed < MOST_HOURS_BACK
             && let Some(hour) = self.next_hour(&mut hours)?
         {
-            let Some((files, hold)) = self.list(&hour)? else { continue };
+            let Some((files, hold)) = self.list(&hour, book)? else { continue };
             listed += 1;
             for entry in files.into_iter().rev().filter(|entry| entry.start < from) {
                 several |= entry.path.to_string_lossy().contains("Z-q");
@@ -193,7 +196,7 @@ impl Files {
         let mut settled: BTreeMap<u16, bool> = BTreeMap::new();
         let mut hours = Hours::forward(&self.folder, to, Timestamp::MAX);
         while let Some(hour) = self.next_hour(&mut hours)? {
-            let Some((files, hold)) = self.list(&hour)? else { continue };
+            let Some((files, hold)) = self.list(&hour, book)? else { continue };
             for entry in files.into_iter().filter(|entry| entry.start > to && !plan::is_hidden(entry)) {
                 let settled = settled.entry(entry.queue).or_default();
                 if *settled {
@@ -232,7 +235,7 @@ impl Files {
                     match hour? {
                         Some(hour) => {
                             let (from, to) = (book.question.from, book.question.to);
-                            if let Some((files, hold)) = self.list(&hour)? {
+                            if let Some((files, hold)) = self.list(&hour, book)? {
                                 let inside = files.into_iter().filter(|e| from <= e.start && e.start <= to);
                                 self.due.extend(inside.map(|entry| (entry, Arc::clone(&hold))));
                             }

@@ -94,8 +94,8 @@ impl fmt::Display for Event {
             ),
             Self::Unfiled { folder, queue, packets } => write!(
                 f,
-                "{}: a recorder of queue {queue} died before the first file, or with a file that somebody removed: {packets} packets that it \
-                 was offered are in no file and in no ledger",
+                "{}: a recorder of queue {queue} died with a file that somebody removed or published: {packets} \
+                 packets that it was offered are in no file and in no ledger",
                 folder.display()
             ),
             Self::Bounded { folder, looked } => write!(

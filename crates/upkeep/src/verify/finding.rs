@@ -75,7 +75,8 @@ pub enum Kind {
     Grain,
     /// A file of flow records or rows does not begin or end as such a file does.
     Frame,
-    /// One-second rows say of fewer packets than are stored in their second.
+    /// One-second rows say of fewer packets than are stored in their second, or are missing within a recording that has
+    /// some.
     Rows,
     /// Packets are stored in seconds without a one-second row.
     Rowless,

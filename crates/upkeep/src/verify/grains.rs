@@ -90,7 +90,14 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                         let text = format!("lies in another hour than its name says: nobody finds its {holds} there");
                         self.find(path, Kind::Grain, None, text);
                     }
-                    Ok(None) => {}
+                    Ok(None) => match self.read.as_mut().map_or(Ok(None), |read| read(path)) {
+                        Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+                        Err(e) => self.unreadable(path, &e),
+                        Ok(Some(what)) => {
+                            self.find(path, Kind::Grain, None, format!("{what}: its {holds} are damaged"))
+                        }
+                        Ok(None) => {}
+                    },
                 }
                 self.totals.grains += 1;
             }

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use base::{Note, Prng, Tally};
+use base::{Cause, Note, Prng, Tally};
 use common::{Stream, check, check_clean, config, lost, recover, run, segments};
 use netgrain_upkeep::recovery::Recovery;
 use store::device::{Fault, MemoryDevice, Surviving};
@@ -168,4 +168,34 @@ fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_n
         unknown += whole(&device.files()).notes[Note::TailUnknown as usize];
     }
     assert!(entered > 0 && unknown > 0, "seed {seed}: {entered} entered, {unknown} unknown");
+}
+
+#[test]
+fn what_was_offered_before_the_first_file_is_in_the_ledger_of_a_file_without_packets_once() {
+    let second = 1_700_000_000;
+    for (ended, cause) in [(false, Cause::Crash), (true, Cause::Disk)] {
+        let mut tail = Tail::of(3, 40, second, None, 0);
+        tail.ended = ended;
+        let run = |device: &MemoryDevice| {
+            let mut recovery = Recovery::new(device.clone(), &common::root()).knowing(vec![tail.clone()]);
+            recovery.run();
+            recovery.take_events().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for crash in (0..60).map(Some).chain([None]) {
+            let device = MemoryDevice::new(1);
+            device.set_fault(Fault { crash_at: crash, ..Fault::default() });
+            run(&device);
+            let device = MemoryDevice::with(1, device.files());
+            // The page is forgotten last, so a recovery that was killed is followed by one that knows of it as well.
+            let said = run(&device);
+            let files = device.files();
+            let names: Vec<_> = files.keys().map(|path| path.to_string_lossy().into_owned()).collect();
+            let [index, packets] = &names[..] else { panic!("killed at {crash:?}: {names:?}, {said:?}") };
+            assert!(index.ends_with("Z-q3.ngi") && packets.ends_with("Z-q3.pcap"), "killed at {crash:?}: {names:?}");
+            let bytes = &files.iter().next().expect("an index").1;
+            let tally = index::Reader::open(&&bytes[..]).expect("an index").summary().tally;
+            assert_eq!((tally.offered, tally.stored, tally.residue()), (40, 0, 0), "killed at {crash:?}");
+            assert_eq!(tally.lost[cause as usize], 40, "killed at {crash:?}");
+        }
+    }
 }
