@@ -34,6 +34,7 @@ mod seal;
 mod sheet;
 mod shelf;
 mod strip;
+mod stripe;
 mod table;
 mod thing;
 mod volume;

@@ -251,6 +251,7 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
                 flat.gather(column, rows, seen, &mut cells);
                 chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
             }
+            blocks.keep(flat);
         }
         for (column, descriptor) in self.extras.iter().zip(&self.descriptors[self.columns.len()..]) {
             for (rows, (chunks, _)) in order.chunks(GROUP).zip(&mut groups) {
