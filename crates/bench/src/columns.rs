@@ -38,7 +38,7 @@ const INTERFACE: &str = "bench0";
 /// Flags of `netgrain bench columns`.
 #[derive(Args, Clone, Debug)]
 pub struct ColumnsArgs {
-    /// Records to keep: some 60 bytes of disk each, and until they are sealed 120 more
+    /// Records to keep: some 90 bytes of disk each, and until they are sealed 120 more
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
     pub records: u64,
     /// Times that they are kept; the median is shown

@@ -7,7 +7,7 @@
 //! one of lengths, and the bytes.
 
 use crate::sheet::{Cells, Column, Holds, Shape};
-use crate::strip::{Bits, Marks, Narrow, Strip, pick};
+use crate::strip::{Bits, Marks, Narrow, Room, Strip, pick};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -26,6 +26,7 @@ pub struct Blocks<'a> {
     /// Which values are there in the last few columns of which some are missing, and whether those are of entries: bits of rows may
     /// read the same, and mean other places.
     recent: VecDeque<(bool, Arc<Bits>)>,
+    room: Room,
 }
 
 /// So many columns are looked back at for one that misses the same values. What follows from a record's first packets follows
@@ -46,7 +47,14 @@ impl<'a> Blocks<'a> {
                 rows += word(4);
             }
         }
-        Some(Self { left, rows, entries: Vec::new(), starts: Arc::default(), recent: VecDeque::new() })
+        Some(Self {
+            left,
+            rows,
+            entries: Vec::new(),
+            starts: Arc::default(),
+            recent: VecDeque::new(),
+            room: Room::default(),
+        })
     }
 
     /// Rows of all.
@@ -93,7 +101,20 @@ impl<'a> Blocks<'a> {
 
     /// The next strips, of so many numbers, as one.
     fn numbers(&mut self, counts: &[usize]) -> Option<Narrow> {
-        Some(Narrow::of(&self.strips(counts)?))
+        let strips = self.strips(counts)?;
+        Some(Narrow::of(&strips, &mut self.room))
+    }
+
+    /// Takes the memory of a column that nobody needs any more, for those that follow.
+    pub fn keep(&mut self, flat: Flat) {
+        match flat.values {
+            Values::Numbers(numbers) => self.room.keep(numbers),
+            Values::Wide(low, high) | Values::Addresses(low, _, high) => {
+                self.room.keep(high);
+                self.room.keep(low);
+            }
+            Values::Bytes(..) => {}
+        }
     }
 
     /// These bits, or those of a recent column of the same places that are the same.

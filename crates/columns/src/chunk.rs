@@ -6,6 +6,7 @@
 use crate::encode::{self, Dictionary, Key, NARROW, Number, OFTEN, WIDE};
 use crate::pack::{Packer, Page as Raw};
 use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape, micros};
+use crate::stripe::Numbers;
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, SortOrder, ZstdLevel};
 use parquet::bloom_filter::Sbbf;
@@ -166,9 +167,10 @@ impl Press {
 
     /// Appends the values to the data, and to the dictionary if there is one.
     fn values<T>(&mut self, column: &Column<T>, cells: &Cells) -> Result<(Form, Option<Sbbf>)> {
-        let (dictionary, page) = (&mut self.dictionary.bytes, &mut self.data);
+        let (keys, page) = (&mut self.dictionary, &mut self.data);
         let mut filter = None;
         if let Some((value, count)) = cells.same {
+            let dictionary = &mut keys.bytes;
             match column.holds {
                 Holds::Names(name, _) => named(|out| name(value, out), dictionary),
                 Holds::Ints => encode::plain(&[value as i32], dictionary),
@@ -180,6 +182,7 @@ impl Press {
             return Ok((Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(1) }, None));
         }
         if let Some(base) = cells.narrow {
+            let dictionary = &mut keys.bytes;
             let keys = octets(&cells.octets, &mut self.places, &mut page.bytes);
             let numbers = keys.iter().map(|key| base.wrapping_add(i64::from(*key)));
             match column.holds {
@@ -191,21 +194,20 @@ impl Press {
         }
         let is_various = self.various.contains(&column.path);
         let coding = if is_various { Coding::Noise } else { column.coding };
-        let data = &mut page.bytes;
         let form = match column.holds {
-            Holds::Longs => numbers(coding, &cells.longs, &mut self.longs, dictionary, data),
+            Holds::Longs => numbers(coding, &cells.longs, &mut self.longs, keys, page),
             Holds::Moments => {
                 let moments: Vec<i64> = cells.longs.iter().map(|nanos| micros(*nanos)).collect();
-                numbers(coding, &moments, &mut self.longs, dictionary, data)
+                numbers(coding, &moments, &mut self.longs, keys, page)
             }
-            Holds::Ints => numbers(coding, &cells.ints, &mut self.ints, dictionary, data),
-            Holds::Squares => squares(coding, &cells.wide, &mut self.squares, dictionary, data),
+            Holds::Ints => numbers(coding, &cells.ints, &mut self.ints, keys, page),
+            Holds::Squares => squares(coding, &cells.wide, &mut self.squares, keys, page),
             // Not every reader knows an empty dictionary.
             Holds::Names(..) if cells.longs.is_empty() => Form::of(Encoding::PLAIN),
             Holds::Names(name, _) => {
                 let mut text = |key: i64, out: &mut Vec<u8>| name(key, out);
                 let known = &mut self.longs;
-                names(&cells.longs, known, &mut text, dictionary, data)?;
+                names(&cells.longs, known, &mut text, &mut keys.bytes, &mut page.bytes)?;
                 Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
             }
             Holds::Addresses(name) => {
@@ -220,7 +222,7 @@ impl Press {
                         filter.insert(&out[begin..]);
                     }
                 };
-                names(&cells.addresses, known, &mut text, dictionary, data)?;
+                names(&cells.addresses, known, &mut text, &mut keys.bytes, &mut page.bytes)?;
                 if let Some(filter) = &mut hosts {
                     // Made for as many as there may be, and halved to what there are.
                     filter.fold_to_target_fpp(WRONG);
@@ -229,6 +231,7 @@ impl Press {
                 Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
             }
             Holds::Bytes => {
+                let data = &mut page.bytes;
                 let mut from = 0;
                 for end in &cells.ends {
                     data.extend(((end - from) as u32).to_le_bytes());
@@ -270,8 +273,8 @@ fn numbers<T: Number + Key>(
     coding: Coding,
     values: &[T],
     known: &mut Dictionary<T>,
-    dictionary: &mut Vec<u8>,
-    data: &mut Vec<u8>,
+    dictionary: &mut Raw,
+    data: &mut Raw,
 ) -> Form {
     let most = match coding {
         Coding::Distinct => NARROW,
@@ -291,11 +294,13 @@ fn numbers<T: Number + Key>(
         if known.keys.len() > NARROW {
             known.rank();
         }
-        encode::plain(&known.keys, dictionary);
-        encode::places(&known.places, known.keys.len(), data);
+        dictionary.numbers(known.keys.len(), T::AS);
+        encode::plain(&known.keys, &mut dictionary.bytes);
+        encode::places(&known.places, known.keys.len(), &mut data.bytes);
         return Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) };
     }
-    encode::plain(values, data);
+    data.numbers(values.len(), T::AS);
+    encode::plain(values, &mut data.bytes);
     Form::of(Encoding::PLAIN)
 }
 
@@ -304,18 +309,20 @@ fn squares(
     coding: Coding,
     values: &[u128],
     known: &mut Dictionary<u128>,
-    dictionary: &mut Vec<u8>,
-    data: &mut Vec<u8>,
+    dictionary: &mut Raw,
+    data: &mut Raw,
 ) -> Form {
     if coding != Coding::Wide || values.is_empty() || !known.fill(values, WIDE.min(values.len().div_ceil(2))) {
-        encode::decimals(values, data);
+        data.numbers(values.len(), Numbers::Decimals);
+        encode::decimals(values, &mut data.bytes);
         return Form::of(Encoding::PLAIN);
     }
     if known.keys.len() > NARROW {
         known.rank();
     }
-    encode::decimals(&known.keys, dictionary);
-    encode::places(&known.places, known.keys.len(), data);
+    dictionary.numbers(known.keys.len(), Numbers::Decimals);
+    encode::decimals(&known.keys, &mut dictionary.bytes);
+    encode::places(&known.places, known.keys.len(), &mut data.bytes);
     Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
 }
 

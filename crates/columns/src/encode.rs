@@ -7,13 +7,17 @@
 //! bytes is shorter after compression, and quicker to pack.
 
 use crate::grow::bits_of;
+use crate::stripe::Numbers;
 use std::hash::Hash;
 use std::net::IpAddr;
 
 /// A number of a column, as wide as its type.
 pub trait Number: Copy + Eq {
     /// Bytes of the type.
-    const WIDTH: usize;
+    const WIDTH: usize = Self::AS.width();
+
+    /// How a page has them.
+    const AS: Numbers;
 
     /// Its bits, the highest zero.
     fn bits(self) -> u64;
@@ -29,7 +33,7 @@ pub trait Number: Copy + Eq {
 }
 
 impl Number for i64 {
-    const WIDTH: usize = 8;
+    const AS: Numbers = Numbers::Longs;
 
     #[inline]
     fn bits(self) -> u64 {
@@ -50,7 +54,7 @@ impl Number for i64 {
 }
 
 impl Number for i32 {
-    const WIDTH: usize = 4;
+    const AS: Numbers = Numbers::Ints;
 
     #[inline]
     fn bits(self) -> u64 {

@@ -36,6 +36,7 @@ mod several;
 mod sheet;
 mod shelf;
 mod strip;
+mod stripe;
 mod table;
 mod thing;
 mod volume;

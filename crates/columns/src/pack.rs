@@ -3,10 +3,11 @@
 //! Frames one behind the other are what one frame is to every reader (RFC 8878, section 3).
 //!
 //! Most parts have few repetitions to be found and many bytes that are more frequent than others. So beside the compressor
-//! that looks for repetitions at every byte there are two that step over what does not repeat at once and leave the rest to
-//! the frequencies, in half the time. Which one suits a part of a column is found out on pieces of it, once. Noise needs none of
-//! them: its frames are written here.
+//! that looks for repetitions at every byte there is one that leaves all to the frequencies, in a fifth of the time. Which one
+//! suits a part of a column is found out on pieces of it, once. Noise needs none of them, and numbers have ways of their own
+//! ([`crate::stripe`]): these frames are written here.
 
+use crate::stripe::{Numbers, Striper};
 use parquet::basic::ZstdLevel;
 use parquet::errors::Result;
 use std::collections::HashMap;
@@ -19,21 +20,40 @@ const PART: usize = 4 << 10;
 /// Fewer bytes are not compressed.
 const WORTH: usize = 64;
 
-/// How many bytes the quick compressors step over where nothing repeats.
-/// PERF: 1 (level 1 as it is), 64 and 512 take 230, 126 and 115 ns per record for all parts of a site's records, and make 49.5, 52.5
-/// and 53.2 bytes of them; the best of each part, a quarter longer than the shortest at most, 131 ns and 50.6 (records/2026-11-22-columns.md).
-const STEPS: [u32; 2] = [64, 512];
+/// How many bytes the quick compressor steps over where nothing repeats: so many that it does not look for repetitions at all.
+/// PERF: steps of 64 and of 512 bytes took 126 and 115 instead of 230 ns per record for all parts of a site's records, and made
+/// 52.5 and 53.2 instead of 49.5 bytes of them (records/2026-11-22-columns.md); where this is there, no part takes steps of 64.
+const STEP: u32 = 128 << 10;
+
+/// Pieces of numbers begin at a multiple of so many bytes.
+const NUMBER: usize = 16;
 
 /// Pieces of a part that a choice is made on, and bytes of each.
 const PIECES: (usize, usize) = (4, 2 << 10);
 
-/// A quick compressor is chosen if it makes a part longer by no more than one part of so many.
+/// A quicker way is chosen if it makes a part longer by no more than one part of so many.
 /// PERF: with 16, 8, 4, 3 and 2 a site's records take 56.9, 56.9, 58.0, 58.6 and 58.9 bytes, and sealing with 8, 4, 3 and 2 takes 30, 260, 350
 /// and 390 instructions for each less than with 16.
 const LONGER: usize = 32;
 
-/// Chosen for noise: no compressor.
-const NONE: usize = 1 + STEPS.len();
+/// What makes a frame of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Level 1, which looks for repetitions at every byte.
+    Thorough,
+    /// Frequencies alone.
+    Quick,
+    /// None: bytes as they are.
+    Bytes,
+    /// The lowest bytes of numbers ([`crate::stripe`]).
+    Stripes,
+    /// The same, compressed by frequency.
+    Frequent,
+}
+
+/// Of numbers, the same if they become longer by no more than one part of so many of what they were: that is what it takes to look at
+/// every byte.
+const RAW: usize = 64;
 
 /// Noise is what no compressor makes shorter by one part of so many.
 const SHORTER: usize = 64;
@@ -43,10 +63,12 @@ const SHORTER: usize = 64;
 pub struct Page {
     /// What is appended to it.
     pub bytes: Vec<u8>,
-    /// Bytes of each part that is whole.
-    parts: Vec<usize>,
+    /// Bytes of each part that is whole, and whether they are numbers.
+    parts: Vec<(usize, Option<Numbers>)>,
     /// Where the part that grows begins.
     from: usize,
+    /// What it is.
+    of: Option<Numbers>,
 }
 
 impl Page {
@@ -54,7 +76,7 @@ impl Page {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.parts.clear();
-        self.from = 0;
+        (self.from, self.of) = (0, None);
     }
 
     /// Bytes in it.
@@ -69,9 +91,18 @@ impl Page {
         }
     }
 
+    /// What follows are so many numbers, up to the end or the next cut.
+    pub fn numbers(&mut self, count: usize, of: Numbers) {
+        if count * of.width() >= PART {
+            self.end_part();
+            self.of = Some(of);
+        }
+    }
+
     fn end_part(&mut self) {
+        let of = self.of.take();
         if self.bytes.len() > self.from {
-            self.parts.push(self.bytes.len() - self.from);
+            self.parts.push((self.bytes.len() - self.from, of));
             self.from = self.bytes.len();
         }
     }
@@ -79,10 +110,11 @@ impl Page {
 
 /// What compresses pages; its memory is used again.
 pub struct Packer {
-    /// That which looks at every byte, and the quick ones.
-    zstd: [Compressor<'static>; 1 + STEPS.len()],
+    /// That which looks at every byte, and the quick one.
+    zstd: [Compressor<'static>; 2],
     /// Which compressor suits the parts of a column, once that is known: those of its dictionary, and of its data.
-    chosen: HashMap<String, [Vec<Option<usize>>; 2]>,
+    chosen: HashMap<String, [Vec<Option<Way>>; 2]>,
+    striper: Striper,
     sample: Vec<u8>,
     frame: Vec<u8>,
 }
@@ -93,12 +125,10 @@ impl Packer {
     pub fn new() -> Result<Self> {
         // Level 1: docs/COLUMNS.md has what the others would give.
         let level = || Compressor::new(ZstdLevel::default().compression_level());
-        let mut zstd = [level()?, level()?, level()?];
-        for (zstd, step) in zstd[1..].iter_mut().zip(STEPS) {
-            zstd.set_parameter(CParameter::TargetLength(step))?;
-            zstd.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
-        }
-        Ok(Self { zstd, chosen: HashMap::new(), sample: Vec::new(), frame: Vec::new() })
+        let mut zstd = [level()?, level()?];
+        zstd[1].set_parameter(CParameter::TargetLength(STEP))?;
+        zstd[1].set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
+        Ok(Self { zstd, chosen: HashMap::new(), striper: Striper::default(), sample: Vec::new(), frame: Vec::new() })
     }
 
     /// Compresses a column's dictionary and data, what there is of them. False, and they are better left as they are, if that
@@ -117,7 +147,7 @@ impl Packer {
             let Some(page) = page else { continue };
             page.end_part();
             if page.parts.is_empty() {
-                self.frame(&[], 0, packed)?;
+                self.frame(&[], None, Way::Thorough, packed)?;
             }
             // A page of other parts is another page: what was learnt of its third part is not of this one's.
             if chosen.len() != page.parts.len() {
@@ -125,13 +155,13 @@ impl Packer {
                 chosen.resize(page.parts.len(), None);
             }
             let mut rest = &page.bytes[..];
-            for (part, chosen) in page.parts.iter().zip(chosen) {
-                let part = rest.split_off(..*part).unwrap_or_default();
+            for ((bytes, of), chosen) in page.parts.iter().zip(chosen) {
+                let part = rest.split_off(..*bytes).unwrap_or_default();
                 // Of short parts there is nothing to learn.
                 if chosen.is_none() && part.len() >= 2 * PIECES.0 * PIECES.1 {
-                    *chosen = Some(self.better(part)?);
+                    *chosen = Some(self.better(part, *of)?);
                 }
-                self.frame(part, chosen.unwrap_or(0), packed)?;
+                self.frame(part, *of, chosen.unwrap_or(Way::Thorough), packed)?;
             }
         }
         self.chosen.insert(path.to_owned(), chosen);
@@ -139,37 +169,88 @@ impl Packer {
         Ok(sum < raw - raw / 16)
     }
 
-    fn frame(&mut self, part: &[u8], by: usize, out: &mut Vec<u8>) -> Result<()> {
-        if by == NONE {
-            frame(part, out);
-            return Ok(());
+    fn frame(&mut self, part: &[u8], of: Option<Numbers>, way: Way, out: &mut Vec<u8>) -> Result<()> {
+        match (way, of) {
+            (Way::Thorough | Way::Quick, _) => {
+                self.frame.clear();
+                self.frame.reserve(compress_bound(part.len()));
+                self.zstd[usize::from(way == Way::Quick)].compress_to_buffer(part, &mut self.frame)?;
+                out.extend_from_slice(&self.frame);
+            }
+            (Way::Stripes, Some(of)) => self.striper.frame(part, of, None, out),
+            (Way::Frequent, Some(of)) => {
+                let Self { striper, zstd, frame, .. } = self;
+                let shorten = &mut |literals: &[u8], out: &mut Vec<u8>| {
+                    frame.clear();
+                    frame.reserve(compress_bound(literals.len()));
+                    if zstd[1].compress_to_buffer(literals, frame).is_ok() {
+                        out.extend_from_slice(literals_of(frame).unwrap_or_default());
+                    }
+                };
+                striper.frame(part, of, Some(shorten), out);
+            }
+            _ => frame(part, out),
         }
-        self.frame.clear();
-        self.frame.reserve(compress_bound(part.len()));
-        self.zstd[by].compress_to_buffer(part, &mut self.frame)?;
-        out.extend_from_slice(&self.frame);
         Ok(())
     }
 
-    /// The compressor that suits a part, by what each makes of pieces of it.
-    fn better(&mut self, part: &[u8]) -> Result<usize> {
+    /// The way that suits a part, by what each makes of pieces of it.
+    fn better(&mut self, part: &[u8], of: Option<Numbers>) -> Result<Way> {
         let (pieces, bytes) = PIECES;
         let mut sample = std::mem::take(&mut self.sample);
         sample.clear();
-        part.chunks_exact(part.len() / pieces).take(pieces).for_each(|piece| sample.extend_from_slice(&piece[..bytes]));
-        let mut sizes = [0; 1 + STEPS.len()];
-        for (by, size) in sizes.iter_mut().enumerate() {
+        let step = (part.len() / pieces).next_multiple_of(NUMBER) - NUMBER;
+        part.chunks_exact(step).take(pieces).for_each(|piece| sample.extend_from_slice(&piece[..bytes]));
+        let mut made = |way| {
             let mut packed = Vec::new();
-            self.frame(&sample, by, &mut packed)?;
-            *size = packed.len();
+            self.frame(&sample, of, way, &mut packed).map(|()| packed.len())
+        };
+        let (thorough, quick) = (made(Way::Thorough)?, made(Way::Quick)?);
+        let mut most = thorough + thorough / LONGER;
+        if of.is_some() {
+            most = most.max(thorough + sample.len() / RAW);
         }
-        let sample_len = sample.len();
+        let mut best = if quick <= most { (Way::Quick, quick) } else { (Way::Thorough, thorough) };
+        if best.1 > sample.len() - sample.len() / SHORTER {
+            best = (Way::Bytes, sample.len());
+        }
+        if of.is_some() {
+            for way in [Way::Frequent, Way::Stripes] {
+                let made = made(way)?;
+                let most = if best.0 == Way::Thorough { most } else { best.1 + best.1 / LONGER };
+                if made <= most {
+                    best = (way, made);
+                }
+            }
+        }
         self.sample = sample;
-        let [thorough, quick, quicker] = sizes;
-        let best = if quicker <= quick + quick / 64 { 2 } else { 1 };
-        let best = if sizes[best] <= thorough + thorough / LONGER { best } else { 0 };
-        Ok(if sizes[best] > sample_len - sample_len / SHORTER { NONE } else { best })
+        Ok(best.0)
     }
+}
+
+/// The literals section of a frame that has nothing else: one block, compressed, without sequences.
+fn literals_of(frame: &[u8]) -> Option<&[u8]> {
+    const COMPRESSED: u32 = 2;
+    let descriptor = *frame.get(4)?;
+    let is_single = descriptor >> 5 & 1;
+    let size = [usize::from(is_single), 2, 4, 8][usize::from(descriptor >> 6)];
+    let rest = frame.get(5 + usize::from(1 - is_single) + size..)?;
+    let (head, rest) = rest.split_first_chunk::<3>()?;
+    let head = u32::from_le_bytes([head[0], head[1], head[2], 0]);
+    let (literals, count) = rest.split_at_checked((head >> 3).checked_sub(1)? as usize)?;
+    (head & 7 == COMPRESSED << 1 | 1 && count == [0] && is_whole(literals)).then_some(literals)
+}
+
+/// Whether a literals section with a tree of its own (RFC 8878, section 3.1.1.3.1.1) is as long as it says.
+fn is_whole(section: &[u8]) -> bool {
+    const COMPRESSED: u64 = 2;
+    let mut head = [0; 8];
+    let some = section.len().min(5);
+    head[..some].copy_from_slice(&section[..some]);
+    let head = u64::from_le_bytes(head);
+    // Bytes of the header, and bits of each of the two sizes, of which the second one is that of the section.
+    let (bytes, bits) = [(3, 10), (3, 10), (4, 14), (5, 18)][(head >> 2 & 3) as usize];
+    head & 3 == COMPRESSED && bytes + (head >> (4 + bits) & ((1 << bits) - 1)) == section.len() as u64
 }
 
 /// A frame of bytes as they are (RFC 8878, section 3.1.1): its magic, the size of the content in four bytes, and blocks, of which
@@ -196,7 +277,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    fn chosen(part: &[u8]) -> usize {
+    fn chosen(part: &[u8]) -> Way {
         let mut packer = Packer::new().expect("memory");
         let mut page = Page::default();
         page.bytes.extend_from_slice(part);
@@ -211,7 +292,7 @@ mod tests {
         let seed = testkit::seed("what_is_only_more_or_less_frequent_is_compressed_a_quick_way");
         let mut prng = Prng::new(seed);
         let noise: Vec<u8> = (0..100_000).map(|_| prng.next_u64().trailing_zeros() as u8).collect();
-        assert_ne!(chosen(&noise), 0, "seed {seed}");
+        assert_eq!(chosen(&noise), Way::Quick, "seed {seed}");
     }
 
     #[test]
@@ -220,7 +301,7 @@ mod tests {
         let mut prng = Prng::new(seed);
         let words: Vec<[u8; 12]> = (0..50).map(|_| std::array::from_fn(|_| prng.next_u64() as u8)).collect();
         let text: Vec<u8> = (0..10_000).flat_map(|_| words[prng.below(50) as usize]).collect();
-        assert_eq!(chosen(&text), 0, "seed {seed}");
+        assert_eq!(chosen(&text), Way::Thorough, "seed {seed}");
     }
 
     #[test]
@@ -235,9 +316,35 @@ mod tests {
         page.bytes.resize(600_000, 0);
         let mut packed = Default::default();
         assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
-        assert_eq!(packer.chosen["column"][1][0], Some(NONE), "seed {seed}");
+        assert_eq!(packer.chosen["column"][1][0], Some(Way::Bytes), "seed {seed}");
         let whole = zstd::bulk::decompress(&packed[1], 600_000).expect("any zstd reads it");
         assert!(page.bytes == whole, "seed {seed}");
+    }
+
+    /// The way of numbers of eight bytes, which these make.
+    fn chosen_of_numbers(packer: &mut Packer, number: impl FnMut() -> u64) -> Way {
+        let mut page = Page::default();
+        let numbers: Vec<u64> = std::iter::repeat_with(number).take(30_000).collect();
+        page.numbers(numbers.len(), Numbers::Longs);
+        numbers.iter().for_each(|n| page.bytes.extend(n.to_le_bytes()));
+        let mut packed = Default::default();
+        assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
+        assert!(zstd::bulk::decompress(&packed[1], page.bytes.len()).expect("any zstd reads it") == page.bytes);
+        packer.chosen["column"][1][0].expect("a long part is learnt from")
+    }
+
+    #[test]
+    fn numbers_are_written_by_their_lowest_bytes_and_those_by_frequency_if_some_are_frequent() {
+        let seed = testkit::seed("numbers_are_written_by_their_lowest_bytes");
+        let mut prng = Prng::new(seed);
+        let packer = || Packer::new().expect("memory");
+        assert_eq!(chosen_of_numbers(&mut packer(), || prng.below(1 << 32)), Way::Stripes, "seed {seed}");
+        let mut prng = Prng::new(seed);
+        let some = || {
+            let [high, low] = [prng.next_u64(), prng.next_u64()].map(|n| u64::from(n.trailing_zeros()));
+            high << 32 | low << 24 | prng.below(1 << 24)
+        };
+        assert_eq!(chosen_of_numbers(&mut packer(), some), Way::Frequent, "seed {seed}");
     }
 
     #[test]
@@ -251,7 +358,18 @@ mod tests {
                 let most = if prng.below(4) == 0 { 300_000 } else { 9_000 };
                 let count = prng.below(most) as usize;
                 let kinds = [1, 20, 256][prng.below(3) as usize];
-                let some: Vec<u8> = (0..count).map(|_| prng.below(kinds) as u8).collect();
+                let of = [Numbers::Ints, Numbers::Longs, Numbers::Decimals][prng.below(3) as usize];
+                let (width, low) = (of.width(), prng.below(of.width() as u64 + 1) as usize);
+                let is_numbers = prng.below(2) == 0;
+                let count = if is_numbers { count - count % width } else { count };
+                let mut some: Vec<u8> = (0..count).map(|_| prng.below(kinds) as u8).collect();
+                if is_numbers {
+                    page.numbers(count / width, of);
+                    some.chunks_mut(width).for_each(|n| match of {
+                        Numbers::Decimals => n[..width - low].fill(0),
+                        _ => n[low..].fill(0),
+                    });
+                }
                 page.bytes.extend_from_slice(&some);
                 page.cut();
                 model.extend(some);

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::device::{Content, FileId, Housekeeping};
 use store::names;
 
@@ -251,7 +251,7 @@ struct Of<'a, 'b, L> {
     order: &'a [u32],
 }
 
-impl<L> Of<'_, '_, L> {
+impl<'b, L> Of<'_, 'b, L> {
     /// Takes column after column until none is left, and makes a chunk of each column for each row group. One thread
     /// presses all groups of a column, because what a press learns from one group decides how it writes the next.
     fn press(&self, press: &mut Press) -> Result<BTreeMap<usize, Vec<Chunk>>> {
@@ -267,13 +267,18 @@ impl<L> Of<'_, '_, L> {
                 chunks.push(press.chunk(column, descriptor, &cells, rows.len())?);
             }
             pressed.insert(place, chunks);
+            self.left().blocks.keep(flat);
         }
         Ok(pressed)
     }
 
+    fn left(&self) -> MutexGuard<'_, Left<'b>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The place of the next column, and the column, if it is there.
     fn take(&self) -> Option<(usize, Option<Flat>)> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left();
         let place = left.place;
         let column = self.columns.get(place)?;
         left.place += 1;

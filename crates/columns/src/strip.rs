@@ -234,18 +234,41 @@ pub enum Narrow {
     Longs(i64, Vec<u64>),
 }
 
+/// The memory of numbers that nobody needs any more, for the next ones: a column of half a million is megabytes, which the
+/// kernel would clear page by page for each.
+#[derive(Default)]
+pub struct Room {
+    bytes: Vec<u8>,
+    shorts: Vec<u16>,
+    ints: Vec<u32>,
+    longs: Vec<u64>,
+}
+
+impl Room {
+    /// Keeps that of these.
+    pub fn keep(&mut self, numbers: Narrow) {
+        match numbers {
+            Narrow::Same(_) => {}
+            Narrow::Bytes(_, all) => self.bytes = all,
+            Narrow::Shorts(_, all) => self.shorts = all,
+            Narrow::Ints(_, all) => self.ints = all,
+            Narrow::Longs(_, all) => self.longs = all,
+        }
+    }
+}
+
 impl Narrow {
     /// These strips, one behind the other.
-    pub fn of(strips: &[Strip<'_>]) -> Self {
+    pub fn of(strips: &[Strip<'_>], room: &mut Room) -> Self {
         let some = || strips.iter().filter(|strip| strip.count > 0);
         let Some(base) = some().map(|strip| strip.base).min() else { return Self::Same(0) };
         let reach = |strip: &Strip<'_>| (strip.base.wrapping_sub(base) as u64).saturating_add(strip.reach());
         match width(some().map(reach).max().unwrap_or(0)) {
             0 => Self::Same(base),
-            1 => Self::Bytes(base, joined(strips, base, |n| n as u8)),
-            2 => Self::Shorts(base, joined(strips, base, |n| n as u16)),
-            4 => Self::Ints(base, joined(strips, base, |n| n as u32)),
-            _ => Self::Longs(base, joined(strips, base, |n| n)),
+            1 => Self::Bytes(base, joined(strips, base, |n| n as u8, &mut room.bytes)),
+            2 => Self::Shorts(base, joined(strips, base, |n| n as u16, &mut room.shorts)),
+            4 => Self::Ints(base, joined(strips, base, |n| n as u32, &mut room.ints)),
+            _ => Self::Longs(base, joined(strips, base, |n| n, &mut room.longs)),
         }
     }
 
@@ -290,8 +313,10 @@ pub fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &
     out.extend(places.iter().map(|place| made(all[*place as usize])));
 }
 
-fn joined<N: Copy>(strips: &[Strip<'_>], base: i64, narrow: impl Fn(u64) -> N) -> Vec<N> {
-    let mut out = Vec::with_capacity(strips.iter().map(|strip| strip.count).sum());
+fn joined<N: Copy>(strips: &[Strip<'_>], base: i64, narrow: impl Fn(u64) -> N, room: &mut Vec<N>) -> Vec<N> {
+    let mut out = std::mem::take(room);
+    out.clear();
+    out.reserve(strips.iter().map(|strip| strip.count).sum());
     strips.iter().for_each(|strip| widen(strip, strip.base.wrapping_sub(base) as u64, &narrow, &mut out));
     out
 }
@@ -349,7 +374,7 @@ mod tests {
     #[test]
     fn any_number_of_many_strips_is_found_by_its_place() {
         let seed = testkit::seed("any_number_of_many_strips_is_found_by_its_place");
-        let mut prng = Prng::new(seed);
+        let (mut prng, mut room) = (Prng::new(seed), Room::default());
         for round in 0..500 {
             let all: Vec<Vec<i64>> = (0..prng.below(6)).map(|_| any_numbers(&mut prng)).collect();
             let mut bytes = Vec::new();
@@ -363,13 +388,14 @@ mod tests {
                 all.iter().map(|some| Strip::take(&mut rest, some.len()).expect("a strip")).collect();
             assert!(rest.is_empty(), "seed {seed} round {round}");
             let model: Vec<i64> = all.concat();
-            let narrow = Narrow::of(&strips);
+            let narrow = Narrow::of(&strips, &mut room);
             let places: Vec<u32> = (0..model.len() as u32).map(|_| prng.below(model.len() as u64) as u32).collect();
             let mut found = Vec::new();
             narrow.gather(&places, |n| n, &mut found);
             let wanted: Vec<i64> = places.iter().map(|place| model[*place as usize]).collect();
             assert_eq!(found, wanted, "seed {seed} round {round}");
             assert!((0..model.len()).all(|place| narrow.at(place) == model[place]), "seed {seed} round {round}");
+            room.keep(narrow);
         }
     }
 
