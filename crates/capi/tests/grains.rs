@@ -475,7 +475,7 @@ int main(void) {
         "1 1700000001 eth2 0 2 200 2",
         "3 1500 0 5 1 4",
         "1 20 5 2",
-        "7 3 ring_full 10 7 outgoing",
+        "7 3 ring_full 11 7 outgoing",
     ];
     assert_eq!(told.lines().collect::<Vec<_>>(), expected);
 }
