@@ -28,13 +28,15 @@ const STEP: u32 = 128 << 10;
 /// Pieces of numbers begin at a multiple of so many bytes.
 const NUMBER: usize = 16;
 
-/// Pieces of a part that a choice is made on, and bytes of each.
-const PIECES: (usize, usize) = (4, 2 << 10);
+/// Pieces of a part that a choice is made on, and most bytes of each.
+const PIECES: (usize, usize) = (4, 4 << 10);
 
-/// A quicker way is chosen if it makes a part longer by no more than one part of so many.
-/// PERF: with 16, 8, 4, 3 and 2 a site's records take 56.9, 56.9, 58.0, 58.6 and 58.9 bytes, and sealing with 8, 4, 3 and 2 takes 30, 260, 350
-/// and 390 instructions for each less than with 16.
-const LONGER: usize = 32;
+/// Of a shorter part there is nothing to learn.
+const LEARNT: usize = 16 << 10;
+
+/// Picoseconds that a byte less in the file may take: the way that costs least by this price is chosen.
+/// PERF: with 17 000, 20 000 and 24 000 a site's records take 88.6, 88.5 and 87.6 bytes (records/2026-11-23-columns.md).
+const PRICE: usize = 20_000;
 
 /// What makes a frame of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +53,20 @@ enum Way {
     Frequent,
 }
 
-/// Of numbers, the same if they become longer by no more than one part of so many of what they were: that is what it takes to look at
-/// every byte.
-const RAW: usize = 64;
-
-/// Noise is what no compressor makes shorter by one part of so many.
-const SHORTER: usize = 64;
+impl Way {
+    /// Picoseconds that so many bytes take about, of which this way makes so many; `stripes` are the bytes of numbers that the way
+    /// of stripes leaves. From the times of all ways for all parts of a site's records (records/2026-11-23-columns.md): looking for
+    /// repetitions takes the longer the fewer there are.
+    fn picoseconds(self, raw: usize, made: usize, stripes: usize) -> usize {
+        match self {
+            Self::Thorough => (3_000 * raw).min(12_000 * made),
+            Self::Quick => 1_250 * raw,
+            Self::Bytes => 50 * raw,
+            Self::Stripes => 350 * raw,
+            Self::Frequent => 350 * raw + 1_250 * stripes,
+        }
+    }
+}
 
 /// A page before it is compressed.
 #[derive(Default)]
@@ -157,8 +167,7 @@ impl Packer {
             let mut rest = &page.bytes[..];
             for ((bytes, of), chosen) in page.parts.iter().zip(chosen) {
                 let part = rest.split_off(..*bytes).unwrap_or_default();
-                // Of short parts there is nothing to learn.
-                if chosen.is_none() && part.len() >= 2 * PIECES.0 * PIECES.1 {
+                if chosen.is_none() && part.len() >= LEARNT {
                     *chosen = Some(self.better(part, *of)?);
                 }
                 self.frame(part, *of, chosen.unwrap_or(Way::Thorough), packed)?;
@@ -194,33 +203,30 @@ impl Packer {
         Ok(())
     }
 
-    /// The way that suits a part, by what each makes of pieces of it.
+    /// The way that costs least for a part, by what each makes of pieces of it.
     fn better(&mut self, part: &[u8], of: Option<Numbers>) -> Result<Way> {
         let (pieces, bytes) = PIECES;
         let mut sample = std::mem::take(&mut self.sample);
         sample.clear();
         let step = (part.len() / pieces).next_multiple_of(NUMBER) - NUMBER;
-        part.chunks_exact(step).take(pieces).for_each(|piece| sample.extend_from_slice(&piece[..bytes]));
+        part.chunks_exact(step).take(pieces).for_each(|piece| sample.extend_from_slice(&piece[..bytes.min(step)]));
         let mut made = |way| {
             let mut packed = Vec::new();
             self.frame(&sample, of, way, &mut packed).map(|()| packed.len())
         };
-        let (thorough, quick) = (made(Way::Thorough)?, made(Way::Quick)?);
-        let mut most = thorough + thorough / LONGER;
-        if of.is_some() {
-            most = most.max(thorough + sample.len() / RAW);
-        }
-        let mut best = if quick <= most { (Way::Quick, quick) } else { (Way::Thorough, thorough) };
-        if best.1 > sample.len() - sample.len() / SHORTER {
-            best = (Way::Bytes, sample.len());
-        }
-        if of.is_some() {
-            for way in [Way::Frequent, Way::Stripes] {
-                let made = made(way)?;
-                let most = if best.0 == Way::Thorough { most } else { best.1 + best.1 / LONGER };
-                if made <= most {
-                    best = (way, made);
-                }
+        let stripes = if of.is_some() { made(Way::Stripes)? } else { usize::MAX };
+        let mut best = (Way::Bytes, usize::MAX);
+        for way in [Way::Thorough, Way::Quick, Way::Frequent, Way::Stripes, Way::Bytes] {
+            let made = match way {
+                Way::Thorough | Way::Quick => made(way)?,
+                Way::Frequent if of.is_some() => made(way)?,
+                Way::Stripes if of.is_some() => stripes,
+                Way::Frequent | Way::Stripes => continue,
+                Way::Bytes => sample.len(),
+            };
+            let cost = way.picoseconds(sample.len(), made, stripes) + PRICE * made;
+            if cost < best.1 {
+                best = (way, cost);
             }
         }
         self.sample = sample;
@@ -345,6 +351,30 @@ mod tests {
             high << 32 | low << 24 | prng.below(1 << 24)
         };
         assert_eq!(chosen_of_numbers(&mut packer(), some), Way::Frequent, "seed {seed}");
+    }
+
+    #[test]
+    fn bytes_that_take_more_time_than_they_are_worth_are_not_saved() {
+        let seed = testkit::seed("bytes_that_take_more_time_than_they_are_worth_are_not_saved");
+        let mut prng = Prng::new(seed);
+        let mut moment = 1 << 40;
+        let mut number = || {
+            moment += prng.below(2_000);
+            moment
+        };
+        let numbers: Vec<u64> = std::iter::repeat_with(&mut number).take(30_000).collect();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        let mut packer = Packer::new().expect("memory");
+        let mut made = |way| {
+            let mut packed = Vec::new();
+            packer.frame(&bytes, Some(Numbers::Longs), way, &mut packed).expect("compressed");
+            packed.len()
+        };
+        let (thorough, stripes) = (made(Way::Thorough), made(Way::Stripes));
+        assert!(thorough < stripes, "{thorough} and {stripes} bytes, seed {seed}");
+        let mut all = numbers.into_iter();
+        let chosen = chosen_of_numbers(&mut packer, || all.next().expect("as many"));
+        assert!(matches!(chosen, Way::Stripes | Way::Frequent), "{chosen:?}, seed {seed}");
     }
 
     #[test]

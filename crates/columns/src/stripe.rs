@@ -14,6 +14,8 @@
 //! compressed        numbers, up to the next one of which more differs
 //! ```
 
+use sys::wide::{Loop, wide};
+
 /// Most bytes of a block, and of its content.
 const BLOCK: usize = 128 << 10;
 
@@ -81,9 +83,26 @@ impl Numbers {
 fn differing<const W: usize>(content: &[u8], same: impl Fn([u8; W], [u8; W]) -> u32, needs: &mut Vec<u8>) {
     let numbers = content.as_chunks::<W>().0;
     needs.clear();
-    needs.push(W as u8);
-    needs.extend(numbers.array_windows().map(|[before, number]| W as u8 - (same(*number, *before) / 8) as u8));
-    needs.truncate(numbers.len());
+    needs.resize(numbers.len(), W as u8);
+    wide(Differing { numbers, same, needs });
+}
+
+struct Differing<'a, const W: usize, F> {
+    numbers: &'a [[u8; W]],
+    /// Highest bits that are alike.
+    same: F,
+    needs: &'a mut [u8],
+}
+
+impl<const W: usize, F: Fn([u8; W], [u8; W]) -> u32> Loop for Differing<'_, W, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { numbers, same, needs } = self;
+        let pairs = numbers.array_windows().zip(needs.iter_mut().skip(1));
+        pairs.for_each(|([before, number], need)| *need = W as u8 - (same(*number, *before) / 8) as u8);
+    }
 }
 
 /// Makes frames; its memory is used again.
@@ -152,9 +171,26 @@ fn lowest(needs: &[u8], width: usize, each: usize) -> usize {
 }
 
 /// The lowest bytes of each `width` that begin with them.
+/// PERF: all bytes of a number are written in one store, and those that are too many are written over by the next one's.
 fn gather(run: &[u8], width: usize, lowest: usize, out: &mut Vec<u8>) {
-    out.reserve(run.len());
-    run.chunks(width).for_each(|n| out.extend_from_slice(&n[..lowest]));
+    match width {
+        4 => gather_by::<4>(run, lowest, out),
+        8 => gather_by::<8>(run, lowest, out),
+        _ => gather_by::<MOST>(run, lowest, out),
+    }
+}
+
+fn gather_by<const W: usize>(run: &[u8], lowest: usize, out: &mut Vec<u8>) {
+    let (whole, rest) = run.as_chunks::<W>();
+    let begin = out.len();
+    out.resize(begin + whole.len() * lowest + W, 0);
+    let mut at = begin;
+    for number in whole {
+        out[at..at + W].copy_from_slice(number);
+        at += lowest;
+    }
+    out.truncate(at);
+    out.extend_from_slice(&rest[..lowest.min(rest.len())]);
 }
 
 /// The blocks of a frame.
