@@ -2,7 +2,7 @@
  * later, C++ too.
  *
  *     netgrain_error err;
- *     netgrain_question q = NETGRAIN_EVERYTHING;
+ *     netgrain_query q = NETGRAIN_QUERY_ALL;
  *     q.filter = "host 10.1.2.3 and port 53";
  *     netgrain_time("-10min", &q.from, &err);
  *     netgrain *answer = netgrain_open_store("/data/store", &q, &err);
@@ -31,7 +31,7 @@
  * only be closed. Callbacks must return; they must not leave by longjmp or by a C++ exception.
  *
  * Version: NETGRAIN_API_VERSION grows when a structure or a meaning changes. A program passes the one it was compiled
- * with (NETGRAIN_EVERYTHING does), and a library of another version refuses in words instead of misreading. */
+ * with (NETGRAIN_QUERY_ALL does), and a library of another version refuses in words instead of misreading. */
 #ifndef NETGRAIN_H
 #define NETGRAIN_H
 
@@ -63,7 +63,7 @@ typedef struct netgrain_error {
 } netgrain_error;
 
 /* Which packets, flow records or seconds are wanted. */
-typedef struct netgrain_question {
+typedef struct netgrain_query {
     uint32_t version;              /* NETGRAIN_API_VERSION */
     uint32_t flags;                /* NETGRAIN_FOLLOW | ... */
     uint64_t from;                 /* the first moment wanted */
@@ -71,14 +71,14 @@ typedef struct netgrain_question {
     const char *filter;            /* NULL or "" for every packet */
     const char *const *interfaces; /* names of interfaces of the store; NULL with 0 for all */
     size_t interface_count;
-} netgrain_question;
+} netgrain_query;
 
 #define NETGRAIN_FOLLOW 1u      /* go on with packets as they arrive, until `to` or netgrain_stop */
 #define NETGRAIN_NO_RING 2u     /* do not look into the memory of a running recorder, only into files */
-#define NETGRAIN_STEP_BEHIND 4u /* put the calling thread behind recorders at disk and processor, for good; a remark if that fails */
+#define NETGRAIN_LOW_PRIORITY 4u /* put the calling thread behind recorders at disk and processor, for good; a remark if that fails */
 
 /* Every packet that there is at this moment. */
-#define NETGRAIN_EVERYTHING { NETGRAIN_API_VERSION, 0, 0, UINT64_MAX, NULL, NULL, 0 }
+#define NETGRAIN_QUERY_ALL { NETGRAIN_API_VERSION, 0, 0, UINT64_MAX, NULL, NULL, 0 }
 
 /* One packet. `data` is lent until the next call with this answer. */
 typedef struct netgrain_packet {
@@ -96,7 +96,7 @@ typedef struct netgrain_packet {
 typedef struct netgrain_origin {
     const char *interface_name;
     const char *filter;  /* what the recorder kept; empty for everything */
-    const char *stamps;  /* who stamped the packets */
+    const char *timestamp_source;  /* who stamped the packets */
     uint32_t queue;      /* the hardware queue */
     uint32_t link_type;
     uint32_t snaplen;    /* bytes kept of each packet */
@@ -131,11 +131,11 @@ typedef struct netgrain_cost {
 /* Opens the answer of a store: its files, the file that is being written, and the ring of a running recorder as one. Names
  * are listed, and what is being written and the ring are looked into already: it may wait a moment for a running recorder.
  * `question` is copied. NULL, with `err` filled, if it cannot be done. */
-netgrain *netgrain_open_store(const char *store, const netgrain_question *question, netgrain_error *err);
+netgrain *netgrain_open_store(const char *store, const netgrain_query *question, netgrain_error *err);
 
 /* Opens the answer of capture files of anyone (pcap, pcapng, HPCAP's RAW), with an index beside them or without. Those
  * without one are read here from end to end, because nothing else tells when their packets were. */
-netgrain *netgrain_open_files(const char *const *files, size_t count, const netgrain_question *question,
+netgrain *netgrain_open_files(const char *const *files, size_t count, const netgrain_query *question,
                               netgrain_error *err);
 
 /* The next packet: 1 and `packet` filled, 0 at the end (or after netgrain_stop), -1 and `err` filled on failure. With
@@ -166,12 +166,12 @@ int netgrain_get_tally(netgrain *answer, size_t number, netgrain_tally *tally, n
 void netgrain_get_cost(netgrain *answer, netgrain_cost *cost);
 
 /* Whether everything could be read that should have been: 0 when packets may be missing, which a remark then explains. */
-int netgrain_is_whole(netgrain *answer);
+int netgrain_is_complete(netgrain *answer);
 
 /* What people should know about the answer (damaged files, files without an index): how many remarks there are by now, and
- * one of them, lent until netgrain_remarks is called again; NULL for a number that there is not. */
-size_t netgrain_remarks(netgrain *answer);
-const char *netgrain_remark(netgrain *answer, size_t number);
+ * one of them, lent until netgrain_warnings is called again; NULL for a number that there is not. */
+size_t netgrain_warnings(netgrain *answer);
+const char *netgrain_warning(netgrain *answer, size_t number);
 
 /* Gives everything back. NULL is allowed. */
 void netgrain_close(netgrain *answer);
@@ -180,12 +180,12 @@ void netgrain_close(netgrain *answer);
  *
  *     netgrain_flows *flows = netgrain_flows_open("/data/store", &q, 0, &err);
  *     const netgrain_flow *f;
- *     while ((got = netgrain_flows_next(flows, &f, &err)) > 0) look_at(f->id, f->sides[0].bytes, f->sides[1].bytes);
+ *     while ((got = netgrain_flows_next(flows, &f, &err)) > 0) look_at(f->id, f->directions[0].bytes, f->directions[1].bytes);
  *     netgrain_flows_close(flows);
  *
  * These loops read what `netgrain run` keeps in a store beside the packets: sealed files and those that are being written. All
  * that is said above of errors, threads, memory and stopping holds for them. The question is the same one:
- * NETGRAIN_STEP_BEHIND as above; NETGRAIN_NO_RING leaves out what is not sealed yet; NETGRAIN_FOLLOW is live, see the loops.
+ * NETGRAIN_LOW_PRIORITY as above; NETGRAIN_NO_RING leaves out what is not sealed yet; NETGRAIN_FOLLOW is live, see the loops.
  *
  * What a loop gives is made by the library and lent until the next call with that loop. `size` says how long the structure is
  * in the library: later versions append fields and change no others, so a program that uses one of a later header asks
@@ -201,22 +201,22 @@ typedef struct netgrain_series netgrain_series;
 
 /* Of a number n of values: the least and the greatest (0 if there is none), all together, mean and sample deviation (n - 1).
  * Their squares together are deviation * deviation * (n - 1) + mean * sum, from which those of several records follow. */
-typedef struct netgrain_moments {
+typedef struct netgrain_stats {
     uint64_t min, max, sum;
     double mean, deviation;
-} netgrain_moments;
+} netgrain_stats;
 
 /* One direction of a flow. */
-typedef struct netgrain_side {
+typedef struct netgrain_direction {
     uint64_t first, last;         /* its first and last packet in this record, ns since 1970; 0 if there is none */
     uint64_t packets;
     uint64_t bytes;               /* of the frames on the wire, without FCS */
     uint64_t ip_bytes;            /* of the (inner) IP packets: what NetFlow counts */
     uint64_t payload_bytes;       /* carried by the transport protocol */
     uint64_t payload_packets;     /* packets that carried any */
-    netgrain_moments length;      /* of the IP packets, bytes; of `packets` values */
-    netgrain_moments gap;         /* between packets, ns; of `gaps` values */
-    uint64_t gaps;
+    netgrain_stats length;      /* of the IP packets, bytes; of `packets` values */
+    netgrain_stats iat;         /* inter-arrival time, ns; of `iat_count` values */
+    uint64_t iat_count;
     uint64_t tcp_flags[8];        /* packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR */
     uint64_t zero_window;         /* packets that advertised a window of zero, without RST */
     uint64_t retransmitted;       /* packets whose bytes were all sent before */
@@ -227,23 +227,23 @@ typedef struct netgrain_side {
     uint8_t mac[6];               /* who sent its first frame, if has_mac */
     uint8_t has_mac;
     uint8_t reserved[5];
-} netgrain_side;
+} netgrain_direction;
 
 /* One of the first packets of a flow. */
-typedef struct netgrain_early {
-    uint64_t after;    /* ns after the first packet of the flow */
+typedef struct netgrain_initial_packet {
+    uint64_t offset_ns; /* ns after the first packet of the flow */
     uint16_t length;   /* of the IP packet, bytes */
     uint8_t flags;     /* TCP's; 0 of others */
     uint8_t reverse;   /* 1: sent by whom the first packet was not */
     uint32_t reserved;
-} netgrain_early;
+} netgrain_initial_packet;
 
 /* Why a record was made; the numbers are those of flowEndReason (IPFIX). */
-#define NETGRAIN_END_IDLE 1   /* no packet for the idle timeout */
-#define NETGRAIN_END_ACTIVE 2 /* the active timeout: the flow goes on in a record with the same id and the next part */
-#define NETGRAIN_END_ENDED 3  /* TCP's FINs or RST */
-#define NETGRAIN_END_FORCED 4 /* the meter was stopped, or the capture ended */
-#define NETGRAIN_END_LACK 5   /* the table was full */
+#define NETGRAIN_END_IDLE_TIMEOUT 1   /* no packet for the idle timeout */
+#define NETGRAIN_END_ACTIVE_TIMEOUT 2 /* the active timeout: the flow goes on in a record with the same id and the next record_index */
+#define NETGRAIN_END_OF_FLOW 3  /* TCP's FINs or RST */
+#define NETGRAIN_END_FORCED_END 4 /* the meter was stopped, or the capture ended */
+#define NETGRAIN_END_LACK_OF_RESOURCES 5   /* the table was full */
 
 /* How far TCP got, by what was seen. */
 #define NETGRAIN_TCP_NONE 0 /* not TCP */
@@ -271,10 +271,10 @@ typedef struct netgrain_early {
 /* What one conversation did on one interface in one period. Source is whoever sent the first packet. */
 typedef struct netgrain_flow {
     uint32_t size;              /* of this structure in the library, bytes */
-    uint32_t part;              /* records of this flow before this one */
+    uint32_t record_index;              /* records of this flow before this one */
     uint64_t id;                /* the same for all records of one flow: `netgrain packets --flow` takes it as a decimal number */
     const char *interface_name; /* lent until netgrain_flows_close */
-    uint64_t began;             /* the first packet of the flow, ns since 1970: before `first` where part > 0 */
+    uint64_t flow_start;         /* the first packet of the flow, ns since 1970: before `first` where record_index > 0 */
     uint64_t first, last;       /* the first and last packet of this record, ns since 1970 */
     uint8_t src[16], dst[16];   /* addresses in the order of the wire; of IPv4 the first four bytes */
     uint16_t src_port;          /* in the order of this machine; 0 where the protocol has none */
@@ -293,12 +293,12 @@ typedef struct netgrain_flow {
     uint64_t syn_rtt_ns;        /* from SYN to SYN+ACK, ns; NETGRAIN_NONE if that was not seen */
     uint64_t ack_rtt_ns;        /* from SYN+ACK to the ACK, ns; the same */
     uint64_t lost;              /* packets that the interface lost in the seconds of this record */
-    const netgrain_early *early;       /* the first packets, in the first record of a flow: early_count of them */
+    const netgrain_initial_packet *initial_packets;       /* the first packets, in the first record of a flow: initial_packet_count of them */
     const unsigned char *payload[2];   /* the first bytes carried, there and back: payload_len of them */
     uint32_t payload_len[2];           /* 0 unless the meter was told to keep them */
-    uint32_t early_count;
+    uint32_t initial_packet_count;
     uint32_t reserved;
-    netgrain_side sides[2];     /* from source to destination, and back */
+    netgrain_direction directions[2];     /* from source to destination, and back */
     /* Appended later: ask NETGRAIN_HAS. */
     uint64_t tunnel_seq_first[2]; /* sequence number in the tunnel (ERSPAN, GRE, GTP-U) of the first packet that had one, there
                                    * and back; NETGRAIN_NONE if none had, or the file is older than these numbers */
@@ -352,7 +352,7 @@ typedef struct netgrain_second {
  * 90 s that suit the usual timeouts, more if the meter has longer ones. The loop ends at netgrain_flows_stop, or when `to` is
  * past by so much. What is brought into the store later than that, from old captures, is found by its interval. NULL, with
  * `err` filled, if it cannot be done. */
-netgrain_flows *netgrain_flows_open(const char *store, const netgrain_question *question, uint64_t late,
+netgrain_flows *netgrain_flows_open(const char *store, const netgrain_query *question, uint64_t late,
                                     netgrain_error *err);
 
 /* The next record: 1 and `*flow` set, 0 and `*flow` NULL at the end (or after netgrain_flows_stop), -1 and `err` filled on
@@ -369,11 +369,11 @@ int64_t netgrain_flows_loop(netgrain_flows *flows, uint64_t limit, netgrain_flow
 #define NETGRAIN_COMMUNITY_ID 32
 int netgrain_community_id(const netgrain_flow *flow, char *text, netgrain_error *err);
 
-/* As netgrain_stop, netgrain_is_whole, netgrain_remarks, netgrain_remark and netgrain_close. */
+/* As netgrain_stop, netgrain_is_complete, netgrain_warnings, netgrain_warning and netgrain_close. */
 void netgrain_flows_stop(netgrain_flows *flows);
-int netgrain_flows_is_whole(netgrain_flows *flows);
-size_t netgrain_flows_remarks(netgrain_flows *flows);
-const char *netgrain_flows_remark(netgrain_flows *flows, size_t number);
+int netgrain_flows_is_complete(netgrain_flows *flows);
+size_t netgrain_flows_warnings(netgrain_flows *flows);
+const char *netgrain_flows_warning(netgrain_flows *flows, size_t number);
 void netgrain_flows_close(netgrain_flows *flows);
 
 /* Opens the seconds of a store that overlap the interval, one row for each second, interface and direction, in that order. A
@@ -382,7 +382,7 @@ void netgrain_flows_close(netgrain_flows *flows);
  * With NETGRAIN_FOLLOW, seconds go on coming some three seconds after they began, in order for each interface; what late
  * packets add to a second that was told is left out. The loop ends at netgrain_series_stop, or half a minute after `to`. NULL,
  * with `err` filled, if it cannot be done. */
-netgrain_series *netgrain_series_open(const char *store, const netgrain_question *question, netgrain_error *err);
+netgrain_series *netgrain_series_open(const char *store, const netgrain_query *question, netgrain_error *err);
 
 /* The next row: 1 and `*second` set, 0 and `*second` NULL at the end, -1 and `err` filled on failure. */
 int netgrain_series_next(netgrain_series *series, const netgrain_second **second, netgrain_error *err);
@@ -397,11 +397,11 @@ int64_t netgrain_series_loop(netgrain_series *series, uint64_t limit, netgrain_s
 const char *netgrain_loss_name(uint32_t number);
 const char *netgrain_note_name(uint32_t number);
 
-/* As netgrain_stop, netgrain_is_whole, netgrain_remarks, netgrain_remark and netgrain_close. */
+/* As netgrain_stop, netgrain_is_complete, netgrain_warnings, netgrain_warning and netgrain_close. */
 void netgrain_series_stop(netgrain_series *series);
-int netgrain_series_is_whole(netgrain_series *series);
-size_t netgrain_series_remarks(netgrain_series *series);
-const char *netgrain_series_remark(netgrain_series *series, size_t number);
+int netgrain_series_is_complete(netgrain_series *series);
+size_t netgrain_series_warnings(netgrain_series *series);
+const char *netgrain_series_warning(netgrain_series *series, size_t number);
 void netgrain_series_close(netgrain_series *series);
 
 /* ---- Without an answer ---- */

@@ -18,7 +18,7 @@
  *
  * A full program is examples/c/count.c. The engine's rings (one per queue) are mapped read-only: a listener can neither
  * harm them nor the other listeners, however it fails. A *lossy* listener that is too slow is lapped and knows exactly
- * how many packets it missed (ngl_heard). A *gate* is never lapped, but when it does not call ngl_next in time the engine
+ * how many packets it missed (ngl_counts). A *gate* is never lapped, but when it does not call ngl_next in time the engine
  * drops packets in its name; be a gate only for what must see everything.
  *
  * The rules against races are those of the Rust listener (crates/ring/src/protocol.rs): copy with relaxed atomic loads,
@@ -110,7 +110,7 @@ typedef struct ngl_desc {
 #define NGL_RECORD_MAX (NGL_RECORD_HEADER + NGL_PACKET_MAX)
 #define NGL_CAUSES 32                  /* room for causes of loss, numbered as in spec/events.toml */
 
-typedef enum ngl_mode { NGL_LOSSY = 0, NGL_GATE = 1 } ngl_mode;
+typedef enum ngl_mode { NGL_LOSSY = 0, NGL_LOSSLESS = 1 } ngl_mode;
 
 typedef enum ngl_failure {
     NGL_UNREACHABLE = 1, /* no engine there, or no way to it */
@@ -134,10 +134,10 @@ typedef struct ngl_count {
 } ngl_count;
 
 /* The engine's own books of a ring: offered = stored + filtered + duplicate + the sum of lost. */
-typedef struct ngl_books {
+typedef struct ngl_accounting {
     uint64_t offered, stored, stored_bytes, filtered, duplicate;
     uint64_t lost[NGL_CAUSES];
-} ngl_books;
+} ngl_accounting;
 
 /* One ring. The first fields are for reading; the rest is private. */
 typedef struct ngl_ring {
@@ -198,7 +198,7 @@ typedef struct ngl {
 #define NGL_AT_EXPIRED 64
 
 #define NGL_HELLO (24 + NGL_NAME)
-#define NGL_WELCOME 128
+#define NGL_ACCEPT 128
 #define NGL_RING 40
 #define NGL_RINGS_MAX 256
 #define NGL_HUGE_PAGE ((size_t)2 << 20)
@@ -319,7 +319,7 @@ static inline int ngl_settled_(const ngl_ring *r, uint64_t *head, uint64_t *cont
 }
 
 /* What this listener has heard so far, exact as of the latest publication that was complete. */
-static inline ngl_count ngl_heard(ngl_ring *r) {
+static inline ngl_count ngl_counts(ngl_ring *r) {
     uint64_t head, controls, from, to;
     ngl_count c;
     if (ngl_settled_(r, &head, &controls)) {
@@ -342,14 +342,14 @@ static inline ngl_count ngl_heard(ngl_ring *r) {
 
 /* Tells the engine how this listener fares, for its tables; call now and then. */
 static inline void ngl_report(ngl_ring *r) {
-    ngl_count c = ngl_heard(r);
+    ngl_count c = ngl_counts(r);
     ngl_store_(r->cursor, NGL_AT_SEEN, c.seen);
     ngl_store_(r->cursor, NGL_AT_MISSED, c.missed);
 }
 
 /* The engine's counters. */
-static inline ngl_books ngl_read_books(const ngl_ring *r) {
-    ngl_books b;
+static inline ngl_accounting ngl_read_accounting(const ngl_ring *r) {
+    ngl_accounting b;
     b.offered = ngl_load_(r->control, NGL_AT_OFFERED);
     b.stored = ngl_load_(r->control, NGL_AT_STORED);
     b.stored_bytes = ngl_load_(r->control, NGL_AT_STORED_BYTES);
@@ -515,7 +515,7 @@ static inline int ngl_open_ring_(ngl_ring *r, const int fds[4], const unsigned c
     ngl_settled_(r, &head, &controls);
     r->settled_head = r->start = r->next = head;
     r->settled_controls = r->start_controls = controls;
-    if (r->mode == NGL_GATE && desc <= head && head - desc <= descs) {
+    if (r->mode == NGL_LOSSLESS && desc <= head && head - desc <= descs) {
         /* A gate begins where the writer put it, which may be before the head by now. */
         for (uint64_t i = desc; i < head; i++) {
             ngl_desc d = ngl_load_desc_(r, i);
@@ -547,7 +547,7 @@ static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char
     const char *unreachable = "no engine answers there: ";
     struct timeval patience = {10, 0};
     struct sockaddr_un addr;
-    unsigned char hello[NGL_HELLO] = {0}, welcome[NGL_WELCOME], message[NGL_RING];
+    unsigned char hello[NGL_HELLO] = {0}, welcome[NGL_ACCEPT], message[NGL_RING];
     int fds[4], ok = 1;
     size_t len = name ? strlen(name) : 0;
     uint64_t rings;
@@ -565,7 +565,7 @@ static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char
                    : ngl_fail_(err, NGL_UNREACHABLE, unreachable, strerror(errno));
     ngl_put_(hello, NGL_MAGIC);
     ngl_put_(hello + 8, NGL_VERSION);
-    ngl_put_(hello + 16, mode == NGL_GATE);
+    ngl_put_(hello + 16, mode == NGL_LOSSLESS);
     if (len > 0) memcpy(hello + 24, name, len < NGL_NAME ? len : NGL_NAME);
     /* An engine that refuses before it reads has closed its side, and its words are there to be read. */
     if (send(e->socket, hello, sizeof hello, MSG_NOSIGNAL) < 0 && errno != EPIPE)
@@ -577,7 +577,7 @@ static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char
     if (!ok) return 0;
     if (ngl_get_(welcome) != NGL_MAGIC)
         return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "the welcome has another form");
-    welcome[NGL_WELCOME - 1] = 0;
+    welcome[NGL_ACCEPT - 1] = 0;
     if (welcome[24] != 0) return ngl_fail_(err, NGL_REFUSED, "the engine refused: ", (const char *)welcome + 24);
     rings = ngl_get_(welcome + 16);
     if (rings == 0 || rings > NGL_RINGS_MAX)

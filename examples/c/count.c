@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     ngl_error err;
-    ngl_mode mode = argc > 2 && strcmp(argv[2], "gate") == 0 ? NGL_GATE : NGL_LOSSY;
+    ngl_mode mode = argc > 2 && strcmp(argv[2], "gate") == 0 ? NGL_LOSSLESS : NGL_LOSSY;
     ngl *engine = ngl_attach(argv[1], mode, "count", &err);
     if (!engine) {
         fprintf(stderr, "%s: %s\n", argv[1], err.text);
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
         if (t - last >= 1.0 || open == 0) {
             uint64_t missed = 0;
             for (size_t q = 0; q < engine->rings; q++) {
-                missed += ngl_heard(&engine->ring[q]).missed;
+                missed += ngl_counts(&engine->ring[q]).missed;
                 ngl_report(&engine->ring[q]);
             }
             printf("packets %" PRIu64 " bytes %" PRIu64 " missed %" PRIu64 " overwritten %" PRIu64 " sum %" PRIu64 "\n",

@@ -28,14 +28,14 @@ static void stop(int signal) {
 
 static int show(void *user, const netgrain_flow *f) {
     sums *s = user;
-    const netgrain_side *there = &f->sides[0], *back = &f->sides[1];
+    const netgrain_direction *there = &f->directions[0], *back = &f->directions[1];
     char src[INET6_ADDRSTRLEN], dst[INET6_ADDRSTRLEN];
     int family = f->ip_version == 4 ? AF_INET : AF_INET6;
     inet_ntop(family, f->src, src, sizeof src);
     inet_ntop(family, f->dst, dst, sizeof dst);
     printf("%" PRIu64 " %" PRIu32 " %s %" PRIu64 " %" PRIu64 " protocol %d %s %d %s %d packets %" PRIu64 " %" PRIu64
            " bytes %" PRIu64 " %" PRIu64 " end %d",
-           f->id, f->part, f->interface_name, f->first, f->last, f->protocol, src, f->src_port, dst, f->dst_port,
+           f->id, f->record_index, f->interface_name, f->first, f->last, f->protocol, src, f->src_port, dst, f->dst_port,
            there->packets, back->packets, there->bytes, back->bytes, f->end_reason);
     /* An older library does not have these. */
     for (int i = 0; i < 2 && NETGRAIN_HAS(f, tunnel_seq_last); i++) {
@@ -56,7 +56,7 @@ static int fail(const netgrain_error *err) {
 
 int main(int argc, char **argv) {
     netgrain_error err;
-    netgrain_question question = NETGRAIN_EVERYTHING;
+    netgrain_query question = NETGRAIN_QUERY_ALL;
     if (argc > 1 && strcmp(argv[1], "--live") == 0) {
         question.flags |= NETGRAIN_FOLLOW;
         argc--, argv++;
@@ -77,10 +77,10 @@ int main(int argc, char **argv) {
     int64_t records = netgrain_flows_loop(flows, 0, show, &s, &err);
     if (records < 0) return fail(&err);
     printf("records %" PRId64 " packets %" PRIu64 " bytes %" PRIu64 "\n", records, s.packets, s.bytes);
-    for (size_t i = 0, n = netgrain_flows_remarks(flows); i < n; i++) {
-        fprintf(stderr, "%s\n", netgrain_flows_remark(flows, i));
+    for (size_t i = 0, n = netgrain_flows_warnings(flows); i < n; i++) {
+        fprintf(stderr, "%s\n", netgrain_flows_warning(flows, i));
     }
-    int whole = netgrain_flows_is_whole(flows);
+    int whole = netgrain_flows_is_complete(flows);
     netgrain_flows_close(flows);
     return records > 0 && whole ? 0 : 1;
 }

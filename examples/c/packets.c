@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     netgrain_error err;
-    netgrain_question question = NETGRAIN_EVERYTHING;
+    netgrain_query question = NETGRAIN_QUERY_ALL;
     if (argc > 2) question.filter = argv[2];
     if (argc > 3 && netgrain_time(argv[3], &question.from, &err) != 0) return fail(&err);
     if (argc > 4 && netgrain_time(argv[4], &question.to, &err) != 0) return fail(&err);
@@ -80,8 +80,8 @@ int main(int argc, char **argv) {
     netgrain_get_cost(answer, &cost);
     fprintf(stderr, "%" PRIu64 " of %" PRIu64 " bytes read, %" PRIu64 " packets looked at\n", cost.bytes_read, cost.bytes,
             cost.packets);
-    for (size_t i = 0, n = netgrain_remarks(answer); i < n; i++) fprintf(stderr, "%s\n", netgrain_remark(answer, i));
-    int whole = netgrain_is_whole(answer);
+    for (size_t i = 0, n = netgrain_warnings(answer); i < n; i++) fprintf(stderr, "%s\n", netgrain_warning(answer, i));
+    int whole = netgrain_is_complete(answer);
     netgrain_close(answer);
     return packets > 0 && whole ? 0 : 1;
 }

@@ -28,7 +28,7 @@ static int fail(const netgrain_error *err) {
 
 int main(int argc, char **argv) {
     netgrain_error err;
-    netgrain_question question = NETGRAIN_EVERYTHING;
+    netgrain_query question = NETGRAIN_QUERY_ALL;
     if (argc > 1 && strcmp(argv[1], "--live") == 0) {
         question.flags |= NETGRAIN_FOLLOW;
         argc--, argv++;
@@ -66,10 +66,10 @@ int main(int argc, char **argv) {
     }
     if (got < 0) return fail(&err);
     printf("rows %" PRIu64 " packets %" PRIu64 "\n", rows, packets);
-    for (size_t i = 0, n = netgrain_series_remarks(series); i < n; i++) {
-        fprintf(stderr, "%s\n", netgrain_series_remark(series, i));
+    for (size_t i = 0, n = netgrain_series_warnings(series); i < n; i++) {
+        fprintf(stderr, "%s\n", netgrain_series_warning(series, i));
     }
-    int whole = netgrain_series_is_whole(series);
+    int whole = netgrain_series_is_complete(series);
     netgrain_series_close(series);
     return rows > 0 && whole ? 0 : 1;
 }

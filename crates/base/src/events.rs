@@ -41,7 +41,7 @@ impl Cause {
     }
 
     /// What one count says.
-    pub const fn meaning(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Nic => "missed by the card or its driver before any program saw them",
             Self::FillEmpty => "the AF_XDP fill ring had no buffer for them (or the frame did not fit one)",
@@ -103,7 +103,7 @@ pub enum Note {
     /// Unit: packets. Seen by our XDP program and left to the kernel because no socket takes their queue.
     Passed = 7,
     /// Unit: packets. Found in a file whose index was lost, so that no checksum says that they are as they arrived.
-    Unvouched = 8,
+    Unverified = 8,
     /// Unit: files. A recorder died while it wrote this file, and the count of what it was offered is gone too (a failure of the power): what it lost is not known.
     TailUnknown = 9,
     /// Unit: packets. Came from a capture that says fewer bytes on the wire than it has of the packet; the length on the wire was raised to the bytes that are there.
@@ -123,7 +123,7 @@ impl Note {
         Self::Clamped,
         Self::ClockStep,
         Self::Passed,
-        Self::Unvouched,
+        Self::Unverified,
         Self::TailUnknown,
         Self::WireRaised,
     ];
@@ -139,14 +139,14 @@ impl Note {
             Self::Clamped => "clamped",
             Self::ClockStep => "clock_step",
             Self::Passed => "passed",
-            Self::Unvouched => "unvouched",
+            Self::Unverified => "unverified",
             Self::TailUnknown => "tail_unknown",
             Self::WireRaised => "wire_raised",
         }
     }
 
     /// What one count says.
-    pub const fn meaning(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Truncated => "stored with fewer bytes than were on the wire (snaplen, or the source cut them)",
             Self::Malformed => "stored, but a header contradicts its length",
@@ -158,7 +158,7 @@ impl Note {
             }
             Self::ClockStep => "the system clock jumped by more than a millisecond between two fits",
             Self::Passed => "seen by our XDP program and left to the kernel because no socket takes their queue",
-            Self::Unvouched => {
+            Self::Unverified => {
                 "found in a file whose index was lost, so that no checksum says that they are as they arrived"
             }
             Self::TailUnknown => {
@@ -181,7 +181,7 @@ impl Note {
             Self::Clamped => "",
             Self::ClockStep => "",
             Self::Passed => "",
-            Self::Unvouched => "",
+            Self::Unverified => "",
             Self::TailUnknown => "",
             Self::WireRaised => "",
         }

@@ -39,7 +39,7 @@ impl Tally {
     }
 
     /// Counts packets that were offered and lost.
-    pub fn lose(&mut self, cause: Cause, packets: u64) {
+    pub fn add_lost(&mut self, cause: Cause, packets: u64) {
         self.offered += packets;
         self.lost[cause as usize] += packets;
     }
@@ -55,7 +55,7 @@ impl Tally {
     }
 
     /// The remarks that are not zero, in the order of declaration.
-    pub fn remarks(&self) -> impl Iterator<Item = (Note, u64)> + '_ {
+    pub fn nonzero_notes(&self) -> impl Iterator<Item = (Note, u64)> + '_ {
         Note::ALL.iter().map(|c| (*c, self.notes[*c as usize])).filter(|(_, n)| *n > 0)
     }
 
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_loss_is_offered_and_lost() {
         let mut t = Tally::default();
-        t.lose(Cause::RingFull, 3);
+        t.add_lost(Cause::RingFull, 3);
         assert_eq!((t.offered, t.lost_total(), t.residue()), (3, 3, 0));
         t.stored = 1;
         assert_eq!(t.residue(), -1);

@@ -1,9 +1,9 @@
-//! A moment in UTC with nanosecond resolution. How people write one is in [`crate::Moment`].
+//! A moment in UTC with nanosecond resolution. How people write one is in [`crate::TimeSpec`].
 //!
 //! The calendar is the proleptic Gregorian one; days are turned into dates by the era arithmetic that RFC 3339 users
 //! expect (no leap seconds, as in `CLOCK_REALTIME`).
 
-use crate::{Moment, ParseTimeError};
+use crate::{ParseTimeError, TimeSpec};
 use std::fmt;
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Timestamp {
         (year, month, day, (rest / 3600) as u8, (rest / 60 % 60) as u8, (rest % 60) as u8)
     }
 
-    /// Reads a [`Moment`](crate::Moment) and says when it is.
+    /// Reads a [`TimeSpec`](crate::TimeSpec) and says when it is.
     ///
     /// # Errors
     /// [`ParseTimeError`] carries the text and says what would have been understood.
@@ -87,7 +87,7 @@ impl Timestamp {
     /// assert_eq!(Timestamp::parse("1970-01-01T01:00:00+01:00", now).unwrap(), Timestamp::ZERO);
     /// ```
     pub fn parse(text: &str, now: Self) -> Result<Self, ParseTimeError> {
-        Ok(Moment::parse(text)?.at(now, None))
+        Ok(TimeSpec::parse(text)?.at(now, None))
     }
 }
 

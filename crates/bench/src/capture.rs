@@ -4,8 +4,8 @@
 //! same processor, in the same run: so the price of each part can be read off, and how far the whole is from what a bare
 //! copy allows. The thesis did the same for the stamp (HPCAP at 60 B: 69.4 % of 10 Gb/s stamped, 82.9 % not stamped).
 
-use crate::place::Places;
-use crate::sheet::{Sheet, Spread, Stop};
+use crate::cpu_placement::CpuPlacement;
+use crate::output::{MedianRange, Output, Stop};
 use base::Timestamp;
 use base::units::show_bytes;
 use capture::{Polled, Source, sim};
@@ -59,9 +59,9 @@ struct Row {
     seconds: f64,
     repeat: u32,
     /// Stamped, hashed, stored in the ring by the engine thread: millions of packets per second of real time.
-    mpps: Spread,
+    mpps: MedianRange,
     /// Processor time of the engine thread, in nanoseconds per packet: on a machine with others on it, the truer figure.
-    ns: Spread,
+    ns: MedianRange,
     /// Of frame bytes.
     gbps: f64,
     /// Processor seconds of the engine thread per second.
@@ -69,12 +69,12 @@ struct Row {
     /// Packets lost in all runs together.
     lost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ladder: Option<Ladder>,
+    ladder: Option<CostBreakdown>,
 }
 
 /// What is left when parts of the work are left out, in nanoseconds of processor time per packet (medians).
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Ladder {
+struct CostBreakdown {
     /// Frames handed out by the simulation and looked at, nothing else.
     source: f64,
     /// Copied with a record header and a descriptor into cached memory, without source and ring.
@@ -92,8 +92,8 @@ struct Ladder {
 /// Measures and prints.
 pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let specs = args.sizes.iter().map(|s| spec(s, args.flows)).collect::<Result<Vec<_>, _>>()?;
-    let places = Places::find();
-    let mut sheet = Sheet::begin(out, args.json, "capture")?;
+    let places = CpuPlacement::find();
+    let mut sheet = Output::begin(out, args.json, "capture")?;
     sheet.head(format_args!(
         "sim -> engine thread (processor {}) -> ring of {} without listeners; {} runs of {} s each, medians",
         places.engine(),
@@ -102,7 +102,7 @@ pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.seconds
     ))?;
     sheet.head(HEAD)?;
-    let mut ladder = if args.engine_only { None } else { Some(Bare::new(args.ring)?) };
+    let mut ladder = if args.engine_only { None } else { Some(BareLoops::new(args.ring)?) };
     for (name, spec) in args.sizes.iter().zip(&specs) {
         let row = measure(args, name, spec, &places, ladder.as_mut())?;
         let line = row.line();
@@ -144,8 +144,8 @@ fn measure(
     args: &CaptureArgs,
     name: &str,
     spec: &sim::Spec,
-    places: &Places,
-    mut bare: Option<&mut Bare>,
+    places: &CpuPlacement,
+    mut bare: Option<&mut BareLoops>,
 ) -> Result<Row, Stop> {
     let mut rungs: [Vec<f64>; 6] = Default::default();
     let mut runs = Vec::new();
@@ -168,12 +168,12 @@ fn measure(
             }
         }
     }
-    let median = |rung: &Vec<f64>| Spread::of(rung.iter().copied()).median;
+    let median = |rung: &Vec<f64>| MedianRange::of(rung.iter().copied()).median;
     let ladder = bare.is_some().then(|| {
         let [source, copy, plain, hashed, stamped, both] = rungs.each_ref().map(median);
-        Ladder { source, copy, plain, hashed, stamped, both }
+        CostBreakdown { source, copy, plain, hashed, stamped, both }
     });
-    let mpps = Spread::of(runs.iter().map(|r| r.stored as f64 / args.seconds / 1e6));
+    let mpps = MedianRange::of(runs.iter().map(|r| r.stored as f64 / args.seconds / 1e6));
     let bytes: u64 = runs.iter().map(|r| r.bytes).sum();
     let stored: u64 = runs.iter().map(|r| r.stored).sum();
     let mean_bytes = bytes as f64 / stored.max(1) as f64;
@@ -182,10 +182,10 @@ fn measure(
         mean_bytes,
         seconds: args.seconds,
         repeat: args.repeat,
-        ns: Spread::of(runs.iter().map(|r| r.cpu * 1e9 / r.stored.max(1) as f64)),
+        ns: MedianRange::of(runs.iter().map(|r| r.cpu * 1e9 / r.stored.max(1) as f64)),
         gbps: mpps.median * mean_bytes * 8.0 / 1e3,
         mpps,
-        cores: Spread::of(runs.iter().map(|r| r.cpu / args.seconds)).median,
+        cores: MedianRange::of(runs.iter().map(|r| r.cpu / args.seconds)).median,
         lost: runs.iter().map(|r| r.lost).sum(),
         ladder,
     })
@@ -199,7 +199,7 @@ struct Run {
 }
 
 /// The real thing: the engine as `netgrain record` starts it, without a store and without a socket.
-fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &Places) -> Result<Run, Stop> {
+fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &CpuPlacement) -> Result<Run, Stop> {
     let mut plan = Plan::new(SourcePlan::Sim { spec: spec.clone(), start: None, name: None });
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
@@ -222,7 +222,7 @@ fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &Places) -> Result<Run, 
 }
 
 /// The loops of the ladder, and the ring they share.
-struct Bare {
+struct BareLoops {
     producer: Producer,
     clock: Clock,
     hasher: FlowHasher,
@@ -230,7 +230,7 @@ struct Bare {
     descs: Vec<[u64; 4]>,
 }
 
-impl Bare {
+impl BareLoops {
     fn new(ring: u64) -> Result<Self, Stop> {
         let config = ring::Config { name: "bench".into(), bytes: ring, ..ring::Config::default() };
         let producer = Producer::new(config).map_err(|e| {

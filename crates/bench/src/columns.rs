@@ -1,20 +1,20 @@
 //! Flow records to Parquet and back: what it costs to keep them, what they take on disk, and how long the greatest senders
 //! take to find among them; beside it, on request, nfdump with the same flows.
 //!
-//! The records are those of [`flow::sample::Site`], lent from the processor's cache as a flow table lends its own. Keeping
+//! The records are those of [`flow::sample::TrafficModel`], lent from the processor's cache as a flow table lends its own. Keeping
 //! costs processor time of three threads (who hands over, who journals, who seals), and all of it is counted; what the
 //! loop takes without a writer is not.
 
 mod nfdump;
 
+use crate::output::{MedianRange, Output, Stop};
 use crate::query::cold;
-use crate::sheet::{Sheet, Spread, Stop};
-use crate::volume::Workplace;
+use crate::volume::ScratchDir;
 use base::units::{parse_count, show_bytes, show_count};
 use clap::Args;
-use columns::{Column, Config, Kind, Query, Writer, files, scan_shared};
+use columns::{Column, Config, DataFileKind, Query, Writer, files, scan_shared};
 use flow::Record;
-use flow::sample::Site;
+use flow::sample::TrafficModel;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::Write;
@@ -60,15 +60,15 @@ pub struct ColumnsArgs {
 
 /// What keeping records costs.
 #[derive(Clone, Debug, Serialize)]
-struct Keeping {
+struct StorageCost {
     records: u64,
     /// Processor time of all threads.
-    ns_per_record: Spread,
+    ns_per_record: MedianRange,
     mrecords_per_core_second: f64,
     /// That of the thread that hands over, of the above.
-    handing_over_ns: Spread,
+    handing_over_ns: MedianRange,
     /// From the first record to the last name on disk.
-    seconds: Spread,
+    seconds: MedianRange,
     bytes_per_record: f64,
     files: usize,
 }
@@ -95,8 +95,8 @@ pub fn run(args: &ColumnsArgs, out: &mut dyn Write) -> Result<(), Stop> {
     if !(1..=100_000_000).contains(&args.records) {
         return Err(Stop::say("--records: from 1 to 100M, of which the store and its journals must fit on the volume"));
     }
-    let work = Workplace::below(&args.dir)?;
-    let mut sheet = Sheet::begin(out, args.json, "columns")?;
+    let work = ScratchDir::below(&args.dir)?;
+    let mut sheet = Output::begin(out, args.json, "columns")?;
     let set = Set::new();
     sheet.head(format_args!(
         "{} records, {:.1} packets and {:.1} early ones each, {} different ones before any comes again",
@@ -119,7 +119,7 @@ pub fn run(args: &ColumnsArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 /// Bytes on the wire, and of IP from the source, by source.
-type Truth = HashMap<IpAddr, (u64, u64)>;
+type ExpectedTotals = HashMap<IpAddr, (u64, u64)>;
 
 /// The records, and what they are on average.
 struct Set {
@@ -130,13 +130,13 @@ struct Set {
 
 impl Set {
     fn new() -> Self {
-        let mut site = Site::new(1, 20_000.0);
+        let mut site = TrafficModel::new(1, 20_000.0);
         let mut records: Vec<Record> = (0..SET).map(|_| site.record()).collect();
         // As a meter gives them.
         records.sort_by_key(Record::last);
         let mean = |sum: u64| sum as f64 / SET as f64;
         let packets = mean(records.iter().map(Record::packets).sum());
-        let early = mean(records.iter().map(|record| record.early.len() as u64).sum());
+        let early = mean(records.iter().map(|record| record.initial_packets.len() as u64).sum());
         Self { records, packets, early }
     }
 
@@ -157,12 +157,12 @@ impl Set {
         }
     }
 
-    fn truth(&self, records: u64) -> Truth {
-        let mut truth = Truth::new();
+    fn truth(&self, records: u64) -> ExpectedTotals {
+        let mut truth = ExpectedTotals::new();
         for (i, record) in self.records.iter().enumerate() {
             let times = records / SET as u64 + u64::from((i as u64) < records % SET as u64);
             let sum = truth.entry(record.key.src).or_default();
-            *sum = (sum.0 + record.bytes() * times, sum.1 + record.sides[0].ip_bytes * times);
+            *sum = (sum.0 + record.bytes() * times, sum.1 + record.directions[0].ip_bytes * times);
         }
         truth
     }
@@ -171,13 +171,13 @@ impl Set {
 /// Moments of the round after so many.
 fn later(record: &mut Record, rounds: u64) {
     let shift = Duration::from_nanos(10_000_000_007 * rounds);
-    for side in record.sides.iter_mut().filter(|side| side.packets > 0) {
+    for side in record.directions.iter_mut().filter(|side| side.packets > 0) {
         (side.first, side.last) = (side.first.after(shift), side.last.after(shift));
     }
-    record.began = record.began.after(shift);
+    record.flow_start = record.flow_start.after(shift);
 }
 
-fn keeping(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn keeping(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let said = |e: &dyn std::fmt::Display| Stop::say(format_args!("{}: {e}", store.display()));
     let (mut all, mut handing, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.repeat {
@@ -186,7 +186,7 @@ fn keeping(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Sheet<'_>) -
             _ => {}
         }
         let mut writer =
-            Writer::new(Config { patient: true, ..Config::new(store, INTERFACE) }).map_err(|e| said(&e))?;
+            Writer::new(Config { wait_when_full: true, ..Config::new(store, INTERFACE) }).map_err(|e| said(&e))?;
         let (begun, cpu) = (Instant::now(), process_time());
         let (mut lent_by, mut kept) = (Duration::ZERO, Duration::ZERO);
         let mut before = thread_time();
@@ -209,15 +209,15 @@ fn keeping(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Sheet<'_>) -
             )));
         }
     }
-    let files = files(store, INTERFACE, Kind::Flows).map_err(|e| said(&e))?;
+    let files = files(store, INTERFACE, DataFileKind::Flows).map_err(|e| said(&e))?;
     let bytes: u64 = files.iter().map(|file| file.bytes).sum();
-    let ns = Spread::of(all);
-    let row = Keeping {
+    let ns = MedianRange::of(all);
+    let row = StorageCost {
         records: args.records,
         ns_per_record: ns,
         mrecords_per_core_second: 1e3 / ns.median,
-        handing_over_ns: Spread::of(handing),
-        seconds: Spread::of(seconds),
+        handing_over_ns: MedianRange::of(handing),
+        seconds: MedianRange::of(seconds),
         bytes_per_record: bytes as f64 / args.records as f64,
         files: files.len(),
     };
@@ -234,24 +234,24 @@ fn keeping(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Sheet<'_>) -
     sheet.row("keeping", &row, text)
 }
 
-fn widths(store: &Path, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
-    let listed = files(store, INTERFACE, Kind::Flows).map_err(Stop::say)?;
+fn widths(store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
+    let listed = files(store, INTERFACE, DataFileKind::Flows).map_err(Stop::say)?;
     let Some(file) = listed.first() else { return Ok(()) };
-    for (column, bytes_per_record) in columns::widths(&file.path, Kind::Flows).map_err(Stop::say)? {
+    for (column, bytes_per_record) in columns::widths(&file.path, DataFileKind::Flows).map_err(Stop::say)? {
         let text = format!("  {column:28} {bytes_per_record:6.2} B");
         sheet.row("column", &Width { column, bytes_per_record }, text)?;
     }
     Ok(())
 }
 
-fn rankings(args: &ColumnsArgs, store: &Path, truth: &Truth, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn rankings(args: &ColumnsArgs, store: &Path, truth: &ExpectedTotals, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let query = Query { interfaces: vec![INTERFACE.into()], ..Query::new(store) };
     for (cache, threads) in [("cold", 2), ("warm", 2), ("warm", 1)] {
         if cache == "cold"
             && let Err(stop) = cold()
         {
             let Stop::Said(why) = stop else { return Err(stop) };
-            sheet.remark(format_args!("no cold row: {why}"))?;
+            sheet.remark_line(format_args!("no cold row: {why}"))?;
             continue;
         }
         let begun = Instant::now();
@@ -269,7 +269,7 @@ fn row(
     threads: usize,
     took: Duration,
     records: u64,
-    sheet: &mut Sheet<'_>,
+    sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
     let (ms, ns_per_record) = (took.as_secs_f64() * 1e3, took.as_nanos() as f64 / records as f64);
     let ranking = Ranking { by, cache, threads, ms, ns_per_record };
@@ -279,21 +279,21 @@ fn row(
 }
 
 /// As `netgrain flows --top 10 --by bytes --group src` adds up.
-fn top(query: &Query, threads: usize) -> Result<report::Report, Stop> {
-    let fields = report::Plan::fields_of("src").map_err(Stop::say)?;
-    let shown = [report::Measure::Flows, report::Measure::Packets, report::Measure::Bytes];
-    let plan = report::Plan::new(&fields, &shown, report::Measure::Bytes).map_err(Stop::say)?.keep(TOP);
+fn top(query: &Query, threads: usize) -> Result<aggregate::Aggregation, Stop> {
+    let fields = aggregate::Plan::fields_of("src").map_err(Stop::say)?;
+    let shown = [aggregate::Measure::Flows, aggregate::Measure::Packets, aggregate::Measure::Bytes];
+    let plan = aggregate::Plan::new(&fields, &shown, aggregate::Measure::Bytes).map_err(Stop::say)?.keep(TOP);
     let asked = [Column::Part, Column::Src, Column::FwdPackets, Column::RevPackets, Column::FwdBytes, Column::RevBytes];
-    let mut blank = Site::new(1, 1.0).record();
-    blank.sides = [flow::Side::default(); 2];
-    let make = || (blank.clone(), report::Groups::new(plan.clone()), Ok(()));
+    let mut blank = TrafficModel::new(1, 1.0).record();
+    blank.directions = [flow::DirectionStats::default(); 2];
+    let make = || (blank.clone(), aggregate::Aggregator::new(plan.clone()), Ok(()));
     let (sums, remarks) = scan_shared(query, &asked, threads, make, |(record, groups, outcome), batch| {
         for row in 0..batch.rows() {
             let number = |place: usize| batch.numbers(place)[row];
-            record.part = number(0) as u32;
+            record.record_index = number(0) as u32;
             record.key.src = batch.addresses(1)[row];
-            (record.sides[0].packets, record.sides[1].packets) = (number(2), number(3));
-            (record.sides[0].bytes, record.sides[1].bytes) = (number(4), number(5));
+            (record.directions[0].packets, record.directions[1].packets) = (number(2), number(3));
+            (record.directions[0].bytes, record.directions[1].bytes) = (number(4), number(5));
             if outcome.is_ok() {
                 *outcome = groups.add(record);
             }
@@ -303,7 +303,7 @@ fn top(query: &Query, threads: usize) -> Result<report::Report, Stop> {
     if let Some(remark) = remarks.first() {
         return Err(Stop::say(remark));
     }
-    let mut all: Option<report::Groups> = None;
+    let mut all: Option<aggregate::Aggregator> = None;
     for (_, groups, outcome) in sums {
         outcome.map_err(Stop::say)?;
         match &mut all {
@@ -315,11 +315,11 @@ fn top(query: &Query, threads: usize) -> Result<report::Report, Stop> {
 }
 
 /// Holds an answer against what was kept.
-fn check(found: &report::Report, records: u64, truth: &Truth) -> Result<(), Stop> {
+fn check(found: &aggregate::Aggregation, records: u64, truth: &ExpectedTotals) -> Result<(), Stop> {
     let mut right = found.records == records && found.lines.len() == TOP.min(truth.len());
     for line in &found.lines {
         let address = match line.values[..] {
-            [report::Value::Address(address, _)] => Some(address),
+            [aggregate::Value::Address(address, _)] => Some(address),
             _ => None,
         };
         let wanted = address.and_then(|address| truth.get(&address));

@@ -2,9 +2,9 @@
 //! volume: files one after the other, past the page cache; mean, its 99 % confidence interval, 5th and 95th percentile,
 //! by block size and depth; the curve over time; and what that is enough for.
 
-use crate::sheet::{Sheet, Stop};
-use crate::stats::Study;
-use crate::volume::{self, CURVE_STEP, Manner, Workplace};
+use crate::output::{Output, Stop};
+use crate::stats::SampleStats;
+use crate::volume::{self, SERIES_STEP, ScratchDir, WriteMode};
 use base::units::{parse_bytes, show_bytes};
 use clap::Args;
 use serde::Serialize;
@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Files of each combination at the least, so that there is a spread.
-const LEAST: usize = 3;
+const MIN: usize = 3;
 
 /// Bytes that a packet occupies on the wire besides its frame: check sequence, preamble, gap.
 const WIRE_EXTRA: f64 = 24.0;
 
 /// The longest ordinary frame; among all sizes it is the one that makes a full port ask the most of a volume.
-const LONGEST: f64 = 1514.0;
+const LEN_MAX: f64 = 1514.0;
 
 /// Ports in gigabits per second.
 const PORTS: [f64; 10] = [1.0, 2.5, 5.0, 10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0];
@@ -59,12 +59,12 @@ struct Row {
     depth: u32,
     /// Gigabits per second of each file.
     #[serde(flatten)]
-    study: Study,
+    study: SampleStats,
 }
 
 /// The long run over time.
 #[derive(Debug, Serialize)]
-struct Curve {
+struct ThroughputSeries {
     step_seconds: f64,
     /// Gigabits per second in each step.
     gbps: Vec<f64>,
@@ -73,12 +73,12 @@ struct Curve {
 /// Measures and prints.
 pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     for block in &args.blocks {
-        if *block == 0 || !block.is_multiple_of(4096) || *block > volume::SUPPLY as u64 {
+        if *block == 0 || !block.is_multiple_of(4096) || *block > volume::NOISE_BYTES as u64 {
             return Err(Stop::say(format_args!("{block} is no block size: write a multiple of 4KiB up to 64MiB")));
         }
     }
-    let work = Workplace::below(&args.dir)?;
-    let mut sheet = Sheet::begin(out, args.json, "disk")?;
+    let work = ScratchDir::below(&args.dir)?;
+    let mut sheet = Output::begin(out, args.json, "disk")?;
     sheet.head(format_args!(
         "{}: files of {}, past the page cache, synced; Gb/s of each file",
         args.dir.display(),
@@ -87,28 +87,28 @@ pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     sheet.head("writer          block  depth  files     mean   99 % confidence     5th    95th percentile")?;
     for block in &args.blocks {
         for depth in &args.depths {
-            let manner = Manner { block: *block, depth: *depth, file: args.file };
-            let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.seconds), LEAST)?;
-            row(&mut sheet, "direct", manner, Study::of(&written.rates()))?;
+            let manner = WriteMode { block: *block, depth: *depth, file: args.file };
+            let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.seconds), MIN)?;
+            row(&mut sheet, "direct", manner, SampleStats::of(&written.rates()))?;
         }
     }
-    let manner = Manner { block: ring::BLOCK, depth: engine::WRITE_DEPTH, file: args.file };
-    let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.sustained), LEAST)?;
-    let study = Study::of(&written.rates());
+    let manner = WriteMode { block: ring::BLOCK, depth: engine::WRITE_DEPTH, file: args.file };
+    let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.sustained), MIN)?;
+    let study = SampleStats::of(&written.rates());
     row(&mut sheet, "as recorded", manner, study)?;
     // All of its files exist at once, hence not more than a few.
     match volume::fio(work.path(), manner, &written)? {
-        Some(gbps) => row(&mut sheet, "fio", manner, Study::of(&[gbps]))?,
-        None => sheet.remark("fio is not installed: its figure is left out")?,
+        Some(gbps) => row(&mut sheet, "fio", manner, SampleStats::of(&[gbps]))?,
+        None => sheet.remark_line("fio is not installed: its figure is left out")?,
     }
-    curve(&mut sheet, &written.curve)?;
+    series(&mut sheet, &written.series)?;
     if !written.device.contains("past the page cache") || written.device.starts_with("plain") {
-        sheet.remark(format_args!("written with {}", written.device))?;
+        sheet.remark_line(format_args!("written with {}", written.device))?;
     }
     sheet.verdict(verdict(&study))
 }
 
-fn row(sheet: &mut Sheet<'_>, writer: &'static str, manner: Manner, study: Study) -> Result<(), Stop> {
+fn row(sheet: &mut Output<'_>, writer: &'static str, manner: WriteMode, study: SampleStats) -> Result<(), Stop> {
     let interval = format!("({:.2}, {:.2})", study.ci99[0].max(0.0), study.ci99[1]);
     let line = format!(
         "{writer:<12} {:>8} {:>6} {:>6} {:>8.2}   {interval:>15} {:>7.2} {:>7.2}",
@@ -122,13 +122,13 @@ fn row(sheet: &mut Sheet<'_>, writer: &'static str, manner: Manner, study: Study
     sheet.row("disk", &Row { writer, block: manner.block, depth: manner.depth, study }, line)
 }
 
-fn curve(sheet: &mut Sheet<'_>, bytes: &[u64]) -> Result<(), Stop> {
-    let step_seconds = CURVE_STEP.as_secs_f64();
+fn series(sheet: &mut Output<'_>, bytes: &[u64]) -> Result<(), Stop> {
+    let step_seconds = SERIES_STEP.as_secs_f64();
     // The last step is not a whole one.
     let whole = &bytes[..bytes.len().saturating_sub(1)];
-    let curve = Curve { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
+    let curve = ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
     let text = format!("over time, {step_seconds} s each: {}", spark(&curve.gbps));
-    sheet.row("curve", &curve, text)
+    sheet.row("series", &curve, text)
 }
 
 /// Eight heights, from nothing to the most.
@@ -144,18 +144,18 @@ fn demand(gbps: f64, frame: f64) -> f64 {
 }
 
 /// As in the thesis, the lower end of the confidence interval must reach the demand; slower files are the ring's to bridge.
-fn verdict(study: &Study) -> String {
+fn verdict(study: &SampleStats) -> String {
     let sure = study.ci99[0].max(0.0);
-    let port = PORTS.iter().rev().find(|p| demand(**p, LONGEST) <= sure);
+    let port = PORTS.iter().rev().find(|p| demand(**p, LEN_MAX) <= sure);
     let enough = match port {
-        Some(port) if demand(*port, LONGEST) <= study.p5 => {
+        Some(port) if demand(*port, LEN_MAX) <= study.p5 => {
             format!("enough for a full {port} Gb/s Ethernet port at any packet size")
         }
         Some(port) => format!(
             "enough for a full {port} Gb/s Ethernet port at any packet size while the ring bridges slower moments ({:.2} Gb/s)",
             study.p5
         ),
-        None => format!("enough for {:.0} % of a 1 Gb/s Ethernet port", 100.0 * sure / demand(1.0, LONGEST)),
+        None => format!("enough for {:.0} % of a 1 Gb/s Ethernet port", 100.0 * sure / demand(1.0, LEN_MAX)),
     };
     format!("this volume sustains {:.2} Gb/s (99 % confidence: at least {sure:.2}): {enough}", study.mean)
 }
@@ -164,8 +164,8 @@ fn verdict(study: &Study) -> String {
 mod tests {
     use super::*;
 
-    fn study(mean: f64, low: f64, p5: f64) -> Study {
-        Study { samples: 9, mean, ci99: [low, 2.0 * mean - low], p5, p95: mean }
+    fn study(mean: f64, low: f64, p5: f64) -> SampleStats {
+        SampleStats { samples: 9, mean, ci99: [low, 2.0 * mean - low], p5, p95: mean }
     }
 
     #[test]

@@ -4,15 +4,15 @@
 //! The packets lie in memory as a pcap file does, headers only, so each costs a record header, the decoding and the flow
 //! table. The rivals read the same file, which is in the page cache; what they write goes nowhere.
 
+use crate::conversations::{ConversationModel, SNAPLEN};
 use crate::idle;
+use crate::output::{MedianRange, Output, Stop};
 use crate::process::find;
-use crate::sheet::{Sheet, Spread, Stop};
-use crate::talk::{SNAPLEN, Talk};
-use crate::volume::Workplace;
+use crate::volume::ScratchDir;
 use base::Timestamp;
 use base::units::{show_bytes, show_count};
 use clap::Args;
-use engine::Quick;
+use engine::MemoryHints;
 use flow::{Config, Meter, Packet, Record, Sink};
 use serde::Serialize;
 use std::fs::File;
@@ -48,7 +48,7 @@ pub struct FlowArgs {
     pub dir: PathBuf,
     /// Leave nfpcapd, softflowd and argus out
     #[arg(long)]
-    pub no_rivals: bool,
+    pub no_baselines: bool,
     /// What N flows of 20 packets take once they are silent, and what waking them costs, in place of all else
     #[arg(long, value_name = "N", value_parser = base::units::parse_count)]
     pub idle: Option<u64>,
@@ -71,7 +71,7 @@ struct Row {
     traffic: String,
     packets: u64,
     records: Option<u64>,
-    mpps: Spread,
+    mpps: MedianRange,
     /// Of tables and pools, for each flow that was alive at the end.
     bytes_per_flow: Option<f64>,
 }
@@ -92,11 +92,11 @@ impl Row {
 
 /// Measures and prints.
 pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let mut sheet = Sheet::begin(out, args.json, "flow")?;
+    let mut sheet = Output::begin(out, args.json, "flow")?;
     if let Some(flows) = args.idle {
         return idle::run(flows, &mut sheet);
     }
-    let work = Workplace::below(&args.dir)?;
+    let work = ScratchDir::below(&args.dir)?;
     sheet.head(format_args!(
         "packets of {SNAPLEN} bytes in memory -> decoded, metered (bidirectional, full record), one core; {} runs, medians",
         args.repeat
@@ -109,7 +109,7 @@ pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
                 let conversations = u32::try_from(*conversations).map_err(|_| Stop::say("too many conversations"))?;
                 let file = work.path().join("talk.pcap");
                 let packets = args.packets.max(2 * u64::from(conversations));
-                let talk = Talk { packets, conversations, step: 20_000_000_000 / packets, seed: 1 };
+                let talk = ConversationModel { packets, conversations, step: 20_000_000_000 / packets, seed: 1 };
                 talk.write(BufWriter::new(File::create(&file).map_err(Stop::say)?))?;
                 compare(
                     args,
@@ -126,7 +126,7 @@ pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 /// One capture: ours, then the rivals.
-fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let memory = Memory::load(file)?;
     let mut mpps = Vec::new();
     let mut counted = Counted::default();
@@ -134,7 +134,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
     // A quarter more than there are, and not less than usual.
     let usual = Config::default();
     let capacity = usual.capacity.max(most * 5 / 4);
-    let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, Quick);
+    let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, MemoryHints);
     for run in 0..=args.repeat {
         counted = Counted::default();
         let others = meter.counts().other;
@@ -162,19 +162,19 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
         traffic: traffic.to_owned(),
         packets: memory.packets,
         records: Some(counted.records),
-        mpps: Spread::of(mpps),
+        mpps: MedianRange::of(mpps),
         bytes_per_flow,
     };
     sheet.row("flow", &ours, ours.line())?;
     let mut best: Option<Row> = None;
-    for name in ["nfpcapd", "softflowd", "argus"].into_iter().filter(|_| !args.no_rivals) {
+    for name in ["nfpcapd", "softflowd", "argus"].into_iter().filter(|_| !args.no_baselines) {
         let Some(program) = find(name) else {
-            sheet.remark(format_args!("{name} is not installed: its row is left out"))?;
+            sheet.remark_line(format_args!("{name} is not installed: its row is left out"))?;
             continue;
         };
         let mut mpps = Vec::new();
         for _ in 0..args.repeat {
-            let seconds = rival(name, &program, file, &args.dir)?;
+            let seconds = baseline(name, &program, file, &args.dir)?;
             mpps.push(memory.packets as f64 / seconds / 1e6);
         }
         let row = Row {
@@ -182,7 +182,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
             traffic: traffic.to_owned(),
             packets: memory.packets,
             records: None,
-            mpps: Spread::of(mpps),
+            mpps: MedianRange::of(mpps),
             bytes_per_flow: None,
         };
         sheet.row("flow", &row, row.line())?;
@@ -196,7 +196,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
 }
 
 /// Every packet a flow of its own, and the table full.
-fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let capacity = 1 << 20;
     let mut frames = Vec::with_capacity(FLOOD);
     for i in 0..FLOOD as u32 {
@@ -209,7 +209,7 @@ fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
     let rounds = args.packets.div_ceil(FLOOD as u64).max(2);
     for _ in 0..args.repeat {
         let mut counted = Counted::default();
-        let mut meter = Meter::with_hints(Config { capacity, ..Config::default() }, 0, Quick);
+        let mut meter = Meter::with_hints(Config { capacity, ..Config::default() }, 0, MemoryHints);
         let mut ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
         let (mut elapsed, mut full) = (0.0, 0);
         for round in 0..rounds + 1 {
@@ -252,7 +252,7 @@ fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
         traffic: format!("flood, table of {}", show_count(capacity as u64)),
         packets: rounds * FLOOD as u64,
         records: Some(records),
-        mpps: Spread::of(mpps),
+        mpps: MedianRange::of(mpps),
         bytes_per_flow: None,
     };
     sheet.row("flow", &row, row.line())?;
@@ -307,7 +307,7 @@ impl Memory {
     }
 
     /// All packets through a meter, time passing with them.
-    fn meter(&self, meter: &mut Meter<Quick>, sink: &mut Counted) {
+    fn meter(&self, meter: &mut Meter<MemoryHints>, sink: &mut Counted) {
         let mut at = Self::FILE_HEADER;
         let mut decoded = [Decoded::default(); BATCH];
         while at < self.bytes.len() {
@@ -343,7 +343,7 @@ impl Sink for Counted {
 }
 
 /// Seconds that another meter takes for a file.
-fn rival(name: &str, program: &Path, file: &Path, dir: &Path) -> Result<f64, Stop> {
+fn baseline(name: &str, program: &Path, file: &Path, dir: &Path) -> Result<f64, Stop> {
     let mut command = Command::new(program);
     let out = dir.join("rival-flows");
     match name {

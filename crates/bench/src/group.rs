@@ -6,8 +6,8 @@
 //! of both together, because more members than processors say nothing about rates. Both sides count alone, and the counts
 //! must meet.
 
-use crate::crowd::{Crowd, Run};
-use crate::sheet::{Sheet, Spread, Stop};
+use crate::member_processes::{MemberProcesses, Run};
+use crate::output::{MedianRange, Output, Stop};
 use crate::stats::percentile;
 use base::units::{show_bytes, show_count};
 use clap::Args;
@@ -55,15 +55,15 @@ struct Row {
     seconds: f64,
     repeat: u32,
     /// Millions of packets per second that the dispatcher judged.
-    judged_mpps: Spread,
+    evaluated_mpps: MedianRange,
     /// Its processor time per packet.
-    dispatcher_ns: Spread,
+    dispatcher_ns: MedianRange,
     /// Processor time of the members per record.
-    member_ns: Spread,
+    member_ns: MedianRange,
     /// Millions of records per second of processor time, dispatcher and members together.
-    records_per_core_m: Spread,
+    records_per_core_m: MedianRange,
     /// How far the largest or smallest part is from an even one, in percent.
-    uneven_percent: Spread,
+    uneven_percent: MedianRange,
     /// Of all copies of all runs.
     copies: u64,
     lost: u64,
@@ -71,7 +71,7 @@ struct Row {
 
 /// Measures and prints.
 pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let mut sheet = Sheet::begin(out, args.json, "group")?;
+    let mut sheet = Output::begin(out, args.json, "group")?;
     sheet.head(format_args!(
         "60 B frames of {} flows from memory -> ring of {} -> dispatcher ({}) -> members in other processes; {} runs of {} s, medians",
         show_count(args.flows),
@@ -100,23 +100,23 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
-    let mut crowd = Crowd::gather(args, members, false)?;
+    let mut crowd = MemberProcesses::gather(args, members, false)?;
     let (span, started) = (Duration::from_secs_f64(args.seconds), Instant::now());
     let seconds = crowd.write(args, || started.elapsed() < span);
     crowd.disperse(seconds)
 }
 
 /// What exchanging the program costs while packets flow: each is compiled anew, and takes over what the one before remembered.
-fn swaps(args: &GroupArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let members = args.members.iter().copied().max().unwrap_or(1);
-    let mut crowd = Crowd::gather(args, members, true)?;
+    let mut crowd = MemberProcesses::gather(args, members, true)?;
     let (client, program, wanted) = (crowd.another_client()?, args.program.clone(), args.swaps);
     let exchanging = std::thread::spawn(move || {
         let mut took: [Vec<f64>; 3] = Default::default();
         for n in 0..u64::from(wanted) {
             let asked = Instant::now();
-            let swap = Request::Swap { group: crate::crowd::GROUP.into(), program: Some(program.clone()) };
-            let (answer, _) = client.ask(&swap).map_err(Stop::say)?;
+            let swap = Request::Swap { group: crate::member_processes::GROUP.into(), program: Some(program.clone()) };
+            let (answer, _) = client.request(&swap).map_err(Stop::say)?;
             if answer.generation != Some(n + 2) {
                 return Err(Stop::say(format_args!("generation {:?} after {} swaps", answer.generation, n + 1)));
             }
@@ -134,7 +134,7 @@ fn swaps(args: &GroupArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
         swaps: wanted,
         members,
         program: args.program.clone(),
-        packets: run.judged,
+        packets: run.evaluated,
         seconds,
         swap_us: Tail::of(&took[0]),
         compile_us: Tail::of(&took[1]),
@@ -200,7 +200,7 @@ impl std::fmt::Display for Tail {
 impl Row {
     fn of(args: &GroupArgs, members: u8, runs: &[Run]) -> Self {
         let delivered = |r: &Run| r.parts.iter().sum::<u64>();
-        let readers = |r: &Run| r.told.iter().map(|t| t.cpu_seconds).sum::<f64>();
+        let readers = |r: &Run| r.result.iter().map(|t| t.cpu_seconds).sum::<f64>();
         let uneven = |r: &Run| {
             let fair = delivered(r).max(1) as f64 / r.parts.len() as f64;
             r.parts.iter().map(|n| (*n as f64 / fair - 1.0).abs() * 100.0).fold(0.0, f64::max)
@@ -211,20 +211,20 @@ impl Row {
             flows: args.flows,
             seconds: args.seconds,
             repeat: args.repeat,
-            judged_mpps: Spread::of(runs.iter().map(|r| r.judged as f64 / r.seconds / 1e6)),
-            dispatcher_ns: Spread::of(runs.iter().map(|r| r.dispatcher * 1e9 / r.judged.max(1) as f64)),
-            member_ns: Spread::of(runs.iter().map(|r| readers(r) * 1e9 / delivered(r).max(1) as f64)),
-            records_per_core_m: Spread::of(
+            evaluated_mpps: MedianRange::of(runs.iter().map(|r| r.evaluated as f64 / r.seconds / 1e6)),
+            dispatcher_ns: MedianRange::of(runs.iter().map(|r| r.dispatcher * 1e9 / r.evaluated.max(1) as f64)),
+            member_ns: MedianRange::of(runs.iter().map(|r| readers(r) * 1e9 / delivered(r).max(1) as f64)),
+            records_per_core_m: MedianRange::of(
                 runs.iter().map(|r| delivered(r) as f64 / (r.dispatcher + readers(r)) / 1e6),
             ),
-            uneven_percent: Spread::of(runs.iter().map(uneven)),
+            uneven_percent: MedianRange::of(runs.iter().map(uneven)),
             copies: runs.iter().map(|r| delivered(r) + r.lost()).sum(),
             lost: runs.iter().map(Run::lost).sum(),
         }
     }
 
     fn line(&self) -> String {
-        let (judged, core) = (format!("{:.1}", self.judged_mpps), format!("{:.1}", self.records_per_core_m));
+        let (judged, core) = (format!("{:.1}", self.evaluated_mpps), format!("{:.1}", self.records_per_core_m));
         format!(
             "{:>7}   {judged:<22}   {:>13.1}   {:>9.1}   {core:<22}   {:>8.2}      {} of {}",
             self.members,

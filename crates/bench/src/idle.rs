@@ -5,10 +5,10 @@
 //! Requests, answers in full segments and acknowledgements, packets of a burst within microseconds and bursts as far apart
 //! as a network or a person makes them; every fifth conversation sends something again, every fourth is IPv6.
 
-use crate::sheet::{Sheet, Stop};
+use crate::output::{Output, Stop};
 use base::units::show_count;
 use base::{Prng, Timestamp};
-use engine::Quick;
+use engine::MemoryHints;
 use flow::{Config, Meter, Packet, Record, Sink};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -33,21 +33,21 @@ const BATCH: usize = 256;
 #[derive(Debug, Serialize)]
 struct Row {
     flows: u64,
-    resting: u64,
+    compressed: u64,
     /// Bytes in use for each flow, all included, and bytes that were ever touched.
     held: f64,
     touched: f64,
     /// The same where no flow may rest.
-    held_awake: f64,
-    touched_awake: f64,
+    held_uncompressed: f64,
+    touched_uncompressed: f64,
     /// Nanoseconds that laying a flow to rest takes, and that a packet for a flow takes that rests and that does not.
-    lay_ns: f64,
-    wake_ns: f64,
+    compress_ns: f64,
+    decompress_ns: f64,
     packet_ns: f64,
 }
 
 /// Measures and prints.
-pub fn run(flows: u64, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let count =
         u32::try_from(flows).ok().filter(|n| *n > 0).ok_or_else(|| Stop::say("--idle: 1 to 4294967295 flows"))?;
     let never = meter(count, Duration::ZERO);
@@ -55,51 +55,58 @@ pub fn run(flows: u64, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
     drop(never);
     let mut meter = meter(count, Duration::from_secs(5));
     let mut now = (START + SPAN) / SECOND + 30;
-    let (before, begun) = (meter.counts().resting, Instant::now());
+    let (before, begun) = (meter.counts().compressed, Instant::now());
     // As many ticks as are needed: the engine makes one each second, and packets do the rest.
     for _ in 0..12 {
         now += 1;
-        (0..flows / 1000 + 1).for_each(|_| meter.tick(Timestamp::from_nanos(now * SECOND), &mut Nobody));
+        (0..flows / 1000 + 1).for_each(|_| meter.tick(Timestamp::from_nanos(now * SECOND), &mut DiscardSink));
     }
     let elapsed = begun.elapsed().as_secs_f64();
     let rest = meter.counts();
     let (wake, packet) = (again(&mut meter, count, now), again(&mut meter, count, now + 1));
-    if (rest.active, meter.counts().resting) != (flows, 0) {
+    if (rest.active, meter.counts().compressed) != (flows, 0) {
         return Err(Stop::say(format_args!("{flows} flows began and {} are there; please report this", rest.active)));
     }
     let each = |bytes: u64| bytes as f64 / flows as f64;
     let row = Row {
         flows,
-        resting: rest.resting,
+        compressed: rest.compressed,
         held: each(rest.held),
         touched: each(rest.bytes),
-        held_awake: each(awake.held),
-        touched_awake: each(awake.bytes),
-        lay_ns: elapsed * 1e9 / (rest.resting - before).max(1) as f64,
-        wake_ns: wake,
+        held_uncompressed: each(awake.held),
+        touched_uncompressed: each(awake.bytes),
+        compress_ns: elapsed * 1e9 / (rest.compressed - before).max(1) as f64,
+        decompress_ns: wake,
         packet_ns: packet,
     };
     let text = format!(
         "{} flows of {PACKETS} packets, {} at rest: {:.0} bytes each ({:.0} touched); if none rests {:.0} ({:.0})\n\
          to rest {:.0} ns each; a packet for a flow at rest {:.0} ns, for one awake {:.0}",
         show_count(flows),
-        show_count(row.resting),
+        show_count(row.compressed),
         row.held,
         row.touched,
-        row.held_awake,
-        row.touched_awake,
-        row.lay_ns,
-        row.wake_ns,
+        row.held_uncompressed,
+        row.touched_uncompressed,
+        row.compress_ns,
+        row.decompress_ns,
         row.packet_ns,
     );
     sheet.row("idle", &row, text)
 }
 
 /// A meter with all flows in it, silent for some seconds.
-fn meter(count: u32, rest: Duration) -> Meter<Quick> {
+fn meter(count: u32, rest: Duration) -> Meter<MemoryHints> {
     let idle = Duration::from_secs(3600);
-    let config = Config { idle, linger: idle, active: None, rest, capacity: count as usize, ..Config::default() };
-    let mut meter = Meter::with_hints(config, 0, Quick);
+    let config = Config {
+        idle_timeout: idle,
+        close_timeout: idle,
+        active_timeout: None,
+        compress_after: rest,
+        capacity: count as usize,
+        ..Config::default()
+    };
+    let mut meter = Meter::with_hints(config, 0, MemoryHints);
     let mut prng = Prng::new(1);
     let mut states: Vec<State> = vec![State::default(); count as usize];
     let mut next: BinaryHeap<Reverse<(u64, u32)>> =
@@ -120,7 +127,7 @@ fn meter(count: u32, rest: Duration) -> Meter<Quick> {
 }
 
 /// Another packet for every flow in this second: nanoseconds per packet.
-fn again(meter: &mut Meter<Quick>, count: u32, second: u64) -> f64 {
+fn again(meter: &mut Meter<MemoryHints>, count: u32, second: u64) -> f64 {
     let (mut prng, mut batch, mut elapsed) = (Prng::new(2), Batch::default(), Duration::ZERO);
     for n in 0..count {
         // Where it goes on is not known any more, and not looked at: nothing is carried.
@@ -212,7 +219,7 @@ impl Batch {
         self.count += 1;
     }
 
-    fn give(&mut self, meter: &mut Meter<Quick>) {
+    fn give(&mut self, meter: &mut Meter<MemoryHints>) {
         let all = self.frames.iter().zip(&self.when).zip(&mut self.decoded).take(self.count);
         let mut packets = Vec::with_capacity(BATCH);
         for ((data, &(ts, wire_len)), decoded) in all {
@@ -221,14 +228,14 @@ impl Batch {
             packets.push(Packet { ts, wire_len, data, decoded, position: self.position, queue: 0 });
             self.position += 16 + u64::from(wire_len);
         }
-        meter.push(&packets, &mut Nobody);
+        meter.push(&packets, &mut DiscardSink);
         self.count = 0;
     }
 }
 
 /// No record is made as long as flows are only kept.
-struct Nobody;
+struct DiscardSink;
 
-impl Sink for Nobody {
+impl Sink for DiscardSink {
     fn record(&mut self, _: &Record) {}
 }

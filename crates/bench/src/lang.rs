@@ -9,14 +9,14 @@
 
 mod libpcap;
 
-use crate::sheet::{Sheet, Spread, Stop};
-use crate::volume::Workplace;
+use crate::output::{MedianRange, Output, Stop};
+use crate::volume::ScratchDir;
 use ::lang::Facts;
-use ::lang::ir::{Kind, Program};
+use ::lang::ir::{Program, VerdictKind};
 use base::hash::mix64;
 use base::units::show_count;
 use clap::Args;
-use jit::{Judge, Matcher, Packet, Verdict, Worker};
+use jit::{Executable, Matcher, Packet, Verdict, Worker};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ pub struct LangArgs {
     pub dir: PathBuf,
     /// Leave libpcap out
     #[arg(long)]
-    pub no_rivals: bool,
+    pub no_baselines: bool,
     /// One JSON object per line
     #[arg(long)]
     pub json: bool,
@@ -95,13 +95,13 @@ pub struct LangArgs {
 struct Row {
     program: String,
     flows: u32,
-    native_mpps: Spread,
-    interpreter_mpps: Spread,
+    native_mpps: MedianRange,
+    interpreter_mpps: MedianRange,
     ratio: f64,
     /// Of the program alone, packets and headers ready.
-    native_alone_ns: Spread,
+    native_alone_ns: MedianRange,
     /// As above.
-    interpreter_alone_ns: Spread,
+    interpreter_alone_ns: MedianRange,
     ratio_alone: f64,
     least_mpps: f64,
     compile_ms: f64,
@@ -113,21 +113,21 @@ struct Row {
 struct FilterRow {
     filter: String,
     matched: u64,
-    native_ns: Spread,
-    libpcap_ns: Spread,
+    native_ns: MedianRange,
+    libpcap_ns: MedianRange,
     ratio: f64,
 }
 
 /// Nanoseconds per packet of one way to do it.
 #[derive(Debug, Serialize)]
-struct Way {
+struct Variant {
     way: String,
-    ns: Spread,
+    ns: MedianRange,
 }
 
 /// Measures and prints.
 pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let mut sheet = Sheet::begin(out, args.json, "lang")?;
+    let mut sheet = Output::begin(out, args.json, "lang")?;
     sheet.head(format_args!(
         "{FRAME} B frames in memory ({} in {} MB) -> descriptor, headers, program, verdict; one core, batches of {}; {} runs, medians",
         show_count(args.frames),
@@ -142,14 +142,14 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     for case in &CASES {
         self::case(args, case, &frames, &mut sheet)?;
     }
-    if args.no_rivals {
+    if args.no_baselines {
         return Ok(());
     }
-    let work = Workplace::below(&args.dir)?;
+    let work = ScratchDir::below(&args.dir)?;
     // Few enough that the second-level cache holds them: of more, memory would set the pace of both.
     let near = Frames::make(NEAR, 100_000)?;
-    let Some(rival) = libpcap::Rival::build(&work, &near.bytes)? else {
-        return sheet.remark("libpcap or a C compiler is not installed: the comparison is left out");
+    let Some(rival) = libpcap::LibpcapFilter::build(&work, &near.bytes)? else {
+        return sheet.remark_line("libpcap or a C compiler is not installed: the comparison is left out");
     };
     sheet.head(
         "filter                                                                 matched  native ns  libpcap ns  ratio",
@@ -158,10 +158,10 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 /// The floor, and the same program in batches and one by one.
-fn ways(args: &LangArgs, frames: &Frames, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
-    let floor = Spread::of((0..args.repeat).map(|_| frames.floor(args.batch as usize)));
-    let mut row = |way: &str, ns: Spread| {
-        let way = Way { way: way.to_owned(), ns };
+fn ways(args: &LangArgs, frames: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
+    let floor = MedianRange::of((0..args.repeat).map(|_| frames.minimum(args.batch as usize)));
+    let mut row = |way: &str, ns: MedianRange| {
+        let way = Variant { way: way.to_owned(), ns };
         let line = format!("{:<44} {:.1} ns per packet", way.way, way.ns);
         sheet.row("way", &way, line)
     };
@@ -171,12 +171,12 @@ fn ways(args: &LangArgs, frames: &Frames, sheet: &mut Sheet<'_>) -> Result<(), S
         [("main = ip >-> steer_flow, a batch per call", args.batch as usize), ("  the same, a packet per call", 1)]
     {
         let mut worker = judge.worker(KEY).map_err(Stop::say)?;
-        row(name, Spread::of((0..args.repeat).map(|_| frames.judge(&mut worker, batch, frames.count).ns)))?;
+        row(name, MedianRange::of((0..args.repeat).map(|_| frames.judge(&mut worker, batch, frames.count).ns)))?;
     }
     Ok(())
 }
 
-fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let own;
     let frames = if case.flows == usual.flows {
         usual
@@ -187,7 +187,7 @@ fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Sheet<'_>) -> 
     let program = compile(case.source)?;
     let judge = native(program.clone())?;
     let report = judge.report();
-    let interpreted = Judge::interpreted(program).map_err(Stop::say)?;
+    let interpreted = Executable::interpreted(program).map_err(Stop::say)?;
     let (mut quick, mut slow) = (judge.worker(KEY).map_err(Stop::say)?, interpreted.worker(KEY).map_err(Stop::say)?);
     let batch = args.batch as usize;
     // The first round fills the maps. Of millions of frames the interpreter needs but a part to be measured.
@@ -207,8 +207,8 @@ fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Sheet<'_>) -> 
             case.source, case.flows
         )));
     }
-    let (native_alone_ns, interpreter_alone_ns) = (Spread::of(native_alone), Spread::of(interpreter_alone));
-    let (native_mpps, interpreter_mpps) = (Spread::of(native), Spread::of(interpreter));
+    let (native_alone_ns, interpreter_alone_ns) = (MedianRange::of(native_alone), MedianRange::of(interpreter_alone));
+    let (native_mpps, interpreter_mpps) = (MedianRange::of(native), MedianRange::of(interpreter));
     let row = Row {
         program: case.source.to_owned(),
         flows: case.flows,
@@ -242,17 +242,18 @@ fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Sheet<'_>) -> 
 fn filter(
     args: &LangArgs,
     text: &str,
-    rival: &libpcap::Rival,
+    rival: &libpcap::LibpcapFilter,
     frames: &Frames,
-    sheet: &mut Sheet<'_>,
+    sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
     let parsed = ::filter::LinkFilter::parse(text, wire::link::ETHERNET).map_err(Stop::say)?;
     let matcher = Matcher::of(&::lang::packet_filter::program(&parsed).map_err(Stop::say)?).map_err(Stop::say)?;
     let (mut ns, mut matched) = (Vec::new(), 0);
     let (mut theirs, mut theirs_matched) = (Vec::new(), 0);
     for _ in 0..args.repeat {
-        let rounds: Vec<Judged> = (0..=ROUNDS).map(|_| frames.filter(&matcher, args.batch as usize)).skip(1).collect();
-        let judged = Judged {
+        let rounds: Vec<EvaluatedFrames> =
+            (0..=ROUNDS).map(|_| frames.filter(&matcher, args.batch as usize)).skip(1).collect();
+        let judged = EvaluatedFrames {
             ns: rounds.iter().map(|j| j.ns).sum::<f64>() / ROUNDS as f64,
             passed: rounds.first().map_or(0, |j| j.passed),
         };
@@ -264,7 +265,7 @@ fn filter(
             "{text:?} matches {matched} frames, for libpcap {theirs_matched}; please report this"
         )));
     }
-    let (native_ns, libpcap_ns) = (Spread::of(ns), Spread::of(theirs));
+    let (native_ns, libpcap_ns) = (MedianRange::of(ns), MedianRange::of(theirs));
     let ratio = libpcap_ns.median / native_ns.median;
     let row = FilterRow { filter: text.to_owned(), matched, native_ns, libpcap_ns, ratio };
     let line = format!(
@@ -283,9 +284,9 @@ fn compile(source: &str) -> Result<Program, Stop> {
     ::lang::compile(source).map(|c| c.program).map_err(|e| Stop::say(format_args!("{source:?}: {e:?}")))
 }
 
-fn native(program: Program) -> Result<Judge, Stop> {
+fn native(program: Program) -> Result<Executable, Stop> {
     let begun = Instant::now();
-    Judge::native(program, || begun.elapsed()).map_err(Stop::say)
+    Executable::native(program, || begun.elapsed()).map_err(Stop::say)
 }
 
 /// Frames in memory, in a random order of flows.
@@ -295,7 +296,7 @@ struct Frames {
     flows: u32,
 }
 
-struct Judged {
+struct EvaluatedFrames {
     ns: f64,
     passed: u64,
 }
@@ -326,7 +327,7 @@ impl Frames {
     }
 
     /// All (or the first `count`) through a worker.
-    fn judge(&self, worker: &mut Worker, batch: usize, count: usize) -> Judged {
+    fn judge(&self, worker: &mut Worker, batch: usize, count: usize) -> EvaluatedFrames {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];
         let (mut passed, mut time) = (0, 0);
@@ -338,10 +339,10 @@ impl Frames {
             }
             time += 1000;
             let verdicts = &mut verdicts[..packets.len()];
-            worker.judge(packets, verdicts);
-            passed += verdicts.iter().filter(|v| v.kind() != Kind::Drop).count() as u64;
+            worker.evaluate(packets, verdicts);
+            passed += verdicts.iter().filter(|v| v.kind() != VerdictKind::Drop).count() as u64;
         }
-        Judged { ns: begun.elapsed().as_secs_f64() * 1e9 / count as f64, passed }
+        EvaluatedFrames { ns: begun.elapsed().as_secs_f64() * 1e9 / count as f64, passed }
     }
 
     /// The program alone: packets that lie ready, judged again and again. Of the interpreter's all headers are found; machine code
@@ -359,7 +360,7 @@ impl Frames {
             }
             for packets in packets.chunks_mut(batch) {
                 let verdicts = &mut verdicts[..packets.len()];
-                worker.judge(packets, verdicts);
+                worker.evaluate(packets, verdicts);
                 std::hint::black_box(verdicts);
             }
         }
@@ -367,7 +368,7 @@ impl Frames {
     }
 
     /// A filter over all frames, or the first `count`: nanoseconds per frame, and how many match.
-    fn filter(&self, matcher: &Matcher, batch: usize) -> Judged {
+    fn filter(&self, matcher: &Matcher, batch: usize) -> EvaluatedFrames {
         let mut frames = vec![jit::Frame::new(&self.bytes[..FRAME], 0); batch];
         let mut matched = vec![0; batch];
         let mut passed = 0;
@@ -381,11 +382,11 @@ impl Frames {
             matcher.matches(frames, matched);
             passed += matched.iter().map(|m| u64::from(*m)).sum::<u64>();
         }
-        Judged { ns: begun.elapsed().as_secs_f64() * 1e9 / self.count as f64, passed }
+        EvaluatedFrames { ns: begun.elapsed().as_secs_f64() * 1e9 / self.count as f64, passed }
     }
 
     /// What must happen, by hand.
-    fn floor(&self, batch: usize) -> f64 {
+    fn minimum(&self, batch: usize) -> f64 {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];
         let begun = Instant::now();

@@ -1,44 +1,44 @@
 //! Measurements: each stage by itself, with dummies in place of its neighbours, so that the bottleneck has a name.
 #![forbid(unsafe_code)]
 
+mod baseline;
 mod capture;
 mod columns;
-mod crowd;
+mod conversations;
+mod cpu_placement;
 mod disk;
 mod flow;
 mod group;
 mod idle;
 mod lang;
 mod live;
-mod place;
+mod member_processes;
+mod output;
 mod process;
 mod query;
 mod record;
 mod replay;
 mod ring;
-mod rival;
-mod sheet;
 mod stats;
 mod stenographer;
-mod talk;
 mod volume;
 mod xdp;
 
 pub use crate::capture::CaptureArgs;
 pub use crate::columns::ColumnsArgs;
-pub use crate::crowd::MemberArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::flow::FlowArgs;
 pub use crate::group::GroupArgs;
 pub use crate::lang::LangArgs;
 pub use crate::live::LiveArgs;
+pub use crate::member_processes::MemberArgs;
 pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
 pub use crate::replay::ReplayArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
 pub use crate::stenographer::StenographerArgs;
 pub use crate::xdp::XdpArgs;
-use sheet::Stop;
+use output::Stop;
 use std::io::Write;
 
 /// What to measure.
@@ -95,7 +95,7 @@ impl Stage {
             Self::Replay(args) => replay::run(args, out),
             Self::Columns(args) => columns::run(args, out),
             Self::Group(args) => group::run(args, out),
-            Self::GroupMember(args) => crowd::member(args, out),
+            Self::GroupMember(args) => member_processes::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Lang(args) => lang::run(args, out),
             Self::Xdp(args) => xdp::run(args, out),

@@ -5,16 +5,16 @@
 //! Nobody is believed: frames are numbered and summed by the generator, our files are read by the independent checker,
 //! and a rival has lost what was sent and is not in its file.
 
-use crate::place::Places;
+use crate::baseline::{self, Baseline};
+use crate::cpu_placement::CpuPlacement;
+use crate::output::{MedianRange, Output, Stop};
 use crate::process::Helper;
 use crate::query::{self, FILE_HEADER};
-use crate::rival::{self, Rival};
-use crate::sheet::{Sheet, Spread, Stop};
-use crate::volume::Workplace;
+use crate::volume::ScratchDir;
 use base::units::{parse_bytes, show_count};
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use clap::{Args, ValueEnum};
-use engine::{Capture, Format, InterfacePlan, MeterPlan, Plan, SocketPlan, SourcePlan, StoreOutlet, StorePlan};
+use engine::{Capture, Format, InterfacePlan, MeterPlan, Plan, SocketPlan, SourcePlan, StorePlan, StoreSink};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -28,10 +28,10 @@ const FROM: &str = "ng-bench0";
 pub const TO: &str = "ng-bench1";
 
 /// After the generator has ended, frames still on their way arrive within this.
-const SETTLE: Duration = Duration::from_millis(500);
+const WARM_UP: Duration = Duration::from_millis(500);
 
 /// How much longer than asked the generator may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Flags of `netgrain bench live`.
 #[derive(Args, Clone, Debug)]
@@ -59,16 +59,16 @@ pub struct LiveArgs {
     pub ring: u64,
     /// Ask the store this, in a process of its own, each second while the port is recorded: 'host 10.0.0.1'
     #[arg(long, value_name = "EXPRESSION")]
-    pub ask: Option<String>,
+    pub query: Option<String>,
     /// What is made and stored of the packets, each in runs of its own
     #[arg(long, value_name = "LIST", default_value = "packets", value_delimiter = ',')]
-    pub grains: Vec<Grains>,
+    pub data_types: Vec<DataTypes>,
     /// By which sources
     #[arg(long, value_name = "LIST", default_value = "af_xdp,tpacket", value_delimiter = ',')]
-    pub sources: Vec<By>,
+    pub sources: Vec<SourceName>,
     /// Leave tcpdump, dumpcap and netsniff-ng out
     #[arg(long)]
-    pub no_rivals: bool,
+    pub no_baselines: bool,
     /// One JSON object per line
     #[arg(long)]
     pub json: bool,
@@ -76,7 +76,7 @@ pub struct LiveArgs {
 
 /// What is made of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Grains {
+pub enum DataTypes {
     /// Packets alone
     Packets,
     /// Packets and one row for each second
@@ -87,7 +87,7 @@ pub enum Grains {
     All,
 }
 
-impl Grains {
+impl DataTypes {
     const fn name(self) -> &'static str {
         match self {
             Self::Packets => "",
@@ -111,7 +111,7 @@ impl Grains {
 
 /// A source, as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum SourceName {
     /// Through an XDP program
     #[value(name = "af_xdp")]
     AfXdp,
@@ -119,11 +119,11 @@ pub enum By {
     Tpacket,
 }
 
-impl By {
-    const fn kind(self) -> Kind {
+impl SourceName {
+    const fn kind(self) -> SourceKind {
         match self {
-            Self::AfXdp => Kind::AfXdp,
-            Self::Tpacket => Kind::Tpacket,
+            Self::AfXdp => SourceKind::AfXdp,
+            Self::Tpacket => SourceKind::Tpacket,
         }
     }
 
@@ -154,13 +154,13 @@ struct Row {
     seconds: f64,
     repeat: u32,
     /// Millions of frames per second that the generator sent.
-    sent_mpps: Option<Spread>,
+    sent_mpps: Option<MedianRange>,
     /// Gigabits of frames per second.
-    sent_gbps: Option<Spread>,
+    sent_gbps: Option<MedianRange>,
     /// Share of the sent frames that is in the files.
-    stored_share: Option<Spread>,
+    stored_share: Option<MedianRange>,
     /// Processor seconds of all the recorder's threads, per second of sending.
-    cores: Option<Spread>,
+    cores: Option<MedianRange>,
     /// The sums over all runs.
     sent: u64,
     offered: Option<u64>,
@@ -177,7 +177,7 @@ struct Row {
     /// The checker's last line, of the last run.
     verdict: Option<String>,
     /// What each question took, in milliseconds, and how many found something.
-    asked_ms: Option<Spread>,
+    query_ms: Option<MedianRange>,
     answered: u64,
 }
 
@@ -194,7 +194,7 @@ pub struct Run {
     threads: BTreeMap<&'static str, f64>,
     verdict: Option<String>,
     /// Milliseconds and bytes of each answer.
-    asked: Vec<(f64, u64)>,
+    queries: Vec<(f64, u64)>,
 }
 
 /// Measures and prints.
@@ -207,19 +207,19 @@ pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let specs =
         args.sizes.iter().map(|s| s.parse::<r#gen::Spec>().map_err(Stop::say)).collect::<Result<Vec<_>, _>>()?;
     base::units::parse_rate(&args.rate).map_err(Stop::say)?;
-    let work = Workplace::below(&args.dir)?;
-    let mut sheet = Sheet::begin(out, args.json, "live")?;
-    let rivals = if args.no_rivals { Vec::new() } else { Rival::installed(&mut sheet)? };
-    let home = Home(Namespace::current().map_err(Stop::say)?);
+    let work = ScratchDir::below(&args.dir)?;
+    let mut sheet = Output::begin(out, args.json, "live")?;
+    let rivals = if args.no_baselines { Vec::new() } else { Baseline::installed(&mut sheet)? };
+    let home = NamespaceGuard(Namespace::current().map_err(Stop::say)?);
     let outcome = measure(args, &specs, &rivals, work.path(), &mut sheet);
     drop(home);
     outcome
 }
 
 /// Brings the thread back into the namespace that it came from; the other one vanishes with its ports.
-struct Home(Namespace);
+struct NamespaceGuard(Namespace);
 
-impl Drop for Home {
+impl Drop for NamespaceGuard {
     fn drop(&mut self) {
         if let Err(e) = self.0.enter() {
             // Going on would measure, or send, somewhere else than people think.
@@ -231,14 +231,14 @@ impl Drop for Home {
 fn measure(
     args: &LiveArgs,
     specs: &[r#gen::Spec],
-    rivals: &[Rival],
+    rivals: &[Baseline],
     folder: &Path,
-    sheet: &mut Sheet<'_>,
+    sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
     engine::private_pair(FROM, TO, 1500)
         .map_err(|e| Stop::say(format_args!("no network of its own for the measurement: {e}; run as root")))?;
     let namespace = Namespace::current().map_err(Stop::say)?;
-    let places = Places::find();
+    let places = CpuPlacement::find();
     sheet.head(format_args!(
         "gen (processor {}) -> veth -> recorder (processor {}) -> files in {}; {} runs of {} s in turn, medians",
         places.other(0),
@@ -250,8 +250,8 @@ fn measure(
     sheet.head("recorder      traffic    sent Mpps   Gb/s    stored %  (min..max)        cores   missing of sent")?;
     for (name, spec) in args.sizes.iter().zip(specs) {
         let bytes = r#gen::Traffic::new(spec).mean_len();
-        let combinations = args.sources.iter().flat_map(|by| args.grains.iter().map(|grains| (*by, *grains)));
-        let mut engines: Vec<((By, Grains), Vec<Run>)> = combinations.map(|c| (c, Vec::new())).collect();
+        let combinations = args.sources.iter().flat_map(|by| args.data_types.iter().map(|grains| (*by, *grains)));
+        let mut engines: Vec<((SourceName, DataTypes), Vec<Run>)> = combinations.map(|c| (c, Vec::new())).collect();
         let mut others: Vec<Vec<Run>> = rivals.iter().map(|_| Vec::new()).collect();
         for _ in 0..args.repeat {
             for ((by, grains), runs) in &mut engines {
@@ -274,7 +274,7 @@ fn measure(
 impl Row {
     fn of(args: &LiveArgs, recorder: String, traffic: &str, runs: &[Run]) -> Self {
         let seconds = |r: &Run| r.sent.nanos.max(1) as f64 / 1e9;
-        let spread = |value: &dyn Fn(&Run) -> f64| Some(Spread::of(runs.iter().map(value)));
+        let spread = |value: &dyn Fn(&Run) -> f64| Some(MedianRange::of(runs.iter().map(value)));
         let mut row = Self {
             recorder,
             traffic: traffic.to_owned(),
@@ -287,8 +287,8 @@ impl Row {
             verdict: runs.last().and_then(|r| r.verdict.clone()),
             ..Self::default()
         };
-        let asked = || runs.iter().flat_map(|r| &r.asked);
-        row.asked_ms = asked().next().map(|_| Spread::of(asked().map(|(ms, _)| *ms)));
+        let asked = || runs.iter().flat_map(|r| &r.queries);
+        row.query_ms = asked().next().map(|_| MedianRange::of(asked().map(|(ms, _)| *ms)));
         row.answered = asked().filter(|(_, bytes)| *bytes > FILE_HEADER).count() as u64;
         for r in runs {
             row.sent += r.sent.sent;
@@ -302,14 +302,14 @@ impl Row {
             }
             for thread in r.threads.keys() {
                 let share = |r: &Run| r.threads.get(thread).copied().unwrap_or(0.0) / seconds(r);
-                row.threads.insert(thread, Spread::of(runs.iter().map(share)).median);
+                row.threads.insert(thread, MedianRange::of(runs.iter().map(share)).median);
             }
         }
         row
     }
 
     fn line(&self) -> String {
-        let median = |s: &Option<Spread>| s.map_or(0.0, |s| s.median);
+        let median = |s: &Option<MedianRange>| s.map_or(0.0, |s| s.median);
         let share = self.stored_share.map_or_else(String::new, |s| {
             format!("{:.2} ({:.2}..{:.2})", 100.0 * s.median, 100.0 * s.min, 100.0 * s.max)
         });
@@ -338,7 +338,7 @@ impl Row {
             let threads: Vec<String> = self.threads.iter().map(|(name, share)| format!("{name} {share:.2}")).collect();
             line += &format!("\n                 cores: {}", threads.join(", "));
         }
-        if let Some(asked) = self.asked_ms {
+        if let Some(asked) = self.query_ms {
             line += &format!("\n                 each question took {asked:.1} ms; {} found packets", self.answered);
         }
         if let Some(verdict) = &self.verdict {
@@ -349,7 +349,7 @@ impl Row {
 }
 
 /// Starts the generator in the namespace of this thread.
-fn generator(args: &LiveArgs, traffic: &str, places: &Places) -> Result<Helper, Stop> {
+fn generator(args: &LiveArgs, traffic: &str, places: &CpuPlacement) -> Result<Helper, Stop> {
     let duration = format!("{}ms", (args.seconds * 1e3).ceil());
     let cpu = places.other(0).to_string();
     Helper::again(["gen", "-i", FROM, traffic, "--rate", &args.rate, "--duration", &duration, "--cpu", &cpu, "--json"])
@@ -358,7 +358,7 @@ fn generator(args: &LiveArgs, traffic: &str, places: &Places) -> Result<Helper, 
 /// Waits for its end, and for what is still under way.
 fn sent(generator: Helper, args: &LiveArgs) -> Result<Sent, Stop> {
     // One: the driver dropped frames, which is part of the answer.
-    let text = generator.finish_with(Duration::from_secs_f64(args.seconds) + PATIENCE, &[0, 1])?;
+    let text = generator.finish_with(Duration::from_secs_f64(args.seconds) + TIMEOUT, &[0, 1])?;
     let last = text.lines().last().unwrap_or_default();
     serde_json::from_str(last).map_err(|e| Stop::say(format_args!("the generator said {last:?}: {e}")))
 }
@@ -366,10 +366,10 @@ fn sent(generator: Helper, args: &LiveArgs) -> Result<Sent, Stop> {
 fn engine(
     args: &LiveArgs,
     traffic: &str,
-    kind: Kind,
-    grains: Grains,
+    kind: SourceKind,
+    grains: DataTypes,
     bytes_per_frame: f64,
-    places: &Places,
+    places: &CpuPlacement,
     folder: &Path,
 ) -> Result<Run, Stop> {
     let dir = folder.join("store");
@@ -378,26 +378,26 @@ fn engine(
     plan.cpus = vec![places.engine()];
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
     // Questions look into the ring too, as they do beside `record`.
-    plan.socket = args.ask.is_some().then(|| SocketPlan {
+    plan.socket = args.query.is_some().then(|| SocketPlan {
         path: folder.join("socket"),
         mode: 0o600,
         uid: None,
         gid: None,
-        gates: false,
+        allow_lossless: false,
         forward: Vec::new(),
     });
     plan.meter = grains.plan();
-    let outlets = |label: &str| Ok(vec![Box::new(StoreOutlet::new(&dir, label, false)?) as Box<dyn engine::Outlet>]);
+    let outlets = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
     let mut capture = Capture::claimed(&plan, &Some(dir.clone()), outlets).map_err(Stop::say)?;
     let ended = AtomicBool::new(false);
     let (sent, asked) = std::thread::scope(|scope| {
-        let asking = args.ask.as_ref().map(|question| scope.spawn(|| ask_each_second(&dir, question, &ended)));
+        let asking = args.query.as_ref().map(|question| scope.spawn(|| query_each_second(&dir, question, &ended)));
         let sent = generator(args, traffic, places).and_then(|generator| sent(generator, args));
         ended.store(true, Relaxed);
         let asked = asking.map(|a| a.join().unwrap_or_else(|_| Err(Stop::say("the asking thread panicked"))));
         Ok::<_, Stop>((sent?, asked.transpose()?.unwrap_or_default()))
     })?;
-    let until = Instant::now() + SETTLE;
+    let until = Instant::now() + WARM_UP;
     while Instant::now() < until && capture.report().counts.offered < sent.sent {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -419,7 +419,7 @@ fn engine(
         )));
     }
     let meter = report.meter.unwrap_or_default();
-    if let Some(outlet) = meter.outlets.iter().find(|o| o.lost > 0) {
+    if let Some(outlet) = meter.sinks.iter().find(|o| o.lost > 0) {
         return Err(Stop::say(format_args!("{}: {} records and rows were not stored", outlet.name, outlet.lost)));
     }
     let recorders = || report.queues.iter().filter_map(|q| q.recorder.as_ref());
@@ -439,17 +439,17 @@ fn engine(
             ("writer", recorders().map(|r| r.writer_cpu_seconds).sum()),
         ]),
         verdict: checked.to_string().lines().last().map(str::to_owned),
-        asked,
+        queries: asked,
     })
 }
 
 /// Asks for the packets of the last two seconds, once a second, for as long as the port is under load.
-fn ask_each_second(store: &Path, question: &str, ended: &AtomicBool) -> Result<Vec<(f64, u64)>, Stop> {
+fn query_each_second(store: &Path, question: &str, ended: &AtomicBool) -> Result<Vec<(f64, u64)>, Stop> {
     let mut asked = Vec::new();
     let mut due = Instant::now() + Duration::from_secs(1);
     while !ended.load(Relaxed) {
         if Instant::now() >= due {
-            let (took, bytes) = query::ask_anything(store, question, &["--from", "-2s"])?;
+            let (took, bytes) = query::query_any(store, question, &["--from", "-2s"])?;
             asked.push((query::millis(took), bytes));
             due += Duration::from_secs(1);
         }
@@ -461,18 +461,18 @@ fn ask_each_second(store: &Path, question: &str, ended: &AtomicBool) -> Result<V
 fn against(
     args: &LiveArgs,
     traffic: &str,
-    rival: &Rival,
+    rival: &Baseline,
     bytes_per_frame: f64,
-    places: &Places,
+    places: &CpuPlacement,
     folder: &Path,
     namespace: &Namespace,
 ) -> Result<Run, Stop> {
     let file = folder.join("rival.pcap");
     let running = rival.start(&file, namespace, places.engine())?;
     let sent = sent(generator(args, traffic, places)?, args)?;
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(WARM_UP);
     let cpu = running.end()?;
-    let stored = rival::packets(&file)?;
+    let stored = baseline::packets(&file)?;
     std::fs::remove_file(&file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
     Ok(Run {
         sent,
@@ -485,6 +485,6 @@ fn against(
         rows: 0,
         threads: BTreeMap::from([("all", cpu)]),
         verdict: None,
-        asked: Vec::new(),
+        queries: Vec::new(),
     })
 }

@@ -1,6 +1,6 @@
 //! Further processes of this program, and of others': started, heard, and never left behind.
 
-use crate::sheet::Stop;
+use crate::output::Stop;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};

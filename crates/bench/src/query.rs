@@ -2,11 +2,11 @@
 //! same files, and the volume's own sequential read. Before each question the page cache is dropped, so that every answer
 //! comes from the disk; whoever answers differently is told of.
 
-use crate::place::Places;
+use crate::cpu_placement::CpuPlacement;
+use crate::output::{MedianRange, Output, Stop};
 use crate::process::find;
 use crate::record::packet_files;
-use crate::sheet::{Sheet, Spread, Stop};
-use crate::volume::Workplace;
+use crate::volume::ScratchDir;
 use base::Timestamp;
 use base::units::{parse_bytes, show_bytes, show_count};
 use capture::sim;
@@ -57,7 +57,7 @@ pub struct QueryArgs {
 
 /// One question, by us and by tcpdump.
 #[derive(Clone, Debug, Serialize)]
-struct Asked {
+struct QueryRow {
     question: String,
     /// Bytes of the answer, as pcap.
     bytes: u64,
@@ -73,13 +73,13 @@ struct Asked {
 /// How long a process takes that only says its version.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Start {
-    ms: Spread,
-    tcpdump_ms: Option<Spread>,
+    ms: MedianRange,
+    tcpdump_ms: Option<MedianRange>,
 }
 
 /// Everything, beside the volume itself.
 #[derive(Clone, Debug, Serialize)]
-struct Everything {
+struct FullScan {
     gbps: f64,
     volume_gbps: f64,
     share: f64,
@@ -91,15 +91,15 @@ struct Depth {
     files: usize,
     bytes: u64,
     /// Anything at all; something of the last second; a host that is only in the last file.
-    any_ms: Spread,
-    last_second_ms: Spread,
-    needle_ms: Spread,
+    any_ms: MedianRange,
+    last_second_ms: MedianRange,
+    needle_ms: MedianRange,
 }
 
 /// Measures and prints.
 pub fn run(args: &QueryArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let work = Workplace::below(&args.dir)?;
-    let mut sheet = Sheet::begin(out, args.json, "query")?;
+    let work = ScratchDir::below(&args.dir)?;
+    let mut sheet = Output::begin(out, args.json, "query")?;
     let made = work.path().join("store");
     let store = match &args.store {
         Some(store) => store.clone(),
@@ -137,7 +137,7 @@ fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
     }
     let mut plan = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
     plan.segment = args.segment;
-    plan.cpus = vec![Places::find().engine()];
+    plan.cpus = vec![CpuPlacement::find().engine()];
     record_all(plan, dir)
 }
 
@@ -148,13 +148,13 @@ fn record_all(mut plan: Plan, dir: &Path) -> Result<(), Stop> {
 }
 
 /// One host after the other, by us and by tcpdump.
-fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let list = work.join("files");
     let names: String = files.iter().map(|f| format!("{}\n", f.display())).collect();
     std::fs::write(&list, names).map_err(|e| Stop::say(format_args!("{}: {e}", list.display())))?;
     let tcpdump = find("tcpdump");
     if tcpdump.is_none() {
-        sheet.remark("tcpdump is not installed: its column is left out")?;
+        sheet.remark_line("tcpdump is not installed: its column is left out")?;
     }
     starting(tcpdump.as_deref(), sheet)?;
     sheet
@@ -164,9 +164,9 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
         let at = (f64::from(number) + 0.5) / f64::from(args.hosts);
         let question = format!("host {}", host_at(files, at)?);
         cold()?;
-        let (first, one) = ask(store, &question, &["--limit", "1"])?;
+        let (first, one) = query(store, &question, &["--limit", "1"])?;
         cold()?;
-        let (whole, bytes) = ask(store, &question, &[])?;
+        let (whole, bytes) = query(store, &question, &[])?;
         let rival = match &tcpdump {
             Some(program) => {
                 cold()?;
@@ -186,7 +186,7 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
         if one <= FILE_HEADER {
             return Err(Stop::say(format_args!("{question}: no packet, though one was seen in the files")));
         }
-        let row = Asked {
+        let row = QueryRow {
             question,
             bytes,
             first_ms: millis(first),
@@ -207,11 +207,11 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
         sheet.row("host", &row, line)?;
         rows.push(row);
     }
-    let first = Spread::of(rows.iter().map(|r| r.first_ms));
+    let first = MedianRange::of(rows.iter().map(|r| r.first_ms));
     match rows.iter().map(|r| r.faster).collect::<Option<Vec<f64>>>() {
         Some(faster) => sheet.head(format_args!(
             "one host: {:.1} times as fast as tcpdump -r; first packet after {:.1} ms",
-            Spread::of(faster),
+            MedianRange::of(faster),
             first
         )),
         None => sheet.head(format_args!("one host: first packet after {first:.1} ms")),
@@ -219,8 +219,8 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
 }
 
 /// What a process costs that does nothing, and is part of every answer: its own pages come from the disk too.
-fn starting(tcpdump: Option<&Path>, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
-    let take = |program: &Path| -> Result<Spread, Stop> {
+fn starting(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop> {
+    let take = |program: &Path| -> Result<MedianRange, Stop> {
         let mut all = Vec::new();
         for _ in 0..5 {
             cold()?;
@@ -228,7 +228,7 @@ fn starting(tcpdump: Option<&Path>, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
             command.arg("--version");
             all.push(millis(timed(command)?.0));
         }
-        Ok(Spread::of(all))
+        Ok(MedianRange::of(all))
     };
     let (ours, theirs) = (take(&this_program()?)?, tcpdump.map(take).transpose()?);
     let row = Start { ms: ours, tcpdump_ms: theirs };
@@ -240,7 +240,7 @@ fn starting(tcpdump: Option<&Path>, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
 }
 
 /// The whole store through a pipe to nowhere, beside a plain direct read of the same files.
-fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let rate = |took: Duration| bytes as f64 * 8.0 / took.as_secs_f64() / 1e9;
     let (mut ours, mut volume) = (Vec::new(), Vec::new());
     for _ in 0..3 {
@@ -258,14 +258,14 @@ fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Sheet<'_>
         }
         ours.push(rate(started.elapsed()));
     }
-    let (ours, volume) = (Spread::of(ours), Spread::of(volume));
-    let row = Everything { gbps: ours.median, volume_gbps: volume.median, share: ours.median / volume.median };
+    let (ours, volume) = (MedianRange::of(ours), MedianRange::of(volume));
+    let row = FullScan { gbps: ours.median, volume_gbps: volume.median, share: ours.median / volume.median };
     let line = format!("everything: {ours:.2} Gb/s, the volume alone {volume:.2} Gb/s: {:.1} %", 100.0 * row.share);
     sheet.row("everything", &row, line)
 }
 
 /// The same traffic in ever more files.
-fn depths(args: &QueryArgs, store: &Path, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let mut rows: Vec<Depth> = Vec::new();
     for wanted in &args.files {
         if rows.is_empty() {
@@ -278,17 +278,17 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Sheet<'_>) -> Result<(), S
         let last = files.last().ok_or_else(|| Stop::say("the store that was made has no files"))?;
         let last_second = second_of(last)?;
         let needle = format!("host {}", host_at(std::slice::from_ref(last), 0.9)?);
-        let take = |filter: &str, more: &[&str]| -> Result<Spread, Stop> {
+        let take = |filter: &str, more: &[&str]| -> Result<MedianRange, Stop> {
             let mut all = Vec::new();
             for _ in 0..5 {
                 cold()?;
-                let (took, bytes) = ask(store, filter, &[&["--limit", "1"], more].concat())?;
+                let (took, bytes) = query(store, filter, &[&["--limit", "1"], more].concat())?;
                 if bytes <= FILE_HEADER {
                     return Err(Stop::say(format_args!("{filter:?} found nothing in a store of {wanted} files")));
                 }
                 all.push(millis(took));
             }
-            Ok(Spread::of(all))
+            Ok(MedianRange::of(all))
         };
         let row = Depth {
             files: files.len(),
@@ -348,12 +348,12 @@ fn packets(store: &Path, filter: &str, more: &[&str]) -> Result<Command, Stop> {
 }
 
 /// How long the answer takes, and its bytes.
-pub fn ask(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
+pub fn query(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
     timed(packets(store, filter, more)?)
 }
 
 /// The same where nothing may be found.
-pub fn ask_anything(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
+pub fn query_any(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
     run_to_end(packets(store, filter, more)?, &[0, 1])
 }
 

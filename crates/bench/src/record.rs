@@ -4,9 +4,9 @@
 //! The frames come as fast as they can be made, so that the volume is never without work; what the ring cannot hold is
 //! lost and counted. A last run at nine tenths of the rate that was reached must lose nothing.
 
-use crate::place::Places;
-use crate::sheet::{Sheet, Spread, Stop};
-use crate::volume::{self, Manner, Workplace, gbps};
+use crate::cpu_placement::CpuPlacement;
+use crate::output::{MedianRange, Output, Stop};
+use crate::volume::{self, ScratchDir, WriteMode, gbps};
 use base::units::{parse_bytes, show_bytes, show_count};
 use capture::sim;
 use clap::Args;
@@ -75,16 +75,16 @@ struct Summary {
     repeat: u32,
     seconds: f64,
     /// Our own direct writer, Gb/s.
-    direct: Spread,
+    direct: MedianRange,
     /// `fio`, Gb/s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    fio: Option<Spread>,
+    fio: Option<MedianRange>,
     /// The recorder, Gb/s.
-    record: Spread,
+    record: MedianRange,
     /// Each recording against the direct writer just before it.
-    of_direct: Spread,
+    of_direct: MedianRange,
     #[serde(skip_serializing_if = "Option::is_none")]
-    of_fio: Option<Spread>,
+    of_fio: Option<MedianRange>,
     /// What the engine alone brings, in Gb/s of pcap records.
     engine_gbps: f64,
     bottleneck: &'static str,
@@ -93,9 +93,9 @@ struct Summary {
 /// Measures and prints.
 pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
-    let work = Workplace::below(&args.dir)?;
+    let work = ScratchDir::below(&args.dir)?;
     let span = Duration::from_secs_f64(args.seconds);
-    let mut sheet = Sheet::begin(out, args.json, "record")?;
+    let mut sheet = Output::begin(out, args.json, "record")?;
     sheet.head(format_args!(
         "sim:{spec} -> ring of {} -> files of {} in {}; {} runs of {} s in turn; Gb/s",
         show_bytes(args.ring),
@@ -106,7 +106,7 @@ pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
     ))?;
     sheet
         .head("run    direct    fio   record    Mpps      stored        lost   cores: writer  index  engine   files")?;
-    let manner = Manner { block: ring::BLOCK, depth: args.depth, file: args.segment };
+    let manner = WriteMode { block: ring::BLOCK, depth: args.depth, file: args.segment };
     let (mut direct, mut fio, mut runs) = (Vec::new(), Vec::new(), Vec::new());
     for number in 1..=args.repeat {
         let written = volume::write(work.path(), manner, span, 1)?;
@@ -118,7 +118,7 @@ pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
         runs.push(recorded);
     }
     if fio.is_empty() {
-        sheet.remark("fio is not installed: our own direct writer is the only rival")?;
+        sheet.remark_line("fio is not installed: our own direct writer is the only rival")?;
     }
     let summary = summarise(args, &spec, &direct, &fio, &runs)?;
     let calm = calm(args, &spec, work.path(), summary.record.min)?;
@@ -126,7 +126,7 @@ pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
     sheet.row("paced", &calm, line)?;
     let line = summary.line();
     sheet.row("summary", &summary, line)?;
-    let cores = Spread::of(runs.iter().map(|r| r.writer_cores));
+    let cores = MedianRange::of(runs.iter().map(|r| r.writer_cores));
     sheet.verdict(format_args!(
         "the recorder writes {:.1} % of what the volume takes directly, its writer at {:.3} core; bottleneck: {}; at nine tenths of that rate {} packets are lost",
         100.0 * summary.of_direct.median,
@@ -176,15 +176,15 @@ fn summarise(
     runs: &[Recorded],
 ) -> Result<Summary, Stop> {
     let engine_gbps = engine_alone(args, spec)?;
-    let of = |rival: &[f64]| Spread::of(runs.iter().zip(rival).map(|(r, rival)| r.gbps / rival));
-    let direct_spread = Spread::of(direct.iter().copied());
+    let of = |rival: &[f64]| MedianRange::of(runs.iter().zip(rival).map(|(r, rival)| r.gbps / rival));
+    let direct_spread = MedianRange::of(direct.iter().copied());
     Ok(Summary {
         traffic: args.traffic.clone(),
         repeat: args.repeat,
         seconds: args.seconds,
         direct: direct_spread,
-        fio: (!fio.is_empty()).then(|| Spread::of(fio.iter().copied())),
-        record: Spread::of(runs.iter().map(|r| r.gbps)),
+        fio: (!fio.is_empty()).then(|| MedianRange::of(fio.iter().copied())),
+        record: MedianRange::of(runs.iter().map(|r| r.gbps)),
         of_direct: of(direct),
         of_fio: (!fio.is_empty()).then(|| of(fio)),
         engine_gbps,
@@ -215,7 +215,7 @@ fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
     let mut plan = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
     plan.ring = Some(args.ring);
     plan.segment = args.segment;
-    plan.cpus = vec![Places::find().engine()];
+    plan.cpus = vec![CpuPlacement::find().engine()];
     plan.duration = Some(span);
     plan
 }

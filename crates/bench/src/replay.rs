@@ -5,10 +5,10 @@
 //! netgrain syncs its files before it ends; nfpcapd does not. Between two runs sync(1) writes what the first left in
 //! the page cache.
 
+use crate::conversations::{ConversationModel, SNAPLEN};
+use crate::output::{MedianRange, Output, Stop};
 use crate::process::find;
-use crate::sheet::{Sheet, Spread, Stop};
-use crate::talk::{SNAPLEN, Talk};
-use crate::volume::Workplace;
+use crate::volume::ScratchDir;
 use base::units::{show_bytes, show_count};
 use clap::Args;
 use serde::Serialize;
@@ -59,9 +59,9 @@ pub struct ReplayArgs {
 #[derive(Debug, Serialize)]
 struct Row {
     program: &'static str,
-    seconds: Spread,
+    seconds: MedianRange,
     /// Of all its threads, user and system, to a hundredth.
-    cpu_seconds: Spread,
+    cpu_seconds: MedianRange,
     /// Of all its files.
     written_bytes: u64,
 }
@@ -83,7 +83,12 @@ struct Runs {
 
 impl Runs {
     fn row(self, program: &'static str) -> Row {
-        Row { program, seconds: Spread::of(self.seconds), cpu_seconds: Spread::of(self.cpu), written_bytes: self.bytes }
+        Row {
+            program,
+            seconds: MedianRange::of(self.seconds),
+            cpu_seconds: MedianRange::of(self.cpu),
+            written_bytes: self.bytes,
+        }
     }
 
     /// Runs a command to its end, and looks at what it left in `folder`, which goes then.
@@ -109,8 +114,8 @@ impl Runs {
 
 /// Measures and prints.
 pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let mut sheet = Sheet::begin(out, args.json, "replay")?;
-    let work = Workplace::below(&args.dir)?;
+    let mut sheet = Output::begin(out, args.json, "replay")?;
+    let work = ScratchDir::below(&args.dir)?;
     let file = match &args.file {
         Some(file) => file.clone(),
         None => made(args, &work)?,
@@ -155,7 +160,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     if rival.is_none() {
         return match args.no_rivals {
             true => Ok(()),
-            false => sheet.remark("nfpcapd is not installed: its row is left out"),
+            false => sheet.remark_line("nfpcapd is not installed: its row is left out"),
         };
     }
     let theirs = theirs.row("nfpcapd");
@@ -165,11 +170,12 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 /// A capture of made conversations, twenty seconds long.
-fn made(args: &ReplayArgs, work: &Workplace) -> Result<PathBuf, Stop> {
+fn made(args: &ReplayArgs, work: &ScratchDir) -> Result<PathBuf, Stop> {
     let conversations =
         u32::try_from(args.conversations).map_err(|_| Stop::say("too many conversations; at most 4294967295"))?;
     let path = work.path().join("replay.pcap");
-    let talk = Talk { packets: args.packets, conversations, step: 20_000_000_000 / args.packets.max(1), seed: 1 };
+    let talk =
+        ConversationModel { packets: args.packets, conversations, step: 20_000_000_000 / args.packets.max(1), seed: 1 };
     let file = File::create(&path).map_err(|e| Stop::say(format_args!("{}: {e}", path.display())))?;
     talk.write_cut(BufWriter::with_capacity(1 << 20, file), args.snaplen as usize)?;
     Ok(path)

@@ -5,15 +5,15 @@
 //! well. The producer never waits for them, so two things are shown for each: how many records it was given per second,
 //! and how many it missed. Both sides count alone, and the counts must meet.
 
-use crate::place::Places;
+use crate::cpu_placement::CpuPlacement;
+use crate::output::{MedianRange, Output, Stop};
 use crate::process::Helper;
-use crate::sheet::{Sheet, Spread, Stop};
 use base::Timestamp;
 use base::units::{parse_rate, show_bytes, show_count};
 use capture::sim;
 use clap::Args;
 use r#gen::{Pacer, Traffic};
-use ring::{Mode, Offer, Packet, Policy, Producer, Server};
+use ring::{AttachPolicy, Mode, OfferedRing, Packet, Producer, Server};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::io::Write;
@@ -24,17 +24,17 @@ use std::time::{Duration, Instant};
 const BATCH: usize = engine::BATCH;
 
 /// Descriptors that a listener takes at a time: 16 KiB of them, which a first-level cache holds.
-const WALK: usize = 512;
+const SCAN_TIME: usize = 512;
 
 /// How long a listener sleeps when there is nothing: spinning would take the processor from others that share it, and
 /// would count as the price of a record.
-const NAP: Duration = Duration::from_micros(50);
+const IDLE_SLEEP: Duration = Duration::from_micros(50);
 
 /// Frames in the prepared table.
 const TABLE: usize = 4096;
 
 /// How long listeners may take to come and to go.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Bytes of a packet that `--touch` copies: what one cache line holds behind the record header.
 const TOUCHED: u16 = 48;
@@ -84,7 +84,7 @@ pub struct ListenerArgs {
 
 /// What a listener tells at its end.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Told {
+struct ListenerResult {
     published: u64,
     seen: u64,
     missed: u64,
@@ -102,15 +102,15 @@ struct Row {
     seconds: f64,
     repeat: u32,
     /// Millions of records per second that the producer published.
-    producer_mrps: Spread,
+    producer_mrps: MedianRange,
     /// The producer's processor time per record.
-    producer_ns: Spread,
+    producer_ns: MedianRange,
     /// Millions of records per second that the slowest listener of each run was given.
-    slowest_mrps: Spread,
+    slowest_mrps: MedianRange,
     /// The same for all listeners of each run together.
-    together_mrps: Spread,
+    together_mrps: MedianRange,
     /// Processor time of a listener per record.
-    listener_ns: Spread,
+    listener_ns: MedianRange,
     /// Records published, and missed by listeners, in all runs together.
     published: u64,
     missed: u64,
@@ -119,8 +119,8 @@ struct Row {
 /// Measures and prints.
 pub fn run(args: &RingArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
-    let places = Places::find();
-    let mut sheet = Sheet::begin(out, args.json, "ring")?;
+    let places = CpuPlacement::find();
+    let mut sheet = Output::begin(out, args.json, "ring")?;
     sheet.head(format_args!(
         "one producer (processor {}) -> ring of {} -> lossy listeners in other processes (processor {} and on), {}; {} runs of {} s, medians",
         places.engine(),
@@ -144,30 +144,32 @@ struct Run {
     published: u64,
     seconds: f64,
     cpu: f64,
-    told: Vec<Told>,
+    result_of: Vec<ListenerResult>,
 }
 
 impl Row {
     fn of(args: &RingArgs, listeners: u8, runs: &[Run]) -> Self {
         let million = |records: u64, seconds: f64| records as f64 / seconds.max(1e-9) / 1e6;
-        let rate = |t: &Told| million(t.seen, t.seconds);
+        let rate = |t: &ListenerResult| million(t.seen, t.seconds);
         Self {
             traffic: args.traffic.clone(),
             listeners,
             touch: args.touch,
             seconds: args.seconds,
             repeat: args.repeat,
-            producer_mrps: Spread::of(runs.iter().map(|r| million(r.published, r.seconds))),
-            producer_ns: Spread::of(runs.iter().map(|r| r.cpu * 1e9 / r.published.max(1) as f64)),
-            slowest_mrps: Spread::of(runs.iter().filter_map(|r| r.told.iter().map(rate).min_by(f64::total_cmp))),
-            together_mrps: Spread::of(
-                runs.iter().filter(|r| !r.told.is_empty()).map(|r| r.told.iter().map(rate).sum()),
+            producer_mrps: MedianRange::of(runs.iter().map(|r| million(r.published, r.seconds))),
+            producer_ns: MedianRange::of(runs.iter().map(|r| r.cpu * 1e9 / r.published.max(1) as f64)),
+            slowest_mrps: MedianRange::of(
+                runs.iter().filter_map(|r| r.result_of.iter().map(rate).min_by(f64::total_cmp)),
             ),
-            listener_ns: Spread::of(
-                runs.iter().flat_map(|r| &r.told).map(|t| t.cpu_seconds * 1e9 / t.seen.max(1) as f64),
+            together_mrps: MedianRange::of(
+                runs.iter().filter(|r| !r.result_of.is_empty()).map(|r| r.result_of.iter().map(rate).sum()),
+            ),
+            listener_ns: MedianRange::of(
+                runs.iter().flat_map(|r| &r.result_of).map(|t| t.cpu_seconds * 1e9 / t.seen.max(1) as f64),
             ),
             published: runs.iter().map(|r| r.published).sum(),
-            missed: runs.iter().flat_map(|r| &r.told).map(|t| t.missed).sum(),
+            missed: runs.iter().flat_map(|r| &r.result_of).map(|t| t.missed).sum(),
         }
     }
 
@@ -189,7 +191,7 @@ impl Row {
     }
 }
 
-fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &Places) -> Result<Run, Stop> {
+fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement) -> Result<Run, Stop> {
     let config = ring::Config { name: "bench".into(), bytes: args.ring, ..ring::Config::default() };
     let mut producer = Producer::new(config).map_err(|e| {
         Stop::say(format_args!(
@@ -226,8 +228,8 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &Places) -> Re
     let published = producer.tally().stored;
     let mut told = Vec::new();
     for guest in guests {
-        let text = guest.finish(PATIENCE)?;
-        let t: Told =
+        let text = guest.finish(TIMEOUT)?;
+        let t: ListenerResult =
             serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a listener said {text:?}: {e}")))?;
         if t.published != published || t.seen + t.missed != published {
             return Err(Stop::say(format_args!(
@@ -237,12 +239,12 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &Places) -> Re
         told.push(t);
     }
     drop(door);
-    Ok(Run { published, seconds, cpu, told })
+    Ok(Run { published, seconds, cpu, result_of: told })
 }
 
 fn serve(producer: &Producer, socket: &Path) -> Result<Server, Stop> {
     sys::unix::Listener::bind(socket, 0o600, None, None)
-        .and_then(|l| Server::start(l, vec![Offer::of(producer)], Policy::default()))
+        .and_then(|l| Server::start(l, vec![OfferedRing::of(producer)], AttachPolicy::default()))
         .map_err(|e| Stop::say(format_args!("{}: cannot let listeners in: {e}", socket.display())))
 }
 
@@ -292,7 +294,7 @@ pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let _ = sys::cpu::pin(args.cpu);
     let mut listener =
         ring::attach(&args.socket, Mode::Lossy, "bench").map_err(Stop::say)?.pop().ok_or(Stop::Closed)?;
-    let (mut descs, mut buffer) = (Vec::with_capacity(WALK), Vec::with_capacity(usize::from(TOUCHED)));
+    let (mut descs, mut buffer) = (Vec::with_capacity(SCAN_TIME), Vec::with_capacity(usize::from(TOUCHED)));
     // The producer begins when all are there.
     writeln!(out, "ready")?;
     out.flush()?;
@@ -300,7 +302,7 @@ pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut before = Duration::ZERO;
     let mut looks = 0u32;
     loop {
-        listener.next(WALK, &mut descs);
+        listener.next(SCAN_TIME, &mut descs);
         if descs.is_empty() {
             if listener.ended() {
                 break;
@@ -309,7 +311,7 @@ pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
             if looks.is_multiple_of(1 << 10) && !listener.connected() {
                 return Err(Stop::say("the producer is gone"));
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(IDLE_SLEEP);
             continue;
         }
         if started.is_none() {
@@ -325,8 +327,8 @@ pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
         }
         black_box(sum);
     }
-    let heard = listener.heard();
-    let told = Told {
+    let heard = listener.counts();
+    let told = ListenerResult {
         published: heard.published,
         seen: heard.seen,
         missed: heard.missed,

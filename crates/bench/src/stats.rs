@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// What a sample says.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Study {
+pub struct SampleStats {
     /// Values in the sample.
     pub samples: usize,
     /// Their mean.
@@ -18,7 +18,7 @@ pub struct Study {
     pub p95: f64,
 }
 
-impl Study {
+impl SampleStats {
     /// Of a sample; with a single value the interval is that value alone, because nothing is known of the spread.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len();
@@ -74,13 +74,13 @@ mod tests {
     #[test]
     fn no_values_and_one_value_do_not_pretend_to_a_spread() {
         assert_eq!(percentile(&[], 50.0), 0.0);
-        assert_eq!(Study::of(&[7.0]), Study { samples: 1, mean: 7.0, ci99: [7.0, 7.0], p5: 7.0, p95: 7.0 });
+        assert_eq!(SampleStats::of(&[7.0]), SampleStats { samples: 1, mean: 7.0, ci99: [7.0, 7.0], p5: 7.0, p95: 7.0 });
     }
 
     #[test]
     fn a_known_sample() {
         // 1..=5: mean 3, standard deviation sqrt(2.5), half = 4.604 * sqrt(2.5 / 5).
-        let s = Study::of(&[5.0, 1.0, 4.0, 2.0, 3.0]);
+        let s = SampleStats::of(&[5.0, 1.0, 4.0, 2.0, 3.0]);
         assert_eq!((s.mean, s.samples), (3.0, 5));
         assert!((s.ci99[1] - (3.0 + 4.604 * 0.5f64.sqrt())).abs() < 1e-9);
         assert!((s.p5 - 1.2).abs() < 1e-9 && (s.p95 - 4.8).abs() < 1e-9);
@@ -103,7 +103,7 @@ mod tests {
         for _ in 0..2000 {
             // The sum of twelve uniform values is normal enough.
             let values: Vec<f64> = (0..8).map(|_| (0..12).map(|_| prng.below(1000) as f64).sum::<f64>()).collect();
-            let s = Study::of(&values);
+            let s = SampleStats::of(&values);
             hits += u32::from(s.ci99[0] <= 5994.0 && 5994.0 <= s.ci99[1]);
         }
         assert!((1960..=1998).contains(&hits), "{hits} of 2000, seed {seed}");

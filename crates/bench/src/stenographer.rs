@@ -4,13 +4,13 @@
 //!
 //! It runs as the user that its package makes and with the certificates that are made at its installation.
 
-use crate::place::Places;
+use crate::cpu_placement::CpuPlacement;
+use crate::output::{MedianRange, Output, Stop};
 use crate::process::{Helper, find};
-use crate::query::{ask, below, cold, host_at, millis, packet_paths, timed};
+use crate::query::{below, cold, host_at, millis, packet_paths, query, timed};
 use crate::record::packet_files;
-use crate::sheet::{Sheet, Spread, Stop};
-use crate::volume::Workplace;
-use capture::auto::Kind;
+use crate::volume::ScratchDir;
+use capture::auto::SourceKind;
 use clap::Args;
 use engine::{Capture, Format, InterfacePlan, Plan, SourcePlan, StorePlan};
 use serde::Serialize;
@@ -27,7 +27,7 @@ const TO: &str = "ng-bench1";
 const FILE_AGE: u64 = 10;
 
 /// How much longer than that a file may take to appear.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where its package keeps certificates.
 const CERTIFICATES: &str = "/etc/stenographer/certs";
@@ -72,7 +72,7 @@ struct Stored {
 
 /// One question.
 #[derive(Debug, Serialize)]
-struct Asked {
+struct QueryRow {
     question: String,
     ms: f64,
     bytes: u64,
@@ -88,15 +88,15 @@ pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     for program in ["stenographer", "stenotype", "stenocurl", "setpriv"] {
         find(program).ok_or_else(|| Stop::say(format_args!("{program} is not installed; install stenographer")))?;
     }
-    let work = Workplace::below(&args.dir)?;
-    let mut sheet = Sheet::begin(out, args.json, "stenographer")?;
+    let work = ScratchDir::below(&args.dir)?;
+    let mut sheet = Output::begin(out, args.json, "stenographer")?;
     engine::private_pair(FROM, TO, 1500)
         .and_then(|()| loopback_up())
         .map_err(|e| Stop::say(format_args!("no network of its own for the measurement: {e}; run as root")))?;
     let daemon = Daemon::start(work.path())?;
     let store = work.path().join("store");
-    let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, Kind::Tpacket)));
-    plan.cpus = vec![Places::find().engine()];
+    let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, SourceKind::Tpacket)));
+    plan.cpus = vec![CpuPlacement::find().engine()];
     plan.store = Some(StorePlan { dir: store.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;
     let before = daemon.cpu_seconds();
@@ -111,7 +111,7 @@ pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
         "--duration",
         &format!("{}ms", (args.seconds * 1e3).ceil()),
     ])?
-    .finish_with(Duration::from_secs_f64(args.seconds) + PATIENCE, &[0, 1])?;
+    .finish_with(Duration::from_secs_f64(args.seconds) + TIMEOUT, &[0, 1])?;
     let ended = Instant::now();
     std::thread::sleep(Duration::from_millis(500));
     capture.stop();
@@ -162,7 +162,7 @@ fn questions(
     store: &Path,
     files: &[PathBuf],
     daemon: &Daemon,
-    sheet: &mut Sheet<'_>,
+    sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
     sheet
         .head("question                              ms        bytes   stenographer ms        bytes   times faster")?;
@@ -170,10 +170,10 @@ fn questions(
     for number in 0..args.hosts {
         let question = format!("host {}", host_at(files, (f64::from(number) + 0.5) / f64::from(args.hosts))?);
         cold()?;
-        let (took, bytes) = ask(store, &question, &[])?;
+        let (took, bytes) = query(store, &question, &[])?;
         cold()?;
         let (their_took, their_bytes) = timed(daemon.question(&question))?;
-        let row = Asked {
+        let row = QueryRow {
             ms: millis(took),
             bytes,
             stenographer_ms: millis(their_took),
@@ -188,7 +188,7 @@ fn questions(
         sheet.row("host", &row, line)?;
         faster.push(row.faster);
     }
-    sheet.verdict(format_args!("{:.1} times as fast as stenographer", Spread::of(faster)))
+    sheet.verdict(format_args!("{:.1} times as fast as stenographer", MedianRange::of(faster)))
 }
 
 /// The daemon and the writer that it starts; both end when this is dropped.
@@ -223,7 +223,7 @@ impl Daemon {
         command.args(["--reuid", "stenographer", "--regid", "stenographer", "--init-groups", "stenographer"]);
         command.arg("--config").arg(&config).arg("-syslog=false").stderr(Stdio::null());
         let mut daemon = Self { helper: Helper::start(command, "stenographer")?, folder };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         // It captures once its writer has a file open.
         while fs::read_dir(daemon.folder.join("packets")).map_err(Stop::say)?.next().is_none() {
             if Instant::now() > until || !daemon.helper.runs() {
@@ -250,7 +250,7 @@ impl Daemon {
     fn wait_for_all(&self, ended: Instant) -> Result<Duration, Stop> {
         let before = self.files("index")?.len();
         while self.files("index")?.len() == before {
-            if ended.elapsed() > PATIENCE {
+            if ended.elapsed() > TIMEOUT {
                 return Err(Stop::say("stenographer published nothing"));
             }
             std::thread::sleep(Duration::from_millis(50));

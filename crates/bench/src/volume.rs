@@ -1,10 +1,10 @@
 //! Direct sequential writing without a recorder: the rate that a volume has to give, through the same device that the
 //! recorder uses, and through `fio` where it is installed.
 
+use crate::output::Stop;
 use crate::process::{Helper, find};
-use crate::sheet::Stop;
-use recorder::{Feed, GateFeed};
-use ring::{Gate, Producer};
+use recorder::{Feed, RingFeed};
+use ring::{LosslessReader, Producer};
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use store::{Bytes, Device, DiskDevice, Slice};
 use sys::memory::Pages;
 
 /// Bytes that are written over and over; also the largest block.
-pub const SUPPLY: usize = 64 << 20;
+pub const NOISE_BYTES: usize = 64 << 20;
 
 /// How files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct WriteMode {
     /// Bytes of one write, a multiple of 4 KiB.
     pub block: u64,
     /// Writes under way at once.
@@ -34,8 +34,8 @@ pub struct Manner {
 pub struct Written {
     /// One entry per file: bytes, and seconds from the first write to the end of the sync.
     pub files: Vec<(u64, f64)>,
-    /// Bytes that had been written after each [`CURVE_STEP`] of writing.
-    pub curve: Vec<u64>,
+    /// Bytes that had been written after each [`SERIES_STEP`] of writing.
+    pub series: Vec<u64>,
     /// How the device describes itself.
     pub device: String,
     /// What the memory's pages were.
@@ -43,7 +43,7 @@ pub struct Written {
 }
 
 /// The resolution of [`Written::curve`].
-pub const CURVE_STEP: Duration = Duration::from_millis(100);
+pub const SERIES_STEP: Duration = Duration::from_millis(100);
 
 impl Written {
     /// Gigabits per second of each file.
@@ -63,9 +63,9 @@ pub fn gbps(bytes: u64, seconds: f64) -> f64 {
 }
 
 /// A folder of its own on the volume, removed with everything in it when dropped.
-pub struct Workplace(PathBuf);
+pub struct ScratchDir(PathBuf);
 
-impl Workplace {
+impl ScratchDir {
     /// Below `volume`, which must exist.
     pub fn below(volume: &Path) -> Result<Self, Stop> {
         let path = volume.join(format!("netgrain-bench-{}", std::process::id()));
@@ -84,7 +84,7 @@ impl Workplace {
     }
 }
 
-impl Drop for Workplace {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         // Left behind at worst, under a name that says where it is from.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -94,19 +94,19 @@ impl Drop for Workplace {
 /// What is written: a ring of noise (so that no layer below can compress it away), held by a gate. The same memory as the
 /// recorder writes from, because the pages of a buffer decide how many pieces a write falls into: on one virtual disk,
 /// 2 MiB pages doubled the rate of direct writes.
-struct Supply {
-    feed: GateFeed,
+struct NoiseBuffer {
+    feed: RingFeed,
     pages: Pages,
     /// Keeps the memory as it is.
     _producer: Producer,
 }
 
-impl Supply {
+impl NoiseBuffer {
     fn new() -> io::Result<Self> {
-        let mut producer = Producer::new(ring::Config { bytes: SUPPLY as u64, ..ring::Config::default() })?;
-        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
+        let mut producer = Producer::new(ring::Config { bytes: NOISE_BYTES as u64, ..ring::Config::default() })?;
+        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
         let pages = memory.bytes().pages();
-        let joining = std::thread::spawn(move || Gate::join(&memory, &hub, "volume"));
+        let joining = std::thread::spawn(move || LosslessReader::join(&memory, &hub, "volume"));
         while !joining.is_finished() {
             producer.service();
             std::thread::sleep(Duration::from_millis(1));
@@ -119,7 +119,7 @@ impl Supply {
             prng.fill(&mut noise);
             let packet = ring::Packet::whole(&noise, base::Timestamp::from_secs_nanos(1, 0));
             if producer.push(&packet).is_err() {
-                return Ok(Self { feed: GateFeed::new(gate), pages, _producer: producer });
+                return Ok(Self { feed: RingFeed::new(gate), pages, _producer: producer });
             }
         }
     }
@@ -131,10 +131,10 @@ impl Supply {
 
 /// Writes one file after the other for this long, and at least `least` of them; each is allocated ahead as the recorder
 /// does it (not counted), written, synced, and removed (not counted).
-pub fn write(folder: &Path, manner: Manner, span: Duration, least: usize) -> Result<Written, Stop> {
+pub fn write(folder: &Path, manner: WriteMode, span: Duration, least: usize) -> Result<Written, Stop> {
     let said = |e: io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
     let mut device = DiskDevice::new(manner.depth + 1);
-    let supply = Supply::new().map_err(said)?;
+    let supply = NoiseBuffer::new().map_err(said)?;
     let memory = supply.memory();
     // Without pinning, each write pins its own part: slower, not wrong.
     let _ = device.adopt(&memory);
@@ -143,7 +143,7 @@ pub fn write(folder: &Path, manner: Manner, span: Duration, least: usize) -> Res
     let mut busy = Duration::ZERO;
     while began.elapsed() < span || written.files.len() < least {
         let path = folder.join(format!("direct-{}", written.files.len()));
-        let outcome = one_file(&mut device, &memory, &path, manner, busy, &mut written.curve);
+        let outcome = one_file(&mut device, &memory, &path, manner, busy, &mut written.series);
         // The file may not even have come to be.
         let _ = std::fs::remove_file(&path);
         let (bytes, took) = outcome.map_err(said)?;
@@ -159,7 +159,7 @@ fn one_file(
     device: &mut DiskDevice,
     memory: &Arc<dyn Bytes>,
     path: &Path,
-    manner: Manner,
+    manner: WriteMode,
     busy: Duration,
     curve: &mut Vec<u64>,
 ) -> io::Result<(u64, Duration)> {
@@ -189,7 +189,7 @@ fn one_file(
                     format!("only {bytes} bytes of a block were written"),
                 ));
             }
-            let step = ((busy + began.elapsed()).as_nanos() / CURVE_STEP.as_nanos()) as usize;
+            let step = ((busy + began.elapsed()).as_nanos() / SERIES_STEP.as_nanos()) as usize;
             curve.resize(curve.len().max(step + 1), 0);
             curve[step] += bytes;
         }
@@ -215,7 +215,7 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
 /// What `fio` writes in the same manner, from the same kind of pages, into as many new files one after the other, in gigabits per second; `None`
 /// where it is not installed. (Left to its own, it would write the same file again and again, which costs the file
 /// system less than new files do.)
-pub fn fio(folder: &Path, manner: Manner, written: &Written) -> Result<Option<f64>, Stop> {
+pub fn fio(folder: &Path, manner: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(["--name=netgrain", "--rw=write", "--direct=1", "--ioengine=io_uring", "--fallocate=native"]);
@@ -223,7 +223,7 @@ pub fn fio(folder: &Path, manner: Manner, written: &Written) -> Result<Option<f6
     command.arg(format!("--directory={}", folder.display()));
     command.args([format!("--bs={}", manner.block), format!("--iodepth={}", manner.depth)]);
     if written.pages == Some(Pages::Huge) {
-        // The same pages for everyone (see `Supply`).
+        // The same pages for everyone (see `NoiseBuffer`).
         command.args(["--iomem=shmhuge", "--hugepage-size=2m", "--fixedbufs=1"]);
     }
     let (size, files) = (manner.file.next_multiple_of(manner.block), written.files.len().min(FIO_FILES));
@@ -257,9 +257,9 @@ mod tests {
     #[test]
     fn the_supply_is_aligned_noise_and_never_runs_out() {
         const PAGE: usize = store::bytes::PAGE as usize;
-        let supply = Supply::new().unwrap();
+        let supply = NoiseBuffer::new().unwrap();
         let memory = supply.memory();
-        for len in [PAGE, 3 * PAGE, 1 << 20, SUPPLY - PAGE, SUPPLY] {
+        for len in [PAGE, 3 * PAGE, 1 << 20, NOISE_BYTES - PAGE, NOISE_BYTES] {
             for i in 0..1000 {
                 let bytes = memory.at(i * len as u64, len);
                 assert!(bytes.len() == len && (bytes.as_ptr() as usize).is_multiple_of(PAGE), "block {i} of {len}");
@@ -270,17 +270,17 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_not_there_is_said_to_be() {
-        let Err(Stop::Said(text)) = Workplace::below(Path::new("/nowhere/at/all")).map(|_| ()) else { panic!() };
+        let Err(Stop::Said(text)) = ScratchDir::below(Path::new("/nowhere/at/all")).map(|_| ()) else { panic!() };
         assert!(text.contains("--dir"), "{text}");
     }
 
     #[test]
     fn every_byte_of_every_file_is_on_the_curve() {
-        let work = Workplace::below(&std::env::temp_dir()).unwrap();
-        let manner = Manner { block: 64 << 10, depth: 4, file: 1 << 20 };
+        let work = ScratchDir::below(&std::env::temp_dir()).unwrap();
+        let manner = WriteMode { block: 64 << 10, depth: 4, file: 1 << 20 };
         let written = write(work.path(), manner, Duration::ZERO, 3).unwrap();
         assert_eq!(written.files.len(), 3);
-        assert_eq!(written.curve.iter().sum::<u64>(), 3 << 20);
+        assert_eq!(written.series.iter().sum::<u64>(), 3 << 20);
         assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0, "files are removed");
     }
 }

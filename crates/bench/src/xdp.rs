@@ -8,11 +8,11 @@
 
 mod rates;
 
-use crate::place::Places;
-use crate::sheet::{Sheet, Spread, Stop};
+use crate::cpu_placement::CpuPlacement;
+use crate::output::{MedianRange, Output, Stop};
 use crate::stats::percentile;
 use base::units::parse_count;
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use capture::live_frames::{LiveFrames, LiveFramesConfig};
 use clap::Args;
 use engine::{Capture, InterfacePlan, Plan, ProgramPlan, SourcePlan};
@@ -26,13 +26,13 @@ const FROM: &str = "ng-xdp0";
 const TO: &str = "ng-xdp1";
 
 /// Nothing that is waited for takes so long.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most that a program may cost beside the bare redirect, in percent.
-const MOST_COST: f64 = 5.0;
+const MAX_COST: f64 = 5.0;
 /// The most that a swap may take, in milliseconds: from a program that is made, loaded and verified, beside the one that runs, to one
 /// that judges.
-const MOST_SWAP: f64 = 5.0;
+const MAX_SWAP: f64 = 5.0;
 
 /// What is compared with a port without programs, where ours counts and redirects and knows nothing of packets.
 const PROGRAMS: [&str; 2] = ["main = ip >-> steer_flow", "main = when is_tcp (mark 42) >-> steer_p2p"];
@@ -68,9 +68,9 @@ struct Swaps {
     lost: u64,
     unaccounted: i64,
     faults: usize,
-    compile_ms: Spread,
-    load_ms: Spread,
-    exchange_ms: Spread,
+    compile_ms: MedianRange,
+    load_ms: MedianRange,
+    exchange_ms: MedianRange,
     /// The time within which 99 of 100 exchanges were done.
     p99_ms: f64,
     most_ms: f64,
@@ -78,10 +78,10 @@ struct Swaps {
 
 /// Measures and prints.
 pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let mut sheet = Sheet::begin(out, args.json, "xdp")?;
+    let mut sheet = Output::begin(out, args.json, "xdp")?;
     engine::private_pair(FROM, TO, 1500)
         .map_err(|e| Stop::say(format_args!("no network of its own for the measurement: {e}; run as root")))?;
-    let places = Places::find();
+    let places = CpuPlacement::find();
     sheet.head(format_args!(
         "60 B frames made in the kernel (processor {}) -> veth -> program -> AF_XDP socket (processor {}); {} rounds of two slices of {} \
          frames, over interfaces that were opened {} times; below the bare redirect in the same round: median and its 95 % interval, and of \
@@ -112,7 +112,7 @@ fn pin(processor: usize) {
     let _ = sys::cpu::pin_to(&[processor]);
 }
 
-fn swaps(args: &XdpArgs, places: &Places, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let text = |n: u32| ProgramPlan {
         name: "bench".into(),
         // Of every second one each packet says which program it met; the others only need to until user space has seen one.
@@ -122,7 +122,7 @@ fn swaps(args: &XdpArgs, places: &Places, sheet: &mut Sheet<'_>) -> Result<(), S
             n % 1000 + 1
         ),
     };
-    let source = SourcePlan::Interface(InterfacePlan::new(TO, Kind::AfXdp));
+    let source = SourcePlan::Interface(InterfacePlan::new(TO, SourceKind::AfXdp));
     let plan = Plan { ring: Some(64 << 20), program: Some(text(1)), cpus: vec![places.engine()], ..Plan::new(source) };
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;
     let mut sender = LiveFrames::open(&LiveFramesConfig::new(FROM), &parts()?).map_err(Stop::say)?;
@@ -164,7 +164,7 @@ fn swaps(args: &XdpArgs, places: &Places, sheet: &mut Sheet<'_>) -> Result<(), S
         let sent = load_of.join().map_err(|_| Stop::say("the generator panicked; please report this"))?;
         outcome.and(sent)
     })?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while capture.report().counts.offered < sent && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -179,15 +179,15 @@ fn swaps(args: &XdpArgs, places: &Places, sheet: &mut Sheet<'_>) -> Result<(), S
         lost: report.counts.lost_total,
         unaccounted: sent as i64 - report.counts.offered as i64 + report.counts.residue,
         faults: report.faults.len(),
-        compile_ms: Spread::of(compile),
-        load_ms: Spread::of(load),
-        exchange_ms: Spread::of(swap),
+        compile_ms: MedianRange::of(compile),
+        load_ms: MedianRange::of(load),
+        exchange_ms: MedianRange::of(swap),
         p99_ms: percentile(&sorted, 99.0),
-        most_ms: MOST_SWAP,
+        most_ms: MAX_SWAP,
     };
     let line = format!(
         "{} swaps over {} packets: {} lost, {} unaccounted, {} out of turn\n  machine code of the user half {:.2} ms; maps, load, \
-         verifier {:.2} ms; the exchange itself {:.3} ms, within {:.3} ms in 99 of 100 (asked: {MOST_SWAP} ms)",
+         verifier {:.2} ms; the exchange itself {:.3} ms, within {:.3} ms in 99 of 100 (asked: {MAX_SWAP} ms)",
         row.swaps,
         row.offered,
         row.lost,

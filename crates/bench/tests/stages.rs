@@ -192,7 +192,7 @@ fn disk() {
         positive(row, &["samples", "mean", "p5", "p95"]);
         assert!(row["ci99"][0].as_f64() <= row["mean"].as_f64(), "{row}");
     }
-    assert_eq!(of_kind(&rows, "curve").len(), 1);
+    assert_eq!(of_kind(&rows, "series").len(), 1);
     let verdicts = of_kind(&rows, "verdict");
     assert!(
         verdicts.len() == 1 && verdicts[0]["text"].as_str().unwrap().starts_with("this volume sustains"),

@@ -12,7 +12,7 @@ mod maps;
 mod program;
 
 pub use ebpf::{Alu, Asm, AsmError, Code, Condition, Helper, Insn, Label, Reg, Size};
-pub use link::{AttachError, Link, Mode, ModeWish};
-pub use map::{Map, MapKind, PerCpuMap, Plain};
+pub use link::{AttachError, AttachMode, Link, XdpMode};
+pub use map::{Map, MapKind, PerCpuMap, Pod};
 pub use maps::{MapError, MapSet, MapSpec, RawMap};
-pub use program::{Frames, LoadError, Program, TestRun, Verdict};
+pub use program::{Frames, LoadError, Program, TestRun, XdpAction};

@@ -12,14 +12,14 @@ use sys::bpf::{self, LinkInfo};
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum XdpMode {
     /// In the driver, before the kernel makes a socket buffer.
     Native,
     /// On socket buffers; works on every interface, and is slower.
     Generic,
 }
 
-impl Mode {
+impl XdpMode {
     /// `native` or `generic`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,12 +31,12 @@ impl Mode {
 
 /// Where the program should run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ModeWish {
+pub enum AttachMode {
     /// Native where the driver can, else generic.
     #[default]
     Best,
     /// This one or none.
-    Only(Mode),
+    Only(XdpMode),
 }
 
 /// A program attached to an interface until this is dropped, or the process ends, or the interface goes away.
@@ -44,7 +44,7 @@ pub enum ModeWish {
 pub struct Link {
     fd: OwnedFd,
     program: Program,
-    mode: Mode,
+    mode: XdpMode,
 }
 
 /// A program that could not be attached.
@@ -62,7 +62,7 @@ pub enum AttachError {
     /// The interface does not take the program in this mode.
     Refused {
         /// The mode that was tried last.
-        mode: Mode,
+        mode: XdpMode,
         /// The kernel's answer.
         error: io::Error,
     },
@@ -73,17 +73,17 @@ impl Link {
     ///
     /// # Errors
     /// [`AttachError`].
-    pub fn attach(program: Program, ifindex: u32, wish: ModeWish) -> Result<Self, AttachError> {
-        let modes: &[Mode] = match wish {
-            ModeWish::Best => &[Mode::Native, Mode::Generic],
-            ModeWish::Only(Mode::Native) => &[Mode::Native],
-            ModeWish::Only(Mode::Generic) => &[Mode::Generic],
+    pub fn attach(program: Program, ifindex: u32, wish: AttachMode) -> Result<Self, AttachError> {
+        let modes: &[XdpMode] = match wish {
+            AttachMode::Best => &[XdpMode::Native, XdpMode::Generic],
+            AttachMode::Only(XdpMode::Native) => &[XdpMode::Native],
+            AttachMode::Only(XdpMode::Generic) => &[XdpMode::Generic],
         };
         let mut refused = None;
         for &mode in modes {
             let flags = match mode {
-                Mode::Native => bpf::XDP_NATIVE,
-                Mode::Generic => bpf::XDP_GENERIC,
+                XdpMode::Native => bpf::XDP_NATIVE,
+                XdpMode::Generic => bpf::XDP_GENERIC,
             };
             match bpf::link_xdp(program.as_fd(), ifindex, flags) {
                 Ok(fd) => return Ok(Self { fd, program, mode }),
@@ -115,7 +115,7 @@ impl Link {
     }
 
     /// Where it runs.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> XdpMode {
         self.mode
     }
 

@@ -7,16 +7,16 @@ use sys::bpf::MapFd;
 pub use sys::bpf::MapKind;
 
 /// A type whose bytes mean the same to the kernel and to us: in the machine's own order, without padding.
-pub trait Plain: Copy {
+pub trait Pod: Copy {
     /// How many bytes.
     const BYTES: usize;
-    /// Writes them; `to` has exactly [`Plain::BYTES`].
+    /// Writes them; `to` has exactly [`Pod::BYTES`].
     fn write(self, to: &mut [u8]);
-    /// Reads them; `from` has exactly [`Plain::BYTES`].
+    /// Reads them; `from` has exactly [`Pod::BYTES`].
     fn read(from: &[u8]) -> Self;
 }
 
-impl Plain for u32 {
+impl Pod for u32 {
     const BYTES: usize = 4;
     fn write(self, to: &mut [u8]) {
         to.copy_from_slice(&self.to_ne_bytes());
@@ -28,7 +28,7 @@ impl Plain for u32 {
     }
 }
 
-impl Plain for u64 {
+impl Pod for u64 {
     const BYTES: usize = 8;
     fn write(self, to: &mut [u8]) {
         to.copy_from_slice(&self.to_ne_bytes());
@@ -40,7 +40,7 @@ impl Plain for u64 {
     }
 }
 
-impl<T: Plain, const N: usize> Plain for [T; N] {
+impl<T: Pod, const N: usize> Pod for [T; N] {
     const BYTES: usize = T::BYTES * N;
     fn write(self, to: &mut [u8]) {
         for (piece, value) in to.chunks_exact_mut(T::BYTES).zip(self) {
@@ -59,7 +59,7 @@ pub struct Map<K, V> {
     types: PhantomData<fn(K) -> V>,
 }
 
-impl<K: Plain, V: Plain> Map<K, V> {
+impl<K: Pod, V: Pod> Map<K, V> {
     /// An empty map (arrays are born full of zeros) for up to `entries` keys.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ pub struct PerCpuMap<V> {
     types: PhantomData<fn() -> V>,
 }
 
-impl<V: Plain> PerCpuMap<V> {
+impl<V: Pod> PerCpuMap<V> {
     /// `entries` values of zero for each processor.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl<V> AsFd for PerCpuMap<V> {
     }
 }
 
-fn bytes_of<T: Plain>(value: T) -> Vec<u8> {
+fn bytes_of<T: Pod>(value: T) -> Vec<u8> {
     let mut bytes = vec![0; T::BYTES];
     value.write(&mut bytes);
     bytes

@@ -26,7 +26,7 @@ pub struct MapSpec {
     pub entries: u32,
     /// What the bytes mean, in words that are equal exactly where they mean the same: which fields make the key, when an entry
     /// expires, or the content where that is fixed.
-    pub meaning: String,
+    pub semantics: String,
 }
 
 /// A map from bytes to bytes.

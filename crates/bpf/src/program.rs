@@ -13,7 +13,7 @@ const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
 /// What an XDP program decides (`enum xdp_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Verdict {
+pub enum XdpAction {
     /// The program failed; the frame is dropped and a tracepoint tells.
     Aborted = 0,
     /// The frame is dropped.
@@ -26,7 +26,7 @@ pub enum Verdict {
     Redirect = 4,
 }
 
-impl Verdict {
+impl XdpAction {
     /// As a program returns it.
     pub const fn number(self) -> i32 {
         self as i32

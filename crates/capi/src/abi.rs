@@ -25,8 +25,8 @@ pub mod code {
 pub mod flag {
     pub const FOLLOW: u32 = 1;
     pub const NO_RING: u32 = 2;
-    pub const STEP_BEHIND: u32 = 4;
-    pub const ALL: u32 = FOLLOW | NO_RING | STEP_BEHIND;
+    pub const LOW_PRIORITY: u32 = 4;
+    pub const ALL: u32 = FOLLOW | NO_RING | LOW_PRIORITY;
 }
 
 /// `netgrain_error`.
@@ -38,9 +38,9 @@ pub struct Error {
     pub text: [c_char; TEXT],
 }
 
-/// `netgrain_question`.
+/// `netgrain_query`.
 #[repr(C)]
-pub struct Question {
+pub struct Query {
     /// Of the header that the caller was compiled with.
     pub version: u32,
     /// See [`flag`].
@@ -84,7 +84,7 @@ pub struct Origin {
     /// Text.
     pub filter: *const c_char,
     /// Text.
-    pub stamps: *const c_char,
+    pub timestamp_source: *const c_char,
     /// The hardware queue.
     pub queue: u32,
     /// As pcap numbers it.

@@ -1,10 +1,10 @@
 //! Flow records behind a pointer: by interval and filter, and on request as they are journaled.
 
-use crate::abi::{COMMUNITY_ID, Error, Question};
-use crate::grain::{self, Common, Grain, begin};
+use crate::abi::{COMMUNITY_ID, Error, Query};
+use crate::data_loop::{self, Common, DataLoop, begin};
 use crate::guard::{Failure, c_text, call};
 use crate::handle::{Handle, close, stop};
-use crate::shapes::{Early, Flow};
+use crate::shapes::{Flow, InitialPacket};
 use columns::{FLOW_LATE, FlowLoop};
 use filter::FlowFilter;
 use flow::Record;
@@ -21,7 +21,7 @@ pub struct Flows {
     filter: FlowFilter,
     common: Common,
     /// What is lent until the next call: the record, its early packets, and how C sees it.
-    lent: Option<(Record, Vec<Early>, Box<Flow>)>,
+    lent: Option<(Record, Vec<InitialPacket>, Box<Flow>)>,
 }
 
 /// See `netgrain.h`.
@@ -31,7 +31,7 @@ pub struct Flows {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_open(
     store: *const c_char,
-    question: *const Question,
+    question: *const Query,
     late: u64,
     err: *mut Error,
 ) -> *mut NetgrainFlows {
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn netgrain_flows_open(
             records = records.live(if late == 0 { FLOW_LATE } else { Duration::from_nanos(late) });
         }
         // What is wrong with the store is said now, not at the first record.
-        records.look(sys::clock::realtime())?;
+        records.poll(sys::clock::realtime())?;
         let stop = Arc::clone(&begun.common.stop);
         Ok(Handle::lend(stop, Flows { records, filter, common: begun.common, lent: None }))
     };
@@ -52,29 +52,29 @@ pub unsafe extern "C" fn netgrain_flows_open(
     unsafe { call(err, std::ptr::null_mut(), body) }
 }
 
-impl Grain for Flows {
-    type Seen = Flow;
+impl DataLoop for Flows {
+    type Item = Flow;
 
     fn next(&mut self) -> Result<*const Flow, Failure> {
         let (records, filter) = (&mut self.records, &self.filter);
         let found = loop {
             let step = || Ok((records.next(sys::clock::realtime())?, records.pause()));
             match self.common.wait(step)? {
-                Some(record) if !filter.matches(&report::terms(&record)) => {}
+                Some(record) if !filter.matches(&aggregate::terms(&record)) => {}
                 other => break other,
             }
         };
         self.lent = found.map(|record| {
             let name = self.common.name(record.interface, self.records.interfaces());
-            let early: Vec<Early> = record.early.iter().map(Early::from).collect();
+            let early: Vec<InitialPacket> = record.initial_packets.iter().map(InitialPacket::from).collect();
             let flow = Box::new(Flow::of(&record, &early, name));
             (record, early, flow)
         });
         Ok(self.lent.as_ref().map_or(std::ptr::null(), |(.., flow)| &raw const **flow))
     }
 
-    fn told(&self) -> Vec<String> {
-        self.records.remarks()
+    fn reported(&self) -> Vec<String> {
+        self.records.warnings()
     }
 
     fn common(&mut self) -> &mut Common {
@@ -93,11 +93,11 @@ pub unsafe extern "C" fn netgrain_flows_next(
     err: *mut Error,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { grain::next(handle, flow, "flow", err) }
+    unsafe { data_loop::next(handle, flow, "flow", err) }
 }
 
 /// `netgrain_flow_callback`.
-pub type FlowCallback = grain::Callback<Flow>;
+pub type FlowCallback = data_loop::Callback<Flow>;
 
 /// See `netgrain.h`.
 ///
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn netgrain_flows_loop(
     err: *mut Error,
 ) -> i64 {
     // SAFETY: the caller's promise.
-    unsafe { grain::each(handle, limit, callback, user, err) }
+    unsafe { data_loop::each(handle, limit, callback, user, err) }
 }
 
 /// See `netgrain.h`.
@@ -156,9 +156,9 @@ pub unsafe extern "C" fn netgrain_flows_stop(handle: *mut NetgrainFlows) {
 /// # Safety
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn netgrain_flows_is_whole(handle: *mut NetgrainFlows) -> i32 {
+pub unsafe extern "C" fn netgrain_flows_is_complete(handle: *mut NetgrainFlows) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { grain::is_whole(handle) }
+    unsafe { data_loop::is_complete(handle) }
 }
 
 /// See `netgrain.h`.
@@ -166,9 +166,9 @@ pub unsafe extern "C" fn netgrain_flows_is_whole(handle: *mut NetgrainFlows) -> 
 /// # Safety
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn netgrain_flows_remarks(handle: *mut NetgrainFlows) -> usize {
+pub unsafe extern "C" fn netgrain_flows_warnings(handle: *mut NetgrainFlows) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { grain::remarks(handle) }
+    unsafe { data_loop::warnings(handle) }
 }
 
 /// See `netgrain.h`.
@@ -176,9 +176,9 @@ pub unsafe extern "C" fn netgrain_flows_remarks(handle: *mut NetgrainFlows) -> u
 /// # Safety
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn netgrain_flows_remark(handle: *mut NetgrainFlows, number: usize) -> *const c_char {
+pub unsafe extern "C" fn netgrain_flows_warning(handle: *mut NetgrainFlows, number: usize) -> *const c_char {
     // SAFETY: the caller's promise.
-    unsafe { grain::remark(handle, number) }
+    unsafe { data_loop::warning(handle, number) }
 }
 
 /// See `netgrain.h`.

@@ -10,30 +10,30 @@
 //! * What is lent lives in the answer: packets, records and seconds until the next call, texts until the answer is closed.
 
 mod abi;
-mod answer;
+mod data_loop;
 mod flow_loop;
-mod grain;
 mod guard;
 mod handle;
-mod question;
+mod query;
+mod results;
 mod series_loop;
 mod shapes;
 
-pub use abi::{Cost, Error, Origin, Packet, Question, Tally};
-pub use answer::{
-    Netgrain, netgrain_close, netgrain_get_cost, netgrain_get_origin, netgrain_get_tally, netgrain_is_whole,
-    netgrain_loop, netgrain_next, netgrain_open_files, netgrain_open_store, netgrain_origins, netgrain_remark,
-    netgrain_remarks, netgrain_stop,
-};
+pub use abi::{Cost, Error, Origin, Packet, Query, Tally};
 pub use flow_loop::{
-    FlowCallback, NetgrainFlows, netgrain_community_id, netgrain_flows_close, netgrain_flows_is_whole,
-    netgrain_flows_loop, netgrain_flows_next, netgrain_flows_open, netgrain_flows_remark, netgrain_flows_remarks,
-    netgrain_flows_stop,
+    FlowCallback, NetgrainFlows, netgrain_community_id, netgrain_flows_close, netgrain_flows_is_complete,
+    netgrain_flows_loop, netgrain_flows_next, netgrain_flows_open, netgrain_flows_stop, netgrain_flows_warning,
+    netgrain_flows_warnings,
 };
-pub use question::{netgrain_api_version, netgrain_check_filter, netgrain_time, netgrain_version};
+pub use query::{netgrain_api_version, netgrain_check_filter, netgrain_time, netgrain_version};
+pub use results::{
+    Netgrain, netgrain_close, netgrain_get_cost, netgrain_get_origin, netgrain_get_tally, netgrain_is_complete,
+    netgrain_loop, netgrain_next, netgrain_open_files, netgrain_open_store, netgrain_origins, netgrain_stop,
+    netgrain_warning, netgrain_warnings,
+};
 pub use series_loop::{
     NetgrainSeries, SecondCallback, netgrain_loss_name, netgrain_note_name, netgrain_series_close,
-    netgrain_series_is_whole, netgrain_series_loop, netgrain_series_next, netgrain_series_open, netgrain_series_remark,
-    netgrain_series_remarks, netgrain_series_stop,
+    netgrain_series_is_complete, netgrain_series_loop, netgrain_series_next, netgrain_series_open,
+    netgrain_series_stop, netgrain_series_warning, netgrain_series_warnings,
 };
-pub use shapes::{Early, Flow, Moments, Second, Side, Volume};
+pub use shapes::{Direction, Flow, InitialPacket, Second, Stats, Volume};

@@ -1,7 +1,7 @@
 //! Seconds of a series behind a pointer: by interval, and on request as they pass.
 
-use crate::abi::{Error, Question};
-use crate::grain::{self, Common, Grain, begin, refused};
+use crate::abi::{Error, Query};
+use crate::data_loop::{self, Common, DataLoop, begin, refused};
 use crate::guard::{Failure, c_text, call};
 use crate::handle::{Handle, close, stop};
 use crate::shapes::Second;
@@ -28,7 +28,7 @@ pub struct Series {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_open(
     store: *const c_char,
-    question: *const Question,
+    question: *const Query,
     err: *mut Error,
 ) -> *mut NetgrainSeries {
     let body = || {
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn netgrain_series_open(
             rows = rows.live();
         }
         // What is wrong with the store is said now, not at the first second.
-        rows.look(sys::clock::realtime())?;
+        rows.poll(sys::clock::realtime())?;
         let stop = Arc::clone(&begun.common.stop);
         Ok(Handle::lend(stop, Series { rows, common: begun.common, lent: None }))
     };
@@ -50,8 +50,8 @@ pub unsafe extern "C" fn netgrain_series_open(
     unsafe { call(err, std::ptr::null_mut(), body) }
 }
 
-impl Grain for Series {
-    type Seen = Second;
+impl DataLoop for Series {
+    type Item = Second;
 
     fn next(&mut self) -> Result<*const Second, Failure> {
         let rows = &mut self.rows;
@@ -65,8 +65,8 @@ impl Grain for Series {
         Ok(self.lent.as_ref().map_or(std::ptr::null(), |(.., second)| &raw const **second))
     }
 
-    fn told(&self) -> Vec<String> {
-        self.rows.remarks()
+    fn reported(&self) -> Vec<String> {
+        self.rows.warnings()
     }
 
     fn common(&mut self) -> &mut Common {
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn netgrain_series_next(
     err: *mut Error,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { grain::next(handle, second, "second", err) }
+    unsafe { data_loop::next(handle, second, "second", err) }
 }
 
 /// Names as C reads them, made once.
@@ -109,7 +109,7 @@ pub extern "C" fn netgrain_note_name(number: u32) -> *const c_char {
 }
 
 /// `netgrain_second_callback`.
-pub type SecondCallback = grain::Callback<Second>;
+pub type SecondCallback = data_loop::Callback<Second>;
 
 /// See `netgrain.h`.
 ///
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn netgrain_series_loop(
     err: *mut Error,
 ) -> i64 {
     // SAFETY: the caller's promise.
-    unsafe { grain::each(handle, limit, callback, user, err) }
+    unsafe { data_loop::each(handle, limit, callback, user, err) }
 }
 
 /// See `netgrain.h`.
@@ -142,9 +142,9 @@ pub unsafe extern "C" fn netgrain_series_stop(handle: *mut NetgrainSeries) {
 /// # Safety
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn netgrain_series_is_whole(handle: *mut NetgrainSeries) -> i32 {
+pub unsafe extern "C" fn netgrain_series_is_complete(handle: *mut NetgrainSeries) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { grain::is_whole(handle) }
+    unsafe { data_loop::is_complete(handle) }
 }
 
 /// See `netgrain.h`.
@@ -152,9 +152,9 @@ pub unsafe extern "C" fn netgrain_series_is_whole(handle: *mut NetgrainSeries) -
 /// # Safety
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn netgrain_series_remarks(handle: *mut NetgrainSeries) -> usize {
+pub unsafe extern "C" fn netgrain_series_warnings(handle: *mut NetgrainSeries) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { grain::remarks(handle) }
+    unsafe { data_loop::warnings(handle) }
 }
 
 /// See `netgrain.h`.
@@ -162,9 +162,9 @@ pub unsafe extern "C" fn netgrain_series_remarks(handle: *mut NetgrainSeries) ->
 /// # Safety
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn netgrain_series_remark(handle: *mut NetgrainSeries, number: usize) -> *const c_char {
+pub unsafe extern "C" fn netgrain_series_warning(handle: *mut NetgrainSeries, number: usize) -> *const c_char {
     // SAFETY: the caller's promise.
-    unsafe { grain::remark(handle, number) }
+    unsafe { data_loop::warning(handle, number) }
 }
 
 /// See `netgrain.h`.

@@ -3,7 +3,7 @@
 
 use crate::abi::Tally;
 use flow::{Key, Record};
-use series::{Kind, Peak, Row, SIZES};
+use series::{Peak, Row, SIZES, TrafficClass};
 use std::ffi::c_char;
 use std::net::IpAddr;
 use wire::IpProtocol;
@@ -11,11 +11,11 @@ use wire::IpProtocol;
 /// `NETGRAIN_NONE`.
 pub const NONE: u64 = u64::MAX;
 
-/// `netgrain_moments`.
+/// `netgrain_stats`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "flow::Moments has the words")]
-pub struct Moments {
+pub struct Stats {
     pub min: u64,
     pub max: u64,
     pub sum: u64,
@@ -23,18 +23,18 @@ pub struct Moments {
     pub deviation: f64,
 }
 
-impl Moments {
-    fn of(moments: &flow::Moments, n: u64) -> Self {
-        let flow::Moments { min, max, sum, .. } = *moments;
+impl Stats {
+    fn of(moments: &flow::Stats, n: u64) -> Self {
+        let flow::Stats { min, max, sum, .. } = *moments;
         Self { min, max, sum, mean: moments.mean(n), deviation: moments.deviation(n) }
     }
 }
 
-/// `netgrain_side`.
+/// `netgrain_direction`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "the fields are those of flow::Side, which has the words")]
-pub struct Side {
+pub struct Direction {
     pub first: u64,
     pub last: u64,
     pub packets: u64,
@@ -42,9 +42,9 @@ pub struct Side {
     pub ip_bytes: u64,
     pub payload_bytes: u64,
     pub payload_packets: u64,
-    pub length: Moments,
-    pub gap: Moments,
-    pub gaps: u64,
+    pub length: Stats,
+    pub iat: Stats,
+    pub iat_count: u64,
     pub tcp_flags: [u64; 8],
     pub zero_window: u64,
     pub retransmitted: u64,
@@ -59,10 +59,10 @@ pub struct Side {
     pub reserved: [u8; 5],
 }
 
-impl From<&flow::Side> for Side {
-    fn from(side: &flow::Side) -> Self {
+impl From<&flow::DirectionStats> for Direction {
+    fn from(side: &flow::DirectionStats) -> Self {
         // By name and without a rest, here and below: a field that is added there cannot be forgotten here.
-        let flow::Side {
+        let flow::DirectionStats {
             first,
             last,
             packets,
@@ -71,8 +71,8 @@ impl From<&flow::Side> for Side {
             payload_bytes,
             payload_packets,
             length,
-            gap,
-            gaps,
+            iat: gap,
+            iat_count: gaps,
             flags,
             zero_window,
             retransmitted,
@@ -92,9 +92,9 @@ impl From<&flow::Side> for Side {
             ip_bytes,
             payload_bytes,
             payload_packets,
-            length: Moments::of(&length, packets),
-            gap: Moments::of(&gap, gaps),
-            gaps,
+            length: Stats::of(&length, packets),
+            iat: Stats::of(&gap, gaps),
+            iat_count: gaps,
             tcp_flags: flags,
             zero_window,
             retransmitted,
@@ -111,21 +111,21 @@ impl From<&flow::Side> for Side {
     }
 }
 
-/// `netgrain_early`.
+/// `netgrain_initial_packet`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "flow::Early has the words")]
-pub struct Early {
-    pub after: u64,
+pub struct InitialPacket {
+    pub offset_ns: u64,
     pub length: u16,
     pub flags: u8,
     pub reverse: u8,
     pub reserved: u32,
 }
 
-impl From<&flow::Early> for Early {
-    fn from(e: &flow::Early) -> Self {
-        Self { after: e.after, length: e.length, flags: e.flags, reverse: u8::from(e.reverse), reserved: 0 }
+impl From<&flow::InitialPacket> for InitialPacket {
+    fn from(e: &flow::InitialPacket) -> Self {
+        Self { offset_ns: e.offset_ns, length: e.length, flags: e.flags, reverse: u8::from(e.reverse), reserved: 0 }
     }
 }
 
@@ -135,10 +135,10 @@ impl From<&flow::Early> for Early {
 #[allow(missing_docs, reason = "the fields are those of flow::Record, which has the words")]
 pub struct Flow {
     pub size: u32,
-    pub part: u32,
+    pub record_index: u32,
     pub id: u64,
     pub interface_name: *const c_char,
-    pub began: u64,
+    pub flow_start: u64,
     pub first: u64,
     pub last: u64,
     pub src: [u8; 16],
@@ -160,34 +160,34 @@ pub struct Flow {
     pub syn_rtt_ns: u64,
     pub ack_rtt_ns: u64,
     pub lost: u64,
-    pub early: *const Early,
+    pub initial_packets: *const InitialPacket,
     pub payload: [*const u8; 2],
     pub payload_len: [u32; 2],
-    pub early_count: u32,
+    pub initial_packet_count: u32,
     pub reserved: u32,
-    pub sides: [Side; 2],
+    pub directions: [Direction; 2],
     pub tunnel_seq_first: [u64; 2],
     pub tunnel_seq_last: [u64; 2],
 }
 
 impl Flow {
     /// What is lent of a record: its payload is pointed to, as are the early packets and the name.
-    pub fn of(record: &Record, early: &[Early], interface_name: *const c_char) -> Self {
+    pub fn of(record: &Record, early: &[InitialPacket], interface_name: *const c_char) -> Self {
         let Record {
             id,
             key,
-            around,
+            encapsulation: around,
             interface: _,
-            began,
-            part,
-            ref sides,
-            end,
-            tcp,
+            flow_start: began,
+            record_index: part,
+            directions: ref sides,
+            end_reason: end,
+            tcp_state: tcp,
             syn_rtt,
             ack_rtt,
-            early: _,
+            initial_packets: _,
             ref payload,
-            locator,
+            location: locator,
             lost,
         } = *record;
         let (src, ip_version) = address(key.src);
@@ -196,10 +196,10 @@ impl Flow {
         let sequence = sides.each_ref().map(|side| side.tunnel_sequence);
         Self {
             size: size_of::<Self>() as u32,
-            part,
+            record_index: part,
             id,
             interface_name,
-            began: began.nanos(),
+            flow_start: began.nanos(),
             first: record.first().nanos(),
             last: record.last().nanos(),
             src,
@@ -222,12 +222,12 @@ impl Flow {
             syn_rtt_ns: syn_rtt.unwrap_or(NONE),
             ack_rtt_ns: ack_rtt.unwrap_or(NONE),
             lost,
-            early: early.as_ptr(),
+            initial_packets: early.as_ptr(),
             payload: payload.each_ref().map(|bytes| bytes.as_ptr()),
             payload_len: payload.each_ref().map(|bytes| bytes.len() as u32),
-            early_count: early.len() as u32,
+            initial_packet_count: early.len() as u32,
             reserved: 0,
-            sides: sides.each_ref().map(Side::from),
+            directions: sides.each_ref().map(Direction::from),
             tunnel_seq_first: sequence.map(|of| of.map_or(NONE, |(first, _)| first.into())),
             tunnel_seq_last: sequence.map(|of| of.map_or(NONE, |(_, last)| last.into())),
         }
@@ -326,7 +326,7 @@ impl Second {
             interface: _,
             direction,
             total,
-            kinds,
+            classes: kinds,
             sizes,
             ipv6,
             syn,
@@ -345,20 +345,20 @@ impl Second {
             tunnel_late,
             ledger,
         } = *row;
-        let kind = |kind: Kind| kinds[kind as usize].into();
+        let kind = |kind: TrafficClass| kinds[kind as usize].into();
         Self {
             size: size_of::<Self>() as u32,
             direction: direction as u32,
             second,
             interface_name,
             total: total.into(),
-            tcp: kind(Kind::Tcp),
-            udp: kind(Kind::Udp),
-            icmp: kind(Kind::Icmp),
-            sctp: kind(Kind::Sctp),
-            other_ip: kind(Kind::OtherIp),
-            arp: kind(Kind::Arp),
-            other: kind(Kind::Other),
+            tcp: kind(TrafficClass::Tcp),
+            udp: kind(TrafficClass::Udp),
+            icmp: kind(TrafficClass::Icmp),
+            sctp: kind(TrafficClass::Sctp),
+            other_ip: kind(TrafficClass::OtherIp),
+            arp: kind(TrafficClass::Arp),
+            other: kind(TrafficClass::Other),
             ipv6: ipv6.into(),
             sizes,
             syn,

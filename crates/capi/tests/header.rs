@@ -11,7 +11,7 @@ mod common;
 
 use base::Prng;
 use common::{Link, compile, run_source, stdout};
-use netgrain::{Cost, Error, Origin, Packet, Question, Tally};
+use netgrain::{Cost, Error, Origin, Packet, Query, Tally};
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,9 +54,9 @@ fn structures_lie_in_c_as_they_lie_in_rust() {
         };
     }
     layout!("netgrain_error", Error, code, text);
-    layout!("netgrain_question", Question, version, flags, from, to, filter, interfaces, interface_count);
+    layout!("netgrain_query", Query, version, flags, from, to, filter, interfaces, interface_count);
     layout!("netgrain_packet", Packet, ts, data, caplen, wire_len, link_type, origin, lost);
-    layout!("netgrain_origin", Origin, interface_name, filter, stamps, queue, link_type, snaplen);
+    layout!("netgrain_origin", Origin, interface_name, filter, timestamp_source, queue, link_type, snaplen);
     layout!("netgrain_tally", Tally, offered, stored, stored_bytes, filtered, duplicate, lost);
     layout!("netgrain_cost", Cost, files, files_skipped, blocks, blocks_skipped_time, blocks_skipped_keys, blocks_read);
     layout!("netgrain_cost", Cost, bytes, bytes_read, index_bytes_read, packets, matched, from_ring);
@@ -78,7 +78,7 @@ fn every_wrong_use_is_an_error_with_its_code_and_a_line() {
 static netgrain_error e;
 static void say(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
 int main(void) {
-    netgrain_question q = NETGRAIN_EVERYTHING, other = NETGRAIN_EVERYTHING;
+    netgrain_query q = NETGRAIN_QUERY_ALL, other = NETGRAIN_QUERY_ALL;
     const char *missing[] = {"/no/such/file.pcap"}, *null[] = {NULL}, *binary[] = {"\xff\xfe"};
     netgrain_packet p; netgrain_origin o; netgrain_cost c; uint64_t t;
     say(netgrain_open_store(NULL, &q, &e) == NULL);
@@ -99,7 +99,7 @@ int main(void) {
     /* Without a place for the error, and with nothing at all. */
     netgrain_open_store(NULL, NULL, NULL); netgrain_next(NULL, NULL, NULL); netgrain_get_cost(NULL, &c);
     netgrain_get_cost(NULL, NULL); netgrain_stop(NULL); netgrain_close(NULL);
-    printf("%d\n", netgrain_remark(NULL, 0) == NULL && netgrain_remarks(NULL) == 0 && netgrain_origins(NULL) == 0);
+    printf("%d\n", netgrain_warning(NULL, 0) == NULL && netgrain_warnings(NULL) == 0 && netgrain_origins(NULL) == 0);
     return 0;
 }
 "#;
@@ -152,7 +152,7 @@ static int reenter(void *user, const netgrain_packet *p) {
     return 0;
 }
 int main(int argc, char **argv) {
-    netgrain_question q = NETGRAIN_EVERYTHING; netgrain_packet p; netgrain_origin o;
+    netgrain_query q = NETGRAIN_QUERY_ALL; netgrain_packet p; netgrain_origin o;
     const char *files[] = {PATH}; int left = 7; (void)argc; (void)argv;
     n = netgrain_open_files(files, 1, &q, &e);
     if (!n) { puts(e.text); return 0; }
@@ -193,7 +193,7 @@ fn a_store_is_asked_by_interface_and_interval_and_a_follower_is_stopped_from_ano
 #include <string.h>
 #include <time.h>
 static netgrain_error e;
-static netgrain *open_it(const netgrain_question *q) {
+static netgrain *open_it(const netgrain_query *q) {
     netgrain *n = netgrain_open_store(STORE, q, &e);
     if (!n) puts(e.text);
     return n;
@@ -207,13 +207,13 @@ static void *stop(void *n) {
 }
 int main(void) {
     const char *eth7[] = {"eth7"}, *none[] = {"eth9"};
-    netgrain_question q = NETGRAIN_EVERYTHING; netgrain_origin o; netgrain *n; netgrain_packet p; pthread_t t; int got;
+    netgrain_query q = NETGRAIN_QUERY_ALL; netgrain_origin o; netgrain *n; netgrain_packet p; pthread_t t; int got;
     if (!(n = open_it(&q))) return 0;
     printf("%d\n", (int)netgrain_loop(n, 0, take, NULL, &e));
-    printf("%d %d\n", (int)netgrain_origins(n), netgrain_remarks(n) > 0 && strlen(netgrain_remark(n, 0)) > 0);
+    printf("%d %d\n", (int)netgrain_origins(n), netgrain_warnings(n) > 0 && strlen(netgrain_warning(n, 0)) > 0);
     netgrain_close(n);
     q.interfaces = eth7; q.interface_count = 1; netgrain_time("2023-11-14T22:13:21Z", &q.from, &e);
-    q.to = q.from + 999999999; q.flags = NETGRAIN_NO_RING | NETGRAIN_STEP_BEHIND;
+    q.to = q.from + 999999999; q.flags = NETGRAIN_NO_RING | NETGRAIN_LOW_PRIORITY;
     if (!(n = open_it(&q))) return 0;
     printf("%d", (int)netgrain_loop(n, 0, take, NULL, &e));
     got = netgrain_get_origin(n, 0, &o, &e);
@@ -242,7 +242,7 @@ int main(void) {
 fn the_header_is_also_cpp() {
     let source = "#include \"netgrain.h\"\n#include <cstdio>\n\
         static int take(void *, const netgrain_packet *) { return 0; }\n\
-        int main() { netgrain_error e; netgrain_question q = NETGRAIN_EVERYTHING;\n\
+        int main() { netgrain_error e; netgrain_query q = NETGRAIN_QUERY_ALL;\n\
         netgrain *n = netgrain_open_store(\"/no/such/store\", &q, &e);\n\
         std::printf(\"%d\\n\", n ? (int)netgrain_loop(n, 0, take, nullptr, &e) : -2); netgrain_close(n); return 0; }\n";
     let Some(told) = run_source("the_header_is_also_cpp", "c++", "-std=c++11", source) else { return };

@@ -1,6 +1,6 @@
 //! AF_XDP: the frames of a queue go to this process instead of the kernel.
 //!
-//! [`open`] puts our XDP program on the interface ([`Steer`]), opens a socket for each queue and answers one [`AfXdp`]
+//! [`open`] puts our XDP program on the interface ([`XdpDispatcher`]), opens a socket for each queue and answers one [`AfXdp`]
 //! per queue, for a thread each. Queues without a socket are left to the kernel. The program goes when the last source
 //! goes.
 //!
@@ -26,31 +26,31 @@
 //! A VLAN tag that the port has taken out of the frame is not in the packet when the program runs, and no socket of
 //! this kind can tell it: `ethtool -K eth1 rxvlan off` leaves it in.
 
+mod advice;
 mod assembly;
-mod steer;
+mod dispatcher;
 mod swap;
 mod transmit;
-mod trouble;
 
 pub use assembly::FRAME_MAX;
-pub use bpf::{Mode, ModeWish};
-pub use steer::{Steer, SteerError, Steered};
-pub use swap::{PortMap, Prepared};
+pub use bpf::{AttachMode, XdpMode};
+pub use dispatcher::{DispatcherCounts, DispatcherError, XdpDispatcher};
+pub use swap::{PortMap, PreparedProgram};
 pub use sys::xsk::{BusyPoll, CopyMode};
 pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 
 use crate::contract::ethernet;
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
+use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use assembly::Assembly;
 use base::{Cause, Note};
 use bpf::Frames;
-use lang::ebpf::{LEAST, METADATA};
+use lang::ebpf::{COMPACT_BYTES, METADATA_BYTES};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::netlink::{Link, Netlink};
-use sys::xsk::{Area, HEADROOM, Pages, ReceiveWish, Receiver};
+use sys::xsk::{HEADROOM, Pages, Receiver, ReceiverOptions, Umem};
 
 /// How to capture.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub struct AfXdpConfig {
     /// Zero-copy where the driver offers it, or as wished.
     pub copy: CopyMode,
     /// Native XDP where the driver can, or as wished.
-    pub xdp: ModeWish,
+    pub xdp: AttachMode,
     /// Frames that span several chunks; `None` turns this on when the MTU wants it.
     pub multi_buffer: Option<bool>,
     /// Entries of each receive ring, a power of two. A prototype with 4096 lost 0.3 to 0.8 % of 1.6 Mpps.
@@ -86,7 +86,7 @@ impl AfXdpConfig {
             interface: interface.to_owned(),
             queues: None,
             copy: CopyMode::Best,
-            xdp: ModeWish::Best,
+            xdp: AttachMode::Best,
             multi_buffer: None,
             receive_ring: 32_768,
             chunks: 65_536,
@@ -116,18 +116,18 @@ pub struct AfXdp {
     info: SourceInfo,
     // Declared before `steer`: the socket leaves the program's map before the program is detached.
     receiver: Receiver,
-    steer: Arc<Steer>,
+    dispatcher: Arc<XdpDispatcher>,
     queue: u32,
     assembly: Assembly,
     /// What stood before the first piece of a frame that is being put together.
-    kept: [u8; METADATA],
+    kept: [u8; METADATA_BYTES],
     delivered: u64,
     /// A frame longer than this was merged from several.
     wire_max: usize,
     phase: Phase,
     idle: u32,
     /// Present in the first source of an interface, which reports what belongs to none of the queues.
-    whole: Option<Whole>,
+    whole: Option<InterfaceCounts>,
     /// The interface went away.
     gone: bool,
     /// Frames that were on their way to the socket when the interface went: nothing in the kernel counts them.
@@ -139,14 +139,14 @@ enum Phase {
     Running,
     /// Stopped; `settled` once no program can still be sending frames to the socket.
     Draining {
-        settled: bool,
+        drained: bool,
         since: Instant,
     },
     Ended,
 }
 
 /// What is counted for the interface rather than for a queue.
-struct Whole {
+struct InterfaceCounts {
     netlink: Netlink,
     ifindex: u32,
     /// Queues that no source takes.
@@ -156,8 +156,8 @@ struct Whole {
 }
 
 /// What a refused program means for the interface `name`, and what to do about it.
-pub fn explain(name: &str, refused: SteerError) -> SourceError {
-    trouble::steer(name, refused)
+pub fn explain(name: &str, refused: DispatcherError) -> SourceError {
+    advice::steer(name, refused)
 }
 
 /// Opens the interface: one source for each queue, in the order asked for.
@@ -179,15 +179,15 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };
     let queues = chosen_queues(config, existing)?;
     let multi_buffer = config.multi_buffer.unwrap_or(link.mtu + LINK_HEADER > PAGE_FRAME);
-    let [metadata, mark] = if config.programmed { [METADATA as u32, LEAST as u32] } else { [0; 2] };
+    let [metadata, mark] = if config.programmed { [METADATA_BYTES as u32, COMPACT_BYTES as u32] } else { [0; 2] };
     let chunk = if link.mtu + LINK_HEADER <= 2048 - HEADROOM - mark { 2048 } else { 4096 };
     let frames = if multi_buffer { Frames::Fragmented } else { Frames::Linear };
-    let steer = Steer::attach(link.index, existing, frames, config.xdp).map_err(|e| trouble::steer(name, e))?;
+    let steer = XdpDispatcher::attach(link.index, existing, frames, config.xdp).map_err(|e| advice::steer(name, e))?;
     let steer = Arc::new(steer);
 
     let allocate = |queues: usize| {
         let bytes = config.chunks as usize * queues * chunk as usize;
-        Area::new(bytes).map(Arc::new).map_err(|error| SourceError::System {
+        Umem::new(bytes).map(Arc::new).map_err(|error| SourceError::System {
             name: name.clone(),
             what: "allocate packet memory",
             error,
@@ -204,7 +204,7 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             Some(memory) => (Arc::clone(memory), nth as u32 * config.chunks),
             None => (allocate(1)?, 0),
         };
-        let wish = ReceiveWish {
+        let wish = ReceiverOptions {
             ifindex: link.index,
             queue,
             chunk,
@@ -218,12 +218,12 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             mark,
         };
         let share = sources.first().filter(|_| shared.is_some()).map(|first| &first.receiver);
-        let receiver = Receiver::open(&wish, memory, share).map_err(|e| trouble::socket(name, queue, e))?;
+        let receiver = Receiver::open(&wish, memory, share).map_err(|e| advice::socket(name, queue, e))?;
         sources.push(AfXdp::new(config, &wish, &link, receiver, Arc::clone(&steer)));
     }
     if let Some(first) = sources.first_mut() {
         let others = (0..existing).filter(|q| !queues.contains(q)).collect();
-        first.whole = Some(Whole::new(&link, others)?);
+        first.whole = Some(InterfaceCounts::new(&link, others)?);
     }
     // Only now: a queue that fails to open leaves the others with the kernel, not with a socket that nobody reads.
     if !config.prepared {
@@ -238,11 +238,17 @@ impl AfXdp {
     /// # Errors
     /// When the kernel refuses to give the queue to the socket.
     pub fn begin(&self) -> Result<(), SourceError> {
-        let given = self.steer.take(self.queue, self.receiver.as_fd());
+        let given = self.dispatcher.take(self.queue, self.receiver.as_fd());
         given.map_err(|e| self.failed("give the queue to the socket", e))
     }
 
-    fn new(config: &AfXdpConfig, wish: &ReceiveWish, link: &Link, receiver: Receiver, steer: Arc<Steer>) -> Self {
+    fn new(
+        config: &AfXdpConfig,
+        wish: &ReceiverOptions,
+        link: &Link,
+        receiver: Receiver,
+        steer: Arc<XdpDispatcher>,
+    ) -> Self {
         let mut description = format!(
             "AF_XDP {} queue {}: {} mode, {} XDP, need-wakeup{}{}, rings {} receive / {} fill, chunks of {} B in {} \
              pages{}",
@@ -255,7 +261,7 @@ impl AfXdp {
             wish.receive_ring,
             wish.fill_ring,
             wish.chunk,
-            match receiver.area().pages() {
+            match receiver.umem().pages() {
                 Pages::Huge => "huge",
                 Pages::Transparent => "transparent huge",
                 Pages::Small => "small",
@@ -273,7 +279,7 @@ impl AfXdp {
             queue: wish.queue as u16,
             description,
             link_type: 1,
-            stamps: StampKind::Engine,
+            timestamp_source: TimestampSource::Engine,
             counted_from: if config.programmed {
                 "frames that our XDP program judged or sent to the queue's socket, and those that the card missed"
             } else {
@@ -283,10 +289,10 @@ impl AfXdp {
         Self {
             info,
             receiver,
-            steer,
+            dispatcher: steer,
             queue: wish.queue,
             assembly: Assembly::default(),
-            kept: [0; METADATA],
+            kept: [0; METADATA_BYTES],
             delivered: 0,
             wire_max: (link.mtu + LINK_HEADER) as usize,
             phase: Phase::Running,
@@ -298,8 +304,8 @@ impl AfXdp {
     }
 
     /// The program that steers this interface's frames, shared by its sources.
-    pub fn steer(&self) -> &Arc<Steer> {
-        &self.steer
+    pub fn open_dispatcher(&self) -> &Arc<XdpDispatcher> {
+        &self.dispatcher
     }
 
     /// Hands over what is in the receive ring; answers how many frames.
@@ -327,13 +333,13 @@ impl AfXdp {
         }
         self.gone = true;
         // The kernel has unbound the socket; whatever still comes on this queue is for the kernel again.
-        let _ = self.steer.give_back(self.queue);
+        let _ = self.dispatcher.give_back(self.queue);
         sys::bpf::wait_for_running_programs();
         true
     }
 
     /// Closes the books of an interface that has gone, once everything that did arrive has been handed over.
-    fn close_books(&mut self) {
+    fn finish_counts(&mut self) {
         if let Ok((steered, lost)) = self.tally() {
             let accounted = self.delivered + lost.iter().sum::<u64>();
             self.vanished = self.vanished.max(steered.redirected.saturating_sub(accounted));
@@ -341,8 +347,8 @@ impl AfXdp {
     }
 
     /// Frames that the program sent to the socket, and those lost between the two.
-    fn tally(&self) -> io::Result<(Steered, [u64; Cause::COUNT])> {
-        let steered = self.steer.steered(self.queue)?;
+    fn tally(&self) -> io::Result<(DispatcherCounts, [u64; Cause::COUNT])> {
+        let steered = self.dispatcher.counts(self.queue)?;
         let kernel = self.receiver.statistics()?;
         let mut lost = [0; Cause::COUNT];
         lost[Cause::FillEmpty as usize] = kernel.rx_dropped;
@@ -356,7 +362,7 @@ impl AfXdp {
     }
 
     fn failed(&self, what: &'static str, error: io::Error) -> SourceError {
-        if trouble::is_gone(&error) {
+        if advice::is_gone(&error) {
             return self.gone();
         }
         SourceError::System { name: self.info.name.clone(), what, error, advice: String::new() }
@@ -392,10 +398,10 @@ impl Source for AfXdp {
             return Ok(Polled::Frames(frames));
         }
         if self.gone {
-            self.close_books();
+            self.finish_counts();
         }
         match self.phase {
-            Phase::Draining { settled, since } if self.is_drained(settled, since) => {
+            Phase::Draining { drained: settled, since } if self.is_drained(settled, since) => {
                 self.phase = Phase::Ended;
                 return Ok(Polled::End);
             }
@@ -407,7 +413,7 @@ impl Source for AfXdp {
             // What had arrived before comes first; the next call says that the interface has gone.
             return self.poll(budget, Duration::ZERO, take);
         }
-        self.receiver.nudge();
+        self.receiver.wake();
         if !wait.is_zero() {
             let frames = self.take(budget, &mut take);
             if frames > 0 {
@@ -435,12 +441,12 @@ impl Source for AfXdp {
             }
             missed = whole.missed;
             for &queue in &whole.others {
-                notes[Note::Passed as usize] += self.steer.steered(queue).map_or(0, |s| s.passed);
+                notes[Note::Passed as usize] += self.dispatcher.counts(queue).map_or(0, |s| s.passed);
             }
         }
         lost[Cause::Nic as usize] = missed;
         let seen = Some(steered.redirected + steered.disposed.total());
-        Ok(Counts { lost, notes, disposed: steered.disposed, undecided: steered.undecided, seen })
+        Ok(Counts { lost, notes, program_outcomes: steered.disposed, undecided: steered.undecided, seen })
     }
 
     fn stop(&mut self) {
@@ -452,14 +458,14 @@ impl Source for AfXdp {
         }
         // From here on nobody takes what a program in the kernel decides off the books, so none decides any more. Whatever still
         // comes without a decision is judged in user space. Fails only where the interface has gone.
-        let _ = self.steer.relieve();
+        let _ = self.dispatcher.relieve();
         // Cannot fail but for a queue that is not in the map: given back already because the interface has gone.
-        let _ = self.steer.give_back(self.queue);
-        self.phase = Phase::Draining { settled: sys::bpf::wait_for_running_programs(), since: Instant::now() };
+        let _ = self.dispatcher.give_back(self.queue);
+        self.phase = Phase::Draining { drained: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }
 }
 
-impl Whole {
+impl InterfaceCounts {
     fn new(link: &Link, others: Vec<u32>) -> Result<Self, SourceError> {
         let netlink = Netlink::route().map_err(|error| SourceError::System {
             name: link.name.clone(),
@@ -482,7 +488,7 @@ impl Whole {
 fn look_up(name: &str) -> Result<Link, SourceError> {
     Netlink::route().and_then(|mut netlink| netlink.link(name)).map_err(|error| {
         let advice =
-            if trouble::is_gone(&error) { "see ip link for the names there are".to_owned() } else { String::new() };
+            if advice::is_gone(&error) { "see ip link for the names there are".to_owned() } else { String::new() };
         SourceError::System { name: name.to_owned(), what: "find the interface", error, advice }
     })
 }

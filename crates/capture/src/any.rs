@@ -41,9 +41,9 @@ impl AnySource {
     }
 
     /// What happened that the counters do not explain, for people.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         match self {
-            Self::File(file) => file.remarks(),
+            Self::File(file) => file.warnings(),
             Self::AfXdp(_) | Self::Tpacket(_) | Self::Sim(_) => Vec::new(),
         }
     }

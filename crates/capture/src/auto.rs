@@ -18,7 +18,7 @@ const ONE_BUFFER_MTU: u32 = 4096 - 256 - 320 - 22;
 
 /// The live sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SourceKind {
     /// [`crate::afxdp`].
     AfXdp,
     /// [`crate::tpacket`].
@@ -29,14 +29,14 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Which.
-    pub kind: Kind,
+    pub kind: SourceKind,
     /// One line for people; begins with the port's name.
     pub explanation: String,
 }
 
 /// One way in which the host uses a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum HostUse {
     /// It has an address, given or chosen by the kernel.
     Address(IpAddr),
     /// The default route leaves by it.
@@ -51,7 +51,7 @@ pub enum Use {
     Loopback,
 }
 
-impl fmt::Display for Use {
+impl fmt::Display for HostUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(ip) => write!(f, "address {ip}"),
@@ -70,7 +70,7 @@ pub struct PortFacts {
     /// The port.
     pub name: String,
     /// How the host uses it; empty if it does not.
-    pub uses: Vec<Use>,
+    pub uses: Vec<HostUse>,
     /// Its driver, if it tells.
     pub driver: Option<String>,
     /// What the driver can do with XDP, if the kernel tells.
@@ -92,12 +92,12 @@ pub fn choose(interface: &str, dedicated: bool) -> Result<Choice, SourceError> {
 /// The choice, from facts alone.
 pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
     let name = &facts.name;
-    let share = |why: String| Choice { kind: Kind::Tpacket, explanation: format!("{name}: TPACKET_V3, {why}") };
-    if facts.uses.contains(&Use::Loopback) {
+    let share = |why: String| Choice { kind: SourceKind::Tpacket, explanation: format!("{name}: TPACKET_V3, {why}") };
+    if facts.uses.contains(&HostUse::Loopback) {
         return share("because a loopback interface only ever carries the host's own traffic".to_owned());
     }
     if !facts.uses.is_empty() && !dedicated {
-        let uses: Vec<_> = facts.uses.iter().map(Use::to_string).collect();
+        let uses: Vec<_> = facts.uses.iter().map(HostUse::to_string).collect();
         return share(format!(
             "because the host uses this interface ({}); --dedicated would take it away",
             uses.join(", ")
@@ -123,7 +123,7 @@ pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
     let copies = if can(feature::XSK_ZEROCOPY) { "zero copy" } else { "one copy in the kernel" };
     let why = if facts.uses.is_empty() { "the host does not use this interface" } else { "--dedicated was given" };
     Choice {
-        kind: Kind::AfXdp,
+        kind: SourceKind::AfXdp,
         explanation: format!("{name}: AF_XDP, because {why} and its driver ({driver}) can; {copies}"),
     }
 }
@@ -158,28 +158,28 @@ impl PortFacts {
     }
 }
 
-fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) -> Vec<Use> {
+fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) -> Vec<HostUse> {
     let mut uses = Vec::new();
     if link.is_loopback() {
-        uses.push(Use::Loopback);
+        uses.push(HostUse::Loopback);
     }
     // Also an address that the kernel chose by itself (fe80::/10): routing daemons speak over ports that have no other.
     let own = addresses.iter().filter(|a| a.link == link.index);
-    uses.extend(own.map(|a| Use::Address(a.ip)));
+    uses.extend(own.map(|a| HostUse::Address(a.ip)));
     let mut leaving = routes.iter().filter(|r| r.link == link.index && !r.network.is_some_and(is_automatic));
     if leaving.clone().any(|r| r.prefix == 0) {
-        uses.push(Use::DefaultRoute);
+        uses.push(HostUse::DefaultRoute);
     } else if leaving.next().is_some() {
-        uses.push(Use::Route);
+        uses.push(HostUse::Route);
     }
     if let Some(master) = link.master {
         let name =
             links.iter().find(|l| l.index == master).map_or_else(|| format!("interface {master}"), |l| l.name.clone());
-        uses.push(Use::Member(name));
+        uses.push(HostUse::Member(name));
     }
     // The two ends of a veth pair name each other; neither sits on the other.
     let above = links.iter().filter(|l| l.lower == Some(link.index) && l.kind.as_deref() != Some("veth"));
-    uses.extend(above.map(|l| Use::Carries(l.name.clone())));
+    uses.extend(above.map(|l| HostUse::Carries(l.name.clone())));
     uses
 }
 
@@ -211,25 +211,25 @@ mod tests {
     #[test]
     fn a_port_in_use_keeps_its_traffic_whatever_its_driver_can_do() {
         let all = [
-            Use::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            Use::DefaultRoute,
-            Use::Route,
-            Use::Member("br0".to_owned()),
-            Use::Carries("eth1.5".to_owned()),
+            HostUse::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            HostUse::DefaultRoute,
+            HostUse::Route,
+            HostUse::Member("br0".to_owned()),
+            HostUse::Carries("eth1.5".to_owned()),
         ];
         for one in all {
             let facts = PortFacts { uses: vec![one.clone()], ..mirror() };
             let choice = decide(&facts, false);
-            assert_eq!(choice.kind, Kind::Tpacket);
+            assert_eq!(choice.kind, SourceKind::Tpacket);
             assert!(choice.explanation.contains(&one.to_string()) && choice.explanation.contains("--dedicated"));
-            assert_eq!(decide(&facts, true).kind, Kind::AfXdp, "{one}");
+            assert_eq!(decide(&facts, true).kind, SourceKind::AfXdp, "{one}");
         }
     }
 
     #[test]
     fn loopback_is_shared_even_if_dedicated() {
-        let facts = PortFacts { uses: vec![Use::Loopback], ..mirror() };
-        assert_eq!(decide(&facts, true).kind, Kind::Tpacket);
+        let facts = PortFacts { uses: vec![HostUse::Loopback], ..mirror() };
+        assert_eq!(decide(&facts, true).kind, SourceKind::Tpacket);
     }
 
     #[test]
@@ -246,13 +246,13 @@ mod tests {
         for (facts, reason) in cases {
             for dedicated in [false, true] {
                 let choice = decide(&facts, dedicated);
-                assert_eq!(choice.kind, Kind::Tpacket);
+                assert_eq!(choice.kind, SourceKind::Tpacket);
                 assert!(choice.explanation.contains(reason), "{}", choice.explanation);
             }
         }
         assert_eq!(
             decide(&PortFacts { xdp: features(basic), mtu: ONE_BUFFER_MTU, ..mirror() }, false).kind,
-            Kind::AfXdp
+            SourceKind::AfXdp
         );
     }
 
@@ -278,7 +278,7 @@ mod tests {
             Route { link: 9, network: None, prefix: 0 },
             Route { link: 2, network: Some(v6(0xff00)), prefix: 8 },
         ];
-        let local = [Use::Address(v6(0xfe80))];
+        let local = [HostUse::Address(v6(0xfe80))];
         assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic, &routes), local, "routing daemons use it");
         assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic[1..], &routes), []);
 
@@ -290,10 +290,10 @@ mod tests {
         assert_eq!(
             uses(&bridged, &[veth, vlan, port(5, "br0")], &given, &routes),
             [
-                Use::Address(v6(0x2001)),
-                Use::DefaultRoute,
-                Use::Member("br0".to_owned()),
-                Use::Carries("eth1.5".to_owned())
+                HostUse::Address(v6(0x2001)),
+                HostUse::DefaultRoute,
+                HostUse::Member("br0".to_owned()),
+                HostUse::Carries("eth1.5".to_owned())
             ]
         );
     }
@@ -304,7 +304,7 @@ mod tests {
         assert!(
             choose("nothing0", false).expect_err("no such interface").to_string().contains("nothing0: cannot find")
         );
-        assert_eq!(choose("lo", true).expect("lo").kind, Kind::Tpacket);
+        assert_eq!(choose("lo", true).expect("lo").kind, SourceKind::Tpacket);
         let (a, b) = sandbox.veth("a", "b");
         let free = PortFacts::gather("b").expect("facts");
         assert_eq!(
@@ -314,8 +314,8 @@ mod tests {
         let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
         sandbox.netlink().add_address(&Address { link: b.index, ip, prefix: 24 }).expect("address");
         let used = PortFacts::gather("b").expect("facts");
-        assert_eq!(used.uses, [Use::Address(ip), Use::Route]);
-        assert_eq!(decide(&used, false).kind, Kind::Tpacket);
+        assert_eq!(used.uses, [HostUse::Address(ip), HostUse::Route]);
+        assert_eq!(decide(&used, false).kind, SourceKind::Tpacket);
         let taken = crate::afxdp::open(&crate::afxdp::AfXdpConfig::new(&a.name)).unwrap_or_else(|e| panic!("{e}"));
         let facts = PortFacts::gather(&a.name).expect("facts");
         assert_eq!((facts.uses.as_slice(), facts.has_xdp), (&[][..], true), "the other end is another interface");

@@ -78,7 +78,7 @@ pub enum Polled {
 
 /// Who stamps the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StampKind {
+pub enum TimestampSource {
     /// The engine thread, when it takes the frame (calibrated TSC).
     Engine,
     /// The kernel, in software.
@@ -91,7 +91,7 @@ pub enum StampKind {
     Simulated,
 }
 
-impl StampKind {
+impl TimestampSource {
     /// The name used in JSON, tables and the index.
     pub const fn name(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ pub struct SourceInfo {
     /// Link type of the frames, as pcap numbers them (1 = Ethernet).
     pub link_type: u16,
     /// Who stamps the frames.
-    pub stamps: StampKind,
+    pub timestamp_source: TimestampSource,
     /// Where counting begins, for the ledger's `offered`: e.g. `frames that reached our XDP program`.
     pub counted_from: &'static str,
 }
@@ -129,7 +129,7 @@ pub struct Counts {
     /// Remarks that only the source can make.
     pub notes: [u64; Note::COUNT],
     /// Packets of which the port's program in the kernel disposed: they are offered, and filtered.
-    pub disposed: Disposed,
+    pub program_outcomes: ProgramOutcomes,
     /// Packets handed over that the port's program in the kernel left undecided.
     pub undecided: u64,
     /// Packets offered by an independent count (the XDP program's own, the kernel's), where there is one. Once a
@@ -140,7 +140,7 @@ pub struct Counts {
 
 /// Packets that a program did not let through to the ring, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Disposed {
+pub struct ProgramOutcomes {
     /// Dropped.
     pub dropped: u64,
     /// Sent out of another port.
@@ -151,7 +151,7 @@ pub struct Disposed {
     pub unsent: u64,
 }
 
-impl Disposed {
+impl ProgramOutcomes {
     /// All of them.
     pub const fn total(&self) -> u64 {
         self.dropped + self.forwarded + self.to_host + self.unsent

@@ -17,4 +17,4 @@ pub mod sim;
 pub mod tpacket;
 
 pub use any::AnySource;
-pub use contract::{Counts, Disposed, Frame, Polled, Source, SourceError, SourceInfo, StampKind, VlanTag};
+pub use contract::{Counts, Frame, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource, VlanTag};

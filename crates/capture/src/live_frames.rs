@@ -24,7 +24,7 @@ use crate::SourceError;
 use bpf::{Frames, LoadError, Program};
 use r#gen::Parts;
 use program::{LOW_48, Maps};
-use ready::Ready;
+use ready::PreparedRun;
 use std::io;
 use std::time::{Duration, Instant};
 use sys::clock::realtime;
@@ -45,7 +45,7 @@ pub const BATCH: u32 = 64;
 const SLICE: Duration = Duration::from_millis(4);
 
 /// So long the other end may take for the frames that are on their way.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How to send.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub struct LiveFrames {
     ifindex: u32,
     template: Vec<u8>,
     maps: Maps,
-    program: Ready,
+    program: PreparedRun,
     first: u64,
     made: u64,
     before: LinkStats,
@@ -113,7 +113,7 @@ impl LiveFrames {
         let code = program::code(&maps, template.len(), parts.flows(), link.index, tai_ahead);
         let program = Program::load("netgrain_gen", &code, Frames::Linear)
             .map_err(|refusal| ClockError::Load(refusal).into_source_error(name))?;
-        let program = Ready::keep(program).map_err(|e| system("keep the sending program ready", e))?;
+        let program = PreparedRun::keep(program).map_err(|e| system("keep the sending program ready", e))?;
         Ok(Self {
             netlink,
             name: name.clone(),
@@ -165,7 +165,7 @@ impl LiveFrames {
     /// # Errors
     /// As for [`LiveFrames::counts`].
     pub fn flush(&mut self) -> Result<bool, SourceError> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.counts()?.under_way > 0 {
             if Instant::now() > until {
                 return Ok(false);

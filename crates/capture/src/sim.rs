@@ -9,7 +9,7 @@
 //! for bit. On live time the engine stamps, and `departure` in frames with truth is the system clock at the beginning of
 //! the poll that hands them out.
 
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
+use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use base::Timestamp;
 use base::units::Rate;
 use r#gen::{Order, Pacer, Prepared, Traffic};
@@ -81,7 +81,7 @@ impl Sim {
                 name,
                 queue: 0,
                 link_type: 1,
-                stamps: if start.is_some() { StampKind::Simulated } else { StampKind::Engine },
+                timestamp_source: if start.is_some() { TimestampSource::Simulated } else { TimestampSource::Engine },
                 counted_from: "frames the simulation handed out",
             },
             max_len: traffic.max_len(),
@@ -93,7 +93,7 @@ impl Sim {
             packets: if spec.duration == Some(Duration::ZERO) { 0 } else { spec.packets.unwrap_or(u64::MAX) },
             end: spec.duration.map_or(Timestamp::MAX, |d| start.unwrap_or(Timestamp::ZERO).after(d)),
             flat: spec.rate == Rate::Flat,
-            truth: spec.truth,
+            truth: spec.signature,
             stopped: false,
         })
     }
@@ -326,7 +326,7 @@ mod tests {
             assert!(a == b, "{spec}");
             assert_eq!(a[0].0, Some(START));
             assert!(a.windows(2).all(|w| w[0].0 <= w[1].0), "{spec}");
-            assert_eq!(open(spec, Some(START)).info().stamps, StampKind::Simulated);
+            assert_eq!(open(spec, Some(START)).info().timestamp_source, TimestampSource::Simulated);
         }
     }
 

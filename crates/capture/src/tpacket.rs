@@ -25,7 +25,7 @@ pub use sys::packet::Fanout;
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, VlanTag};
 use base::Timestamp;
-use drain::{Account, Drain};
+use drain::{Drain, SocketCounts};
 use std::io;
 use std::time::{Duration, Instant};
 use sys::netlink::{Link, Netlink};
@@ -38,9 +38,9 @@ pub struct Tpacket {
     socket: PacketSocket,
     ring: Ring,
     /// Where the next frame is.
-    place: Place,
+    place: BlockPosition,
     phase: Phase,
-    account: Account,
+    account: SocketCounts,
     port: Port,
     retire: Duration,
     /// The port was down when last asked. While it is, its departure makes no event, so it must be asked for.
@@ -49,7 +49,7 @@ pub struct Tpacket {
 
 /// The block being walked. The kernel fills blocks in turn, so the next one is always known.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct BlockPosition {
     block: u32,
     /// Records left in it, once it has been entered.
     left: Option<u32>,
@@ -132,16 +132,16 @@ impl Source for Tpacket {
             }
             Phase::Capturing | Phase::Draining(_) => (),
         }
-        let mut taken = self.walk(budget, &mut take);
+        let mut taken = self.read_block(budget, &mut take);
         if taken == 0 {
             self.rest(wait)?;
-            taken = self.walk(budget, &mut take);
+            taken = self.read_block(budget, &mut take);
         }
         if taken > 0 {
             self.down = false;
             return Ok(Polled::Frames(taken));
         }
-        self.settle()
+        self.finish_counts()
     }
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
@@ -168,7 +168,7 @@ impl Source for Tpacket {
 
 impl Tpacket {
     /// Hands over what lies in the ring, up to `budget` frames, and gives every finished block back at once.
-    fn walk(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
+    fn read_block(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let mut taken = 0;
         let mut measured = false;
         while taken < budget {
@@ -197,7 +197,8 @@ impl Tpacket {
             self.place.left = Some(left);
             if left == 0 {
                 self.ring.release(self.place.block);
-                self.place = Place { block: (self.place.block + 1) % self.ring.blocks(), left: None, offset: 0 };
+                self.place =
+                    BlockPosition { block: (self.place.block + 1) % self.ring.blocks(), left: None, offset: 0 };
             }
         }
         self.account.delivered += taken as u64;
@@ -229,7 +230,7 @@ impl Tpacket {
     }
 
     /// Nothing is in the ring: is that for now, or for good?
-    fn settle(&mut self) -> Result<Polled, SourceError> {
+    fn finish_counts(&mut self) -> Result<Polled, SourceError> {
         let Phase::Draining(drain) = &self.phase else { return Ok(Polled::Idle) };
         let (drain, now) = (*drain, Instant::now());
         if !drain.may_be_over(now) {

@@ -1,8 +1,8 @@
 //! The check itself: every record of every file, once, in order.
 
 use crate::files;
-use crate::frame::{Verdict, judge};
-use crate::records::{Fault, Record, Records};
+use crate::frame::{FrameState, judge};
+use crate::records::{ReadError, Record, Records};
 use crate::report::{Defect, Example, Report};
 use crate::sequences::{MEMORY_LIMIT, Sequences};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub enum CheckError {
         error: io::Error,
     },
     /// Sequence numbers with so many gaps that they do not fit [`MEMORY_LIMIT`].
-    TooSpread {
+    SequenceGapTooLarge {
         /// The file.
         path: PathBuf,
         /// Where the frame's record begins in it.
@@ -53,7 +53,7 @@ impl fmt::Display for CheckError {
                 write!(f, "no .pcap or .raw file in {}; name the folder of a store or capture files", paths.join(", "))
             }
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::TooSpread { path, offset, sequence } => write!(
+            Self::SequenceGapTooLarge { path, offset, sequence } => write!(
                 f,
                 "{}:{offset}: sequence {sequence}: the numbers so far have more gaps than {MEMORY_LIMIT} bytes can hold; \
                  check fewer files at a time, and those of one generator only",
@@ -109,7 +109,7 @@ impl Checker {
             match records.next() {
                 Ok(Some(record)) => {
                     if record.stamp < last_stamp {
-                        self.found(Defect::StampBack, None, path, offset);
+                        self.found(Defect::TimestampStepBack, None, path, offset);
                     }
                     last_stamp = record.stamp;
                     self.record(path, &record)?;
@@ -120,10 +120,10 @@ impl Checker {
         }
     }
 
-    fn fault(&mut self, path: &Path, fault: Fault) -> Result<(), CheckError> {
+    fn fault(&mut self, path: &Path, fault: ReadError) -> Result<(), CheckError> {
         match fault {
-            Fault::Io(error) => Err(CheckError::Io { path: path.to_owned(), error }),
-            Fault::Broken { offset, what } => {
+            ReadError::Io(error) => Err(CheckError::Io { path: path.to_owned(), error }),
+            ReadError::Broken { offset, what } => {
                 self.report.broken += 1;
                 let example = || Example { defect: Defect::Broken, sequence: None, place: place(path, offset), what };
                 self.report.add_example(Defect::Broken, example);
@@ -136,22 +136,22 @@ impl Checker {
         self.report.records += 1;
         self.report.bytes += record.bytes.len() as u64;
         let sequence = match judge(record.bytes, record.wire_len) {
-            Verdict::Foreign => {
+            FrameState::Foreign => {
                 self.report.foreign += 1;
                 return Ok(());
             }
-            Verdict::Damaged { claimed } => {
+            FrameState::Damaged { claimed } => {
                 self.found(Defect::Damaged, claimed, path, record.offset);
                 return Ok(());
             }
-            Verdict::Cut { claimed } => {
-                self.found(Defect::Cut, claimed, path, record.offset);
+            FrameState::Truncated { claimed } => {
+                self.found(Defect::Truncated, claimed, path, record.offset);
                 match claimed {
                     Some(sequence) => sequence,
                     None => return Ok(()),
                 }
             }
-            Verdict::Whole { sequence, departure } => {
+            FrameState::Complete { sequence, departure } => {
                 let latency = signed48(record.stamp.wrapping_sub(departure));
                 self.report.latency.add(latency);
                 let departed = record.stamp.saturating_add_signed(-latency);
@@ -169,7 +169,7 @@ impl Checker {
             return Ok(());
         }
         let new = self.sequences.insert(sequence);
-        if !new.map_err(|_| CheckError::TooSpread { path: path.to_owned(), offset, sequence })? {
+        if !new.map_err(|_| CheckError::SequenceGapTooLarge { path: path.to_owned(), offset, sequence })? {
             self.found(Defect::Duplicated, Some(sequence), path, offset);
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl Checker {
         self.report.sequences = Some((first.min(sequence), last.max(sequence)));
         match self.highest {
             Some(highest) if sequence < highest => {
-                self.report.reordered_by = self.report.reordered_by.max(highest - sequence);
+                self.report.reorder_distance = self.report.reorder_distance.max(highest - sequence);
                 self.found(Defect::Reordered, Some(sequence), path, offset);
             }
             _ => self.highest = Some(sequence),

@@ -30,7 +30,7 @@ pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Format)>, (PathBuf
     for path in paths {
         let metadata = path.metadata().map_err(|e| (path.clone(), e))?;
         if metadata.is_dir() {
-            walk(path, MAX_DEPTH, &mut found)?;
+            list_files(path, MAX_DEPTH, &mut found)?;
         } else {
             found.push((path.clone(), Format::of(path).unwrap_or(Format::Pcap)));
         }
@@ -38,7 +38,7 @@ pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Format)>, (PathBuf
     Ok(found)
 }
 
-fn walk(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -> Result<(), (PathBuf, io::Error)> {
+fn list_files(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -> Result<(), (PathBuf, io::Error)> {
     let failed = |e| (folder.to_owned(), e);
     if depth == 0 {
         return Err(failed(io::Error::other(format!("folders nested more than {MAX_DEPTH} deep"))));
@@ -49,7 +49,7 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -> Resu
         let path = entry.path();
         // A link to a folder could lead back here.
         if entry.file_type().map_err(failed)?.is_dir() {
-            walk(&path, depth - 1, found)?;
+            list_files(&path, depth - 1, found)?;
         } else if let Some(format) = Format::of(&path) {
             found.push((path, format));
         }

@@ -18,37 +18,37 @@ const MIN: usize = 60;
 
 /// What a frame turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum FrameState {
     Foreign,
     /// Ours, and the CRC contradicts the bytes; the sequence is the one it claims, if it is long enough to claim one.
     Damaged {
         claimed: Option<u64>,
     },
     /// Ours as far as it is stored.
-    Cut {
+    Truncated {
         claimed: Option<u64>,
     },
-    Whole {
+    Complete {
         sequence: u64,
         departure: u64,
     },
 }
 
-pub(crate) fn judge(bytes: &[u8], wire_len: u32) -> Verdict {
+pub(crate) fn judge(bytes: &[u8], wire_len: u32) -> FrameState {
     let marks =
         [bytes.get(at::TO) == Some(&MAC), bytes.get(at::FROM) == Some(&MAC), bytes.get(at::MAGIC) == Some(&MAGIC)];
     if marks.iter().filter(|m| **m).count() < 2 {
-        return Verdict::Foreign;
+        return FrameState::Foreign;
     }
     let claimed = bytes.get(at::SEQUENCE).map(number);
     if bytes.len() < wire_len as usize {
-        return Verdict::Cut { claimed };
+        return FrameState::Truncated { claimed };
     }
     match bytes.split_last_chunk() {
         Some((body, crc)) if bytes.len() >= MIN && crc32c(body) == u32::from_be_bytes(*crc) => {
-            Verdict::Whole { sequence: number(&bytes[at::SEQUENCE]), departure: number(&bytes[at::DEPARTURE]) }
+            FrameState::Complete { sequence: number(&bytes[at::SEQUENCE]), departure: number(&bytes[at::DEPARTURE]) }
         }
-        _ => Verdict::Damaged { claimed },
+        _ => FrameState::Damaged { claimed },
     }
 }
 

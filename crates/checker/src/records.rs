@@ -31,12 +31,12 @@ pub(crate) struct Record<'a> {
 }
 
 /// Why reading ended early.
-pub(crate) enum Fault {
+pub(crate) enum ReadError {
     Io(io::Error),
     Broken { offset: u64, what: String },
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for ReadError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -49,10 +49,10 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn open(path: &Path, format: Format) -> Result<Self, Fault> {
+    pub(crate) fn open(path: &Path, format: Format) -> Result<Self, ReadError> {
         let mut input = Input::new(File::open(path)?);
         if format == Format::Pcap {
-            file_header(input.peek(PCAP_FILE_HEADER)?).map_err(|what| Fault::Broken { offset: 0, what })?;
+            file_header(input.peek(PCAP_FILE_HEADER)?).map_err(|what| ReadError::Broken { offset: 0, what })?;
             input.consume(PCAP_FILE_HEADER);
         }
         Ok(Self { input, format })
@@ -64,7 +64,7 @@ impl Records {
     }
 
     /// The next record; `None` at the end of the file.
-    pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>, Fault> {
+    pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>, ReadError> {
         match self.format {
             Format::Pcap => {
                 let Some(header) = self.header::<PCAP_RECORD_HEADER>()? else { return Ok(None) };
@@ -85,7 +85,7 @@ impl Records {
     }
 
     /// The next `N` bytes; `None` if the file ends exactly here.
-    fn header<const N: usize>(&mut self) -> Result<Option<[u8; N]>, Fault> {
+    fn header<const N: usize>(&mut self) -> Result<Option<[u8; N]>, ReadError> {
         if self.input.peek(N)?.is_empty() {
             return Ok(None);
         }
@@ -95,12 +95,12 @@ impl Records {
     }
 
     /// The next `len` bytes, which must be there.
-    fn whole(&mut self, len: usize, what: &str) -> Result<&[u8], Fault> {
+    fn whole(&mut self, len: usize, what: &str) -> Result<&[u8], ReadError> {
         let offset = self.input.offset;
         let bytes = self.input.peek(len)?;
         if bytes.len() < len {
             let what = format!("the file ends inside {what}: {len} bytes needed, {} there", bytes.len());
-            return Err(Fault::Broken { offset, what });
+            return Err(ReadError::Broken { offset, what });
         }
         Ok(bytes)
     }
@@ -112,11 +112,11 @@ impl Records {
         nsec: u32,
         caplen: u32,
         wire: u32,
-    ) -> Result<Option<Record<'_>>, Fault> {
+    ) -> Result<Option<Record<'_>>, ReadError> {
         let offset = self.input.offset;
         if nsec >= 1_000_000_000 || caplen > MAX_PACKET || caplen > wire {
             let what = format!("no record begins here: {nsec} nanoseconds, {caplen} bytes stored of {wire}");
-            return Err(Fault::Broken { offset, what });
+            return Err(ReadError::Broken { offset, what });
         }
         let len = header + caplen as usize;
         self.whole(len, "a packet")?;

@@ -18,11 +18,11 @@ pub enum Defect {
     /// The CRC contradicts the bytes.
     Damaged,
     /// Fewer bytes are stored than were on the wire, so the CRC could not be checked.
-    Cut,
+    Truncated,
     /// A number that the generator says it did not send.
     Unsent,
     /// A stamp earlier than the one before it in the same file.
-    StampBack,
+    TimestampStepBack,
     /// The file is not what its format demands; nothing behind that point was read.
     Broken,
 }
@@ -34,9 +34,9 @@ impl Defect {
         Self::Duplicated,
         Self::Reordered,
         Self::Damaged,
-        Self::Cut,
+        Self::Truncated,
         Self::Unsent,
-        Self::StampBack,
+        Self::TimestampStepBack,
         Self::Broken,
     ];
 
@@ -47,9 +47,9 @@ impl Defect {
             Self::Duplicated => "duplicated",
             Self::Reordered => "reordered",
             Self::Damaged => "damaged",
-            Self::Cut => "cut",
+            Self::Truncated => "cut",
             Self::Unsent => "unsent",
-            Self::StampBack => "stamps_back",
+            Self::TimestampStepBack => "stamps_back",
             Self::Broken => "broken_files",
         }
     }
@@ -96,15 +96,15 @@ pub struct Report {
     /// Frames that came after one with a greater number.
     pub reordered: u64,
     /// By how much the number was behind the greatest so far, at most.
-    pub reordered_by: u64,
+    pub reorder_distance: u64,
     /// Frames whose CRC contradicts their bytes.
     pub damaged: u64,
     /// Frames stored in part.
-    pub cut: u64,
+    pub truncated: u64,
     /// Frames with a number that was not sent.
     pub unsent: u64,
     /// Packets of whatever kind that are stamped earlier than the one before them in their file.
-    pub stamps_back: u64,
+    pub timestamp_steps_back: u64,
     /// Files whose content ends in something else than their format.
     pub broken: u64,
     /// First and last departure, in nanoseconds since 1970.
@@ -130,11 +130,11 @@ impl Report {
             longest_gap: 0,
             duplicated: 0,
             reordered: 0,
-            reordered_by: 0,
+            reorder_distance: 0,
             damaged: 0,
-            cut: 0,
+            truncated: 0,
             unsent: 0,
-            stamps_back: 0,
+            timestamp_steps_back: 0,
             broken: 0,
             departures: None,
             latency: Latency::new(),
@@ -154,9 +154,9 @@ impl Report {
             Defect::Duplicated => self.duplicated,
             Defect::Reordered => self.reordered,
             Defect::Damaged => self.damaged,
-            Defect::Cut => self.cut,
+            Defect::Truncated => self.truncated,
             Defect::Unsent => self.unsent,
-            Defect::StampBack => self.stamps_back,
+            Defect::TimestampStepBack => self.timestamp_steps_back,
             Defect::Broken => self.broken,
         }
     }
@@ -167,9 +167,9 @@ impl Report {
             Defect::Duplicated => &mut self.duplicated,
             Defect::Reordered => &mut self.reordered,
             Defect::Damaged => &mut self.damaged,
-            Defect::Cut => &mut self.cut,
+            Defect::Truncated => &mut self.truncated,
             Defect::Unsent => &mut self.unsent,
-            Defect::StampBack => &mut self.stamps_back,
+            Defect::TimestampStepBack => &mut self.timestamp_steps_back,
             Defect::Broken => &mut self.broken,
         }
     }
@@ -197,7 +197,7 @@ impl Report {
             ("last_sequence", self.sequences.map(|(_, last)| last.into())),
             ("gaps", Some(self.gaps.into())),
             ("longest_gap", Some(self.longest_gap.into())),
-            ("reordered_by", Some(self.reordered_by.into())),
+            ("reordered_by", Some(self.reorder_distance.into())),
             ("first_departure", self.departures.map(|(first, _)| first.into())),
             ("last_departure", self.departures.map(|(_, last)| last.into())),
             ("latency_min", measured.then_some(self.latency.min.into())),
@@ -252,7 +252,7 @@ impl fmt::Display for Report {
             line(f, "missing", &format!("{} in {gaps} gaps, the longest of {longest}", spaced(self.missing)))?;
         }
         if self.reordered > 0 {
-            let (count, by) = (spaced(self.reordered), spaced(self.reordered_by));
+            let (count, by) = (spaced(self.reordered), spaced(self.reorder_distance));
             line(f, "reordered", &format!("{count}, at most {by} behind"))?;
         }
         for e in &self.examples {

@@ -36,7 +36,7 @@ impl Chunk {
 
 /// More numbers with gaps between them than [`MEMORY_LIMIT`] can hold.
 #[derive(Debug)]
-pub(crate) struct TooSpread;
+pub(crate) struct SequenceGapTooLarge;
 
 impl Sequences {
     pub(crate) fn new() -> Self {
@@ -45,7 +45,7 @@ impl Sequences {
 
     /// Adds a number and says whether it is new.
     #[inline]
-    pub(crate) fn insert(&mut self, sequence: u64) -> Result<bool, TooSpread> {
+    pub(crate) fn insert(&mut self, sequence: u64) -> Result<bool, SequenceGapTooLarge> {
         if sequence / CHUNK != self.current {
             self.turn_to(sequence / CHUNK)?;
         }
@@ -64,10 +64,10 @@ impl Sequences {
         Ok(true)
     }
 
-    fn turn_to(&mut self, chunk: u64) -> Result<(), TooSpread> {
+    fn turn_to(&mut self, chunk: u64) -> Result<(), SequenceGapTooLarge> {
         let next = match self.chunks.remove(&chunk) {
             Some(next) => next,
-            None if self.memory + OPEN_COST > MEMORY_LIMIT => return Err(TooSpread),
+            None if self.memory + OPEN_COST > MEMORY_LIMIT => return Err(SequenceGapTooLarge),
             None => {
                 self.memory += OPEN_COST;
                 Chunk::new()

@@ -57,7 +57,11 @@ fn tcpdump_records_what_the_generator_sends_and_the_checker_knows_what_was_held_
     }
     let report = check(&[dir.path().to_owned()], Options { sent: Some(SENT), ..Options::default() }).expect("a report");
     assert_eq!((report.frames, report.missing, report.gaps, report.foreign), (SENT - 10, 10, 1, 0), "{report}");
-    assert_eq!((report.duplicated, report.reordered, report.damaged, report.stamps_back), (0, 0, 0, 0), "{report}");
+    assert_eq!(
+        (report.duplicated, report.reordered, report.damaged, report.timestamp_steps_back),
+        (0, 0, 0, 0),
+        "{report}"
+    );
     assert!(report.latency.min >= 0, "a frame is stamped after it was made: {report}");
 }
 

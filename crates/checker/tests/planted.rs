@@ -299,7 +299,7 @@ fn files_of_two_queues_are_not_reordered_when_judged_one_by_one() {
     assert!(report.is_complete(), "{report}");
     let report = checked(&dir, Options { sent: Some(1000), file_by_file: false });
     assert_eq!(defects(&report), [0, 0, 499, 0, 0, 0, 0, 0], "{report}");
-    assert_eq!(report.reordered_by, 998 - 1);
+    assert_eq!(report.reorder_distance, 998 - 1);
 }
 
 /// Loss, duplication, displacement and damage at random, over several files, beside a plain model of the terms.
@@ -346,7 +346,7 @@ fn a_random_walk_of_defects_is_counted_exactly() {
         let report = checked(&dir, Options { sent: Some(sent), ..Options::default() });
         let missing = sent - seen.len() as u64;
         assert_eq!(defects(&report), [missing, duplicated, reordered, damaged, 0, 0, 0, 0], "seed {seed}: {report}");
-        assert_eq!((report.reordered_by, report.frames), (by, seen.len() as u64), "seed {seed}: {report}");
+        assert_eq!((report.reorder_distance, report.frames), (by, seen.len() as u64), "seed {seed}: {report}");
     }
 }
 

@@ -4,11 +4,11 @@ mod keys;
 pub mod open;
 mod targets;
 
+use crate::interval::{self, TzArgs};
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
-use crate::when::{self, TzArgs};
 use base::units::{self, show_bytes, show_count};
-use base::{Moment, Timestamp};
+use base::{TimeSpec, Timestamp};
 use clap::{Args, ValueEnum};
 use convert::anonymise::Macs;
 use convert::{Anonymiser, Format, Input, Plan, Report, Slice, Split};
@@ -34,16 +34,16 @@ pub struct ConvertArgs {
     pub write: Option<PathBuf>,
     /// Format of the output [default: as OUT ends: .pcap, .pcapng, .raw; otherwise pcapng]
     #[arg(long, value_enum)]
-    pub format: Option<Wanted>,
+    pub format: Option<OutputFormat>,
     /// The inputs are HPCAP's RAW, whatever they look like
     #[arg(long)]
     pub read_raw: bool,
     /// The first moment wanted: 2026-11-21T10:42:00Z, 10:42, 1795257720.5, -10min
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    pub from: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    pub from: Option<TimeSpec>,
     /// The last moment wanted, itself included; +5min counts from --from
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    pub to: Option<Moment>,
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    pub to: Option<TimeSpec>,
     #[command(flatten)]
     pub tz: TzArgs,
     /// Keep only packets that match: host net port proto vlan, and or not, parentheses
@@ -98,7 +98,7 @@ pub struct ConvertArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Wanted {
+pub enum OutputFormat {
     /// pcap with nanoseconds
     Pcap,
     /// pcap with microseconds
@@ -145,22 +145,22 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     let report = match done {
         Ok(report) => report,
         Err(convert::Error::Output(e)) if targets.is_stdout() => return Err(e.into()),
-        Err(e) => return Err(Failure::Said(targets.blame(&e))),
+        Err(e) => return Err(Failure::Said(targets.with_path(&e))),
     };
-    tell(args, &plan, &report, &targets)?;
-    Ok(Outcome::of(report.written > 0 && report.broken.is_empty() && !report.stopped))
+    print(args, &plan, &report, &targets)?;
+    Ok(Outcome::of(report.written > 0 && report.damaged_inputs.is_empty() && !report.stopped))
 }
 
 fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
     let (now, zone) = (sys::clock::realtime(), &args.tz.zone);
     let from = args.from.map(|moment| zone.at(moment, now, None)).transpose()?;
     let to = args.to.map(|moment| zone.at(moment, now, from)).transpose()?;
-    when::in_order(from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX), args.to, zone)?;
+    interval::in_order(from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX), args.to, zone)?;
     let format = args.format.map(|wanted| match wanted {
-        Wanted::Pcap => Format::Pcap,
-        Wanted::PcapUs => Format::PcapMicros,
-        Wanted::Pcapng => Format::PcapNg,
-        Wanted::Raw => Format::Raw,
+        OutputFormat::Pcap => Format::Pcap,
+        OutputFormat::PcapUs => Format::PcapMicros,
+        OutputFormat::Pcapng => Format::PcapNg,
+        OutputFormat::Raw => Format::Raw,
     });
     let anonymise = match &args.key_file {
         Some(path) => Some(Anonymiser {
@@ -206,7 +206,7 @@ fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
 }
 
 /// The summary and what people should know, on standard error; as JSON on standard output, unless packets go there.
-fn tell(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> Result<(), Failure> {
+fn print(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> Result<(), Failure> {
     if args.json {
         let object = object(plan, report, targets);
         if targets.is_stdout() { sys::say!("{object}") } else { json(&object)? }
@@ -236,7 +236,7 @@ fn tell(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> 
             show_bytes(report.bytes),
         );
     }
-    for remark in report.remarks(plan.format) {
+    for remark in report.warnings(plan.format) {
         sys::say!("netgrain: {remark}");
     }
     if report.stopped {
@@ -246,7 +246,7 @@ fn tell(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> 
 }
 
 fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value {
-    let (kept, cover) = (&report.kept, &report.cover);
+    let (kept, cover) = (&report.format_losses, &report.anonymised);
     serde_json::json!({
         "format": plan.format.to_string(),
         "read": report.read,
@@ -256,10 +256,10 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
         "cut": report.cut,
         "files": report.files,
         "bytes": report.bytes,
-        "not_understood": report.strange.iter().map(|(link_type, packets)| serde_json::json!({
+        "not_understood": report.unknown_link_types.iter().map(|(link_type, packets)| serde_json::json!({
             "link_type": link_type, "packets": packets,
         })).collect::<Vec<_>>(),
-        "disordered": report.disordered,
+        "out_of_order": report.out_of_order,
         "late": report.late,
         "not_kept": {
             "nanos": kept.without_nanos,
@@ -279,7 +279,7 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
             "unknown": cover.unknown,
             "options": cover.options,
         },
-        "broken": report.broken.iter().map(|b| serde_json::json!({
+        "broken": report.damaged_inputs.iter().map(|b| serde_json::json!({
             "input": b.input, "offset": b.offset, "reason": b.reason,
         })).collect::<Vec<_>>(),
         "stopped": report.stopped,

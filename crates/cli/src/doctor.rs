@@ -3,7 +3,7 @@
 use crate::outcome::{Failure, Outcome, json};
 use base::units;
 use clap::Args;
-use doctor::{Check, Finding, Journal, Question, State, Step, Subject};
+use doctor::{Check, Finding, Journal, Request, State, Step, Subject};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     if args.undo {
         return undo(args, &tree);
     }
-    let findings = look(args, &tree)?;
+    let findings = inspect(args, &tree)?;
     if args.json {
         for finding in &findings {
             json(&serde_json::to_value(finding).map_err(Failure::say)?)?;
@@ -85,12 +85,12 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     }
     let refused = fix(args, &findings, &tree)?;
     // What is mended now is no longer wrong.
-    let after = look(args, &tree)?;
+    let after = inspect(args, &tree)?;
     Ok(Outcome::of(refused == 0 && !after.iter().any(|f| f.state == State::Bad)))
 }
 
-fn look(args: &DoctorArgs, tree: &Tree) -> Result<Vec<Finding>, Failure> {
-    let question = Question {
+fn inspect(args: &DoctorArgs, tree: &Tree) -> Result<Vec<Finding>, Failure> {
+    let question = Request {
         ports: args.interface.clone(),
         store: args.store.clone(),
         only: args.only.iter().map(|c| c.name.to_owned()).collect(),
@@ -116,7 +116,7 @@ fn report(findings: &[Finding], verbose: bool) -> String {
                 continue;
             }
             let _ = writeln!(out, "           {}: {}", f.check.cost.name(), f.check.why);
-            if let Some(mend) = &f.mend {
+            if let Some(mend) = &f.fix {
                 let fix = if f.changes.is_empty() { "" } else { "   (--fix does it)" };
                 let _ = writeln!(out, "           mend: {mend}{fix}");
             }
@@ -132,9 +132,9 @@ fn report(findings: &[Finding], verbose: bool) -> String {
 fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
     let count = |state| findings.iter().filter(|f| f.state == state).count();
     let (bad, remarks, unknown, good) =
-        (count(State::Bad), count(State::Remark), count(State::Unknown), count(State::Good));
+        (count(State::Bad), count(State::Warning), count(State::Unknown), count(State::Good));
     if args.json {
-        let numbers = serde_json::json!({ "bad": bad, "remark": remarks, "unknown": unknown, "good": good });
+        let numbers = serde_json::json!({ "bad": bad, "warning": remarks, "unknown": unknown, "good": good });
         return Ok(json(&serde_json::json!({ "summary": numbers }))?);
     }
     writeln!(std::io::stdout(), "{bad} bad, {remarks} remark(s), {unknown} unknown, {good} good")?;
@@ -159,7 +159,7 @@ fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Fa
     }
     let mut journal = Journal::open(&args.state).map_err(Failure::say)?;
     let mut told = Ok(());
-    let done = doctor::mend(&steps, &mut journal, tree, |step, outcome| {
+    let done = doctor::apply(&steps, &mut journal, tree, |step, outcome| {
         if let Err(e) = outcome {
             sys::say!("netgrain: {}: refused: {e}{}", step.change.setting, advice(e));
         }
@@ -188,7 +188,7 @@ fn agreed() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Said("--fix: nothing changed, because nobody can be asked here: say --yes too".into()));
     }
-    sys::say::part(format_args!("netgrain: change this? [y/N] "));
+    sys::stderr::part(format_args!("netgrain: change this? [y/N] "));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))

@@ -65,7 +65,7 @@ pub enum SendMethod {
 /// Runs the verb. No if the driver dropped frames.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
-    spec.truth = true;
+    spec.signature = true;
     spec.rate = args.rate.unwrap_or(spec.rate);
     spec.packets = args.packets.or(spec.packets);
     spec.duration = args.duration.or(spec.duration);
@@ -86,7 +86,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
             generator.run(&stop, progress).map_err(Failure::say)?
         }
         (None, Some(path)) => {
-            privileges::keep_calls_of_asking()?;
+            privileges::keep_calls_of_queries()?;
             write(&spec, path, &stop)?
         }
         (None, None) => return Err(Failure::Said("name an interface with -i, or a file with -w".into())),

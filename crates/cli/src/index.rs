@@ -5,7 +5,7 @@ use crate::signals;
 use base::units::{show_bytes, show_count};
 use base::{Note, Timestamp};
 use clap::Args;
-use query::indexes::{self, Made, State};
+use query::indexes::{self, IndexBuild, IndexState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,8 +38,8 @@ pub struct IndexArgs {
 }
 
 /// What became of one file.
-enum Done {
-    Made(Box<Made>),
+enum IndexOutcome {
+    Made(Box<IndexBuild>),
     UpToDate,
     OfStore,
     /// The file is an index itself: a shell puts them among the captures.
@@ -65,10 +65,14 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
         }
         let done = one(args, file, &stop);
         well &= match &done {
-            Done::Made(made) => made.damage.is_none(),
-            Done::UpToDate | Done::OfStore | Done::IsIndex | Done::Fits | Done::Removed(_) => true,
-            Done::DoesNotFit(_) | Done::Stopped => false,
-            Done::Failed(why) => {
+            IndexOutcome::Made(made) => made.damage.is_none(),
+            IndexOutcome::UpToDate
+            | IndexOutcome::OfStore
+            | IndexOutcome::IsIndex
+            | IndexOutcome::Fits
+            | IndexOutcome::Removed(_) => true,
+            IndexOutcome::DoesNotFit(_) | IndexOutcome::Stopped => false,
+            IndexOutcome::Failed(why) => {
                 failed += 1;
                 sys::say!("netgrain: {why}");
                 false
@@ -79,7 +83,7 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             (false, Some(words)) => writeln!(io::stdout(), "{words}")?,
             (false, None) => {}
         }
-        if let (false, Done::Made(made)) = (args.json, &done) {
+        if let (false, IndexOutcome::Made(made)) = (args.json, &done) {
             let wire_raised = made.summary.tally.notes[Note::WireRaised as usize];
             if wire_raised > 0 {
                 sys::say!("netgrain: {}: {}", file.display(), pcap::wire_raised(wire_raised));
@@ -104,41 +108,41 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(well))
 }
 
-fn one(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> Done {
+fn one(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> IndexOutcome {
     let into = args.into.as_deref();
-    let failed = |e: query::QueryError| Done::Failed(e.to_string());
+    let failed = |e: query::QueryError| IndexOutcome::Failed(e.to_string());
     if file.extension().is_some_and(|e| e == index::SUFFIX) {
         return match args.remove {
-            true => indexes::remove_index(file).map_or_else(failed, Done::Removed),
-            false => Done::IsIndex,
+            true => indexes::remove_index(file).map_or_else(failed, IndexOutcome::Removed),
+            false => IndexOutcome::IsIndex,
         };
     }
     if args.remove {
-        return indexes::remove(file, into).map_or_else(failed, Done::Removed);
+        return indexes::remove(file, into).map_or_else(failed, IndexOutcome::Removed);
     }
     let state = match args.check {
         true => indexes::verify(file, into, stop),
-        false => indexes::look(file, into),
+        false => indexes::index_state(file, into),
     };
     match state {
         Err(e) => failed(e),
-        Ok(State::Fits(_)) if args.check => Done::Fits,
-        Ok(State::Missing) if args.check => Done::DoesNotFit("there is no index".into()),
-        Ok(State::Stale(why) | State::Unreadable(why)) if args.check => Done::DoesNotFit(why),
-        Ok(State::Fits(_)) if !args.force => Done::UpToDate,
-        Ok(State::Missing) if indexes::is_of_store(file) => Done::OfStore,
+        Ok(IndexState::Current(_)) if args.check => IndexOutcome::Fits,
+        Ok(IndexState::Missing) if args.check => IndexOutcome::DoesNotFit("there is no index".into()),
+        Ok(IndexState::Stale(why) | IndexState::Unreadable(why)) if args.check => IndexOutcome::DoesNotFit(why),
+        Ok(IndexState::Current(_)) if !args.force => IndexOutcome::UpToDate,
+        Ok(IndexState::Missing) if indexes::is_of_store(file) => IndexOutcome::OfStore,
         Ok(_) => match indexes::make(file, into, stop) {
-            Ok(Some(made)) => Done::Made(Box::new(made)),
-            Ok(None) => Done::Stopped,
+            Ok(Some(made)) => IndexOutcome::Made(Box::new(made)),
+            Ok(None) => IndexOutcome::Stopped,
             Err(e) => failed(e),
         },
     }
 }
 
-fn words(file: &Path, done: &Done) -> Option<String> {
+fn words(file: &Path, done: &IndexOutcome) -> Option<String> {
     let name = file.display();
     Some(match done {
-        Done::Made(made) => {
+        IndexOutcome::Made(made) => {
             let when = match made.summary.stamps {
                 Some((first, last)) => format!("{first} to {last}"),
                 None => "no packets".to_owned(),
@@ -152,32 +156,32 @@ fn words(file: &Path, done: &Done) -> Option<String> {
                 show_bytes(made.bytes)
             )
         }
-        Done::UpToDate => format!("{name}: has an index that fits"),
-        Done::OfStore => format!("{name}: has the index of its store"),
-        Done::Fits => format!("{name}: its index fits, every block"),
-        Done::DoesNotFit(why) => format!("{name}: {why}; make it with netgrain index"),
-        Done::Removed(true) => format!("{name}: its index is removed"),
-        Done::Removed(false) => format!("{name}: there was no index"),
-        Done::Stopped => format!("{name}: stopped; its index is as it was"),
-        Done::Failed(_) | Done::IsIndex => return None,
+        IndexOutcome::UpToDate => format!("{name}: has an index that fits"),
+        IndexOutcome::OfStore => format!("{name}: has the index of its store"),
+        IndexOutcome::Fits => format!("{name}: its index fits, every block"),
+        IndexOutcome::DoesNotFit(why) => format!("{name}: {why}; make it with netgrain index"),
+        IndexOutcome::Removed(true) => format!("{name}: its index is removed"),
+        IndexOutcome::Removed(false) => format!("{name}: there was no index"),
+        IndexOutcome::Stopped => format!("{name}: stopped; its index is as it was"),
+        IndexOutcome::Failed(_) | IndexOutcome::IsIndex => return None,
     })
 }
 
-fn object(file: &Path, done: &Done) -> serde_json::Value {
+fn object(file: &Path, done: &IndexOutcome) -> serde_json::Value {
     let (what, why) = match done {
-        Done::Made(made) => ("made", made.damage.as_deref()),
-        Done::UpToDate => ("up_to_date", None),
-        Done::OfStore => ("of_store", None),
-        Done::IsIndex => ("is_index", None),
-        Done::Fits => ("fits", None),
-        Done::DoesNotFit(why) => ("does_not_fit", Some(&why[..])),
-        Done::Removed(true) => ("removed", None),
-        Done::Removed(false) => ("missing", None),
-        Done::Stopped => ("stopped", None),
-        Done::Failed(why) => ("failed", Some(&why[..])),
+        IndexOutcome::Made(made) => ("made", made.damage.as_deref()),
+        IndexOutcome::UpToDate => ("up_to_date", None),
+        IndexOutcome::OfStore => ("of_store", None),
+        IndexOutcome::IsIndex => ("is_index", None),
+        IndexOutcome::Fits => ("fits", None),
+        IndexOutcome::DoesNotFit(why) => ("does_not_fit", Some(&why[..])),
+        IndexOutcome::Removed(true) => ("removed", None),
+        IndexOutcome::Removed(false) => ("missing", None),
+        IndexOutcome::Stopped => ("stopped", None),
+        IndexOutcome::Failed(why) => ("failed", Some(&why[..])),
     };
-    let mut object = serde_json::json!({ "file": file.display().to_string(), "result": what, "why": why });
-    if let Done::Made(made) = done {
+    let mut object = serde_json::json!({ "file": file.display().to_string(), "result": what, "reason": why });
+    if let IndexOutcome::Made(made) = done {
         let stamp = |pick: fn((Timestamp, Timestamp)) -> Timestamp| made.summary.stamps.map(|s| pick(s).to_string());
         object["index"] = made.path.display().to_string().into();
         object["index_bytes"] = made.bytes.into();

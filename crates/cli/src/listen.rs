@@ -1,12 +1,13 @@
 //! `netgrain listen`: reads along with a running engine from another process: counts, lines, or a capture to a pipe.
 
-mod written;
+mod capture_output;
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::packets::CaptureFormat;
 use crate::privileges;
 use crate::signals;
 use base::units::{self, show_count, show_si};
+use capture_output::{CaptureOutput, RingPacket};
 use clap::Args;
 use filter::Filter;
 use ring::{Desc, Listener, Mode, attach};
@@ -16,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::{FlowKey, Headers};
-use written::{Heard, Written};
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -45,7 +45,7 @@ pub struct ListenArgs {
     pub filter: Option<String>,
     /// Never miss a packet: the engine waits for this listener, and drops when it is too slow
     #[arg(long)]
-    pub gate: bool,
+    pub lossless: bool,
     /// Stop after this many packets
     #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     pub packets: Option<u64>,
@@ -85,17 +85,17 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     };
     // So is a file that cannot be written.
     let target = Target::open(args, &socket)?;
-    let mode = if args.gate { Mode::Gate } else { Mode::Lossy };
-    let stop = signals::farewell_flag();
+    let mode = if args.lossless { Mode::Lossless } else { Mode::Lossy };
+    let stop = signals::stop_or_hangup_flag();
     let listeners = attach(&socket, mode, &args.name).map_err(|e| {
         Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
     })?;
-    hear(args, listeners, target, &stop, Of::Port, &|| false)
+    listen_to(args, listeners, target, &stop, ListenTarget::Port, &|| false)
 }
 
 /// What listeners read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum ListenTarget {
     /// The rings of an interface.
     Port,
     /// A member's branches, in which the byte of the queue says something else.
@@ -104,12 +104,12 @@ pub enum Of {
 
 /// Reads along at these listeners, which have joined, as the flags say. When it is to end it says goodbye by `leave`; if that is true
 /// the listeners come to an end, and what is before it is read too.
-pub fn hear(
+pub fn listen_to(
     args: &ListenArgs,
     listeners: Vec<Listener>,
     target: Target,
     stop: &AtomicBool,
-    of: Of,
+    of: ListenTarget,
     leave: &dyn Fn() -> bool,
 ) -> Result<Outcome, Failure> {
     let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(|e| Failure::filter(&e))?;
@@ -117,9 +117,9 @@ pub fn hear(
     let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
     let link_type = first.shape().link_type as u16;
     let out = BufWriter::with_capacity(BUFFER, target.begin()?);
-    let mut ear = Ear {
+    let mut ear = ListenSession {
         form: match (format, args.print) {
-            (Some(format), _) => Form::Capture(Written::begin(format, out, &listeners)?),
+            (Some(format), _) => Form::Capture(CaptureOutput::begin(format, out, &listeners)?),
             (None, true) => Form::Lines(out),
             (None, false) => Form::Counts(out),
         },
@@ -194,7 +194,7 @@ type Out = BufWriter<Box<dyn Write>>;
 enum Form {
     Counts(Out),
     Lines(Out),
-    Capture(Written<Out>),
+    Capture(CaptureOutput<Out>),
 }
 
 impl Form {
@@ -206,9 +206,9 @@ impl Form {
     }
 }
 
-struct Ear {
+struct ListenSession {
     form: Form,
-    of: Of,
+    of: ListenTarget,
     filter: Option<Filter>,
     link_type: u16,
     limit: u64,
@@ -221,7 +221,7 @@ struct Ear {
     buffer: Vec<u8>,
 }
 
-impl Ear {
+impl ListenSession {
     fn listen(
         &mut self,
         mut rings: Vec<Listener>,
@@ -234,7 +234,7 @@ impl Ear {
         let mut shown = started;
         let (mut packets, mut bytes) = (0, 0);
         let mut batches: Vec<Vec<Desc>> = rings.iter().map(|_| Vec::new()).collect();
-        let (mut nap, mut came) = (group::Nap::default(), 0);
+        let (mut nap, mut came) = (group::MemberBackoff::default(), 0);
         while self.packets < self.limit {
             let over = stop.load(Ordering::Relaxed) || args.duration.is_some_and(|d| started.elapsed() >= d);
             match left {
@@ -261,7 +261,9 @@ impl Ear {
                 if rings.iter().all(Listener::ended) {
                     match left {
                         Some(_) => {}
-                        None if rings.iter().all(Listener::trunk_ended) => sys::say!("netgrain: the engine has ended"),
+                        None if rings.iter().all(Listener::ring_ended) => {
+                            sys::say!("netgrain: the engine has ended")
+                        }
                         None => sys::say!("netgrain: the group was deleted; the engine runs on"),
                     }
                     break;
@@ -330,13 +332,15 @@ impl Ear {
         match &mut self.form {
             Form::Counts(_) => {}
             Form::Capture(file) => {
-                let missed = ring.heard().missed + self.torn[number];
-                file.packet(number, ring, &Heard { ts: d.timestamp(), wire_len, frame, record }, missed)?;
+                let missed = ring.counts().missed + self.torn[number];
+                file.packet(number, ring, &RingPacket { ts: d.timestamp(), wire_len, frame, record }, missed)?;
             }
             Form::Lines(out) => {
                 let about = match self.of {
-                    Of::Port => About { queue: d.queue.into(), class: None, mark: d.mark },
-                    Of::Group => About { queue: ring.shape().queue, class: Some(d.class()), mark: d.mark },
+                    ListenTarget::Port => PacketMeta { queue: d.queue.into(), class: None, mark: d.mark },
+                    ListenTarget::Group => {
+                        PacketMeta { queue: ring.shape().queue, class: Some(d.class()), mark: d.mark }
+                    }
                 };
                 writeln!(out, "{}", line(d, frame, wire_len, self.link_type, &about))?;
             }
@@ -345,7 +349,7 @@ impl Ear {
     }
 
     fn show(&mut self, args: &ListenArgs, pps: f64, bps: f64, rings: &[Listener]) -> Result<(), Failure> {
-        let missed: u64 = rings.iter().map(|r| r.heard().missed + r.lost()).sum();
+        let missed: u64 = rings.iter().map(|r| r.counts().missed + r.lost()).sum();
         if args.json {
             return Ok(json(&serde_json::json!({ "live": {
                 "packets": self.packets, "bytes": self.bytes, "packets_per_second": pps, "missed": missed } }))?);
@@ -364,7 +368,7 @@ impl Ear {
 }
 
 /// What is known of a packet beside its bytes.
-struct About {
+struct PacketMeta {
     queue: u16,
     /// Of a group: as which it was delivered.
     class: Option<u8>,
@@ -373,7 +377,7 @@ struct About {
 }
 
 /// One packet for people.
-fn line(d: &Desc, frame: &[u8], wire_len: u32, link_type: u16, about: &About) -> String {
+fn line(d: &Desc, frame: &[u8], wire_len: u32, link_type: u16, about: &PacketMeta) -> String {
     let headers = Headers::of(frame, wire_len, link_type);
     let mut line = format!("{} q{} {wire_len} B  ", d.timestamp(), about.queue);
     line += &match FlowKey::of(frame, &headers) {
@@ -388,8 +392,8 @@ fn line(d: &Desc, frame: &[u8], wire_len: u32, link_type: u16, about: &About) ->
     line
 }
 
-fn finish(args: &ListenArgs, ear: Ear, rings: &[Listener]) -> Result<Outcome, Failure> {
-    let missed: u64 = rings.iter().map(|r| r.heard().missed + r.lost()).chain(ear.torn).sum();
+fn finish(args: &ListenArgs, ear: ListenSession, rings: &[Listener]) -> Result<Outcome, Failure> {
+    let missed: u64 = rings.iter().map(|r| r.counts().missed + r.lost()).chain(ear.torn).sum();
     let counts = matches!(ear.form, Form::Counts(_));
     if let Form::Capture(file) = ear.form {
         file.finish(rings)?;

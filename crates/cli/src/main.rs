@@ -1,6 +1,7 @@
 //! The binary: verbs, flags, and what people read. Everything else is in the rooms below.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod config;
 mod convert;
@@ -10,10 +11,9 @@ mod flows;
 mod generate;
 mod group;
 mod index;
+mod interval;
 mod lang;
 mod listen;
-mod look;
-mod measure;
 mod metrics;
 mod outcome;
 mod packets;
@@ -28,12 +28,12 @@ mod run;
 mod screen;
 mod series;
 mod service;
-mod sheet;
 mod signals;
+mod style;
+mod table_layout;
 mod values;
 mod verbs;
 mod verify;
-mod when;
 mod zone;
 
 use clap::error::ErrorKind;
@@ -47,7 +47,7 @@ use sys::seccomp::Sockets;
 use verbs::{Command, Netgrain};
 
 fn main() -> ExitCode {
-    sys::allowance::keep_heaps_within_limit();
+    sys::memory_limit::keep_heaps_within_limit();
     let outcome = match Netgrain::try_parse() {
         Ok(netgrain) => run(netgrain.command),
         Err(e) => {
@@ -92,11 +92,11 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Config(args) => {
-            privileges::for_asking(&[], &[], Sockets::Network)?;
+            privileges::for_queries(&[], &[], Sockets::Network)?;
             config::run(&args)
         }
         Command::Group(args) => {
-            privileges::keep_calls_of_asking()?;
+            privileges::keep_calls_of_queries()?;
             group::run(&args)
         }
         Command::Listen(args) => listen::run(&args),
@@ -107,12 +107,12 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Flows(args) => {
             let written = paths([&args.write, &args.parquet, &args.payload]);
             let sockets = privileges::sockets(args.store.as_deref());
-            privileges::for_asking(&written, &sockets, heard(args.from_multicast))?;
+            privileges::for_queries(&written, &sockets, wait_for_output(args.from_multicast))?;
             flows::run(&args)
         }
         Command::Series(args) => {
             let sockets = privileges::sockets(args.store.as_deref());
-            privileges::for_asking(&paths([&args.parquet]), &sockets, heard(args.from_multicast))?;
+            privileges::for_queries(&paths([&args.parquet]), &sockets, wait_for_output(args.from_multicast))?;
             series::run(&args)
         }
         Command::Index(args) => {
@@ -120,7 +120,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             index::run(&args)
         }
         Command::Retain(args) => {
-            privileges::keep_calls_of_asking()?;
+            privileges::keep_calls_of_queries()?;
             retain::run(&args)
         }
         Command::Verify(args) => {
@@ -128,7 +128,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             verify::run(&args)
         }
         Command::Repair(args) => {
-            privileges::for_mending(&args)?;
+            privileges::for_repair(&args)?;
             repair::run(&args)
         }
         Command::Convert(args) => {
@@ -146,7 +146,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             lang::run(&args)
         }
         Command::Demo(args) => demo::run(&args),
-        Command::Bench(args) => measure::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut std::io::stdout());
             Ok(Outcome::Yes)
@@ -161,7 +161,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
 }
 
 /// The sockets of a verb that asks this machine, or hears a group of the network.
-fn heard(group: Option<SocketAddr>) -> Sockets {
+fn wait_for_output(group: Option<SocketAddr>) -> Sockets {
     if group.is_some() { Sockets::Network } else { Sockets::Local }
 }
 

@@ -10,7 +10,7 @@ pub type Output = BufWriter<Box<dyn Write + Send>>;
 
 /// What is asked, which the file must not harm.
 #[derive(Clone, Copy, Default)]
-pub struct Asked<'a> {
+pub struct ProtectedPaths<'a> {
     pub store: Option<&'a Path>,
     pub files: &'a [PathBuf],
 }
@@ -19,7 +19,7 @@ pub struct Asked<'a> {
 /// failure is that of the answer, if it has one; says how many there were, and tells people, who call them `things`.
 pub fn write(
     path: &Path,
-    asked: Asked<'_>,
+    asked: ProtectedPaths<'_>,
     things: &str,
     fill: impl FnOnce(Output) -> (Result<u64, Failure>, io::Result<()>),
 ) -> Result<u64, Failure> {

@@ -2,7 +2,7 @@
 
 use crate::outcome::Failure;
 use capture::afxdp::BusyPoll;
-use capture::auto::{self, Kind, Use};
+use capture::auto::{self, HostUse};
 use clap::ValueEnum;
 use engine::{InterfacePlan, SourcePlan};
 
@@ -43,14 +43,14 @@ pub fn port(
                     "netgrain: {name}: TPACKET shares the interface: the host goes on to receive what arrives there"
                 );
             }
-            Kind::Tpacket
+            auto::SourceKind::Tpacket
         }
-        SourceKind::AfXdp if facts.uses.contains(&Use::Loopback) => {
+        SourceKind::AfXdp if facts.uses.contains(&HostUse::Loopback) => {
             return Err(Failure::Said(format!(
                 "{name}: AF_XDP would take away what the host says to itself: say --source-kind tpacket, which shares it"
             )));
         }
-        SourceKind::AfXdp if facts.uses.is_empty() || dedicated => Kind::AfXdp,
+        SourceKind::AfXdp if facts.uses.is_empty() || dedicated => auto::SourceKind::AfXdp,
         SourceKind::AfXdp => {
             let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
             return Err(Failure::Said(format!(
@@ -60,7 +60,7 @@ pub fn port(
             )));
         }
     };
-    if busy_poll && kind == Kind::Tpacket {
+    if busy_poll && kind == auto::SourceKind::Tpacket {
         sys::say!("netgrain: {name}: busy polling is of AF_XDP; TPACKET goes on without it");
     }
     let mut plan = InterfacePlan { queues, ..InterfacePlan::new(name, kind) };

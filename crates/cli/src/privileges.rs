@@ -43,7 +43,7 @@ pub struct Needs<'a> {
 /// # Errors
 /// When `--user` is not there, or may not write where it has to.
 pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
-    let mut keep = privilege::CAPTURE_WELL;
+    let mut keep = privilege::CAPTURE_OPTIONAL;
     if needs.ports {
         // A port that goes away is opened again when it is back, which takes what the first time took.
         keep = keep.with(privilege::CAPTURE);
@@ -102,7 +102,7 @@ pub fn keep_calls_of_capture() -> Result<(), Failure> {
 ///
 /// # Errors
 /// As [`keep_calls_of_capture`].
-pub fn keep_calls_of_asking() -> Result<(), Failure> {
+pub fn keep_calls_of_queries() -> Result<(), Failure> {
     privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
     keep_calls_for(Sockets::Local)
 }
@@ -133,14 +133,14 @@ const READING: Capabilities = Capabilities::of(&[Capability::DacReadSearch]);
 /// # Errors
 /// When the kernel refuses to take something away.
 pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure> {
-    for_asking(written, sockets, Sockets::Local)
+    for_queries(written, sockets, Sockets::Local)
 }
 
 /// The same for verbs that read from the network as well, or look up the names of hosts.
 ///
 /// # Errors
 /// As [`for_reading`].
-pub fn for_asking(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Result<(), Failure> {
+pub fn for_queries(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Result<(), Failure> {
     let files = || written.iter().copied().filter(|p| *p != Path::new("-"));
     let folders: Vec<PathBuf> = files().map(folder_of).collect();
     let mut touched: Vec<PathBuf> = files().filter(|p| p.exists()).map(Path::to_owned).collect();
@@ -157,7 +157,7 @@ pub fn for_asking(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Resu
 ///
 /// # Errors
 /// As [`for_reading`].
-pub fn for_mending(args: &RepairArgs) -> Result<(), Failure> {
+pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     if args.dry_run {
         return for_reading(&[], &[]);
     }

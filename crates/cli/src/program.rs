@@ -2,7 +2,7 @@
 
 use crate::outcome::Failure;
 use clap::Args;
-use engine::{Capture, Filling, ProgramPlan, ProgramReport};
+use engine::{Capture, MapUsage, ProgramPlan, ProgramReport};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -42,15 +42,15 @@ pub fn read(path: &Path) -> Result<ProgramPlan, Failure> {
 pub fn exchange(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure> {
     match capture.swap_program(plan)? {
         None => Ok(format!("program {} is as it was", plan.name)),
-        Some(report) => Ok(told(&report)),
+        Some(report) => Ok(description(&report)),
     }
 }
 
 /// How a program runs, in one line.
-pub fn told(r: &ProgramReport) -> String {
+pub fn description(r: &ProgramReport) -> String {
     let mut out = format!("program {} (generation {}): ", r.name, r.generation);
     let user = if r.native { "machine code" } else { "interpreted" };
-    match (r.in_kernel, &r.why_none) {
+    match (r.in_kernel, &r.kernel_refusal) {
         (0, Some(why)) => _ = write!(out, "all {} stages in user space, {user}: {why}", r.stages),
         (0, None) => _ = write!(out, "all {} stages in user space, {user}", r.stages),
         (n, _) => {
@@ -59,10 +59,10 @@ pub fn told(r: &ProgramReport) -> String {
             _ = write!(out, "; loaded in {:.1} ms, exchanged in {:.1} ms", r.load_ms, r.swap_ms);
         }
     }
-    if !r.took_over.is_empty() {
-        _ = write!(out, "; {}", r.took_over);
+    if !r.state_transfer.is_empty() {
+        _ = write!(out, "; {}", r.state_transfer);
     }
-    if let Some(why) = &r.why_interpreted {
+    if let Some(why) = &r.native_refusal {
         _ = write!(out, "; the user half is interpreted: {why}");
     }
     if !r.kernel_maps.is_empty() {
@@ -74,7 +74,7 @@ pub fn told(r: &ProgramReport) -> String {
 
 /// What it did, for the summary at the end.
 pub fn summary(r: &ProgramReport) -> String {
-    let mut out = format!("{}\n", told(r));
+    let mut out = format!("{}\n", description(r));
     let (kernel, user) = (&r.kernel, &r.user);
     for (name, in_kernel, in_user) in [
         ("dropped", kernel.dropped, user.dropped),
@@ -105,7 +105,7 @@ pub fn summary(r: &ProgramReport) -> String {
     for map in &r.maps {
         let in_user = Some(map.user).filter(|user| map.kernel.is_none() || user.used > Some(0) || user.refused > 0);
         for (place, it) in [("in the kernel", map.kernel), ("in user space", in_user)] {
-            let Some(Filling { used, most, refused }) = it else { continue };
+            let Some(MapUsage { used, capacity: most, refused }) = it else { continue };
             let used = used.map_or("more than 1000".into(), |n| n.to_string());
             _ = writeln!(out, "  map {:<10}{used:>18} of {most} entries {place}, {refused} refused", map.map);
         }

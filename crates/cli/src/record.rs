@@ -10,7 +10,7 @@ use crate::port::port;
 use crate::privileges::{self, Needs};
 use crate::program;
 use crate::retain;
-use crate::screen::{Remarks, Ticker, summary};
+use crate::screen::{Ticker, Warnings, summary};
 use crate::service::Service;
 use crate::signals;
 use args::{FileFormat, SocketArgs};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often the loop looks at signals and at the end of the capture.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the verb. No if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
@@ -44,7 +44,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     // Without a file to read again, SIGHUP says that the terminal has gone; where there never was one, somebody takes this for a service.
     let reads_again = args.program.program.is_some();
     let leaves = !reads_again && signals::has_terminal();
-    let stop = if leaves { signals::farewell_flag() } else { signals::stop_flag() };
+    let stop = if leaves { signals::stop_or_hangup_flag() } else { signals::stop_flag() };
     let hangup = (!leaves).then(signals::hangup_flag);
     let mut capture = Capture::start(&plan)?;
     let mut service = Service::begin();
@@ -52,13 +52,13 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     for source in capture.sources() {
         sys::say!("netgrain: {source}");
     }
-    sys::say!("netgrain: {}", capture.memory_told(&plan));
+    sys::say!("netgrain: {}", capture.memory_warning(&plan));
     if let Some(socket) = &plan.socket {
         let groups = engine::groups_socket(&socket.path);
         sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
     }
     if let Some(report) = capture.report().program {
-        sys::say!("netgrain: {}", program::told(&report));
+        sys::say!("netgrain: {}", program::description(&report));
     }
     let reload = || {
         if !hangup.as_ref().is_some_and(|hangup| hangup.swap(false, Ordering::Relaxed)) {
@@ -91,21 +91,21 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     privileges::keep_calls_of_capture()?;
     let kept = || retention.as_ref().map(Retention::report);
     let shown = if args.quiet {
-        let mut remarks = Remarks::default();
+        let mut remarks = Warnings::default();
         watch(&capture, &stop, &reload, |r| {
-            service.tell(&r);
-            remarks.tell(&r);
+            service.notify(&r);
+            remarks.print(&r);
             Ok(())
         })
     } else if args.json {
         watch(&capture, &stop, &reload, |r| {
-            service.tell(&r);
+            service.notify(&r);
             Ok(json(&serde_json::json!({ "live": r, "retention": kept() }))?)
         })
     } else {
         let mut ticker = Ticker::new();
         let r = watch(&capture, &stop, &reload, |r| {
-            service.tell(&r);
+            service.notify(&r);
             ticker.show(r);
             Ok(())
         });
@@ -136,7 +136,7 @@ pub fn watch(
     let (mut gone, mut told) = (false, false);
     let mut ticker = Ticker::new();
     while !capture.finished() && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK_INTERVAL);
         look();
         if ticker.is_due() {
             ticker.skip();
@@ -184,7 +184,7 @@ fn plan(args: &RecordArgs) -> Result<Plan, Failure> {
     plan.spin = args.spin;
     plan.duration = args.duration;
     plan.packets = args.packets;
-    plan.gate_expiry = (args.socket.gate_expiry > Duration::ZERO).then_some(args.socket.gate_expiry);
+    plan.reader_timeout = (args.socket.reader_timeout > Duration::ZERO).then_some(args.socket.reader_timeout);
     let format = match args.format {
         FileFormat::Pcap => Format::Pcap,
         FileFormat::Raw => Format::Raw,
@@ -227,7 +227,7 @@ fn socket(args: &SocketArgs, source: &SourcePlan) -> Result<Option<SocketPlan>, 
         mode: args.socket_mode.0,
         uid: id(args.socket_owner.as_deref(), "/etc/passwd")?,
         gid: id(args.socket_group.as_deref(), "/etc/group")?,
-        gates: args.allow_gates,
+        allow_lossless: args.allow_lossless,
         forward: args.allow_forward.clone(),
     }))
 }

@@ -1,17 +1,17 @@
 //! `netgrain repair`.
 
 use crate::outcome::{Failure, Outcome};
-use crate::verify::things;
+use crate::verify::file_count;
 use base::Timestamp;
 use clap::Args;
-use columns::Aside;
+use columns::DamagedJournal;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::DiskDevice;
-use upkeep::repair::{Did, Repair};
+use upkeep::repair::{Repair, RepairEvent};
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -40,15 +40,15 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     let said = Cell::new(0);
     let mut refused = false;
     let mut unreadable = 0;
-    let say = |did: &Did| {
+    let say = |did: &RepairEvent| {
         said.set(said.get() + 1);
         let mut written = written.borrow_mut();
         if written.is_ok() {
-            *written = tell(did, args.json);
+            *written = print(did, args.json);
         }
     };
-    let mut repair = Repair::new(DiskDevice::plain, |did: Did| {
-        unreadable += u64::from(matches!(did, Did::Unreadable { .. }));
+    let mut repair = Repair::new(DiskDevice::plain, |did: RepairEvent| {
+        unreadable += u64::from(matches!(did, RepairEvent::Unreadable { .. }));
         refused |= did.is_refusal() || args.dry_run;
         say(&did);
     })
@@ -62,65 +62,68 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
             )));
         }
         // The folders above a file say which interface it is of.
-        let path = sys::plain::resolve(&std::path::absolute(path)?);
+        let path = sys::nofollow::resolve(&std::path::absolute(path)?);
         let before = said.get();
         match args.dry_run {
             true => repair.dry_run(&path),
             false => repair.path(&path),
         }
         if said.get() == before {
-            say(&Did::Sound(path));
+            say(&RepairEvent::Sound(path));
         }
     }
     drop(repair);
     written.into_inner()?;
     match unreadable {
         0 => Ok(Outcome::of(!refused)),
-        n => Err(Failure::say(format!("{} could not be read or judged, see above", things(n)))),
+        n => Err(Failure::say(format!("{} could not be read or judged, see above", file_count(n)))),
     }
 }
 
 /// Seals what a dead recorder left of the records and rows of an interface.
-fn seal(root: &Path) -> Vec<Did> {
+fn seal(root: &Path) -> Vec<RepairEvent> {
     let (Some(store), Some(interface)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();
     };
-    let refused = |why: String| Did::Refused { path: root.to_owned(), why };
+    let refused = |why: String| RepairEvent::Refused { path: root.to_owned(), why };
     match columns::recover(store, interface) {
         Err(e) => vec![refused(e.to_string())],
         Ok(recovered) => {
-            let mut did: Vec<Did> = recovered.troubles.iter().map(|e| refused(e.to_string())).collect();
-            let (things, torn, troubles) = (recovered.things, recovered.torn, did.len() as u64);
+            let mut did: Vec<RepairEvent> = recovered.warnings.iter().map(|e| refused(e.to_string())).collect();
+            let (things, torn, troubles) = (recovered.rows, recovered.torn, did.len() as u64);
             if recovered.hidden > 0 {
-                did.push(Did::Unhidden { root: root.to_owned(), files: recovered.hidden });
+                did.push(RepairEvent::Unhidden { root: root.to_owned(), files: recovered.hidden });
             }
             if recovered.journals > troubles {
-                did.push(Did::Sealed { root: root.to_owned(), things, torn });
+                did.push(RepairEvent::Sealed { root: root.to_owned(), rows: things, torn });
             }
-            let aside = recovered.aside.into_iter();
-            did.extend(aside.map(|Aside { path, damage }| Did::Aside { path, what: damage.to_string() }));
+            let aside = recovered.damaged.into_iter();
+            did.extend(aside.map(|DamagedJournal { path, damage }| RepairEvent::JournalSetAside {
+                path,
+                what: damage.to_string(),
+            }));
             did
         }
     }
 }
 
-fn tell(did: &Did, json: bool) -> io::Result<()> {
+fn print(did: &RepairEvent, json: bool) -> io::Result<()> {
     if !json {
         return writeln!(io::stdout(), "{did}");
     }
     let kind = match did {
-        Did::Recovered(_) => "recovered",
-        Did::Mended { .. } => "mended",
-        Did::Salvaged { .. } => "salvaged",
-        Did::Sealed { .. } => "sealed",
-        Did::Unhidden { .. } => "removed",
-        Did::Aside { .. } => "aside",
-        Did::Noted(_) => "noted",
-        Did::Would(_) => "would_mend",
-        Did::PutAside { .. } => "put_aside",
-        Did::Sound(_) => "sound",
-        Did::Refused { .. } => "refused",
-        Did::Unreadable { .. } => "unreadable",
+        RepairEvent::Recovered(_) => "recovered",
+        RepairEvent::Mended { .. } => "mended",
+        RepairEvent::Salvaged { .. } => "salvaged",
+        RepairEvent::Sealed { .. } => "sealed",
+        RepairEvent::Unhidden { .. } => "removed",
+        RepairEvent::JournalSetAside { .. } => "set_aside",
+        RepairEvent::Noted(_) => "noted",
+        RepairEvent::Would(_) => "would_mend",
+        RepairEvent::FileSetAside { .. } => "put_aside",
+        RepairEvent::Sound(_) => "sound",
+        RepairEvent::Refused { .. } => "refused",
+        RepairEvent::Unreadable { .. } => "unreadable",
     };
     let object = json!({ "kind": kind, "done": !did.is_refusal(), "text": did.to_string() });
     writeln!(io::stdout(), "{}", json!({ "repair": object }))

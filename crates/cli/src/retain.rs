@@ -1,11 +1,11 @@
 //! `netgrain retain`: the rules of retention for stores without a recorder, by hand or by a timer; and what `record` and
 //! this verb have in common of them.
 
-mod grains;
+mod rows;
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
-use crate::values::LEAST_SEGMENT;
+use crate::values::MIN_SEGMENT;
 use base::Timestamp;
 use base::units::{parse_age, parse_bytes, parse_span, show_bytes, show_count};
 use clap::Args;
@@ -18,21 +18,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::device::{Housekeeping, Space};
 use store::{Claim, DiskDevice, catalogue, names};
 use sys::locks::Holder;
-use upkeep::retention::{Charge, Event, Free, Keeper, Moment, Progress, Rules};
+use upkeep::retention::{ClockReading, Event, Free, Progress, RetentionScope, RetentionWorker, Rules};
 
 /// How long a rule is tried that cannot be kept at once, beyond the time that readers are waited for: removed files may give their
 /// room back.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A recorder makes the folder of an hour just before its first file.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
 /// Files an interface must have room for: one that is written, one ahead of it, one that is being completed, and one to
 /// keep.
-const LEAST_FILES: u64 = 4;
+const MIN_FILES: u64 = 4;
 
 /// No file is younger than this when it is removed for its age.
-const LEAST_AGE: Duration = Duration::from_secs(1);
+const MIN_AGE: Duration = Duration::from_secs(1);
 
 /// What is to be kept.
 #[derive(Args, Clone, Debug)]
@@ -92,8 +92,8 @@ pub struct RetainArgs {
     #[arg(short = 'i', long, value_name = "IFACE")]
     pub interface: Vec<String>,
     /// What the rules are of; for flow records and series only --max-size and --max-age
-    #[arg(long, value_enum, default_value_t = Kind::Packets)]
-    pub kind: Kind,
+    #[arg(long, value_enum, default_value_t = DataTypeArg::Packets)]
+    pub kind: DataTypeArg,
     #[command(flatten)]
     pub rules: RuleArgs,
     /// Only tell what would go
@@ -106,7 +106,7 @@ pub struct RetainArgs {
 
 /// What lies beside each other in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
+pub enum DataTypeArg {
     /// Packet files and their indexes
     Packets,
     /// Sealed files of flow records
@@ -118,9 +118,9 @@ pub enum Kind {
 /// Runs the verb. No if a rule could not be kept.
 pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
     match args.kind {
-        Kind::Packets => of_packets(args),
-        Kind::Flows => grains::run(args, columns::Kind::Flows),
-        Kind::Series => grains::run(args, columns::Kind::Series),
+        DataTypeArg::Packets => of_packets(args),
+        DataTypeArg::Flows => rows::run(args, columns::DataFileKind::Flows),
+        DataTypeArg::Series => rows::run(args, columns::DataFileKind::Series),
     }
 }
 
@@ -132,25 +132,25 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     let interfaces = interfaces(args)?;
     let recorded = |name: &String| Claim::holder(&names::interface_folder(&args.store, name)).is_some();
     let folders_after = if interfaces.iter().any(recorded) { FOLDERS_AFTER } else { Duration::ZERO };
-    let charge = Charge { store: args.store.clone(), interfaces, beside_others: false, folders_after };
+    let charge = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, folders_after };
     // Nobody else needs the disk less.
-    let _ = sys::priority::step_behind(sys::priority::Behind::Batch);
+    let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
     let mut kept = true;
     if let Some(why) = unreachable(&charge, &rules) {
         sys::say!("netgrain: {why}");
         (kept, rules.keep_free) = (false, None);
     }
-    let mut keeper = Keeper::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
+    let mut keeper = RetentionWorker::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
     if args.dry_run {
-        keeper = keeper.pretending();
+        keeper = keeper.dry_run();
     }
     let (stop, began) = (signals::stop_flag(), Instant::now());
     let mut told = !kept;
     let content = loop {
-        let at = Moment { now: now(), up: began.elapsed() };
+        let at = ClockReading { now: now(), up: began.elapsed() };
         let progress = keeper.step(at, true);
         for event in keeper.take_events() {
-            let is_reason = matches!(event, Event::Held { .. } | Event::Overruled { .. } | Event::Remark(_));
+            let is_reason = matches!(event, Event::Held { .. } | Event::Overruled { .. } | Event::Warning(_));
             told |= is_reason;
             if args.json {
                 json(&said(args, "event", document(&event)))?;
@@ -162,8 +162,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         }
         let content = keeper.is_content(at);
         if stop.load(Ordering::Relaxed)
-            || progress == Progress::Idle
-                && (content || args.dry_run || at.up >= PATIENCE + args.rules.wait_for_readers)
+            || progress == Progress::Idle && (content || args.dry_run || at.up >= TIMEOUT + args.rules.wait_for_readers)
         {
             break content;
         }
@@ -173,8 +172,8 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     };
     if !args.dry_run {
         // What was emptied goes at the next look.
-        keeper.look_again();
-        keeper.step(Moment { now: now(), up: began.elapsed() }, true);
+        keeper.rescan();
+        keeper.step(ClockReading { now: now(), up: began.elapsed() }, true);
         keeper.take_events();
     }
     let report = RetentionReport::from(keeper.state());
@@ -198,11 +197,11 @@ fn said(args: &RetainArgs, what: &str, value: Value) -> Value {
 }
 
 /// Why so much can never be free, whatever goes: then nothing has to go for it.
-fn unreachable(charge: &Charge, rules: &Rules) -> Option<String> {
+fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
     let free = rules.keep_free?;
     let only = Rules { keep_free: Some(free), ..Rules::default() };
-    let mut keeper = Keeper::new(DiskDevice::plain(), charge.clone(), only).pretending();
-    let (at, mut held) = (Moment { now: now(), up: Duration::ZERO }, false);
+    let mut keeper = RetentionWorker::new(DiskDevice::plain(), charge.clone(), only).dry_run();
+    let (at, mut held) = (ClockReading { now: now(), up: Duration::ZERO }, false);
     while keeper.step(at, true) == Progress::More {
         held |= keeper.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     }
@@ -246,18 +245,16 @@ fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
 
 /// The rules of a command line; `segment` is the size of the files that a recorder makes.
 fn rules(args: &RuleArgs, store: &Path, segment: Option<u64>) -> Result<Rules, Failure> {
-    let smallest = segment.unwrap_or(LEAST_SEGMENT);
-    if let Some(most) = args.max_size.filter(|most| most / LEAST_FILES < smallest) {
+    let smallest = segment.unwrap_or(MIN_SEGMENT);
+    if let Some(most) = args.max_size.filter(|most| most / MIN_FILES < smallest) {
         let advice = match segment {
             Some(_) => "let it be more, or give a smaller --segment",
             None => "this would empty the store: let it be more, with its unit, as in 200GB",
         };
         let (most, smallest) = (show_bytes(most), show_bytes(smallest));
-        return Err(Failure::Said(format!(
-            "--max-size {most} is less than {LEAST_FILES} files of {smallest}: {advice}"
-        )));
+        return Err(Failure::Said(format!("--max-size {most} is less than {MIN_FILES} files of {smallest}: {advice}")));
     }
-    if args.max_age.is_some_and(|age| age < LEAST_AGE) {
+    if args.max_age.is_some_and(|age| age < MIN_AGE) {
         return Err(Failure::Said("--max-age: less than a second would empty the store: write 30d, 12h".into()));
     }
     if let Some(KeepFree::Some(Free::Bytes(wanted))) = args.keep_free
@@ -343,7 +340,7 @@ pub fn teller(as_json: bool) -> impl FnMut(&Event) + Send + 'static {
 
 /// For people, at the end.
 pub fn summary(r: &RetentionReport) -> String {
-    let gone = |what: &str, gone: engine::Gone| match gone.files {
+    let gone = |what: &str, gone: engine::FileTotals| match gone.files {
         0 => String::new(),
         files => format!(", {what} {} ({})", show_count(files), show_bytes(gone.bytes)),
     };
@@ -364,14 +361,14 @@ pub fn summary(r: &RetentionReport) -> String {
 fn document(event: &Event) -> Value {
     match event {
         Event::Removed { path, bytes, why, unarchived } => {
-            json!({ "kind": "removed", "path": path, "bytes": bytes, "why": why.name(), "unarchived": unarchived })
+            json!({ "kind": "removed", "path": path, "bytes": bytes, "reason": why.name(), "unarchived": unarchived })
         }
         Event::Archived { path, to, bytes, why } => {
-            json!({ "kind": "archived", "path": path, "to": to, "bytes": bytes, "why": why.name() })
+            json!({ "kind": "archived", "path": path, "to": to, "bytes": bytes, "reason": why.name() })
         }
         Event::Held { folder, by } => json!({ "kind": "held", "folder": folder, "by": named(by) }),
         Event::Overruled { folder, by } => json!({ "kind": "overruled", "folder": folder, "by": named(by) }),
-        Event::Remark(text) => json!({ "kind": "remark", "text": text }),
+        Event::Warning(text) => json!({ "kind": "warning", "text": text }),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Shows a running capture once a second: one line that renews itself on a terminal, plain lines elsewhere.
 pub struct Ticker {
     last: Option<Report>,
-    remarks: Remarks,
+    warnings: Warnings,
     next: Instant,
     terminal: bool,
     lines: u64,
@@ -26,7 +26,7 @@ impl Ticker {
     /// Begins now.
     pub fn new() -> Self {
         let (next, terminal) = (Instant::now() + PERIOD, std::io::stderr().is_terminal());
-        Self { last: None, remarks: Remarks::default(), next, terminal, lines: 0 }
+        Self { last: None, warnings: Warnings::default(), next, terminal, lines: 0 }
     }
 
     /// Whether a second has passed.
@@ -42,7 +42,7 @@ impl Ticker {
     /// Shows it.
     pub fn show(&mut self, report: Report) {
         let line = self.line(&report);
-        self.remarks.tell(&report);
+        self.warnings.print(&report);
         let mut err = std::io::stderr().lock();
         // A closed standard error is no reason to stop capturing.
         let _ = if self.terminal {
@@ -82,7 +82,7 @@ impl Ticker {
             show_bytes(rate(written(now), disk, 1.0) as u64),
             losses(now),
         );
-        for trouble in now.queues.iter().filter_map(|q| q.recorder.as_ref()?.trouble.as_ref()).take(1) {
+        for trouble in now.queues.iter().filter_map(|q| q.recorder.as_ref()?.error.as_ref()).take(1) {
             let _ = write!(line, "  ! {trouble}");
         }
         line
@@ -109,7 +109,7 @@ fn losses(r: &Report) -> String {
 
 /// Tells what happened when it happens; the summary tells it once more.
 #[derive(Default)]
-pub struct Remarks {
+pub struct Warnings {
     /// Those of the last report.
     told: Vec<String>,
     /// What gates had cost when that was said last, and when, in seconds of the report.
@@ -119,13 +119,13 @@ pub struct Remarks {
 /// Losses that go on are said again after so many seconds, and at once when they are ten times as many.
 const COST_AGAIN: f64 = 60.0;
 
-impl Remarks {
+impl Warnings {
     /// Says what is new, a line each: remarks, faults, and what a gate that holds the ring costs.
-    pub fn tell(&mut self, report: &Report) {
-        let costs = self.costs(&report.lost_by_gate, report.seconds);
+    pub fn print(&mut self, report: &Report) {
+        let costs = self.costs(&report.lost_by_reader, report.seconds);
         let mut err = std::io::stderr().lock();
         let clear = if err.is_terminal() { "\r\x1b[K" } else { "" };
-        for text in self.fresh(report.remarks.iter().chain(&report.faults)) {
+        for text in self.fresh(report.warnings.iter().chain(&report.faults)) {
             // A closed standard error is no reason to stop capturing.
             let _ = writeln!(err, "{clear}netgrain: {text}");
         }
@@ -163,13 +163,13 @@ impl Remarks {
 }
 
 /// More than this share of the processors' time is felt in rings of milliseconds.
-const STOLEN_FELT: f64 = 0.01;
+const STEAL_NOTICEABLE: f64 = 0.01;
 
 /// The final report for people: the equation, who caused what, and what else there is to know.
 pub fn summary(r: &Report) -> String {
     let mut out = String::new();
     let c = &r.counts;
-    let _ = writeln!(out, "{} for {:.1} s, stamps: {}", r.interface, r.seconds, r.stamps);
+    let _ = writeln!(out, "{} for {:.1} s, stamps: {}", r.interface, r.seconds, r.timestamp_source);
     for q in &r.queues {
         let _ = writeln!(out, "  {}; ring of {}", q.source, q.ring);
     }
@@ -180,7 +180,7 @@ pub fn summary(r: &Report) -> String {
             show_bytes(bytes)
         );
     }
-    let _ = writeln!(out, "ledger (packets, {}):", r.counted_from);
+    let _ = writeln!(out, "ledger (packets, {}):", r.counting_point);
     let mut row = |name: &str, value: u64, more: &str| {
         let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
     };
@@ -192,12 +192,12 @@ pub fn summary(r: &Report) -> String {
     let refused = r.queues.iter().find_map(|q| q.recorder.as_ref()?.refused.as_deref());
     for cause in base::Cause::ALL {
         if let Some(n) = c.lost.get(cause.name()) {
-            let told = (cause == base::Cause::RingFull).then(|| behind(&r.lost_by_gate, refused)).flatten();
-            let told = told.unwrap_or_else(|| format!("{}; {}", cause.meaning(), cause.remedy()));
+            let told = (cause == base::Cause::RingFull).then(|| behind(&r.lost_by_reader, refused)).flatten();
+            let told = told.unwrap_or_else(|| format!("{}; {}", cause.description(), cause.remedy()));
             row(&format!("  {}", cause.name()), *n, &told);
         }
     }
-    for (gate, n) in &r.lost_by_gate {
+    for (gate, n) in &r.lost_by_reader {
         row("  because of", *n, gate);
     }
     for (note, n) in &c.notes {
@@ -223,18 +223,18 @@ pub fn summary(r: &Report) -> String {
     for l in r.listeners.iter().filter(|l| ![RECORDER, "meter"].contains(&l.name.as_str())) {
         let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
     }
-    if r.stolen > STOLEN_FELT && !r.is_healthy() {
+    if r.steal_ratio > STEAL_NOTICEABLE && !r.is_healthy() {
         let _ = writeln!(
             out,
             "note: the hypervisor gave {:.1} % of the processors' time to others meanwhile; what was lost may be for want of it \
              (netgrain doctor)",
-            r.stolen * 100.0
+            r.steal_ratio * 100.0
         );
     }
     for fault in &r.faults {
         let _ = writeln!(out, "FAULT: {fault}");
     }
-    for remark in &r.remarks {
+    for remark in &r.warnings {
         let _ = writeln!(out, "note: {remark}");
     }
     out
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn each_remark_is_told_once_also_where_others_came_before_it_or_are_forgotten() {
-        let mut remarks = Remarks::default();
+        let mut remarks = Warnings::default();
         let mut hear = |all: &[&str]| {
             let all: Vec<String> = all.iter().map(|text| (*text).to_owned()).collect();
             remarks.fresh(all.iter()).iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_a_gate_costs_is_said_at_once_then_tenfold_or_each_minute() {
-        let mut remarks = Remarks::default();
+        let mut remarks = Warnings::default();
         let mut said = |lost: u64, seconds: f64| {
             let gates = BTreeMap::from([("slow".to_owned(), lost), ("quick".to_owned(), 0)]);
             remarks.costs(&gates, seconds).join("; ")

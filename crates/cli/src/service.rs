@@ -12,9 +12,9 @@ const STATUS: Duration = Duration::from_secs(5);
 /// The line to the service manager; silent where there is none.
 pub struct Service {
     notifier: Option<Notifier>,
-    pulse: Pulse,
+    pulse: Watchdog,
     watched: bool,
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Service {
@@ -26,7 +26,7 @@ impl Service {
         });
         let period = watchdog_period();
         let watched = period.is_some();
-        Self { notifier, pulse: Pulse::new(period.unwrap_or(STATUS)), watched, told: None }
+        Self { notifier, pulse: Watchdog::new(period.unwrap_or(STATUS)), watched, reported: None }
     }
 
     /// The capture runs.
@@ -35,13 +35,13 @@ impl Service {
     }
 
     /// How it stands, once a second.
-    pub fn tell(&mut self, report: &Report) {
+    pub fn notify(&mut self, report: &Report) {
         if self.notifier.is_none() {
             return;
         }
         let now = Instant::now();
-        if self.told.is_none_or(|t| now.duration_since(t) >= STATUS) {
-            self.told = Some(now);
+        if self.reported.is_none_or(|t| now.duration_since(t) >= STATUS) {
+            self.reported = Some(now);
             self.say(&format!("STATUS={}", status(report)));
         }
         let stuck = self.pulse.feel(report, now).map(str::to_owned);
@@ -61,14 +61,14 @@ impl Service {
     fn say(&self, text: &str) {
         if let Some(notifier) = &self.notifier {
             // A manager that does not listen has its reasons; the packets come first.
-            let _ = notifier.say(text);
+            let _ = notifier.send(text);
         }
     }
 }
 
 fn status(r: &Report) -> String {
     let fill = r.queues.iter().map(|q| q.ring_fill).fold(0.0, f64::max);
-    let trouble = r.queues.iter().find_map(|q| q.recorder.as_ref()?.trouble.as_ref());
+    let trouble = r.queues.iter().find_map(|q| q.recorder.as_ref()?.error.as_ref());
     let trouble = trouble.map(|t| format!("; {t}")).unwrap_or_default();
     format!(
         "{} packets stored, {} lost, ring {:.0} % full{trouble}",
@@ -81,20 +81,20 @@ fn status(r: &Report) -> String {
 /// Whether every thread still uses its processor: all of them look for work many times a second, even where there is none.
 /// One that waits for the disk is not watched while it does: a disk may stall for longer than any patience, and to start
 /// again would only lose the ring, which is there for that.
-struct Pulse {
-    patience: Duration,
-    threads: Vec<Beat>,
+struct Watchdog {
+    timeout: Duration,
+    threads: Vec<ThreadProgress>,
 }
 
-struct Beat {
+struct ThreadProgress {
     name: String,
     used: f64,
     moved: Instant,
 }
 
-impl Pulse {
+impl Watchdog {
     fn new(patience: Duration) -> Self {
-        Self { patience, threads: Vec::new() }
+        Self { timeout: patience, threads: Vec::new() }
     }
 
     /// The first thread that has not moved for too long, if any.
@@ -103,10 +103,10 @@ impl Pulse {
             match self.threads.iter_mut().find(|t| t.name == name) {
                 Some(beat) if beat.used != used || excused => (beat.used, beat.moved) = (used, now),
                 Some(_) => {}
-                None => self.threads.push(Beat { name, used, moved: now }),
+                None => self.threads.push(ThreadProgress { name, used, moved: now }),
             }
         }
-        let stuck = self.threads.iter().find(|t| now.duration_since(t.moved) > self.patience);
+        let stuck = self.threads.iter().find(|t| now.duration_since(t.moved) > self.timeout);
         stuck.map(|t| t.name.as_str())
     }
 }
@@ -116,7 +116,7 @@ fn threads(q: &QueueReport) -> Vec<(String, f64, bool)> {
     let mut all = vec![(format!("engine of queue {}", q.queue), q.engine_cpu_seconds, false)];
     if let Some(r) = &q.recorder {
         // A volume that refuses is waited for like one that takes its time.
-        let refused = r.trouble.is_some();
+        let refused = r.error.is_some();
         all.push((format!("index of queue {}", q.queue), r.index_cpu_seconds, refused || r.waiting.index));
         all.push((format!("writer of queue {}", q.queue), r.writer_cpu_seconds, refused || r.waiting.writer));
     }
@@ -126,18 +126,18 @@ fn threads(q: &QueueReport) -> Vec<(String, f64, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{Counts, RecorderReport, Waiting};
+    use engine::{Counts, RecorderReport, ThreadWaits};
     use std::collections::BTreeMap;
 
     fn report(engine: f64, writer: f64, trouble: Option<&str>) -> Report {
-        waiting(engine, writer, trouble, Waiting::default())
+        waiting(engine, writer, trouble, ThreadWaits::default())
     }
 
-    fn waiting(engine: f64, writer: f64, trouble: Option<&str>, waiting: Waiting) -> Report {
+    fn waiting(engine: f64, writer: f64, trouble: Option<&str>, waiting: ThreadWaits) -> Report {
         let recorder = RecorderReport {
             index_cpu_seconds: writer,
             writer_cpu_seconds: writer,
-            trouble: trouble.map(str::to_owned),
+            error: trouble.map(str::to_owned),
             waiting,
             ..RecorderReport::default()
         };
@@ -154,12 +154,12 @@ mod tests {
         Report {
             interface: "eth1".into(),
             seconds: 1.0,
-            stolen: 0.0,
+            steal_ratio: 0.0,
             memory_bytes: None,
             counts: Counts { stored: 1234, lost_total: 5, ..Counts::default() },
-            counted_from: "",
-            stamps: "",
-            lost_by_gate: BTreeMap::new(),
+            counting_point: "",
+            timestamp_source: "",
+            lost_by_reader: BTreeMap::new(),
             queues: vec![queue],
             meter: None,
             program: None,
@@ -167,14 +167,14 @@ mod tests {
             volume: None,
             groups: Vec::new(),
             listeners: Vec::new(),
-            remarks: Vec::new(),
+            warnings: Vec::new(),
             faults: Vec::new(),
         }
     }
 
     #[test]
     fn a_thread_that_stands_still_for_too_long_is_named() {
-        let (mut pulse, start) = (Pulse::new(Duration::from_secs(5)), Instant::now());
+        let (mut pulse, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
         assert_eq!(pulse.feel(&report(1.0, 1.0, None), at(0)), None);
         assert_eq!(pulse.feel(&report(1.1, 1.0, None), at(5)), None, "patience is not over yet");
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_recorder_whose_volume_refuses_is_waited_for() {
-        let (mut pulse, start) = (Pulse::new(Duration::from_secs(5)), Instant::now());
+        let (mut pulse, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         for s in 0..60 {
             let stuck = report(s as f64, 1.0, Some("no space left"));
             assert_eq!(pulse.feel(&stuck, start + Duration::from_secs(s)), None);
@@ -194,14 +194,14 @@ mod tests {
 
     #[test]
     fn threads_that_wait_for_a_disk_that_stalls_are_not_stuck_and_those_that_wait_for_nothing_are() {
-        let (mut pulse, start) = (Pulse::new(Duration::from_secs(5)), Instant::now());
+        let (mut pulse, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
-        let both = Waiting { index: true, writer: true };
+        let both = ThreadWaits { index: true, writer: true };
         for s in 0..60 {
             assert_eq!(pulse.feel(&waiting(s as f64, 1.0, None, both), at(s)), None);
         }
         // The disk is back, and the writer does not go on: patience begins only now.
-        let index = Waiting { index: true, writer: false };
+        let index = ThreadWaits { index: true, writer: false };
         assert_eq!(pulse.feel(&waiting(60.0, 1.0, None, index), at(64)), None);
         assert_eq!(pulse.feel(&waiting(61.0, 1.0, None, index), at(65)), Some("writer of queue 0"));
     }

@@ -12,7 +12,7 @@ pub fn stop_flag() -> Arc<AtomicBool> {
 }
 
 /// The same, and at the first SIGHUP, unless whoever started us had it ignored (nohup).
-pub fn farewell_flag() -> Arc<AtomicBool> {
+pub fn stop_or_hangup_flag() -> Arc<AtomicBool> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if ignores(&status, SIGHUP) { stop_flag() } else { stop_at(&[SIGINT, SIGTERM, SIGHUP]) }
 }

@@ -25,21 +25,25 @@ pub fn cpu_list(text: &str) -> Result<CpuList, String> {
 
 /// A folder of which links are followed now: below it none is.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("an empty name: name a folder".into()) } else { Ok(sys::plain::resolve(Path::new(text))) }
+    if text.is_empty() {
+        Err("an empty name: name a folder".into())
+    } else {
+        Ok(sys::nofollow::resolve(Path::new(text)))
+    }
 }
 
 /// A ring of less has no room for a segment's gap.
-pub const LEAST_RING: u64 = 8 << 20;
+pub const MIN_RING: u64 = 8 << 20;
 
 pub fn ring_size(text: &str) -> Result<u64, String> {
-    at_least(text, LEAST_RING, "8MiB")
+    at_least(text, MIN_RING, "8MiB")
 }
 
 /// The smallest files that a recorder makes.
-pub const LEAST_SEGMENT: u64 = 2 << 20;
+pub const MIN_SEGMENT: u64 = 2 << 20;
 
 pub fn segment_size(text: &str) -> Result<u64, String> {
-    at_least(text, LEAST_SEGMENT, "2MiB")
+    at_least(text, MIN_SEGMENT, "2MiB")
 }
 
 fn at_least(text: &str, least: u64, shown: &str) -> Result<u64, String> {

@@ -50,7 +50,7 @@ pub enum Command {
     /// Every grain on this machine in less than a minute: one incident walked through curve, flows and packets
     Demo(crate::demo::DemoArgs),
     /// Measure a stage by itself, with dummies in place of its neighbours
-    Bench(crate::measure::BenchArgs),
+    Bench(crate::bench::BenchArgs),
     /// Print shell completions
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },

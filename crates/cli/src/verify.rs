@@ -36,24 +36,24 @@ pub struct VerifyArgs {
 
 /// Runs the verb. No if something is wrong.
 pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
-    let mut screen = Screen::new(args.json);
+    let mut screen = ProgressLine::new(args.json);
     let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))
-        .judging(columns::judge_journal)
+        .checking_journals(columns::judge_journal)
         .reading(columns::judge_sealed)
         .counting(|interface, stored, recordings| {
             columns::missing_rows(interface, stored, recordings).map_err(std::io::Error::other)
         });
-    args.store.iter().chain(&args.paths).for_each(|path| verify.path(&sys::plain::resolve(path)));
+    args.store.iter().chain(&args.paths).for_each(|path| verify.path(&sys::nofollow::resolve(path)));
     let totals = *verify.totals();
     screen.totals(&totals)?;
     match totals.unreadable {
         0 => Ok(Outcome::of(totals.damage == 0)),
-        n => Err(Failure::say(format!("{} could not be judged, see above", things(n)))),
+        n => Err(Failure::say(format!("{} could not be judged, see above", file_count(n)))),
     }
 }
 
 /// So many of what was named or lies below it.
-pub fn things(n: u64) -> String {
+pub fn file_count(n: u64) -> String {
     plural(n, "file or folder", "files and folders")
 }
 
@@ -61,7 +61,7 @@ fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", show_count(n), if n == 1 { one } else { many })
 }
 
-struct Screen {
+struct ProgressLine {
     json: bool,
     terminal: bool,
     shown: Instant,
@@ -69,22 +69,26 @@ struct Screen {
     outcome: io::Result<()>,
 }
 
-impl Screen {
+impl ProgressLine {
     fn new(json: bool) -> Self {
         Self { json, terminal: io::stderr().is_terminal(), shown: Instant::now(), outcome: Ok(()) }
     }
 
     fn finding(&mut self, finding: &Finding, totals: &Totals) {
         if self.outcome.is_ok() {
-            self.outcome = self.tell(finding);
+            self.outcome = self.print(finding);
         }
         if self.terminal && self.shown.elapsed() >= PROGRESS {
             self.shown = Instant::now();
-            sys::say::part(format_args!("\r{}, {}\r", plural(totals.files, "file", "files"), show_bytes(totals.bytes)));
+            sys::stderr::part(format_args!(
+                "\r{}, {}\r",
+                plural(totals.files, "file", "files"),
+                show_bytes(totals.bytes)
+            ));
         }
     }
 
-    fn tell(&self, finding: &Finding) -> io::Result<()> {
+    fn print(&self, finding: &Finding) -> io::Result<()> {
         if !self.json {
             let word = match finding.kind.level() {
                 Level::Damage => "WRONG",
@@ -117,7 +121,7 @@ impl Screen {
                 "open": totals.open,
                 "packets": totals.packets,
                 "bytes": totals.bytes,
-                "grains": totals.grains,
+                "row_files": totals.row_files,
                 "damage": totals.damage,
                 "notes": totals.notes,
                 "unreadable": totals.unreadable,
@@ -128,14 +132,14 @@ impl Screen {
         }
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
         let verdict = match totals.damage {
-            0 if totals.unreadable > 0 && totals.files + totals.grains == 0 => {
+            0 if totals.unreadable > 0 && totals.files + totals.row_files == 0 => {
                 "nothing that could be judged".to_owned()
             }
             0 if totals.unreadable > 0 => "nothing is wrong with what could be judged".to_owned(),
             0 => "nothing is wrong".to_owned(),
             n => plural(n, "thing is wrong", "things are wrong"),
         };
-        let grains = match totals.grains {
+        let grains = match totals.row_files {
             0 => String::new(),
             n => format!("; {} of records and rows", plural(n, "file", "files")),
         };

@@ -4,7 +4,7 @@
 //! A zone is only taken where the command line names it. Programs (JSON, CSV, Parquet, captures) always get UTC.
 
 use crate::outcome::Failure;
-use base::{Moment, Timestamp};
+use base::{TimeSpec, Timestamp};
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use std::fmt;
@@ -48,8 +48,8 @@ impl Zone {
     ///
     /// # Errors
     /// When clocks of the zone never show that time of day on that day, or show it twice.
-    pub fn at(&self, moment: Moment, now: Timestamp, anchor: Option<Timestamp>) -> Result<Timestamp, Failure> {
-        let (Self::Other(zone), Moment::Civil { day, nanos, east: None }) = (self, moment) else {
+    pub fn at(&self, moment: TimeSpec, now: Timestamp, anchor: Option<Timestamp>) -> Result<Timestamp, Failure> {
+        let (Self::Other(zone), TimeSpec::Civil { day, nanos, east: None }) = (self, moment) else {
             return Ok(moment.at(now, anchor));
         };
         let day = day.map_or_else(|| shown(zone, now).div_euclid(NANOS_PER_DAY), i128::from);
@@ -74,11 +74,11 @@ impl Zone {
     ///
     /// # Errors
     /// As [`Zone::at`].
-    pub fn end(&self, moment: Moment, begin: Timestamp, precision: Duration) -> Result<Timestamp, Failure> {
+    pub fn end(&self, moment: TimeSpec, begin: Timestamp, precision: Duration) -> Result<Timestamp, Failure> {
         let next = match (self, moment) {
             // A day has 23 or 25 hours where clocks are changed.
-            (Self::Other(_), Moment::Civil { day: Some(day), east: None, .. }) if precision == DAY => {
-                self.at(Moment::Civil { day: Some(day + 1), nanos: 0, east: None }, begin, None)?
+            (Self::Other(_), TimeSpec::Civil { day: Some(day), east: None, .. }) if precision == DAY => {
+                self.at(TimeSpec::Civil { day: Some(day + 1), nanos: 0, east: None }, begin, None)?
             }
             _ => begin.after(precision),
         };
@@ -192,7 +192,7 @@ mod tests {
 
     fn at(zone: &Zone, text: &str) -> Result<String, String> {
         let now = Timestamp::parse("2026-11-23T23:30:00Z", Timestamp::ZERO).expect("a time");
-        let moment = Moment::parse(text).expect("a time");
+        let moment = TimeSpec::parse(text).expect("a time");
         match zone.at(moment, now, None) {
             Ok(at) => Ok(at.to_string().trim_end_matches(".000000000Z").to_owned()),
             Err(Failure::Said(text)) => Err(text),
@@ -215,7 +215,7 @@ mod tests {
             ("1795257720", "2026-11-21T10:42:00"),
         ] {
             assert_eq!(at(&zone, text).as_deref(), Ok(utc), "{text}");
-            let plain = Moment::parse(text).expect("a time");
+            let plain = TimeSpec::parse(text).expect("a time");
             let now = Timestamp::from_secs_nanos(1_795_257_720, 0);
             assert_eq!(Zone::Utc.at(plain, now, None).ok(), Some(plain.at(now, None)), "{text}");
         }
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_day_has_the_hours_that_it_has_there() {
         let hours = |zone: &Zone, text: &str| {
-            let (moment, precision) = Moment::parse_with_precision(text).expect("a time");
+            let (moment, precision) = TimeSpec::parse_with_precision(text).expect("a time");
             let begin = zone.at(moment, Timestamp::ZERO, None).expect("a moment");
             let end = zone.end(moment, begin, precision.expect("a date")).expect("a moment");
             end.since(begin).as_nanos() as u64 / 3_600_000_000_000 + 1

@@ -7,7 +7,7 @@
 //!
 //! With `--live` it goes on with records as the meter tells them, until it is killed or TO has passed.
 
-use base::{Moment, Timestamp};
+use base::{TimeSpec, Timestamp};
 use filter::FlowFilter;
 use netgrain_columns::{FLOW_LATE, FlowLoop, Query, Step};
 use std::error::Error;
@@ -38,7 +38,7 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
     };
     let [store, rest @ ..] = args else { return Err("usage: flows [--live] STORE [FILTER [FROM [TO]]]".into()) };
     let filter = rest.first().map(|text| FlowFilter::parse(text)).transpose()?.unwrap_or_default();
-    let moment = |text: &String| Moment::parse(text).map(|m| m.at(now(), None));
+    let moment = |text: &String| TimeSpec::parse(text).map(|m| m.at(now(), None));
     let query = Query {
         from: rest.get(1).map(moment).transpose()?.unwrap_or(Timestamp::ZERO),
         to: rest.get(2).map(moment).transpose()?.unwrap_or(Timestamp::MAX),
@@ -61,15 +61,15 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
             }
             Step::End => break,
         };
-        if !filter.matches(&report::terms(&record)) {
+        if !filter.matches(&aggregate::terms(&record)) {
             continue;
         }
-        let (key, [there, back]) = (&record.key, &record.sides);
+        let (key, [there, back]) = (&record.key, &record.directions);
         write!(
             out,
             "{} {} {} {} {} protocol {} {} {} {} {} packets {} {} bytes {} {} end {}",
             record.id,
-            record.part,
+            record.record_index,
             flows.interfaces()[usize::from(record.interface)],
             record.first().nanos(),
             record.last().nanos(),
@@ -82,9 +82,9 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
             back.packets,
             there.bytes,
             back.bytes,
-            record.end as u8,
+            record.end_reason as u8,
         )?;
-        for (side, way) in record.sides.iter().zip(["there", "back"]) {
+        for (side, way) in record.directions.iter().zip(["there", "back"]) {
             if let Some((first, last)) = side.tunnel_sequence {
                 write!(out, " tunnel {way} {first} to {last}")?;
             }
@@ -95,6 +95,6 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         bytes += record.bytes();
     }
     writeln!(out, "records {records} packets {packets} bytes {bytes}")?;
-    flows.remarks().iter().for_each(|remark| eprintln!("{remark}"));
+    flows.warnings().iter().for_each(|remark| eprintln!("{remark}"));
     Ok(records)
 }

@@ -7,7 +7,7 @@
 //!
 //! With `--live` it goes on with seconds as they pass, until it is killed or TO has passed.
 
-use base::{Moment, Timestamp};
+use base::{TimeSpec, Timestamp};
 use netgrain_columns::{Query, SeriesLoop, Step};
 use std::error::Error;
 use std::io::Write;
@@ -36,7 +36,7 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         args => (false, args),
     };
     let [store, rest @ ..] = args else { return Err("usage: series [--live] STORE [FROM [TO]]".into()) };
-    let moment = |text: &String| Moment::parse(text).map(|m| m.at(now(), None));
+    let moment = |text: &String| TimeSpec::parse(text).map(|m| m.at(now(), None));
     let query = Query {
         from: rest.first().map(moment).transpose()?.unwrap_or(Timestamp::ZERO),
         to: rest.get(1).map(moment).transpose()?.unwrap_or(Timestamp::MAX),
@@ -80,6 +80,6 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         packets += row.total.packets;
     }
     writeln!(out, "rows {rows} packets {packets}")?;
-    series.remarks().iter().for_each(|remark| eprintln!("{remark}"));
+    series.warnings().iter().for_each(|remark| eprintln!("{remark}"));
     Ok(rows)
 }

@@ -17,16 +17,16 @@
 //! before a batch that the file system happened to write first.
 
 use crate::builder::Builder;
-use crate::layout::Layout;
+use crate::tables::Schema;
 use std::fmt;
 
 /// Where the parts of a head are.
 mod at {
     use std::ops::Range;
     pub const LENGTH: Range<usize> = 0..4;
-    pub const THINGS: Range<usize> = 4..8;
+    pub const ROWS: Range<usize> = 4..8;
     pub const CONTENT: Range<usize> = 8..12;
-    pub const VOUCHED: Range<usize> = 12..16;
+    pub const VERIFIED: Range<usize> = 12..16;
     pub const CHECK: Range<usize> = 16..20;
 }
 
@@ -37,19 +37,19 @@ const HEAD: usize = at::CHECK.end;
 const END: u8 = 0xe5;
 
 /// Things on their way into a journal.
-pub struct BatchBytes<T: Layout> {
+pub struct BatchBytes<T: Schema> {
     builder: Builder<T>,
     bytes: Vec<u8>,
     count: u32,
 }
 
-impl<T: Layout> Default for BatchBytes<T> {
+impl<T: Schema> Default for BatchBytes<T> {
     fn default() -> Self {
         Self { builder: Builder::default(), bytes: Vec::new(), count: 0 }
     }
 }
 
-impl<T: Layout> BatchBytes<T> {
+impl<T: Schema> BatchBytes<T> {
     /// Appends one.
     pub fn push(&mut self, thing: &T) {
         if self.bytes.is_empty() {
@@ -77,7 +77,7 @@ impl<T: Layout> BatchBytes<T> {
             self.bytes.push(END);
             let (head, content) = self.bytes.split_at_mut(HEAD);
             head[at::LENGTH].copy_from_slice(&(content.len() as u32).to_le_bytes());
-            head[at::THINGS].copy_from_slice(&self.count.to_le_bytes());
+            head[at::ROWS].copy_from_slice(&self.count.to_le_bytes());
             head[at::CONTENT].copy_from_slice(&crc32c::crc32c(content).to_le_bytes());
         }
         self.count = 0;
@@ -89,7 +89,7 @@ impl<T: Layout> BatchBytes<T> {
 /// Says in a batch where it is: in the journal of this id, behind so many bytes, of which a sync vouched for the first few.
 pub fn place(batch: &mut [u8], id: u64, place: u64, vouched: u64) {
     if let Some(head) = batch.first_chunk_mut::<HEAD>() {
-        head[at::VOUCHED].copy_from_slice(&(vouched as u32).to_le_bytes());
+        head[at::VERIFIED].copy_from_slice(&(vouched as u32).to_le_bytes());
         let check = check(head, id, place);
         head[at::CHECK].copy_from_slice(&check.to_le_bytes());
     }
@@ -106,15 +106,15 @@ fn check(head: &[u8; HEAD], id: u64, place: u64) -> u32 {
 
 /// What a journal has behind its header.
 #[derive(Default)]
-pub struct Found {
+pub struct JournalBatches {
     /// Where the columns of each whole batch lie.
     pub batches: Vec<(usize, usize)>,
     /// Things in them.
-    pub things: usize,
+    pub rows: usize,
     /// Bytes that are of no whole batch.
     gaps: Vec<Gap>,
     /// Bytes that a sync vouched for, at least.
-    vouched: usize,
+    verified: usize,
 }
 
 /// Bytes that are of no whole batch.
@@ -173,7 +173,7 @@ impl fmt::Display for Damage {
     }
 }
 
-impl Found {
+impl JournalBatches {
     /// What is found in the journal of this id, from this byte on.
     pub fn of(bytes: &[u8], id: u64, from: usize) -> Self {
         let (mut found, mut at) = (Self::default(), from);
@@ -185,13 +185,13 @@ impl Found {
             if place > at {
                 found.gaps.push(Gap::of_any(bytes, at, place));
             }
-            found.vouched = found.vouched.max(head.vouched);
+            found.verified = found.verified.max(head.verified);
             let begin = place + HEAD;
             let end = begin.saturating_add(head.length);
             match bytes.get(begin..end) {
                 Some(content) if crc32c::crc32c(content) == head.content => {
                     found.batches.push((begin, end - 1));
-                    found.things += head.things;
+                    found.rows += head.rows;
                 }
                 // Its head vouches for its length: nothing in it is a batch.
                 _ => found.gaps.push(Gap::of_batch(bytes, place, end.min(bytes.len()), end > bytes.len())),
@@ -210,21 +210,21 @@ impl Found {
     pub fn damage(&self) -> Option<Damage> {
         let damaged = || self.gaps.iter().filter(|gap| self.is_damaged(gap));
         let at = damaged().next()?.begin as u64;
-        let or_torn = damaged().all(|gap| gap.begin >= self.vouched);
+        let or_torn = damaged().all(|gap| gap.begin >= self.verified);
         Some(Damage { at, bytes: damaged().map(Gap::len).sum(), or_torn })
     }
 
     fn is_damaged(&self, gap: &Gap) -> bool {
-        gap.begin < self.vouched || !gap.is_torn
+        gap.begin < self.verified || !gap.is_torn
     }
 }
 
 /// What a head says.
 struct Head {
     length: usize,
-    things: usize,
+    rows: usize,
     content: u32,
-    vouched: usize,
+    verified: usize,
 }
 
 impl Head {
@@ -232,9 +232,9 @@ impl Head {
     fn at(bytes: &[u8], id: u64, place: usize) -> Option<Self> {
         let head = bytes.get(place..)?.first_chunk::<HEAD>()?;
         let [length, things, content, vouched, said] =
-            [at::LENGTH, at::THINGS, at::CONTENT, at::VOUCHED, at::CHECK].map(|range| word(&head[range]));
-        let read = Self { length: length as usize, things: things as usize, content, vouched: vouched as usize };
-        let may_be = read.vouched <= place && read.length > 0 && read.things > 0;
+            [at::LENGTH, at::ROWS, at::CONTENT, at::VERIFIED, at::CHECK].map(|range| word(&head[range]));
+        let read = Self { length: length as usize, rows: things as usize, content, verified: vouched as usize };
+        let may_be = read.verified <= place && read.length > 0 && read.rows > 0;
         (may_be && check(head, id, place as u64) == said).then_some(read)
     }
 }
@@ -251,8 +251,8 @@ fn next(bytes: &[u8], id: u64, from: usize) -> Option<(usize, Head)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Journal, Loaded, Sorted};
-    use crate::shelf::Kind;
+    use crate::file_layout::DataFileKind;
+    use crate::journal::{Journal, LoadedJournal, SortedRows};
     use crate::volume;
     use base::{Prng, Timestamp};
     use series::Row;
@@ -266,13 +266,13 @@ mod tests {
     struct Written {
         range: (usize, usize),
         seconds: Vec<u64>,
-        vouched: usize,
+        verified: usize,
     }
 
     /// A journal of some batches, of which a sync now and then vouched for those so far.
     fn journal(prng: &mut Prng, root: &Path) -> (Vec<u8>, Vec<Written>) {
         let mut journal =
-            Journal::create::<Row>(volume::real(), root, Kind::Series, Timestamp::ZERO).expect("a journal");
+            Journal::create::<Row>(volume::real(), root, DataFileKind::Series, Timestamp::ZERO).expect("a journal");
         let (mut end, mut vouched, mut second, mut written) = (HEADER, 0, 0, Vec::new());
         for _ in 0..1 + prng.below(20) {
             let (mut batch, mut seconds) = (BatchBytes::default(), Vec::new());
@@ -287,7 +287,7 @@ mod tests {
             let range = (end, end + bytes.len());
             end = range.1;
             journal.append(bytes).expect("written");
-            written.push(Written { range, seconds, vouched });
+            written.push(Written { range, seconds, verified: vouched });
             if prng.below(3) == 0 {
                 journal.sync().expect("synced");
                 vouched = end;
@@ -298,9 +298,9 @@ mod tests {
         (bytes, written)
     }
 
-    fn load(bytes: &[u8]) -> (Loaded<Row>, Vec<u64>) {
-        let loaded = Loaded::<Row>::of(bytes.to_vec(), Kind::Series).expect("its header is whole");
-        let (mut sorted, mut seconds) = (Sorted::new(&loaded).expect("columns"), Vec::new());
+    fn load(bytes: &[u8]) -> (LoadedJournal<Row>, Vec<u64>) {
+        let loaded = LoadedJournal::<Row>::of(bytes.to_vec(), DataFileKind::Series).expect("its header is whole");
+        let (mut sorted, mut seconds) = (SortedRows::new(&loaded).expect("columns"), Vec::new());
         loop {
             let rows = sorted.next().expect("rows");
             if rows.is_empty() {
@@ -350,7 +350,7 @@ mod tests {
                 let expected: Vec<u64> = written.iter().filter(is_whole).flat_map(|w| w.seconds.clone()).collect();
                 let kept: usize = written.iter().filter(is_whole).map(|w| w.range.1 - w.range.0).sum();
                 let heads = written.iter().filter(|w| same(w.range.0, w.range.0 + HEAD));
-                let vouched = heads.map(|w| w.vouched).max().unwrap_or(0);
+                let vouched = heads.map(|w| w.verified).max().unwrap_or(0);
                 let is_damaged = |w: &Written| w.range.0 < vouched && !is_whole(&w);
                 let (loaded, seconds) = load(&bytes);
                 assert_eq!(seconds, expected, "{note}");

@@ -1,4 +1,4 @@
-//! Things as columns while they are few: some hundred rows at a time, each column a [`crate::strip`] or a few.
+//! Things as columns while they are few: some hundred rows at a time, each column a [`crate::packed_column`] or a few.
 //!
 //! A journal is made of blocks, so what is sealed was put into columns once, when it came. Layout, little-endian: bytes that
 //! follow, rows (both 32 bits), and of each column in the order of its table: the entries of each row (first leaf of a list),
@@ -6,8 +6,8 @@
 //! halves first; addresses two: the lower halves of all, and behind a bit of each that is IPv6 the upper halves of those; bytes
 //! one of lengths, and the bytes.
 
-use crate::sheet::{Cells, Column, Holds, Shape};
-use crate::strip::{Bits, Marks, Narrow, Room, Strip, pick};
+use crate::packed_column::{Bits, Narrow, PackedColumn, PresenceMap, Room, pick};
+use crate::schema::{Cells, Column, Repetition, ValueType};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -63,9 +63,9 @@ impl<'a> Blocks<'a> {
     }
 
     /// The next column, whole; `None` if it is not there.
-    pub fn next<T>(&mut self, column: &Column<T>) -> Option<Flat> {
-        let is_list = column.shape.most_rep() > 0;
-        if column.shape == Shape::List {
+    pub fn next<T>(&mut self, column: &Column<T>) -> Option<FlatColumn> {
+        let is_list = column.repetition.most_rep() > 0;
+        if column.repetition == Repetition::List {
             self.begin_list()?;
         }
         let mut counts: Vec<usize> = match is_list {
@@ -73,27 +73,29 @@ impl<'a> Blocks<'a> {
             false => self.left.iter().map(|(_, rows)| *rows).collect(),
         };
         let mut there = None;
-        if column.shape == Shape::Maybe {
+        if column.repetition == Repetition::Maybe {
             let (bits, found) = self.marks(is_list, &counts)?;
             (there, counts) = (Some(bits), found);
         }
-        let values = match column.holds {
-            Holds::Longs | Holds::Moments | Holds::Ints | Holds::Names(..) => Values::Numbers(self.numbers(&counts)?),
-            Holds::Squares => Values::Wide(self.numbers(&counts)?, self.numbers(&counts)?),
-            Holds::Addresses(_) => {
+        let values = match column.value_type {
+            ValueType::Longs | ValueType::Moments | ValueType::Ints | ValueType::Names(..) => {
+                Values::Numbers(self.numbers(&counts)?)
+            }
+            ValueType::Squares => Values::Wide(self.numbers(&counts)?, self.numbers(&counts)?),
+            ValueType::Addresses(_) => {
                 let low = self.numbers(&counts)?;
                 let (six, counts) = self.marks(is_list, &counts)?;
                 Values::Addresses(low, six, self.numbers(&counts)?)
             }
-            Holds::Bytes => self.bytes(&counts)?,
+            ValueType::Bytes => self.bytes(&counts)?,
         };
-        Some(Flat { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
+        Some(FlatColumn { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
     }
 
     /// Which of so many places of each block have something, and how many those are.
     fn marks(&mut self, is_list: bool, counts: &[usize]) -> Option<(Arc<Bits>, Vec<usize>)> {
-        let marks: Option<Vec<Marks<'_>>> =
-            self.left.iter_mut().zip(counts).map(|((left, _), count)| Marks::take(left, *count)).collect();
+        let marks: Option<Vec<PresenceMap<'_>>> =
+            self.left.iter_mut().zip(counts).map(|((left, _), count)| PresenceMap::take(left, *count)).collect();
         let marks = marks?;
         let found = marks.iter().map(|marks| marks.count).collect();
         Some((self.known(is_list, Bits::of(&marks)), found))
@@ -101,12 +103,12 @@ impl<'a> Blocks<'a> {
 
     /// The next strips, of so many numbers, as one.
     fn numbers(&mut self, counts: &[usize]) -> Option<Narrow> {
-        let strips = self.strips(counts)?;
+        let strips = self.packed_columns(counts)?;
         Some(Narrow::of(&strips, &mut self.room))
     }
 
     /// Takes the memory of a column that nobody needs any more, for those that follow.
-    pub fn keep(&mut self, flat: Flat) {
+    pub fn keep(&mut self, flat: FlatColumn) {
         match flat.values {
             Values::Numbers(numbers) => self.room.keep(numbers),
             Values::Wide(low, high) | Values::Addresses(low, _, high) => {
@@ -131,8 +133,8 @@ impl<'a> Blocks<'a> {
     }
 
     /// The next strip of each block, of so many numbers.
-    fn strips(&mut self, counts: &[usize]) -> Option<Vec<Strip<'a>>> {
-        self.left.iter_mut().zip(counts).map(|((left, _), count)| Strip::take(left, *count)).collect()
+    fn packed_columns(&mut self, counts: &[usize]) -> Option<Vec<PackedColumn<'a>>> {
+        self.left.iter_mut().zip(counts).map(|((left, _), count)| PackedColumn::take(left, *count)).collect()
     }
 
     /// Lengths, and the bytes.
@@ -140,7 +142,7 @@ impl<'a> Blocks<'a> {
         let (mut raw, mut spans) = (Vec::new(), Vec::new());
         for ((left, _), count) in self.left.iter_mut().zip(counts) {
             let mut lengths = Vec::with_capacity(*count);
-            Strip::take(left, *count)?.each(|n| lengths.push(n));
+            PackedColumn::take(left, *count)?.each(|n| lengths.push(n));
             for length in lengths {
                 let begin = raw.len() as u32;
                 raw.extend_from_slice(left.split_off(..usize::try_from(length).ok()?)?);
@@ -159,7 +161,7 @@ impl<'a> Blocks<'a> {
         for (left, rows) in &mut self.left {
             let before = *starts.last()?;
             let mut at = Some(before);
-            Strip::take(left, *rows)?.each(|count| {
+            PackedColumn::take(left, *rows)?.each(|count| {
                 at = at.and_then(|at| at.checked_add(u32::try_from(count).ok()?));
                 starts.push(at.unwrap_or(before));
             });
@@ -171,7 +173,7 @@ impl<'a> Blocks<'a> {
 }
 
 /// A column of many rows, of which any can be taken.
-pub struct Flat {
+pub struct FlatColumn {
     values: Values,
     /// Which rows, or entries, have one, where values may be missing.
     there: Option<Arc<Bits>>,
@@ -181,19 +183,19 @@ pub struct Flat {
 
 /// What was found out about some rows, for the columns that follow.
 #[derive(Default)]
-pub struct Seen {
-    list: Option<Listed>,
-    marks: VecDeque<Arc<Marked>>,
+pub struct RowContext {
+    list: Option<ListEntries>,
+    presence: VecDeque<Arc<PresentRows>>,
 }
 
 /// Entries of rows: how many, and their places.
-struct Listed {
+struct ListEntries {
     starts: Arc<Vec<u32>>,
     counts: Vec<u32>,
     entries: Vec<u32>,
 }
 
-impl Listed {
+impl ListEntries {
     fn of(starts: &Arc<Vec<u32>>, rows: &[u32]) -> Self {
         let ends = |row: u32| (starts[row as usize], starts[row as usize + 1]);
         let counts: Vec<u32> = rows.iter().map(|row| ends(*row)).map(|(begin, end)| end - begin).collect();
@@ -221,13 +223,13 @@ impl Listed {
 }
 
 /// Which places have something, and where.
-struct Marked {
+struct PresentRows {
     bits: Arc<Bits>,
     there: Vec<u8>,
     found: Vec<u32>,
 }
 
-impl Marked {
+impl PresentRows {
     fn of(bits: &Arc<Bits>, places: &[u32]) -> Self {
         let (mut there, mut found) = (Vec::new(), Vec::new());
         bits.gather(places, &mut there, &mut found);
@@ -236,10 +238,10 @@ impl Marked {
 }
 
 /// Which of these places have something by these bits, as found out before or now.
-fn marked(marks: &mut VecDeque<Arc<Marked>>, bits: &Arc<Bits>, places: &[u32]) -> Arc<Marked> {
+fn marked(marks: &mut VecDeque<Arc<PresentRows>>, bits: &Arc<Bits>, places: &[u32]) -> Arc<PresentRows> {
     let at = marks.iter().position(|marked| Arc::ptr_eq(&marked.bits, bits)).unwrap_or_else(|| {
         marks.truncate(RECENT - 1);
-        marks.push_front(Arc::new(Marked::of(bits, places)));
+        marks.push_front(Arc::new(PresentRows::of(bits, places)));
         0
     });
     Arc::clone(&marks[at])
@@ -255,7 +257,7 @@ enum Values {
     Bytes(Vec<u8>, Vec<(u32, u32)>),
 }
 
-impl Flat {
+impl FlatColumn {
     /// The number of each of so many rows, of a column with one number in each.
     pub fn numbers(&self, rows: usize) -> Vec<u64> {
         match &self.values {
@@ -273,16 +275,16 @@ impl Flat {
     }
 
     /// Appends the cells of these rows, in their order. `seen` is of the same rows for all columns of the same blocks.
-    pub fn gather<T>(&self, column: &Column<T>, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
-        self.cells(column.holds, column.coding.has_dictionary(), rows, seen, cells);
+    pub fn gather<T>(&self, column: &Column<T>, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
+        self.cells(column.value_type, column.coding.has_dictionary(), rows, seen, cells);
     }
 
-    fn cells(&self, holds: Holds, as_octets: bool, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
-        let Seen { list, marks } = seen;
+    fn cells(&self, holds: ValueType, as_octets: bool, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
+        let RowContext { list, presence: marks } = seen;
         let (mut places, mut found) = (rows, None);
         if let Some(starts) = &self.starts {
             let known = list.take_if(|list| Arc::ptr_eq(&list.starts, starts));
-            let known = list.insert(known.unwrap_or_else(|| Listed::of(starts, rows)));
+            let known = list.insert(known.unwrap_or_else(|| ListEntries::of(starts, rows)));
             cells.counts.extend_from_slice(&known.counts);
             places = &known.entries;
         }
@@ -307,7 +309,7 @@ impl Flat {
                 cells.narrow = Some(*base);
                 pick(all, places, |n| n, &mut cells.octets);
             }
-            Values::Numbers(n) if matches!(holds, Holds::Ints) => n.gather(places, |n| n as i32, &mut cells.ints),
+            Values::Numbers(n) if matches!(holds, ValueType::Ints) => n.gather(places, |n| n as i32, &mut cells.ints),
             Values::Numbers(n) => n.gather(places, |n| n, &mut cells.longs),
             Values::Wide(low, high) => {
                 let (mut lows, mut highs) = (Vec::new(), Vec::new());
@@ -344,11 +346,11 @@ impl Flat {
     }
 
     /// The same, each value by itself.
-    pub fn spell(&self, holds: Holds, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
+    pub fn spell(&self, holds: ValueType, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
         self.cells(holds, false, rows, seen, cells);
         if let Some((value, count)) = cells.same.take() {
             match holds {
-                Holds::Ints => cells.ints.resize(count, value as i32),
+                ValueType::Ints => cells.ints.resize(count, value as i32),
                 _ => cells.longs.resize(count, value),
             }
         }

@@ -4,10 +4,10 @@
 //! question of how wide they are; a tile that is full goes column by column into strips. So a thing is passed over once,
 //! in the order of its fields, and all of a tile stays in the processor's nearest cache.
 
-use crate::grow::{Growing, write_bits};
-use crate::layout::Layout;
-use crate::sheet::{Column, Holds, Shape};
-use sys::wide::{Loop, wide};
+use crate::packed_column_builder::{PackedColumnBuilder, write_bits};
+use crate::schema::{Column, Repetition, ValueType};
+use crate::tables::Schema;
+use sys::simd::{SimdLoop, simd};
 
 /// Rows of a tile. A power of two: a place in it needs no check.
 pub const TILE: usize = 32;
@@ -20,7 +20,7 @@ pub struct Tile {
     /// Numbers of the rows, of each strip that has one of every row.
     every: Vec<[i64; TILE]>,
     /// And of each that has some.
-    maybe: Vec<Maybe>,
+    maybe: Vec<NullableColumn>,
     /// Leaves of lists.
     pub entries: Vec<Entries>,
     /// Bytes of the block, end to end.
@@ -29,7 +29,7 @@ pub struct Tile {
 }
 
 /// Numbers that may be missing.
-struct Maybe {
+struct NullableColumn {
     there: [u8; TILE],
     values: [i64; TILE],
     count: usize,
@@ -45,7 +45,7 @@ pub struct Entries {
 impl Entries {
     /// Room for so many numbers.
     #[inline]
-    pub fn room(&mut self, count: usize) -> &mut [i64] {
+    pub fn reserve(&mut self, count: usize) -> &mut [i64] {
         let begin = self.count;
         self.count += count;
         if self.values.len() < self.count {
@@ -59,7 +59,7 @@ impl Entries {
 /// to the compiler, the places of all strips are.
 pub struct Row<'a, const EVERY: usize, const MAYBE: usize> {
     every: std::slice::IterMut<'a, [i64; TILE]>,
-    maybe: std::slice::IterMut<'a, Maybe>,
+    maybe: std::slice::IterMut<'a, NullableColumn>,
     row: usize,
 }
 
@@ -67,10 +67,10 @@ impl Tile {
     fn of<T>(columns: &[Column<T>]) -> Self {
         let sum = |parts: fn(&Column<T>) -> usize| columns.iter().map(parts).sum();
         let (every, maybe, entries): (usize, usize, usize) = (sum(every), sum(maybe), sum(entries));
-        let raw = columns.iter().filter(|column| matches!(column.holds, Holds::Bytes)).count();
+        let raw = columns.iter().filter(|column| matches!(column.value_type, ValueType::Bytes)).count();
         Self {
             every: vec![[0; TILE]; every],
-            maybe: (0..maybe).map(|_| Maybe { there: [0; TILE], values: [0; TILE], count: 0 }).collect(),
+            maybe: (0..maybe).map(|_| NullableColumn { there: [0; TILE], values: [0; TILE], count: 0 }).collect(),
             entries: (0..entries).map(|_| Entries::default()).collect(),
             raw: vec![Vec::new(); raw],
             rows: 0,
@@ -121,58 +121,58 @@ impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
 
 /// Strips with a number of every row.
 fn every<T>(column: &Column<T>) -> usize {
-    match (column.shape, column.holds) {
-        (Shape::One, Holds::Squares) => 2,
-        (Shape::One | Shape::List, _) => 1,
+    match (column.repetition, column.value_type) {
+        (Repetition::One, ValueType::Squares) => 2,
+        (Repetition::One | Repetition::List, _) => 1,
         _ => 0,
     }
 }
 
 /// Strips of numbers that may be missing.
 fn maybe<T>(column: &Column<T>) -> usize {
-    match (column.shape, column.holds) {
-        (Shape::Maybe, Holds::Squares) => 2,
+    match (column.repetition, column.value_type) {
+        (Repetition::Maybe, ValueType::Squares) => 2,
         // Upper halves, of IPv6.
-        (Shape::Maybe, _) | (Shape::One, Holds::Addresses(_)) => 1,
+        (Repetition::Maybe, _) | (Repetition::One, ValueType::Addresses(_)) => 1,
         _ => 0,
     }
 }
 
 /// Leaves of lists.
 fn entries<T>(column: &Column<T>) -> usize {
-    usize::from(column.shape.most_rep() > 0)
+    usize::from(column.repetition.most_rep() > 0)
 }
 
 /// Makes blocks of things, one after the other.
-pub struct Builder<T: Layout> {
+pub struct Builder<T: Schema> {
     columns: Vec<Column<T::Line>>,
     tile: Box<Tile>,
-    every: Vec<Growing>,
+    every: Vec<PackedColumnBuilder>,
     maybe: Vec<Sparse>,
-    entries: Vec<Growing>,
+    entries: Vec<PackedColumnBuilder>,
     rows: usize,
 }
 
 /// A strip of numbers that may be missing, and which rows of the block have one.
 #[derive(Default)]
 struct Sparse {
-    strip: Growing,
+    packed: PackedColumnBuilder,
     there: Vec<u8>,
 }
 
-impl<T: Layout> Default for Builder<T> {
+impl<T: Schema> Default for Builder<T> {
     fn default() -> Self {
         let columns = T::columns();
         let tile = Box::new(Tile::of(&columns));
-        let every = tile.every.iter().map(|_| Growing::default()).collect();
-        let sparse = || Sparse { strip: Growing::default(), there: vec![0; ROWS] };
+        let every = tile.every.iter().map(|_| PackedColumnBuilder::default()).collect();
+        let sparse = || Sparse { packed: PackedColumnBuilder::default(), there: vec![0; ROWS] };
         let maybe = tile.maybe.iter().map(|_| sparse()).collect();
-        let entries = tile.entries.iter().map(|_| Growing::default()).collect();
+        let entries = tile.entries.iter().map(|_| PackedColumnBuilder::default()).collect();
         Self { columns, tile, every, maybe, entries, rows: 0 }
     }
 }
 
-impl<T: Layout> Builder<T> {
+impl<T: Schema> Builder<T> {
     /// Takes one in; a block that is full is appended to `out`.
     #[inline]
     pub fn push(&mut self, thing: &T, out: &mut Vec<u8>) {
@@ -204,12 +204,12 @@ impl<T: Layout> Builder<T> {
                 if i == 0 {
                     write_bits(&some.there[..self.rows], out);
                 }
-                some.strip.finish(out);
+                some.packed.finish(out);
             }
             for strip in leaves.by_ref().take(entries(column)) {
                 strip.finish(out);
             }
-            if matches!(column.holds, Holds::Bytes) {
+            if matches!(column.value_type, ValueType::Bytes) {
                 raw.by_ref().take(1).for_each(|raw| out.append(raw));
             }
         }
@@ -224,23 +224,23 @@ impl<T: Layout> Builder<T> {
             return;
         }
         let Self { tile, every, maybe, entries, .. } = self;
-        wide(Emptying { tile, every, maybe, entries, rows, before: self.rows });
+        simd(Emptying { tile, every, maybe, entries, rows, before: self.rows });
         self.rows += rows;
     }
 }
 
 struct Emptying<'a> {
     tile: &'a mut Tile,
-    every: &'a mut [Growing],
+    every: &'a mut [PackedColumnBuilder],
     maybe: &'a mut [Sparse],
-    entries: &'a mut [Growing],
+    entries: &'a mut [PackedColumnBuilder],
     /// Of the tile.
     rows: usize,
     /// Of the block, before those.
     before: usize,
 }
 
-impl Loop for Emptying<'_> {
+impl SimdLoop for Emptying<'_> {
     type Out = ();
 
     #[inline(always)]
@@ -259,7 +259,7 @@ impl Loop for Emptying<'_> {
         }
         for (sparse, some) in maybe.iter_mut().zip(&mut tile.maybe) {
             sparse.there[before..before + TILE].copy_from_slice(&some.there);
-            sparse.strip.push(&some.values[..some.count]);
+            sparse.packed.push(&some.values[..some.count]);
             some.there = [0; TILE];
             some.count = 0;
         }

@@ -4,8 +4,8 @@
 //! The library writes the footer; pages are made here because it has no checksums for them and makes a compressor for each.
 
 use crate::encode::{self, Dictionary, Key, NARROW, Number, OFTEN, WIDE};
-use crate::pack::{Packer, Page as Raw};
-use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape, micros};
+use crate::page_compression::{Page as Raw, PageCompressor};
+use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, Repetition, ValueType, micros};
 use crate::stripe::Numbers;
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, SortOrder, ZstdLevel};
@@ -22,8 +22,8 @@ use std::net::IpAddr;
 const WRONG: f64 = 0.05;
 
 /// Makes chunks, one after the other; what it needs for that is used again.
-pub struct Press {
-    packer: Packer,
+pub struct ChunkWriter {
+    packer: PageCompressor,
     longs: Dictionary<i64>,
     ints: Dictionary<i32>,
     squares: Dictionary<u128>,
@@ -40,25 +40,25 @@ pub struct Press {
 
 /// How the values of a data page are encoded, and how many the dictionary has, if there is one.
 #[derive(Clone, Copy)]
-struct Form {
+struct PageForm {
     encoding: Encoding,
     keys: Option<usize>,
 }
 
-impl Form {
+impl PageForm {
     const fn of(encoding: Encoding) -> Self {
         Self { encoding, keys: None }
     }
 }
 
-impl Press {
+impl ChunkWriter {
     /// # Errors
     /// When there is no memory for the compressor.
     pub fn new() -> Result<Self> {
         let (longs, ints, squares, addresses) =
             (Dictionary::new(), Dictionary::new(), Dictionary::new(), Dictionary::new());
         let (dictionary, data, packed) = (Raw::default(), Raw::default(), Default::default());
-        let (packer, places, rep, def) = (Packer::new()?, Vec::new(), Vec::new(), Vec::new());
+        let (packer, places, rep, def) = (PageCompressor::new()?, Vec::new(), Vec::new(), Vec::new());
         let various = HashSet::new();
         Ok(Self { packer, longs, ints, squares, addresses, dictionary, data, packed, places, various, rep, def })
     }
@@ -76,21 +76,21 @@ impl Press {
     ) -> Result<(Bytes, ColumnCloseResult)> {
         self.dictionary.clear();
         self.data.clear();
-        let (rep, def) = (column.shape.most_rep(), column.shape.most_def());
-        let values = self.levels(column.shape, cells, rows);
+        let (rep, def) = (column.repetition.most_rep(), column.repetition.most_def());
+        let values = self.levels(column.repetition, cells, rows);
         if rep > 0 {
             encode::levels(&self.rep, rep, &mut self.data.bytes);
             self.data.cut();
         }
         if def > 0 {
-            let levels = if column.shape == Shape::Maybe { &cells.there } else { &self.def };
+            let levels = if column.repetition == Repetition::Maybe { &cells.there } else { &self.def };
             encode::levels(levels, def, &mut self.data.bytes);
             self.data.cut();
         }
         let (form, filter) = self.values(column, cells)?;
 
         let raw = [self.dictionary.len(), self.data.len()];
-        let is_packed = column.coding != Coding::Plain && {
+        let is_packed = column.coding != EncodingHint::Plain && {
             let pages = [form.keys.map(|_| &mut self.dictionary), Some(&mut self.data)];
             self.packer.pack(&column.path, pages, &mut self.packed)?
         };
@@ -99,7 +99,7 @@ impl Press {
             true => self.packed.each_ref().map(Vec::as_slice),
             false => [&self.dictionary.bytes[..], &self.data.bytes[..]],
         };
-        let mut out = Vec::with_capacity(keys_packed.len() + data_packed.len() + 2 * HEADER_MOST);
+        let mut out = Vec::with_capacity(keys_packed.len() + data_packed.len() + 2 * HEADER_MAX);
         let [keys_raw, data_raw] = raw;
         if let Some(keys) = form.keys {
             add(&Page::Dictionary(keys), keys_raw, keys_packed, &mut out);
@@ -119,8 +119,8 @@ impl Press {
             .set_total_uncompressed_size(raw as i64)
             .set_dictionary_page_offset(form.keys.map(|_| 0))
             .set_data_page_offset(data_at as i64);
-        if column.asked == Asked::Range
-            && let Some(range) = range(descriptor.sort_order(), column.holds, cells)
+        if column.predicate == ColumnPredicate::Range
+            && let Some(range) = range(descriptor.sort_order(), column.value_type, cells)
         {
             metadata = metadata.set_statistics(range);
         }
@@ -136,8 +136,8 @@ impl Press {
     }
 
     /// Levels of the entries of lists; returns how many cells there are, those without a value among them.
-    fn levels(&mut self, shape: Shape, cells: &Cells, rows: usize) -> usize {
-        if matches!(shape, Shape::One | Shape::Maybe) {
+    fn levels(&mut self, shape: Repetition, cells: &Cells, rows: usize) -> usize {
+        if matches!(shape, Repetition::One | Repetition::Maybe) {
             return rows;
         }
         let (rep, def) = (&mut self.rep, &mut self.def);
@@ -166,53 +166,53 @@ impl Press {
     }
 
     /// Appends the values to the data, and to the dictionary if there is one.
-    fn values<T>(&mut self, column: &Column<T>, cells: &Cells) -> Result<(Form, Option<Sbbf>)> {
+    fn values<T>(&mut self, column: &Column<T>, cells: &Cells) -> Result<(PageForm, Option<Sbbf>)> {
         let (keys, page) = (&mut self.dictionary, &mut self.data);
         let mut filter = None;
         if let Some((value, count)) = cells.same {
             let dictionary = &mut keys.bytes;
-            match column.holds {
-                Holds::Names(name, _) => named(|out| name(value, out), dictionary),
-                Holds::Ints => encode::plain(&[value as i32], dictionary),
-                Holds::Moments => encode::plain(&[micros(value)], dictionary),
-                Holds::Bytes => named(|out| out.extend_from_slice(&cells.raw), dictionary),
+            match column.value_type {
+                ValueType::Names(name, _) => named(|out| name(value, out), dictionary),
+                ValueType::Ints => encode::plain(&[value as i32], dictionary),
+                ValueType::Moments => encode::plain(&[micros(value)], dictionary),
+                ValueType::Bytes => named(|out| out.extend_from_slice(&cells.raw), dictionary),
                 _ => encode::plain(&[value], dictionary),
             }
             encode::same_place(count, &mut page.bytes);
-            return Ok((Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(1) }, None));
+            return Ok((PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(1) }, None));
         }
         if let Some(base) = cells.narrow {
             let dictionary = &mut keys.bytes;
             let keys = octets(&cells.octets, &mut self.places, &mut page.bytes);
             let numbers = keys.iter().map(|key| base.wrapping_add(i64::from(*key)));
-            match column.holds {
-                Holds::Names(name, _) => numbers.for_each(|n| named(|out| name(n, out), dictionary)),
-                Holds::Ints => numbers.for_each(|n| encode::plain(&[n as i32], dictionary)),
+            match column.value_type {
+                ValueType::Names(name, _) => numbers.for_each(|n| named(|out| name(n, out), dictionary)),
+                ValueType::Ints => numbers.for_each(|n| encode::plain(&[n as i32], dictionary)),
                 _ => numbers.for_each(|n| encode::plain(&[n], dictionary)),
             }
-            return Ok((Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(keys.len()) }, None));
+            return Ok((PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(keys.len()) }, None));
         }
         let is_various = self.various.contains(&column.path);
-        let coding = if is_various { Coding::Noise } else { column.coding };
-        let form = match column.holds {
-            Holds::Longs => numbers(coding, &cells.longs, &mut self.longs, keys, page),
-            Holds::Moments => {
+        let coding = if is_various { EncodingHint::Noise } else { column.coding };
+        let form = match column.value_type {
+            ValueType::Longs => numbers(coding, &cells.longs, &mut self.longs, keys, page),
+            ValueType::Moments => {
                 let moments: Vec<i64> = cells.longs.iter().map(|nanos| micros(*nanos)).collect();
                 numbers(coding, &moments, &mut self.longs, keys, page)
             }
-            Holds::Ints => numbers(coding, &cells.ints, &mut self.ints, keys, page),
-            Holds::Squares => squares(coding, &cells.wide, &mut self.squares, keys, page),
+            ValueType::Ints => numbers(coding, &cells.ints, &mut self.ints, keys, page),
+            ValueType::Squares => squares(coding, &cells.wide, &mut self.squares, keys, page),
             // Not every reader knows an empty dictionary.
-            Holds::Names(..) if cells.longs.is_empty() => Form::of(Encoding::PLAIN),
-            Holds::Names(name, _) => {
+            ValueType::Names(..) if cells.longs.is_empty() => PageForm::of(Encoding::PLAIN),
+            ValueType::Names(name, _) => {
                 let mut text = |key: i64, out: &mut Vec<u8>| name(key, out);
                 let known = &mut self.longs;
                 names(&cells.longs, known, &mut text, &mut keys.bytes, &mut page.bytes)?;
-                Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
+                PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
             }
-            Holds::Addresses(name) => {
+            ValueType::Addresses(name) => {
                 let known = &mut self.addresses;
-                let mut hosts = (column.asked == Asked::Member)
+                let mut hosts = (column.predicate == ColumnPredicate::Member)
                     .then(|| Sbbf::new_with_ndv_fpp(cells.addresses.len() as u64, WRONG))
                     .transpose()?;
                 let mut text = |key: IpAddr, out: &mut Vec<u8>| {
@@ -228,9 +228,9 @@ impl Press {
                     filter.fold_to_target_fpp(WRONG);
                 }
                 filter = hosts;
-                Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
+                PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
             }
-            Holds::Bytes => {
+            ValueType::Bytes => {
                 let data = &mut page.bytes;
                 let mut from = 0;
                 for end in &cells.ends {
@@ -238,7 +238,7 @@ impl Press {
                     data.extend_from_slice(&cells.raw[from..*end]);
                     from = *end;
                 }
-                Form::of(Encoding::PLAIN)
+                PageForm::of(Encoding::PLAIN)
             }
         };
         let is_empty = cells.longs.is_empty() && cells.ints.is_empty() && cells.wide.is_empty();
@@ -270,17 +270,17 @@ fn octets(values: &[u8], places: &mut Vec<u8>, data: &mut Vec<u8>) -> Vec<u8> {
 }
 
 fn numbers<T: Number + Key>(
-    coding: Coding,
+    coding: EncodingHint,
     values: &[T],
     known: &mut Dictionary<T>,
     dictionary: &mut Raw,
     data: &mut Raw,
-) -> Form {
+) -> PageForm {
     let most = match coding {
-        Coding::Distinct => NARROW,
-        Coding::Often => OFTEN,
-        Coding::Wide => WIDE,
-        Coding::Noise | Coding::Plain => 1,
+        EncodingHint::Distinct => NARROW,
+        EncodingHint::Often => OFTEN,
+        EncodingHint::Wide => WIDE,
+        EncodingHint::Noise | EncodingHint::Plain => 1,
     };
     // Nothing at all has no dictionary: not every reader knows an empty one.
     let is_constant = !values.is_empty() && encode::is_constant(values);
@@ -297,25 +297,25 @@ fn numbers<T: Number + Key>(
         dictionary.numbers(known.keys.len(), T::AS);
         encode::plain(&known.keys, &mut dictionary.bytes);
         encode::places(&known.places, known.keys.len(), &mut data.bytes);
-        return Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) };
+        return PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) };
     }
     data.numbers(values.len(), T::AS);
     encode::plain(values, &mut data.bytes);
-    Form::of(Encoding::PLAIN)
+    PageForm::of(Encoding::PLAIN)
 }
 
 /// Numbers of 128 bits, each distinct one once if every one comes twice on average.
 fn squares(
-    coding: Coding,
+    coding: EncodingHint,
     values: &[u128],
     known: &mut Dictionary<u128>,
     dictionary: &mut Raw,
     data: &mut Raw,
-) -> Form {
-    if coding != Coding::Wide || values.is_empty() || !known.fill(values, WIDE.min(values.len().div_ceil(2))) {
+) -> PageForm {
+    if coding != EncodingHint::Wide || values.is_empty() || !known.fill(values, WIDE.min(values.len().div_ceil(2))) {
         data.numbers(values.len(), Numbers::Decimals);
         encode::decimals(values, &mut data.bytes);
-        return Form::of(Encoding::PLAIN);
+        return PageForm::of(Encoding::PLAIN);
     }
     if known.keys.len() > NARROW {
         known.rank();
@@ -323,7 +323,7 @@ fn squares(
     dictionary.numbers(known.keys.len(), Numbers::Decimals);
     encode::decimals(&known.keys, &mut dictionary.bytes);
     encode::places(&known.places, known.keys.len(), &mut data.bytes);
-    Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
+    PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
 }
 
 /// Values that are written as text, each distinct one once.
@@ -357,7 +357,7 @@ fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
 }
 
 /// Least and greatest, in the order that the column's type has.
-fn range(order: SortOrder, holds: Holds, cells: &Cells) -> Option<Statistics> {
+fn range(order: SortOrder, holds: ValueType, cells: &Cells) -> Option<Statistics> {
     fn ends<T: Number>(order: SortOrder, values: &[T]) -> Option<(T, T)> {
         // Numbers without a sign are in order once their highest bit is turned.
         let flip = if order == SortOrder::UNSIGNED { T::HIGHEST } else { 0 };
@@ -371,12 +371,12 @@ fn range(order: SortOrder, holds: Holds, cells: &Cells) -> Option<Statistics> {
     let (least, most) = match (cells.same, holds) {
         (Some((value, _)), _) => (value, value),
         _ if cells.narrow.is_some() => (octet(cells.octets.iter().min())?, octet(cells.octets.iter().max())?),
-        (None, Holds::Ints) => ends(order, &cells.ints).map(|(least, most)| (least.into(), most.into()))?,
+        (None, ValueType::Ints) => ends(order, &cells.ints).map(|(least, most)| (least.into(), most.into()))?,
         (None, _) => ends(order, &cells.longs)?,
     };
-    let (least, most) = if matches!(holds, Holds::Moments) { (micros(least), micros(most)) } else { (least, most) };
+    let (least, most) = if matches!(holds, ValueType::Moments) { (micros(least), micros(most)) } else { (least, most) };
     Some(match holds {
-        Holds::Ints => Statistics::int32(Some(least as i32), Some(most as i32), None, Some(0), false),
+        ValueType::Ints => Statistics::int32(Some(least as i32), Some(most as i32), None, Some(0), false),
         _ => Statistics::int64(Some(least), Some(most), None, Some(0), false),
     })
 }
@@ -390,7 +390,7 @@ enum Page {
 }
 
 /// No header of a page is longer.
-const HEADER_MOST: usize = 64;
+const HEADER_MAX: usize = 64;
 
 fn add(page: &Page, raw: usize, content: &[u8], out: &mut Vec<u8>) {
     header(page, raw, content, out);

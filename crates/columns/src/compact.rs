@@ -5,11 +5,11 @@
 //! name of a file that is gone is free for the next one of the same first moment.
 
 use crate::error::ColumnsError;
-use crate::file::{Sealed, Things};
+use crate::file::{Sealed, TableRows};
+use crate::file_layout::{self, DataFileKind};
 use crate::retain::remove;
 use crate::seal::{Hidden, Plan, id_text, key, name_all, new_id, write};
-use crate::shelf::{self, Kind};
-use crate::thing::Thing;
+use crate::table_row::TableRow;
 use base::Timestamp;
 use series::Row;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ pub fn compact_on(
     const DAY: Duration = Duration::from_secs(86_400);
     let root = names::interface_folder(store, interface);
     let mut days: BTreeMap<Timestamp, Vec<PathBuf>> = BTreeMap::new();
-    for (start, path) in shelf::files_on(disk, &root, Kind::Series).map_err(ColumnsError::io(&root))? {
+    for (start, path) in file_layout::files_on(disk, &root, DataFileKind::Series).map_err(ColumnsError::io(&root))? {
         let day = start.floor_to(DAY);
         if day.after(DAY) <= before {
             days.entry(day).or_default().push(path);
@@ -76,7 +76,7 @@ type Merged = (Hidden, Vec<(PathBuf, u64)>);
 
 /// Makes the file of a day that has these, unless one of them has all rows already.
 fn day(disk: &mut dyn Housekeeping, root: &Path, files: &[PathBuf]) -> Result<Option<Merged>, ColumnsError> {
-    let opened = files.iter().map(|path| Sealed::read(disk, path, Kind::Series));
+    let opened = files.iter().map(|path| Sealed::read(disk, path, DataFileKind::Series));
     let Ok(opened) = opened.collect::<Result<Vec<_>, _>>() else { return Ok(None) };
     let replaced: BTreeSet<u64> = opened.iter().flat_map(|sealed| sealed.origin.replaces.clone()).collect();
     let is_old = |sealed: &Sealed| sealed.origin.id.is_some_and(|id| replaced.contains(&id));
@@ -89,7 +89,7 @@ fn day(disk: &mut dyn Housekeeping, root: &Path, files: &[PathBuf]) -> Result<Op
 
 /// Removes a file whose rows are in another one, unless somebody reads there or its name is that of another file by now.
 fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Result<(), ColumnsError> {
-    match Sealed::origin_of(disk, path, Kind::Series) {
+    match Sealed::origin_of(disk, path, DataFileKind::Series) {
         Ok(origin) if id.is_some() && origin.id == id => remove(disk, path).map(drop),
         Ok(_) => Ok(()),
         Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -109,7 +109,7 @@ fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Resu
         replaces.extend(&sealed.origin.replaces);
         old.push((sealed.path.clone(), id));
         let groups = sealed.all();
-        let mut things = Things::<Row>::new(sealed, groups);
+        let mut things = TableRows::<Row>::new(sealed, groups);
         loop {
             match things.next() {
                 Ok(more) if more.is_empty() => break,
@@ -118,12 +118,12 @@ fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Resu
             }
         }
     }
-    rows.sort_by_key(Thing::order);
+    rows.sort_by_key(TableRow::order);
     let Some(start) = rows.first().map(|row| row.span().0) else { return Ok(None) };
     let replaces: Vec<String> = replaces.into_iter().map(id_text).collect();
     let notes = vec![(key::ID, id_text(new_id(root))), (key::REPLACES, replaces.join(" "))];
     let end = rows.last().map_or(start, |row| row.span().1);
-    let plan = Plan { root, kind: Kind::Series, start, end, notes };
-    let hidden = write::<Row>(disk, plan, |parquet| parquet.things(&mut rows.into_iter()))?;
+    let plan = Plan { root, kind: DataFileKind::Series, start, end, notes };
+    let hidden = write::<Row>(disk, plan, |parquet| parquet.rows(&mut rows.into_iter()))?;
     Ok(Some((hidden, old)))
 }

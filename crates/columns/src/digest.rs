@@ -76,14 +76,14 @@ pub fn is_whole(bytes: &[u8]) -> bool {
 }
 
 /// What the metadata says of the columns and filters.
-pub struct Told {
+pub struct StoredDigests {
     /// Of each column of each row group.
     chunks: Vec<Vec<u32>>,
     /// Of their filters.
     filters: Vec<Vec<Option<u32>>>,
 }
 
-impl Told {
+impl StoredDigests {
     /// As a footer that is whole says; `None` if that is not as many as there are.
     pub fn of(metadata: &ParquetMetaData) -> Option<Self> {
         let notes = metadata.file_metadata().key_value_metadata()?;
@@ -113,12 +113,12 @@ impl Told {
 }
 
 /// Writes, and keeps back what comes last, so that the footer's digest can be put into it.
-pub struct Tail<W: Write> {
+pub struct FooterWriter<W: Write> {
     to: W,
     held: Option<Vec<u8>>,
 }
 
-impl<W: Write> Tail<W> {
+impl<W: Write> FooterWriter<W> {
     /// Writes there.
     pub fn new(to: W) -> Self {
         Self { to, held: None }
@@ -143,7 +143,7 @@ impl<W: Write> Tail<W> {
     }
 }
 
-impl<W: Write> Write for Tail<W> {
+impl<W: Write> Write for FooterWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.held {
             Some(held) => held.write(bytes),

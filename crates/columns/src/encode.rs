@@ -6,7 +6,7 @@
 //! Dictionaries use 1, 2, 4, 8 or 16 bits for a place although Parquet allows any number: what does not cross the borders of
 //! bytes is shorter after compression, and quicker to pack.
 
-use crate::grow::bits_of;
+use crate::packed_column_builder::bits_of;
 use crate::stripe::Numbers;
 use std::hash::Hash;
 use std::net::IpAddr;

@@ -2,17 +2,17 @@
 //!
 //! The library below returns errors for most damage; where it gives up instead, that ends here too and is told as damage.
 
-use crate::digest::{self, Told};
+use crate::digest::{self, StoredDigests};
 use crate::error::ColumnsError;
-use crate::layout::Layout;
+use crate::file_layout::DataFileKind;
 use crate::query::Query;
+use crate::schema::{Cells, MICRO};
 use crate::seal::{VERSION, key};
-use crate::sheet::{Cells, MICRO};
-use crate::shelf::Kind;
+use crate::tables::Schema;
 use crate::volume;
 use base::Timestamp;
 use bytes::{Buf, Bytes};
-use filter::Need;
+use filter::KeyCondition;
 use parquet::bloom_filter::Sbbf;
 use parquet::column::page::PageReader;
 use parquet::column::reader::{ColumnReader, get_column_reader};
@@ -71,18 +71,18 @@ impl Source {
 }
 
 /// A column of a row group as it lies in the file, by its places there.
-struct Piece {
+struct ColumnChunkRange {
     at: u64,
     bytes: Bytes,
 }
 
-impl Length for Piece {
+impl Length for ColumnChunkRange {
     fn len(&self) -> u64 {
         self.at + self.bytes.len() as u64
     }
 }
 
-impl ChunkReader for Piece {
+impl ChunkReader for ColumnChunkRange {
     type T = bytes::buf::Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
@@ -128,7 +128,7 @@ pub struct Sealed {
     pub interfaces: Vec<(u16, String)>,
     source: Source,
     metadata: ParquetMetaData,
-    told: Told,
+    told: StoredDigests,
 }
 
 impl Sealed {
@@ -136,8 +136,8 @@ impl Sealed {
     ///
     /// # Errors
     /// When it cannot be read, or is not what its name says.
-    pub fn open(path: &Path, kind: Kind) -> Result<Self, ColumnsError> {
-        let file = sys::plain::open(path).map_err(ColumnsError::io(path))?;
+    pub fn open(path: &Path, kind: DataFileKind) -> Result<Self, ColumnsError> {
+        let file = sys::nofollow::open(path).map_err(ColumnsError::io(path))?;
         Self::of(path, kind, Source::File(Arc::new(file)))
     }
 
@@ -145,7 +145,7 @@ impl Sealed {
     ///
     /// # Errors
     /// The same.
-    pub fn read(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<Self, ColumnsError> {
+    pub fn read(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Result<Self, ColumnsError> {
         let bytes = volume::read(disk, path, u64::MAX).map_err(ColumnsError::io(path))?;
         Self::of(path, kind, Source::Memory(bytes.into()))
     }
@@ -154,7 +154,7 @@ impl Sealed {
     ///
     /// # Errors
     /// The same.
-    pub fn origin_of(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<Origin, ColumnsError> {
+    pub fn origin_of(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Result<Origin, ColumnsError> {
         let file = disk.open(path).map_err(ColumnsError::io(path))?;
         let found = disk.len(file).and_then(|len| {
             footer(len, |at, length| {
@@ -168,12 +168,12 @@ impl Sealed {
         Ok(Self::with(path, kind, found, Source::Memory(Bytes::new()))?.origin)
     }
 
-    fn of(path: &Path, kind: Kind, source: Source) -> Result<Self, ColumnsError> {
+    fn of(path: &Path, kind: DataFileKind, source: Source) -> Result<Self, ColumnsError> {
         let found = source.len().and_then(|len| footer(len, |at, length| source.read(at, length)));
         Self::with(path, kind, found, source)
     }
 
-    fn with(path: &Path, kind: Kind, footer: io::Result<Bytes>, source: Source) -> Result<Self, ColumnsError> {
+    fn with(path: &Path, kind: DataFileKind, footer: io::Result<Bytes>, source: Source) -> Result<Self, ColumnsError> {
         let footer = footer.map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                 ColumnsError::damaged(path, "is no Parquet file, or its end is missing")
@@ -194,7 +194,7 @@ impl Sealed {
             let what = format!("{OTHER_VERSION} {format}, and this netgrain reads version {VERSION}");
             return Err(ColumnsError::damaged(path, what));
         }
-        let told = Told::of(&metadata).filter(|_| digest::is_whole(&footer));
+        let told = StoredDigests::of(&metadata).filter(|_| digest::is_whole(&footer));
         let Some(told) = told else {
             return Err(ColumnsError::damaged(path, "has a footer that is not as it was written"));
         };
@@ -293,7 +293,7 @@ impl Sealed {
                     format!("column {} of row group {group} is not as it was written", descriptor.path().string());
                 return Err(ParquetError::General(what));
             }
-            let pages = SerializedPageReader::new(Arc::new(Piece { at, bytes }), chunk, rows, None)?;
+            let pages = SerializedPageReader::new(Arc::new(ColumnChunkRange { at, bytes }), chunk, rows, None)?;
             Ok((descriptor, Box::new(pages) as Box<dyn PageReader>))
         })
     }
@@ -336,7 +336,11 @@ const OTHER_VERSION: &str = "has columns of version";
 /// When it cannot be read.
 pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let kind = if name.contains(&format!(".{}.", Kind::Flows.name())) { Kind::Flows } else { Kind::Series };
+    let kind = if name.contains(&format!(".{}.", DataFileKind::Flows.name())) {
+        DataFileKind::Flows
+    } else {
+        DataFileKind::Series
+    };
     match Sealed::open(path, kind) {
         Ok(sealed) => sealed.flaw().or_else(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
@@ -355,7 +359,7 @@ pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
 ///
 /// # Errors
 /// When it cannot be read, or is not what its name says.
-pub fn widths(path: &Path, kind: Kind) -> Result<Vec<(String, f64)>, ColumnsError> {
+pub fn widths(path: &Path, kind: DataFileKind) -> Result<Vec<(String, f64)>, ColumnsError> {
     let sealed = Sealed::open(path, kind)?;
     let rows: usize = (0..sealed.metadata.num_row_groups()).map(|group| sealed.rows(group)).sum();
     let mut sums = BTreeMap::<String, f64>::new();
@@ -440,35 +444,35 @@ impl Group<'_> {
         filter
     }
 
-    fn may(&self, need: &Need) -> bool {
+    fn may(&self, need: &KeyCondition) -> bool {
         let host = |address: &IpAddr| {
             let text = address.to_string();
             ["src", "dst"].iter().any(|name| self.may_have(name, None, text.as_bytes()))
         };
         match need {
-            Need::Host(address) => host(address),
-            Need::Ports(from, to) if from == to => {
+            KeyCondition::Host(address) => host(address),
+            KeyCondition::Ports(from, to) if from == to => {
                 let port = i32::from(*from);
                 ["src_port", "dst_port"].iter().any(|n| self.may_have(n, Some(port.into()), &port.to_le_bytes()))
             }
-            Need::Protocol(number) => {
+            KeyCondition::Protocol(number) => {
                 range(self.group, "protocol").is_none_or(|(min, max)| (min..=max).contains(&i64::from(*number)))
             }
-            Need::Flow(_, (a, _), (b, _)) => host(a) && host(b),
-            Need::All(all) => all.iter().all(|need| self.may(need)),
-            Need::Any(any) => any.iter().any(|need| self.may(need)),
+            KeyCondition::Flow(_, (a, _), (b, _)) => host(a) && host(b),
+            KeyCondition::All(all) => all.iter().all(|need| self.may(need)),
+            KeyCondition::Any(any) => any.iter().any(|need| self.may(need)),
             _ => true,
         }
     }
 }
 
 /// Things of some row groups, one after the other.
-pub struct Things<T: Layout> {
+pub struct TableRows<T: Schema> {
     sealed: Sealed,
     groups: std::vec::IntoIter<usize>,
     /// The fields that are asked for; all if none are named.
     fields: Option<Vec<String>>,
-    columns: Arc<Vec<crate::sheet::Column<T::Line>>>,
+    columns: Arc<Vec<crate::schema::Column<T::Line>>>,
     readers: Vec<Option<ColumnReader>>,
     /// The row group that is being read, and how many of its rows were.
     at: (usize, usize),
@@ -477,7 +481,7 @@ pub struct Things<T: Layout> {
     cells: Cells,
 }
 
-impl<T: Layout> Things<T> {
+impl<T: Schema> TableRows<T> {
     /// Of these row groups.
     pub fn new(sealed: Sealed, groups: Vec<usize>) -> Self {
         let (columns, cells) = (Arc::new(T::columns()), Cells::default());

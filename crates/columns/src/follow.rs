@@ -8,9 +8,9 @@
 //! arrives as an argument.
 
 use crate::error::ColumnsError;
-use crate::layout::Layout;
-use crate::query::{Answer, Query};
-use crate::shelf::Kind;
+use crate::file_layout::DataFileKind;
+use crate::query::{Query, Results};
+use crate::tables::Schema;
 use base::Timestamp;
 use flow::Record;
 use series::Row;
@@ -24,7 +24,7 @@ pub const FLOW_LATE: Duration = Duration::from_secs(90);
 const ROW_LATE: Duration = Duration::from_secs(30);
 
 /// So many seconds after it began, all that is known of a second has been journaled.
-const SETTLED: u64 = 3;
+const SETTLE_TIME: u64 = 3;
 
 /// A clock that goes back by less sees nothing new until it is where it was; by more, it was wrong before and is believed.
 const STEP_BACK: Duration = Duration::from_secs(60);
@@ -46,25 +46,25 @@ pub enum Step<T> {
 
 /// Flow records. Those of one look come in the order in which they begin.
 pub struct FlowLoop {
-    looks: Looks<Record>,
+    polls: Polls<Record>,
     late: Option<Duration>,
     /// Live: flow, part and last moment of what was told and may be met again.
-    told: HashSet<(u64, u32, Timestamp)>,
+    reported: HashSet<(u64, u32, Timestamp)>,
 }
 
 /// One-second rows, one for each second, interface and direction, in the order of time; live, of each interface.
 pub struct SeriesLoop {
-    looks: Looks<Row>,
+    polls: Polls<Row>,
     live: bool,
     ready: VecDeque<Row>,
     /// Live: the last second that was told, by interface.
-    told: HashMap<u16, u64>,
+    reported: HashMap<u16, u64>,
 }
 
 impl FlowLoop {
     /// What there is of an interval.
     pub fn new(query: Query) -> Self {
-        Self { looks: Looks::new(query, Kind::Flows), late: None, told: HashSet::new() }
+        Self { polls: Polls::new(query, DataFileKind::Flows), late: None, reported: HashSet::new() }
     }
 
     /// And then what is journaled, until the interval has passed. `late` is how long after its last packet a record may
@@ -72,7 +72,7 @@ impl FlowLoop {
     #[must_use]
     pub fn live(mut self, late: Duration) -> Self {
         self.late = Some(late);
-        self.looks.back = late;
+        self.polls.back = late;
         self
     }
 
@@ -80,8 +80,8 @@ impl FlowLoop {
     ///
     /// # Errors
     /// When the store cannot be looked at, or has no such interface.
-    pub fn look(&mut self, now: Timestamp) -> Result<(), ColumnsError> {
-        self.looks.begin(now)
+    pub fn poll(&mut self, now: Timestamp) -> Result<(), ColumnsError> {
+        self.polls.begin(now)
     }
 
     /// The next record, at the moment `now`.
@@ -89,49 +89,49 @@ impl FlowLoop {
     /// # Errors
     /// When the store cannot be looked at, or has no such interface.
     pub fn next(&mut self, now: Timestamp) -> Result<Step<Record>, ColumnsError> {
-        self.looks.begin(now)?;
-        let again = self.late.map(|late| self.looks.at.before(late));
-        while let Some((mut record, interface)) = self.looks.take() {
+        self.polls.begin(now)?;
+        let again = self.late.map(|late| self.polls.at.before(late));
+        while let Some((mut record, interface)) = self.polls.take() {
             record.interface = interface;
-            let name = (record.id, record.part, record.last());
+            let name = (record.id, record.record_index, record.last());
             match again {
-                Some(_) if self.told.contains(&name) => continue,
+                Some(_) if self.reported.contains(&name) => continue,
                 // The next look will meet it once more.
-                Some(from) if record.last() >= from => _ = self.told.insert(name),
+                Some(from) if record.last() >= from => _ = self.reported.insert(name),
                 _ => {}
             }
             return Ok(Step::One(record));
         }
         let (Some(from), Some(late)) = (again, self.late) else { return Ok(Step::End) };
-        if self.looks.has_passed(late) {
+        if self.polls.has_passed(late) {
             return Ok(Step::End);
         }
-        self.told.retain(|(.., last)| *last >= from);
-        self.looks.end();
+        self.reported.retain(|(.., last)| *last >= from);
+        self.polls.end();
         Ok(Step::Idle)
     }
 
     /// Names of the interfaces, by the numbers that records have.
     pub fn interfaces(&self) -> &[String] {
-        &self.looks.names
+        &self.polls.names
     }
 
     /// How long to wait after [`Step::Idle`]: looking takes a fifth of the time at most, however much there is.
     pub fn pause(&self) -> Duration {
-        self.looks.pause()
+        self.polls.pause()
     }
 
     /// What people should know, so far: files that are damaged and were passed over.
-    pub fn remarks(&self) -> Vec<String> {
-        self.looks.remarks()
+    pub fn warnings(&self) -> Vec<String> {
+        self.polls.warnings()
     }
 }
 
 impl SeriesLoop {
     /// What there is of an interval.
     pub fn new(query: Query) -> Self {
-        let looks = Looks::new(query, Kind::Series);
-        Self { looks, live: false, ready: VecDeque::new(), told: HashMap::new() }
+        let looks = Polls::new(query, DataFileKind::Series);
+        Self { polls: looks, live: false, ready: VecDeque::new(), reported: HashMap::new() }
     }
 
     /// And then the seconds that pass, each some three seconds after it began, until the interval has passed.
@@ -145,8 +145,8 @@ impl SeriesLoop {
     ///
     /// # Errors
     /// When the store cannot be looked at, or has no such interface.
-    pub fn look(&mut self, now: Timestamp) -> Result<(), ColumnsError> {
-        self.looks.begin(now)
+    pub fn poll(&mut self, now: Timestamp) -> Result<(), ColumnsError> {
+        self.polls.begin(now)
     }
 
     /// The next row, at the moment `now`.
@@ -158,13 +158,13 @@ impl SeriesLoop {
             if let Some(row) = self.ready.pop_front() {
                 return Ok(Step::One(row));
             }
-            self.looks.begin(now)?;
-            let settled = self.looks.at.secs().saturating_sub(SETTLED);
-            match self.looks.peek().map(|row| row.second) {
+            self.polls.begin(now)?;
+            let settled = self.polls.at.secs().saturating_sub(SETTLE_TIME);
+            match self.polls.peek().map(|row| row.second) {
                 Some(second) if !self.live || second <= settled => self.gather(second),
-                _ if !self.live || self.looks.has_passed(ROW_LATE) => return Ok(Step::End),
+                _ if !self.live || self.polls.has_passed(ROW_LATE) => return Ok(Step::End),
                 _ => {
-                    self.looks.end();
+                    self.polls.end();
                     return Ok(Step::Idle);
                 }
             }
@@ -174,46 +174,46 @@ impl SeriesLoop {
     /// All of one second: what late packets opened again is added to it.
     fn gather(&mut self, second: u64) {
         let mut all = Vec::new();
-        while self.looks.peek().is_some_and(|row| row.second == second) {
-            let Some((mut row, interface)) = self.looks.take() else { break };
+        while self.polls.peek().is_some_and(|row| row.second == second) {
+            let Some((mut row, interface)) = self.polls.take() else { break };
             row.interface = interface;
             // What was told of the future was told by a clock that was wrong.
-            let told = self.told.get(&interface).filter(|told| **told <= self.looks.at.secs());
+            let told = self.reported.get(&interface).filter(|told| **told <= self.polls.at.secs());
             if told.is_none_or(|told| second > *told) {
                 all.push(row);
             }
         }
         if self.live {
-            self.told.extend(all.iter().map(|row| (row.interface, second)));
+            self.reported.extend(all.iter().map(|row| (row.interface, second)));
         }
         // Rows of a second arrive by interface as they were journaled; the order that is promised is that of the numbers.
         all.sort_by_key(|row| (row.interface, row.direction));
-        self.ready.extend(series::added(all));
+        self.ready.extend(series::merge_rows(all));
     }
 
     /// Names of the interfaces, by the numbers that rows have.
     pub fn interfaces(&self) -> &[String] {
-        &self.looks.names
+        &self.polls.names
     }
 
     /// How long to wait after [`Step::Idle`].
     pub fn pause(&self) -> Duration {
-        self.looks.pause()
+        self.polls.pause()
     }
 
     /// What people should know, so far: files that are damaged and were passed over.
-    pub fn remarks(&self) -> Vec<String> {
-        self.looks.remarks()
+    pub fn warnings(&self) -> Vec<String> {
+        self.polls.warnings()
     }
 }
 
 /// One look after the other at each interface that is asked.
-struct Looks<T: Layout> {
+struct Polls<T: Schema> {
     query: Query,
-    kind: Kind,
+    kind: DataFileKind,
     names: Vec<String>,
     /// The look that is going on.
-    shelves: Option<Vec<Shelf<T>>>,
+    streams: Option<Vec<InterfaceStream<T>>>,
     /// The first moment that was asked for: looks begin there or later.
     from: Timestamp,
     /// When it began.
@@ -225,20 +225,20 @@ struct Looks<T: Layout> {
 }
 
 /// One interface, and its next thing.
-struct Shelf<T: Layout> {
+struct InterfaceStream<T: Schema> {
     interface: u16,
-    answer: Answer<T>,
+    answer: Results<T>,
     next: Option<T>,
 }
 
-impl<T: Layout> Looks<T> {
-    fn new(query: Query, kind: Kind) -> Self {
+impl<T: Schema> Polls<T> {
+    fn new(query: Query, kind: DataFileKind) -> Self {
         let (names, remarks, from) = (Vec::new(), Vec::new(), query.from);
         Self {
             query,
             kind,
             names,
-            shelves: None,
+            streams: None,
             from,
             at: Timestamp::ZERO,
             took: Duration::ZERO,
@@ -249,7 +249,7 @@ impl<T: Layout> Looks<T> {
 
     /// Opens what there is, unless a look is going on.
     fn begin(&mut self, now: Timestamp) -> Result<(), ColumnsError> {
-        if self.shelves.is_some() {
+        if self.streams.is_some() {
             return Ok(());
         }
         let begun = Instant::now();
@@ -266,24 +266,24 @@ impl<T: Layout> Looks<T> {
                 self.names.len() - 1
             });
             let query = Query { interfaces: vec![name], ..self.query.clone() };
-            let mut answer = Answer::begin(&query, self.kind)?;
+            let mut answer = Results::begin(&query, self.kind)?;
             let next = answer.next();
-            shelves.push(Shelf { interface: interface as u16, answer, next });
+            shelves.push(InterfaceStream { interface: interface as u16, answer, next });
         }
         self.took = begun.elapsed();
-        self.shelves = Some(shelves);
+        self.streams = Some(shelves);
         Ok(())
     }
 
     /// Ends the look; the next one begins where things may be that this one could not know.
     fn end(&mut self) {
-        self.remarks = self.remarks();
-        self.shelves = None;
+        self.remarks = self.warnings();
+        self.streams = None;
         self.query.from = self.from.max(self.at.before(self.back));
     }
 
-    fn first(&mut self) -> Option<&mut Shelf<T>> {
-        let shelves = self.shelves.as_mut()?.iter_mut().filter(|shelf| shelf.next.is_some());
+    fn first(&mut self) -> Option<&mut InterfaceStream<T>> {
+        let shelves = self.streams.as_mut()?.iter_mut().filter(|shelf| shelf.next.is_some());
         shelves.min_by_key(|shelf| shelf.next.as_ref().map(|thing| (thing.order(), shelf.interface)))
     }
 
@@ -307,9 +307,9 @@ impl<T: Layout> Looks<T> {
         PAUSE.max(self.took * 4)
     }
 
-    fn remarks(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<String> {
         let mut all = self.remarks.clone();
-        for remark in self.shelves.iter().flatten().flat_map(|shelf| shelf.answer.remarks()) {
+        for remark in self.streams.iter().flatten().flat_map(|shelf| shelf.answer.warnings()) {
             if !all.contains(&remark) {
                 all.push(remark);
             }

@@ -4,13 +4,13 @@
 //! ([`crate::batch`]). A batch counts if it is whole, whatever lies before it. So a reader may read while the writer appends,
 //! a crash at any byte costs at most what was not synced, and damage costs the batches that it lies in.
 
-use crate::batch::{self, Damage, Found};
-use crate::block::{Blocks, Flat, Seen};
+use crate::batch::{self, Damage, JournalBatches};
+use crate::block::{Blocks, FlatColumn, RowContext};
 use crate::error::ColumnsError;
-use crate::layout::Layout;
-use crate::sheet::{Cells, Column, declaration};
-use crate::shelf::{self, Kind};
-use crate::thing::Order;
+use crate::file_layout::{self, DataFileKind};
+use crate::schema::{Cells, Column, declaration};
+use crate::table_row::Order;
+use crate::tables::Schema;
 use crate::volume::Disk;
 use base::Timestamp;
 use std::hash::{BuildHasher, RandomState};
@@ -31,10 +31,10 @@ const MAGIC: [u8; 4] = *b"NGJ7";
 const HEADER: usize = 24;
 
 /// No journal is longer, whatever its writer was told: places in it are 32 bits.
-pub const MOST_BYTES: u64 = 1 << 30;
+pub const MAX_BYTES: u64 = 1 << 30;
 
 /// Bytes that are kept in case that a sync fails.
-const UNSYNCED_MOST: u64 = 16 << 20;
+const UNSYNCED_MAX: u64 = 16 << 20;
 
 /// A journal that is being written, locked for as long as it is open.
 pub struct Journal {
@@ -57,11 +57,16 @@ impl Journal {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn create<T: Layout>(mut disk: Disk, root: &Path, kind: Kind, start: Timestamp) -> Result<Self, ColumnsError> {
+    pub fn create<T: Schema>(
+        mut disk: Disk,
+        root: &Path,
+        kind: DataFileKind,
+        start: Timestamp,
+    ) -> Result<Self, ColumnsError> {
         disk.create_folder(root).map_err(ColumnsError::io(root))?;
         let mut copy = 0;
         let (path, file) = loop {
-            let path = shelf::journal(root, kind, start, copy);
+            let path = file_layout::journal(root, kind, start, copy);
             copy += 1;
             match disk.create(&path, Content::Index) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -147,7 +152,7 @@ impl Journal {
 
     /// Whether so much was not synced yet that it should be, before its time.
     pub fn is_overdue(&self) -> bool {
-        self.unsynced_bytes >= UNSYNCED_MOST
+        self.unsynced_bytes >= UNSYNCED_MAX
     }
 
     /// Its length.
@@ -172,14 +177,14 @@ impl Journal {
 }
 
 /// What the columns of a thing are, as a number that changes with them.
-fn shape<T: Layout>() -> u32 {
+fn shape<T: Schema>() -> u32 {
     let columns = T::columns();
-    let coded: String = columns.iter().map(|column| format!("{:?} ", column.shape)).collect();
+    let coded: String = columns.iter().map(|column| format!("{:?} ", column.repetition)).collect();
     crc32c::crc32c((declaration(T::NAME, &columns) + &coded).as_bytes())
 }
 
 /// A journal that was read: what of it is whole.
-pub struct Loaded<T> {
+pub struct LoadedJournal<T> {
     /// Which one; the file that it is sealed into says the same.
     pub id: u64,
     /// Bytes that were not written whole.
@@ -187,19 +192,19 @@ pub struct Loaded<T> {
     /// What was whole once and is not.
     pub damage: Option<Damage>,
     bytes: Vec<u8>,
-    found: Found,
+    found: JournalBatches,
     what: PhantomData<T>,
 }
 
 /// What is told of a journal whose checksums are right and whose columns are not.
 pub const NO_COLUMNS: &str = "a checksum vouches for what are no columns: the journal of another version";
 
-impl<T: Layout> Loaded<T> {
+impl<T: Schema> LoadedJournal<T> {
     /// What these bytes of a journal say.
     ///
     /// # Errors
     /// When they are no journal of such things.
-    pub fn of(bytes: Vec<u8>, kind: Kind) -> Result<Self, &'static str> {
+    pub fn of(bytes: Vec<u8>, kind: DataFileKind) -> Result<Self, &'static str> {
         let Some(header) = bytes.first_chunk::<HEADER>() else { return Err(TOO_SHORT) };
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         if header[..3] != MAGIC[..3] || word(20) != crc32c::crc32c(&header[..20]) {
@@ -209,14 +214,14 @@ impl<T: Layout> Loaded<T> {
             return Err(ANOTHER_VERSION);
         }
         let id = u64::from(word(12)) | u64::from(word(16)) << 32;
-        let found = Found::of(&bytes, id, HEADER);
+        let found = JournalBatches::of(&bytes, id, HEADER);
         let (torn, damage) = (found.torn(), found.damage());
         Ok(Self { id, torn, damage, bytes, found, what: PhantomData })
     }
 
     /// How many things.
     pub fn len(&self) -> usize {
-        self.found.things
+        self.found.rows
     }
 
     /// The bytes again: their memory may serve the next.
@@ -227,35 +232,35 @@ impl<T: Layout> Loaded<T> {
     /// Their columns, as they came; `None` if they are none.
     pub fn blocks(&self) -> Option<Blocks<'_>> {
         let blocks = Blocks::of(self.found.batches.iter().map(|(from, to)| &self.bytes[*from..*to]))?;
-        (blocks.rows() == self.found.things).then_some(blocks)
+        (blocks.rows() == self.found.rows).then_some(blocks)
     }
 }
 
 /// A journal whose order is known: what is left of its blocks, and the first columns, which it was known by.
-pub struct Ordered<'a> {
+pub struct OrderedJournal<'a> {
     /// The columns behind those.
     pub blocks: Blocks<'a>,
     /// The first columns.
-    pub ahead: Vec<Flat>,
+    pub ahead: Vec<FlatColumn>,
     /// The places of the rows.
     pub order: Vec<u32>,
     /// The order of the first, if there is one.
     pub first: Option<Order>,
-    /// The moment of the column [`Layout::LAST`] that is the latest.
+    /// The moment of the column [`Schema::LAST`] that is the latest.
     pub end: Timestamp,
 }
 
-impl<T: Layout> Loaded<T> {
+impl<T: Schema> LoadedJournal<T> {
     /// Puts the rows in order, by the columns that make it; `None` if its columns are none.
-    pub fn ordered(&self, columns: &[Column<T::Line>]) -> Option<Ordered<'_>> {
+    pub fn ordered(&self, columns: &[Column<T::Line>]) -> Option<OrderedJournal<'_>> {
         let mut blocks = self.blocks()?;
         let place = |name: &str| columns.iter().position(|column| column.path == name);
         let [first, second, third] = T::ORDER.map(place);
         let (first, second, third, last) = (first?, second?, third?, place(T::LAST)?);
         let ahead = columns[..=first.max(second).max(third).max(last)].iter().map(|column| blocks.next(column));
-        let ahead = ahead.collect::<Option<Vec<Flat>>>()?;
+        let ahead = ahead.collect::<Option<Vec<FlatColumn>>>()?;
         let key = |row: u32, column: usize| ahead[column].number(row as usize);
-        let moments = ahead[first].numbers(self.found.things);
+        let moments = ahead[first].numbers(self.found.rows);
         let moment = |row: u32| moments[row as usize];
         let mut order = in_order(&moments);
         // What begins at the same moment is rare, and small.
@@ -263,8 +268,8 @@ impl<T: Layout> Loaded<T> {
             same.sort_by_key(|row| (key(*row, second), key(*row, third)));
         }
         let first = order.first().map(|row| (moment(*row), key(*row, second), key(*row, third) as u32));
-        let end = (0..self.found.things as u32).map(|row| key(row, last)).max().unwrap_or(0);
-        Some(Ordered { blocks, ahead, order, first, end: T::moment(&(end, 0, 0)) })
+        let end = (0..self.found.rows as u32).map(|row| key(row, last)).max().unwrap_or(0);
+        Some(OrderedJournal { blocks, ahead, order, first, end: T::moment(&(end, 0, 0)) })
     }
 }
 
@@ -303,9 +308,9 @@ fn in_order(moments: &[u64]) -> Vec<u32> {
 }
 
 /// The things of a journal in their order, some hundreds at a time.
-pub struct Sorted<T: Layout> {
+pub struct SortedRows<T: Schema> {
     columns: Vec<Column<T::Line>>,
-    flats: Vec<Flat>,
+    flats: Vec<FlatColumn>,
     order: Vec<u32>,
     at: usize,
     cells: Cells,
@@ -314,11 +319,11 @@ pub struct Sorted<T: Layout> {
 /// Things that are made together.
 const LINES: usize = 512;
 
-impl<T: Layout> Sorted<T> {
+impl<T: Schema> SortedRows<T> {
     /// All of it; `None` if its columns are none.
-    pub fn new(journal: &Loaded<T>) -> Option<Self> {
+    pub fn new(journal: &LoadedJournal<T>) -> Option<Self> {
         let columns = T::columns();
-        let Ordered { mut blocks, ahead: mut flats, order, .. } = journal.ordered(&columns)?;
+        let OrderedJournal { mut blocks, ahead: mut flats, order, .. } = journal.ordered(&columns)?;
         for column in &columns[flats.len()..] {
             flats.push(blocks.next(column)?);
         }
@@ -333,10 +338,10 @@ impl<T: Layout> Sorted<T> {
         let rows = &self.order[self.at..self.order.len().min(self.at + LINES)];
         self.at += rows.len();
         let mut lines: Vec<T::Line> = rows.iter().map(|_| T::blank()).collect();
-        let mut seen = Seen::default();
+        let mut seen = RowContext::default();
         for (column, flat) in self.columns.iter().zip(&self.flats) {
             self.cells.clear();
-            flat.spell(column.holds, rows, &mut seen, &mut self.cells);
+            flat.spell(column.value_type, rows, &mut seen, &mut self.cells);
             (column.take)(&mut lines, column.arg, &self.cells).ok_or(NO_COLUMNS)?;
         }
         Ok(lines.into_iter().map(T::unline).collect())

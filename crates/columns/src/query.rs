@@ -6,13 +6,13 @@
 //! nothing is told twice however the two threads run.
 
 use crate::error::ColumnsError;
-use crate::file::{Sealed, Things};
-use crate::journal::{ANOTHER_VERSION, Loaded, MOST_BYTES, NO_COLUMNS, Sorted, TOO_SHORT};
-use crate::layout::Layout;
-use crate::shelf::{self, FAR, Kind, Shelved};
-use crate::thing::Order;
+use crate::file::{Sealed, TableRows};
+use crate::file_layout::{self, DataFileKind, FAR, SealedFile};
+use crate::journal::{ANOTHER_VERSION, LoadedJournal, MAX_BYTES, NO_COLUMNS, SortedRows, TOO_SHORT};
+use crate::table_row::Order;
+use crate::tables::Schema;
 use base::Timestamp;
-use filter::Need;
+use filter::KeyCondition;
 use flow::Record;
 use series::Row;
 use std::cmp::Reverse;
@@ -36,7 +36,7 @@ pub struct Query {
     /// The last moment, itself included: what begins later is left out.
     pub to: Timestamp,
     /// What records must have; more may be given back, for only whole row groups are left out by it. Rows ignore it.
-    pub need: Need,
+    pub need: KeyCondition,
     /// The flow with this id and no other.
     pub id: Option<u64>,
     /// The fields that are wanted of each record, by the names of columns, when nothing else of it is looked at; `None` for
@@ -50,11 +50,11 @@ impl Query {
     /// Everything in a store.
     pub fn new(store: impl Into<PathBuf>) -> Self {
         Self {
-            store: sys::plain::resolve(&store.into()),
+            store: sys::nofollow::resolve(&store.into()),
             interfaces: Vec::new(),
             from: Timestamp::ZERO,
             to: Timestamp::MAX,
-            need: Need::Anything,
+            need: KeyCondition::Anything,
             id: None,
             fields: None,
             live: true,
@@ -70,18 +70,18 @@ impl Query {
     pub(crate) fn asked(&self) -> Result<Vec<String>, ColumnsError> {
         let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
         // One of which nothing is sealed yet, nor any packet kept, has journals only.
-        for (name, _) in sys::plain::list(&self.store).map_err(ColumnsError::io(&self.store))? {
+        for (name, _) in sys::nofollow::list(&self.store).map_err(ColumnsError::io(&self.store))? {
             let folder = self.store.join(&name);
-            let has = |kind| shelf::journals(&folder, kind).is_ok_and(|found| !found.is_empty());
+            let has = |kind| file_layout::journals(&folder, kind).is_ok_and(|found| !found.is_empty());
             if let Ok(name) = name.into_string()
                 && !known.contains(&name)
-                && (has(Kind::Flows) || has(Kind::Series))
+                && (has(DataFileKind::Flows) || has(DataFileKind::Series))
             {
                 known.push(name);
             }
         }
         let folder = |name: &String| names::interface_folder(&self.store, name);
-        if let Some(name) = self.interfaces.iter().find(|name| !sys::plain::is_folder(&folder(name))) {
+        if let Some(name) = self.interfaces.iter().find(|name| !sys::nofollow::is_folder(&folder(name))) {
             return Err(ColumnsError::NoInterface { store: self.store.clone(), name: name.clone(), known });
         }
         Ok(if self.interfaces.is_empty() { known } else { self.interfaces.clone() })
@@ -97,41 +97,41 @@ impl Query {
 ///
 /// # Errors
 /// When the store cannot be looked at, or has no such interface.
-pub fn flows(query: &Query) -> Result<Answer<Record>, ColumnsError> {
-    Answer::begin(query, Kind::Flows)
+pub fn flows(query: &Query) -> Result<Results<Record>, ColumnsError> {
+    Results::begin(query, DataFileKind::Flows)
 }
 
 /// One-second rows in the order of time, interface and direction.
 ///
 /// # Errors
 /// When the store cannot be looked at, or has no such interface.
-pub fn series(query: &Query) -> Result<Answer<Row>, ColumnsError> {
-    Answer::begin(query, Kind::Series)
+pub fn series(query: &Query) -> Result<Results<Row>, ColumnsError> {
+    Results::begin(query, DataFileKind::Series)
 }
 
 /// Remarks of an answer and of the walks below it.
-pub(crate) type Remarks = Arc<Mutex<Vec<String>>>;
+pub(crate) type Warnings = Arc<Mutex<Vec<String>>>;
 
-pub(crate) fn remark(remarks: &Remarks, text: impl ToString) {
+pub(crate) fn add_warning(remarks: &Warnings, text: impl ToString) {
     remarks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text.to_string());
 }
 
 /// The sealed files of one interface that may hold something of the interval, as their turn comes.
-pub(crate) struct Walk {
-    kind: Kind,
+pub(crate) struct FileScan {
+    kind: DataFileKind,
     /// The first moment that is asked for.
     from: Timestamp,
     hours: Hours,
     ahead: Option<Hour>,
-    day: VecDeque<Shelved>,
+    day: VecDeque<SealedFile>,
     holds: Vec<Hold>,
     /// Numbers of files whose content lies in another one.
     replaced: BTreeSet<u64>,
-    remarks: Remarks,
+    warnings: Warnings,
 }
 
-impl Walk {
-    pub fn new(root: &Path, kind: Kind, query: &Query, remarks: &Remarks) -> Self {
+impl FileScan {
+    pub fn new(root: &Path, kind: DataFileKind, query: &Query, remarks: &Warnings) -> Self {
         Self {
             kind,
             from: query.from,
@@ -140,7 +140,7 @@ impl Walk {
             day: VecDeque::new(),
             holds: Vec::new(),
             replaced: BTreeSet::new(),
-            remarks: Arc::clone(remarks),
+            warnings: Arc::clone(remarks),
         }
     }
 
@@ -157,7 +157,7 @@ impl Walk {
             Ok(sealed) if sealed.origin.id.is_some_and(|id| self.replaced.contains(&id)) => None,
             Ok(sealed) => Some(sealed),
             Err(error) => {
-                remark(&self.remarks, error);
+                add_warning(&self.warnings, error);
                 None
             }
         }
@@ -178,7 +178,7 @@ impl Walk {
                 },
                 Ok(None) => break,
                 Err(error) => {
-                    remark(&self.remarks, format!("a folder of the store cannot be listed: {error}"));
+                    add_warning(&self.warnings, format!("a folder of the store cannot be listed: {error}"));
                     break;
                 }
             }
@@ -190,21 +190,21 @@ impl Walk {
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
         // The same process is in the way of all of them, most likely.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {
-            remark(&self.remarks, why);
+            add_warning(&self.warnings, why);
         }
         for hour in &hours {
-            match shelf::in_hour(hour, self.kind) {
+            match file_layout::in_hour(hour, self.kind) {
                 Ok(files) => {
                     let from = self.from;
                     self.day.extend(files.into_iter().filter(|file| file.start.after(file.reach) >= from));
                 }
-                Err(error) => remark(&self.remarks, format!("{}: {error}", hour.folder.display())),
+                Err(error) => add_warning(&self.warnings, format!("{}: {error}", hour.folder.display())),
             }
         }
         self.day.make_contiguous().sort();
         self.replaced.clear();
-        if self.kind == Kind::Series && self.day.len() > 1 {
-            let open = |file: &Shelved| Sealed::open(&file.path, self.kind).ok();
+        if self.kind == DataFileKind::Series && self.day.len() > 1 {
+            let open = |file: &SealedFile| Sealed::open(&file.path, self.kind).ok();
             self.replaced = self.day.iter().filter_map(open).flat_map(|sealed| sealed.origin.replaces).collect();
         }
         true
@@ -212,12 +212,17 @@ impl Walk {
 }
 
 /// The journals of an interface that may hold something of the interval, read.
-pub(crate) fn journals<T: Layout>(root: &Path, kind: Kind, query: &Query, remarks: &Remarks) -> Vec<Loaded<T>> {
+pub(crate) fn journals<T: Schema>(
+    root: &Path,
+    kind: DataFileKind,
+    query: &Query,
+    remarks: &Warnings,
+) -> Vec<LoadedJournal<T>> {
     let (from, to) = (query.from.before(FAR), query.to.after(FAR));
-    let listed = match shelf::journals(root, kind) {
+    let listed = match file_layout::journals(root, kind) {
         Ok(listed) => listed,
         Err(error) => {
-            remark(remarks, format!("{}: {error}", root.display()));
+            add_warning(remarks, format!("{}: {error}", root.display()));
             return Vec::new();
         }
     };
@@ -226,23 +231,23 @@ pub(crate) fn journals<T: Layout>(root: &Path, kind: Kind, query: &Query, remark
         match load(&path, kind) {
             Ok(journal) => {
                 if let Some(damage) = journal.damage {
-                    remark(remarks, ColumnsError::Holes { path, damage, sealed: false });
+                    add_warning(remarks, ColumnsError::Holes { path, damage, sealed: false });
                 }
                 loaded.push(journal);
             }
             // It was sealed meanwhile: the file is found in its hour.
             Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => remark(remarks, error),
+            Err(error) => add_warning(remarks, error),
         }
     }
     loaded
 }
 
-fn load<T: Layout>(path: &Path, kind: Kind) -> Result<Loaded<T>, ColumnsError> {
+fn load<T: Schema>(path: &Path, kind: DataFileKind) -> Result<LoadedJournal<T>, ColumnsError> {
     let mut bytes = Vec::new();
-    let file = sys::plain::open(path).map_err(ColumnsError::io(path))?;
-    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(ColumnsError::io(path))?;
-    Loaded::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
+    let file = sys::nofollow::open(path).map_err(ColumnsError::io(path))?;
+    file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(ColumnsError::io(path))?;
+    LoadedJournal::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
 }
 
 /// What is wrong with this journal, whether it grows or was left, and at which byte if that is known. A torn end is nothing
@@ -252,10 +257,10 @@ fn load<T: Layout>(path: &Path, kind: Kind) -> Result<Loaded<T>, ColumnsError> {
 /// When it cannot be read.
 pub fn judge_journal(path: &Path) -> io::Result<Option<(Option<u64>, String)>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let is = |kind: Kind| name.ends_with(&format!(".{}.{}", kind.name(), names::PARTIAL));
-    let damage = match is(Kind::Flows) {
-        true => load::<Record>(path, Kind::Flows).map(|journal| journal.damage),
-        false => load::<Row>(path, Kind::Series).map(|journal| journal.damage),
+    let is = |kind: DataFileKind| name.ends_with(&format!(".{}.{}", kind.name(), names::PARTIAL));
+    let damage = match is(DataFileKind::Flows) {
+        true => load::<Record>(path, DataFileKind::Flows).map(|journal| journal.damage),
+        false => load::<Row>(path, DataFileKind::Series).map(|journal| journal.damage),
     };
     match damage {
         Ok(damage) => Ok(damage.map(|damage| (Some(damage.at), damage.to_string()))),
@@ -268,59 +273,59 @@ pub fn judge_journal(path: &Path) -> io::Result<Option<(Option<u64>, String)>> {
 }
 
 /// Where things come from.
-enum Feed<T: Layout> {
-    Journal(Box<Sorted<T>>),
-    File(Box<Things<T>>),
+enum Feed<T: Schema> {
+    Journal(Box<SortedRows<T>>),
+    File(Box<TableRows<T>>),
 }
 
-struct Stream<T: Layout> {
+struct Stream<T: Schema> {
     feed: Feed<T>,
     /// Read and not given yet.
     ready: std::vec::IntoIter<T>,
 }
 
 /// See the module.
-pub struct Answer<T: Layout> {
+pub struct Results<T: Schema> {
     query: Query,
-    walks: Vec<Walk>,
+    scans: Vec<FileScan>,
     streams: Vec<Option<Stream<T>>>,
     /// The next thing of each stream, the earliest on top.
     heads: BinaryHeap<Reverse<(Order, usize)>>,
     /// Those things, by stream.
     things: Vec<Option<T>>,
     taken: BTreeSet<u64>,
-    remarks: Remarks,
+    warnings: Warnings,
 }
 
-impl<T: Layout> Answer<T> {
-    pub(crate) fn begin(query: &Query, kind: Kind) -> Result<Self, ColumnsError> {
-        let remarks = Remarks::default();
+impl<T: Schema> Results<T> {
+    pub(crate) fn begin(query: &Query, kind: DataFileKind) -> Result<Self, ColumnsError> {
+        let remarks = Warnings::default();
         let mut answer = Self {
             query: query.clone(),
-            walks: Vec::new(),
+            scans: Vec::new(),
             streams: Vec::new(),
             heads: BinaryHeap::new(),
             things: Vec::new(),
             taken: BTreeSet::new(),
-            remarks: Arc::clone(&remarks),
+            warnings: Arc::clone(&remarks),
         };
         for root in query.roots()? {
             let journals = if query.live { journals::<T>(&root, kind, query, &remarks) } else { Vec::new() };
             for journal in journals {
                 answer.taken.insert(journal.id);
-                match Sorted::new(&journal) {
+                match SortedRows::new(&journal) {
                     Some(sorted) => answer.join(Feed::Journal(Box::new(sorted))),
-                    None => remark(&remarks, NO_COLUMNS),
+                    None => add_warning(&remarks, NO_COLUMNS),
                 }
             }
-            answer.walks.push(Walk::new(&root, kind, query, &remarks));
+            answer.scans.push(FileScan::new(&root, kind, query, &remarks));
         }
         Ok(answer)
     }
 
     /// What people should know about the answer, so far: files that are damaged and were passed over.
-    pub fn remarks(&self) -> Vec<String> {
-        self.remarks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     fn join(&mut self, feed: Feed<T>) {
@@ -338,7 +343,7 @@ impl<T: Layout> Answer<T> {
     fn advance(&mut self, place: usize) {
         let Some(stream) = &mut self.streams[place] else { return };
         loop {
-            let Some(thing) = stream.next(&self.remarks) else {
+            let Some(thing) = stream.next(&self.warnings) else {
                 self.streams[place] = None;
                 return;
             };
@@ -353,43 +358,43 @@ impl<T: Layout> Answer<T> {
     /// Opens every file that may begin before the next thing.
     fn open_files(&mut self) {
         loop {
-            let next = |(i, walk): (usize, &mut Walk)| Some((walk.peek()?, i));
-            let Some((start, walk)) = self.walks.iter_mut().enumerate().filter_map(next).min() else { return };
+            let next = |(i, walk): (usize, &mut FileScan)| Some((walk.peek()?, i));
+            let Some((start, walk)) = self.scans.iter_mut().enumerate().filter_map(next).min() else { return };
             if let Some(Reverse((order, _))) = self.heads.peek()
                 && T::moment(order) < start
             {
                 return;
             }
-            let Some(sealed) = self.walks[walk].open() else { continue };
+            let Some(sealed) = self.scans[walk].open() else { continue };
             if sealed.origin.id.is_some_and(|id| self.taken.contains(&id)) {
                 continue;
             }
-            let groups = sealed.groups(&self.query, |error| remark(&self.remarks, error));
+            let groups = sealed.groups(&self.query, |error| add_warning(&self.warnings, error));
             if !groups.is_empty() {
-                let things = Things::new(sealed, groups).of_fields(self.query.fields.clone());
+                let things = TableRows::new(sealed, groups).of_fields(self.query.fields.clone());
                 self.join(Feed::File(Box::new(things)));
             }
         }
     }
 }
 
-impl<T: Layout> Stream<T> {
-    fn next(&mut self, remarks: &Remarks) -> Option<T> {
+impl<T: Schema> Stream<T> {
+    fn next(&mut self, remarks: &Warnings) -> Option<T> {
         if let Some(thing) = self.ready.next() {
             return Some(thing);
         }
         let ready = match &mut self.feed {
             Feed::Journal(sorted) => sorted.next().unwrap_or_else(|error| {
-                remark(remarks, error);
+                add_warning(remarks, error);
                 Vec::new()
             }),
             Feed::File(things) => loop {
                 let ready = things.next();
-                things.hints().into_iter().for_each(|hint| remark(remarks, hint));
+                things.hints().into_iter().for_each(|hint| add_warning(remarks, hint));
                 match ready {
                     Ok(ready) => break ready,
                     // The row groups behind it may be whole.
-                    Err(error) => remark(remarks, error),
+                    Err(error) => add_warning(remarks, error),
                 }
             },
         };
@@ -398,7 +403,7 @@ impl<T: Layout> Stream<T> {
     }
 }
 
-impl<T: Layout> Iterator for Answer<T> {
+impl<T: Schema> Iterator for Results<T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {

@@ -6,10 +6,10 @@
 use crate::batch::Damage;
 use crate::error::ColumnsError;
 use crate::file::Sealed;
-use crate::journal::{ANOTHER_VERSION, Loaded, MOST_BYTES, NO_COLUMNS};
-use crate::layout::Layout;
+use crate::file_layout::{self, DataFileKind};
+use crate::journal::{ANOTHER_VERSION, LoadedJournal, MAX_BYTES, NO_COLUMNS};
 use crate::seal::{Hidden, Plan, id_text, key, name_all, write};
-use crate::shelf::{self, Kind};
+use crate::tables::Schema;
 use crate::volume;
 use base::Timestamp;
 use flow::Record;
@@ -24,24 +24,24 @@ use store::names;
 
 /// What a recovery did.
 #[derive(Debug, Default)]
-pub struct Recovered {
+pub struct RecoveryReport {
     /// Journals that nobody wrote any more.
     pub journals: u64,
     /// Things in them, which are in published files now.
-    pub things: u64,
+    pub rows: u64,
     /// Bytes of batches that were not written whole.
     pub torn: u64,
     /// Journals of which a part was damaged and the rest is sealed.
-    pub aside: Vec<Aside>,
+    pub damaged: Vec<DamagedJournal>,
     /// Hidden files that were not whole when their writer died, and are removed: what is in them is in journals and files.
     pub hidden: u64,
     /// What could not be sealed; a journal of which nothing can be read is kept under a name that ends in `.damaged`.
-    pub troubles: Vec<ColumnsError>,
+    pub warnings: Vec<ColumnsError>,
 }
 
 /// A damaged journal that is kept.
 #[derive(Debug)]
-pub struct Aside {
+pub struct DamagedJournal {
     /// Where.
     pub path: PathBuf,
     /// What of it is not sealed.
@@ -50,10 +50,10 @@ pub struct Aside {
 
 /// What became of a journal.
 pub(crate) struct FromJournal {
-    pub things: u64,
+    pub rows: u64,
     pub torn: u64,
     /// Where it is kept, if it is not gone.
-    pub aside: Option<Aside>,
+    pub damaged: Option<DamagedJournal>,
     /// The published file; none of a journal without anything in it.
     pub path: Option<PathBuf>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct FromJournal {
 ///
 /// # Errors
 /// When the interface's folder cannot be listed.
-pub fn recover(store: &Path, interface: &str) -> Result<Recovered, ColumnsError> {
+pub fn recover(store: &Path, interface: &str) -> Result<RecoveryReport, ColumnsError> {
     recover_on(&mut DiskDevice::plain(), store, interface)
 }
 
@@ -70,30 +70,30 @@ pub fn recover(store: &Path, interface: &str) -> Result<Recovered, ColumnsError>
 ///
 /// # Errors
 /// The same.
-pub fn recover_on(disk: &mut dyn Housekeeping, store: &Path, interface: &str) -> Result<Recovered, ColumnsError> {
+pub fn recover_on(disk: &mut dyn Housekeeping, store: &Path, interface: &str) -> Result<RecoveryReport, ColumnsError> {
     let root = names::interface_folder(store, interface);
-    let mut recovered = Recovered::default();
-    of_kind::<Record>(disk, &root, Kind::Flows, &mut recovered)?;
-    of_kind::<Row>(disk, &root, Kind::Series, &mut recovered)?;
+    let mut recovered = RecoveryReport::default();
+    of_kind::<Record>(disk, &root, DataFileKind::Flows, &mut recovered)?;
+    of_kind::<Row>(disk, &root, DataFileKind::Series, &mut recovered)?;
     // Journals are sealed before, so that a crash here leaves nothing that would be missed.
-    for kind in [Kind::Flows, Kind::Series] {
+    for kind in [DataFileKind::Flows, DataFileKind::Series] {
         remove_hidden(disk, &root, kind, &mut recovered)?;
     }
     Ok(recovered)
 }
 
-fn of_kind<T: Layout>(
+fn of_kind<T: Schema>(
     disk: &mut dyn Housekeeping,
     root: &Path,
-    kind: Kind,
-    recovered: &mut Recovered,
+    kind: DataFileKind,
+    recovered: &mut RecoveryReport,
 ) -> Result<(), ColumnsError> {
     let listed = match disk.list(root) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(ColumnsError::io(root))?,
     };
     for path in
-        shelf::journals_of(root, kind, listed.into_iter().map(|(name, _)| name)).into_iter().map(|(_, path)| path)
+        file_layout::journals_of(root, kind, listed.into_iter().map(|(name, _)| name)).into_iter().map(|(_, path)| path)
     {
         let file = match disk.take(&path) {
             Ok(Some(file)) => file,
@@ -101,7 +101,7 @@ fn of_kind<T: Layout>(
             // Its writer was alive, and has sealed it since the folder was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                recovered.troubles.push(ColumnsError::Io { path, error });
+                recovered.warnings.push(ColumnsError::Io { path, error });
                 continue;
             }
         };
@@ -115,9 +115,9 @@ fn of_kind<T: Layout>(
         recovered.journals += 1;
         match seal::<T>(disk, root, kind, &path, true, 1, &mut Vec::new()) {
             Ok(sealed) => {
-                recovered.things += sealed.things;
+                recovered.rows += sealed.rows;
                 recovered.torn += sealed.torn;
-                recovered.aside.extend(sealed.aside);
+                recovered.damaged.extend(sealed.damaged);
             }
             Err(error) => {
                 // One of another version keeps its name, for that version to find it.
@@ -125,7 +125,7 @@ fn of_kind<T: Layout>(
                     // It stays where it is otherwise, and is met again.
                     let _ = set_aside(disk, &path, kind);
                 }
-                recovered.troubles.push(error);
+                recovered.warnings.push(error);
             }
         }
         disk.close(file);
@@ -138,15 +138,15 @@ fn of_kind<T: Layout>(
 fn remove_hidden(
     disk: &mut dyn Housekeeping,
     root: &Path,
-    kind: Kind,
-    recovered: &mut Recovered,
+    kind: DataFileKind,
+    recovered: &mut RecoveryReport,
 ) -> Result<(), ColumnsError> {
-    for path in shelf::hidden_on(disk, root, kind).map_err(ColumnsError::io(root))? {
+    for path in file_layout::hidden_on(disk, root, kind).map_err(ColumnsError::io(root))? {
         // A living writer holds it, or has just published it.
         let Ok(Some(file)) = disk.take(&path) else { continue };
         match disk.remove(&path) {
             Ok(()) => recovered.hidden += 1,
-            Err(error) => recovered.troubles.push(ColumnsError::Io { path, error }),
+            Err(error) => recovered.warnings.push(ColumnsError::Io { path, error }),
         }
         disk.close(file);
     }
@@ -154,7 +154,7 @@ fn remove_hidden(
 }
 
 /// Out of the way of every start that follows, under the first name that is free and says what it is.
-fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<PathBuf, ColumnsError> {
+fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Result<PathBuf, ColumnsError> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let ending = format!(".{}.{}", kind.name(), names::PARTIAL);
     let stem = name.strip_prefix('.').and_then(|n| n.strip_suffix(&ending)).and_then(parse_stem);
@@ -173,7 +173,7 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<Pat
 /// A journal whose content is in a file that has yet to be published.
 pub(crate) struct Draft {
     journal: PathBuf,
-    things: u64,
+    rows: u64,
     torn: u64,
     damage: Option<Damage>,
     file: Content,
@@ -190,10 +190,10 @@ enum Content {
 
 /// Seals the journal, and removes it; one of which a part is damaged is kept aside instead. One that was left by a crash may
 /// have been sealed before. It is read into `room`, which is for the next one again.
-pub(crate) fn seal<T: Layout>(
+pub(crate) fn seal<T: Schema>(
     disk: &mut dyn Housekeeping,
     root: &Path,
-    kind: Kind,
+    kind: DataFileKind,
     path: &Path,
     was_left: bool,
     hands: usize,
@@ -205,18 +205,18 @@ pub(crate) fn seal<T: Layout>(
 }
 
 /// The first half of [`seal`]: nothing is synced, nothing has a name, and the journal is as it was.
-pub(crate) fn draft<T: Layout>(
+pub(crate) fn draft<T: Schema>(
     disk: &mut dyn Housekeeping,
     root: &Path,
-    kind: Kind,
+    kind: DataFileKind,
     path: &Path,
     was_left: bool,
     hands: usize,
     room: &mut Vec<u8>,
 ) -> Result<Draft, ColumnsError> {
     let damaged = |what| ColumnsError::damaged(path, what);
-    let bytes = volume::read_into(disk, path, MOST_BYTES, std::mem::take(room)).map_err(ColumnsError::io(path))?;
-    let journal = Loaded::<T>::of(bytes, kind).map_err(damaged)?;
+    let bytes = volume::read_into(disk, path, MAX_BYTES, std::mem::take(room)).map_err(ColumnsError::io(path))?;
+    let journal = LoadedJournal::<T>::of(bytes, kind).map_err(damaged)?;
     let ordered = journal.ordered(&T::columns()).ok_or_else(|| damaged(NO_COLUMNS))?;
     let mut file = Content::Nothing;
     if let Some(first) = ordered.first {
@@ -233,7 +233,7 @@ pub(crate) fn draft<T: Layout>(
     }
     let (things, torn, damage) = (journal.len() as u64, journal.torn, journal.damage);
     *room = journal.into_bytes();
-    Ok(Draft { journal: path.to_owned(), things, torn, damage, file })
+    Ok(Draft { journal: path.to_owned(), rows: things, torn, damage, file })
 }
 
 /// The second half, of several: publishes the files together, and then lets each journal go whose file is safe. What became of
@@ -241,11 +241,11 @@ pub(crate) fn draft<T: Layout>(
 pub(crate) fn finish(
     disk: &mut dyn Housekeeping,
     root: &Path,
-    drafts: Vec<(Kind, Draft)>,
+    drafts: Vec<(DataFileKind, Draft)>,
     journals: &[&Path],
 ) -> (Vec<Result<FromJournal, ColumnsError>>, Vec<io::Result<()>>) {
     let (mut hidden, mut rest) = (Vec::new(), Vec::new());
-    for (kind, Draft { journal, things, torn, damage, file }) in drafts {
+    for (kind, Draft { journal, rows: things, torn, damage, file }) in drafts {
         let path = match file {
             Content::Nothing => Some(None),
             Content::Published(path) => Some(Some(path)),
@@ -254,7 +254,7 @@ pub(crate) fn finish(
                 None
             }
         };
-        rest.push((kind, journal, damage, FromJournal { things, torn, aside: None, path: None }, path));
+        rest.push((kind, journal, damage, FromJournal { rows: things, torn, damaged: None, path: None }, path));
     }
     let (named, vouched) = name_all(disk, hidden, journals);
     let mut named = named.into_iter();
@@ -265,7 +265,7 @@ pub(crate) fn finish(
         };
         let mut sealed = FromJournal { path, ..sealed };
         match damage {
-            Some(damage) => sealed.aside = Some(Aside { path: set_aside(disk, &journal, kind)?, damage }),
+            Some(damage) => sealed.damaged = Some(DamagedJournal { path: set_aside(disk, &journal, kind)?, damage }),
             None => disk.remove(&journal).map_err(ColumnsError::io(&journal))?,
         }
         Ok(sealed)
@@ -282,12 +282,12 @@ pub(crate) fn finish(
 fn sealed_from(
     disk: &mut dyn Housekeeping,
     root: &Path,
-    kind: Kind,
+    kind: DataFileKind,
     journal: u64,
     start: Timestamp,
 ) -> Result<Option<PathBuf>, ColumnsError> {
     const HOUR: Duration = Duration::from_secs(3600);
-    let earliest = start.before(shelf::FAR);
+    let earliest = start.before(file_layout::FAR);
     let mut hour = earliest.floor_to(HOUR);
     while hour <= start {
         let folder = names::hour_folder(root, hour);
@@ -296,7 +296,7 @@ fn sealed_from(
             other => other.map_err(ColumnsError::io(&folder))?,
         };
         for (name, _) in listed {
-            let begins = shelf::start_of(&name, kind).map(|(begins, ..)| begins);
+            let begins = file_layout::start_of(&name, kind).map(|(begins, ..)| begins);
             if !begins.is_some_and(|begins| (earliest..=start).contains(&begins)) {
                 continue;
             }

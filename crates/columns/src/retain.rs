@@ -5,7 +5,7 @@
 //! sealed files of ours.
 
 use crate::error::ColumnsError;
-use crate::shelf::{Kind, files};
+use crate::file_layout::{DataFileKind, files};
 use base::Timestamp;
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use sys::locks::Holder;
 
 /// What is to be kept of one kind; a rule that is not set does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct RetentionRules {
     /// No file begins longer ago.
     pub max_age: Option<Duration>,
     /// All together are no longer.
@@ -26,7 +26,7 @@ pub struct Rules {
     pub wait: Duration,
 }
 
-impl Default for Rules {
+impl Default for RetentionRules {
     fn default() -> Self {
         Self { max_age: None, max_size: None, wait: store::hold::WAIT }
     }
@@ -34,11 +34,11 @@ impl Default for Rules {
 
 /// Since when hours are waited for that readers hold: by the clock of whoever asks.
 #[derive(Clone, Debug, Default)]
-pub struct Waiting(BTreeMap<PathBuf, Duration>);
+pub struct HeldSince(BTreeMap<PathBuf, Duration>);
 
 /// What was done, and what is there now.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct RetentionResult {
     /// Files that went, with their bytes.
     pub removed: Vec<(PathBuf, u64)>,
     /// Files that should have gone but lie in an hour that somebody reads.
@@ -62,26 +62,26 @@ pub struct Kept {
 pub fn retain(
     store: &Path,
     interface: &str,
-    kind: Kind,
-    rules: &Rules,
+    kind: DataFileKind,
+    rules: &RetentionRules,
     now: Timestamp,
-    (waiting, up): (&mut Waiting, Duration),
-) -> Result<Kept, ColumnsError> {
+    (waiting, up): (&mut HeldSince, Duration),
+) -> Result<RetentionResult, ColumnsError> {
     let mut disk = DiskDevice::plain();
     let mut by: Vec<Holder> = Vec::new();
-    let mut met = Waiting::default();
+    let mut met = HeldSince::default();
     let mut kept = keep(store, interface, kind, rules, now, |path, may_wait| {
         let folder = path.parent().unwrap_or(path);
         if remove(&mut disk, path)? {
-            return Ok(Fate::Gone);
+            return Ok(RemovalResult::Gone);
         }
         let since = *waiting.0.get(folder).unwrap_or(&up);
         met.0.insert(folder.to_owned(), since);
         if !may_wait {
-            return remove_from(&mut disk, path).map(|()| Fate::Gone);
+            return remove_from(&mut disk, path).map(|()| RemovalResult::Gone);
         }
         by.extend(disk.holders(folder).into_iter().filter(|holder| !by.contains(holder)).collect::<Vec<_>>());
-        Ok(if up.saturating_sub(since) < rules.wait { Fate::Awaited } else { Fate::Held })
+        Ok(if up.saturating_sub(since) < rules.wait { RemovalResult::Awaited } else { RemovalResult::Held })
     })?;
     *waiting = met;
     kept.by = by;
@@ -90,7 +90,7 @@ pub fn retain(
 
 /// What became of a file that should go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum RemovalResult {
     Gone,
     /// Its reader is waited for.
     Awaited,
@@ -105,25 +105,25 @@ enum Fate {
 pub fn would_retain(
     store: &Path,
     interface: &str,
-    kind: Kind,
-    rules: &Rules,
+    kind: DataFileKind,
+    rules: &RetentionRules,
     now: Timestamp,
-) -> Result<Kept, ColumnsError> {
-    keep(store, interface, kind, rules, now, |_, _| Ok(Fate::Gone))
+) -> Result<RetentionResult, ColumnsError> {
+    keep(store, interface, kind, rules, now, |_, _| Ok(RemovalResult::Gone))
 }
 
 fn keep(
     store: &Path,
     interface: &str,
-    kind: Kind,
-    rules: &Rules,
+    kind: DataFileKind,
+    rules: &RetentionRules,
     now: Timestamp,
-    mut remove: impl FnMut(&Path, bool) -> Result<Fate, ColumnsError>,
-) -> Result<Kept, ColumnsError> {
+    mut remove: impl FnMut(&Path, bool) -> Result<RemovalResult, ColumnsError>,
+) -> Result<RetentionResult, ColumnsError> {
     let mut all = files(store, interface, kind).map_err(ColumnsError::io(store))?;
     let believed = now.after(Duration::from_secs(3600));
     all.sort_by_key(|file| (file.start <= believed, file.start, file.copy));
-    let mut kept = Kept { bytes: all.iter().map(|f| f.bytes).sum(), ..Kept::default() };
+    let mut kept = RetentionResult { bytes: all.iter().map(|f| f.bytes).sum(), ..RetentionResult::default() };
     let oldest = rules.max_age.map_or(Timestamp::ZERO, |age| now.before(age));
     let is_too_much = |bytes: u64| rules.max_size.is_some_and(|most| bytes > most);
     let (mut held, mut awaits) = (Vec::new(), false);
@@ -134,17 +134,17 @@ fn keep(
             continue;
         }
         match remove(&file.path, true)? {
-            Fate::Gone => kept.count(file.path, file.bytes),
-            Fate::Awaited => {
+            RemovalResult::Gone => kept.count(file.path, file.bytes),
+            RemovalResult::Awaited => {
                 awaits = true;
                 (kept.held, kept.files) = (kept.held + 1, kept.files + 1);
             }
-            Fate::Held => held.push(file),
+            RemovalResult::Held => held.push(file),
         }
     }
     for file in held {
         // Nothing else can go, or it has to go itself.
-        if (file.start < oldest || is_too_much(kept.bytes)) && remove(&file.path, false)? == Fate::Gone {
+        if (file.start < oldest || is_too_much(kept.bytes)) && remove(&file.path, false)? == RemovalResult::Gone {
             kept.overruled += 1;
             kept.count(file.path, file.bytes);
         } else {
@@ -154,7 +154,7 @@ fn keep(
     Ok(kept)
 }
 
-impl Kept {
+impl RetentionResult {
     fn count(&mut self, path: PathBuf, bytes: u64) {
         self.bytes -= bytes;
         self.removed.push((path, bytes));

@@ -1,14 +1,14 @@
 //! A few columns of many records: what top talkers and totals are made of, without making records.
 
-use crate::block::Seen;
+use crate::block::RowContext;
 use crate::decode;
 use crate::error::ColumnsError;
 use crate::file::{Sealed, guarded};
-use crate::journal::{Loaded, NO_COLUMNS};
-use crate::layout::{Layout, read_address};
-use crate::query::{Query, Remarks, Walk, journals};
-use crate::sheet::{self, Cells, Holds, MICRO};
-use crate::shelf::Kind;
+use crate::file_layout::DataFileKind;
+use crate::journal::{LoadedJournal, NO_COLUMNS};
+use crate::query::{FileScan, Query, Warnings, journals};
+use crate::schema::{self, Cells, MICRO, ValueType};
+use crate::tables::{Schema, read_address};
 use base::Timestamp;
 use bytes::Bytes;
 use flow::Record;
@@ -60,7 +60,7 @@ columns! {
     /// Id of the flow.
     Id => "id",
     /// Records of the flow before this one.
-    Part => "part",
+    Part => "record_index",
     /// Number of the interface.
     Interface => "interface_id",
     /// Who began: an address.
@@ -215,8 +215,8 @@ impl Batch {
 /// # Errors
 /// When the store cannot be looked at, or has no such interface.
 pub fn scan(query: &Query, columns: &[Column], mut each: impl FnMut(&Batch)) -> Result<Vec<String>, ColumnsError> {
-    let remarks = Remarks::default();
-    walk(query, columns, &remarks, &mut each, |part, each| part.give(query, columns, &remarks, each))?;
+    let remarks = Warnings::default();
+    scan_files(query, columns, &remarks, &mut each, |part, each| part.give(query, columns, &remarks, each))?;
     Ok(std::mem::take(&mut *remarks.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
@@ -232,7 +232,7 @@ pub fn scan_shared<S: Send>(
     make: impl Fn() -> S,
     each: impl Fn(&mut S, &Batch) + Sync,
 ) -> Result<(Vec<S>, Vec<String>), ColumnsError> {
-    let remarks = Remarks::default();
+    let remarks = Warnings::default();
     // Parts wait here, a few for each thread: an open file each at most.
     let (sender, receiver) = sync_channel::<Part>(threads * 2);
     let receiver = Mutex::new(receiver);
@@ -250,7 +250,7 @@ pub fn scan_shared<S: Send>(
             });
         }
         let mut given = |batch: &Batch| each(&mut mine[0], batch);
-        let outcome = walk(query, columns, &remarks, &mut given, |part, given| {
+        let outcome = scan_files(query, columns, &remarks, &mut given, |part, given| {
             // Who finds no room has work to do.
             if let Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) = sender.try_send(part) {
                 part.give(query, columns, &remarks, given);
@@ -267,30 +267,30 @@ pub fn scan_shared<S: Send>(
 }
 
 /// Journals are given at once; the row groups of sealed files are handed to `share`, oldest first.
-fn walk<E: FnMut(&Batch)>(
+fn scan_files<E: FnMut(&Batch)>(
     query: &Query,
     columns: &[Column],
-    remarks: &Remarks,
+    remarks: &Warnings,
     each: &mut E,
     mut share: impl FnMut(Part, &mut E),
 ) -> Result<(), ColumnsError> {
     for root in query.roots()? {
         let mut taken = BTreeSet::new();
-        let journals = if query.live { journals(&root, Kind::Flows, query, remarks) } else { Vec::new() };
+        let journals = if query.live { journals(&root, DataFileKind::Flows, query, remarks) } else { Vec::new() };
         for journal in journals {
             taken.insert(journal.id);
             if growing(&journal, query, columns, each).is_none() {
-                crate::query::remark(remarks, NO_COLUMNS);
+                crate::query::add_warning(remarks, NO_COLUMNS);
             }
         }
-        let mut walk = Walk::new(&root, Kind::Flows, query, remarks);
+        let mut walk = FileScan::new(&root, DataFileKind::Flows, query, remarks);
         while walk.peek().is_some() {
             let Some(sealed) = walk.open() else { continue };
             if sealed.origin.id.is_some_and(|id| taken.contains(&id)) {
                 continue;
             }
             let sealed = Arc::new(sealed);
-            for group in sealed.groups(query, |error| crate::query::remark(remarks, error)) {
+            for group in sealed.groups(query, |error| crate::query::add_warning(remarks, error)) {
                 share(Part { sealed: Arc::clone(&sealed), group }, each);
             }
         }
@@ -306,7 +306,7 @@ struct Part {
 
 impl Part {
     /// Gives what is asked of it; what is damaged is remarked.
-    fn give(&self, query: &Query, columns: &[Column], remarks: &Remarks, each: &mut impl FnMut(&Batch)) {
+    fn give(&self, query: &Query, columns: &[Column], remarks: &Warnings, each: &mut impl FnMut(&Batch)) {
         let is_inside = query.id.is_none() && self.sealed.is_inside(self.group, query.from, query.to);
         let outcome = if is_inside {
             self.read(columns)
@@ -321,9 +321,9 @@ impl Part {
             Ok(batch) if batch.rows > 0 => each(&batch),
             Ok(_) => {}
             Err(ColumnsError::Damaged { what, .. }) => {
-                crate::query::remark(remarks, self.sealed.unreadable(self.group, 0, what));
+                crate::query::add_warning(remarks, self.sealed.unreadable(self.group, 0, what));
             }
-            Err(error) => crate::query::remark(remarks, error),
+            Err(error) => crate::query::add_warning(remarks, error),
         }
     }
 
@@ -451,8 +451,8 @@ type ReadWord = fn(&[u8]) -> Option<i64>;
 /// The words of the column of this name, if it holds such.
 fn words(name: &str) -> Option<ReadWord> {
     static ALL: LazyLock<BTreeMap<String, ReadWord>> = LazyLock::new(|| {
-        let word = |column: sheet::Column<_>| match column.holds {
-            Holds::Names(_, read) => Some((column.path, read)),
+        let word = |column: schema::Column<_>| match column.value_type {
+            ValueType::Names(_, read) => Some((column.path, read)),
             _ => None,
         };
         Record::columns().into_iter().filter_map(word).collect()
@@ -476,7 +476,12 @@ fn values(cells: Cells) -> Values {
 }
 
 /// The records of a journal, as a file would give them; `None` if its columns are none.
-fn growing(journal: &Loaded<Record>, query: &Query, asked: &[Column], each: &mut impl FnMut(&Batch)) -> Option<()> {
+fn growing(
+    journal: &LoadedJournal<Record>,
+    query: &Query,
+    asked: &[Column],
+    each: &mut impl FnMut(&Batch),
+) -> Option<()> {
     let timed = [asked, &[Column::First, Column::Last, Column::Id]].concat();
     let mut blocks = journal.blocks()?;
     let mut flats = Vec::new();
@@ -492,7 +497,7 @@ fn growing(journal: &Loaded<Record>, query: &Query, asked: &[Column], each: &mut
         for asked in &timed {
             let (column, flat) = flats.iter().find(|(column, _)| column.path == asked.name())?;
             let mut cells = Cells::default();
-            flat.spell(column.holds, rows, &mut Seen::default(), &mut cells);
+            flat.spell(column.value_type, rows, &mut RowContext::default(), &mut cells);
             batch.columns.push(values(cells));
         }
         batch.keep(query);

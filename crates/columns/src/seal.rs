@@ -4,15 +4,15 @@
 //! column as numbers for each thread that writes columns, and the file as it will be. Rows are put in order by the
 //! numbers of their places.
 
-use crate::block::{Blocks, Flat, Seen};
+use crate::block::{Blocks, FlatColumn, RowContext};
 use crate::builder::Builder;
-use crate::chunk::Press;
+use crate::chunk::ChunkWriter;
 use crate::digest::{self, Digests};
 use crate::error::ColumnsError;
-use crate::journal::{NO_COLUMNS, Ordered};
-use crate::layout::{INTERFACE, Layout};
-use crate::sheet::{Cells, Column, declaration};
-use crate::shelf::{self, Kind};
+use crate::file_layout::{self, DataFileKind};
+use crate::journal::{NO_COLUMNS, OrderedJournal};
+use crate::schema::{Cells, Column, declaration};
+use crate::tables::{INTERFACE, Schema};
 use crate::volume::Output;
 use base::Timestamp;
 use bytes::Bytes;
@@ -34,8 +34,8 @@ use store::names;
 /// Rows of a row group.
 pub const GROUP: usize = 1 << 16;
 
-/// The version of the layouts. A file of a later one may mean something else by a null.
-pub const VERSION: u32 = 4;
+/// The version of the schemas: names, types and order of the columns, and the meaning of a null.
+pub const VERSION: u32 = 5;
 
 /// Says whose file this is, and what it took the place of.
 pub mod key {
@@ -67,7 +67,7 @@ pub struct Plan<'a> {
     /// The interface's folder.
     pub root: &'a Path,
     /// See there.
-    pub kind: Kind,
+    pub kind: DataFileKind,
     /// The moment in its name.
     pub start: Timestamp,
     /// Where its last thing ends.
@@ -81,7 +81,7 @@ pub struct Hidden {
     path: PathBuf,
     file: FileId,
     folder: PathBuf,
-    kind: Kind,
+    kind: DataFileKind,
     start: Timestamp,
     end: Timestamp,
 }
@@ -90,7 +90,7 @@ pub struct Hidden {
 ///
 /// # Errors
 /// What the file system says, or what is the matter with the content; nothing is left then.
-pub fn write<T: Layout>(
+pub fn write<T: Schema>(
     disk: &mut dyn Housekeeping,
     plan: Plan<'_>,
     fill: impl FnOnce(&mut Parquet<'_, T, &mut (dyn io::Write + Send)>) -> Result<()>,
@@ -174,7 +174,7 @@ impl Hidden {
     fn name(&self, disk: &mut dyn Housekeeping) -> std::result::Result<PathBuf, ColumnsError> {
         let mut copy = 0;
         loop {
-            let path = self.folder.join(shelf::sealed_name(self.kind, self.start, self.end, copy));
+            let path = self.folder.join(file_layout::sealed_name(self.kind, self.start, self.end, copy));
             match disk.rename(&self.path, &path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
                 Err(e) => return Err(ColumnsError::io(&path)(e)),
@@ -190,7 +190,7 @@ impl Hidden {
 fn create_hidden(
     disk: &mut dyn Housekeeping,
     folder: &Path,
-    kind: Kind,
+    kind: DataFileKind,
     start: Timestamp,
 ) -> std::result::Result<(PathBuf, FileId), ColumnsError> {
     let mut copy = 0;
@@ -219,14 +219,14 @@ fn as_columns_error(path: &Path, error: ParquetError) -> ColumnsError {
 }
 
 /// A Parquet file that is being written.
-pub struct Parquet<'n, T: Layout, W: io::Write + Send> {
+pub struct Parquet<'n, T: Schema, W: io::Write + Send> {
     columns: Vec<Column<T::Line>>,
     extras: Vec<Column<T::Line>>,
     names: Names<'n>,
     descriptors: Vec<ColumnDescPtr>,
-    writer: SerializedFileWriter<digest::Tail<W>>,
+    writer: SerializedFileWriter<digest::FooterWriter<W>>,
     digests: Digests,
-    press: Press,
+    chunk_writer: ChunkWriter,
 }
 
 /// A column of a row group, and what the footer says of it.
@@ -237,7 +237,7 @@ struct Left<'b> {
     /// The next of them.
     place: usize,
     /// Those that were read already.
-    ahead: std::vec::IntoIter<Flat>,
+    ahead: std::vec::IntoIter<FlatColumn>,
     /// Those behind.
     blocks: Blocks<'b>,
 }
@@ -254,8 +254,8 @@ struct Of<'a, 'b, L> {
 impl<'b, L> Of<'_, 'b, L> {
     /// Takes column after column until none is left, and makes a chunk of each column for each row group. One thread
     /// presses all groups of a column, because what a press learns from one group decides how it writes the next.
-    fn press(&self, press: &mut Press) -> Result<BTreeMap<usize, Vec<Chunk>>> {
-        let mut seen: Vec<Seen> = self.order.chunks(GROUP).map(|_| Seen::default()).collect();
+    fn press(&self, press: &mut ChunkWriter) -> Result<BTreeMap<usize, Vec<Chunk>>> {
+        let mut seen: Vec<RowContext> = self.order.chunks(GROUP).map(|_| RowContext::default()).collect();
         let (mut cells, mut pressed) = (Cells::default(), BTreeMap::new());
         while let Some((place, flat)) = self.take() {
             let flat = flat.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
@@ -277,7 +277,7 @@ impl<'b, L> Of<'_, 'b, L> {
     }
 
     /// The place of the next column, and the column, if it is there.
-    fn take(&self) -> Option<(usize, Option<Flat>)> {
+    fn take(&self) -> Option<(usize, Option<FlatColumn>)> {
         let mut left = self.left();
         let place = left.place;
         let column = self.columns.get(place)?;
@@ -296,12 +296,12 @@ pub enum Names<'n> {
     ByNumber(&'n dyn Fn() -> Vec<(u16, String)>),
 }
 
-impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
+impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
     /// Begins one.
     ///
     /// # Errors
     /// What the library says.
-    pub fn new(to: W, kind: Kind, names: Names<'n>, notes: Vec<(&str, String)>) -> Result<Self> {
+    pub fn new(to: W, kind: DataFileKind, names: Names<'n>, notes: Vec<(&str, String)>) -> Result<Self> {
         let (columns, extras) = (T::columns(), T::extras(matches!(names, Names::ByNumber(_))));
         let schema = Arc::new(parse_message_type(&declaration(T::NAME, columns.iter().chain(&extras)))?);
         let all = [(key::KIND, kind.name().to_owned()), (key::FORMAT, VERSION.to_string())].into_iter().chain(notes);
@@ -310,16 +310,24 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
             .set_key_value_metadata(Some(all.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect()))
             .set_sorting_columns(Some(vec![SortingColumn { column_idx: 0, descending: false, nulls_first: false }]))
             .build();
-        let writer = SerializedFileWriter::new(digest::Tail::new(to), schema, Arc::new(properties))?;
+        let writer = SerializedFileWriter::new(digest::FooterWriter::new(to), schema, Arc::new(properties))?;
         let descriptors = writer.schema_descr().columns().to_vec();
-        Ok(Self { columns, extras, names, descriptors, writer, digests: Digests::default(), press: Press::new()? })
+        Ok(Self {
+            columns,
+            extras,
+            names,
+            descriptors,
+            writer,
+            digests: Digests::default(),
+            chunk_writer: ChunkWriter::new()?,
+        })
     }
 
     /// All of a journal, in order, its columns pressed by so many threads. The file is the same for any number of them.
     ///
     /// # Errors
     /// What the file system says, or the library.
-    pub fn journal(&mut self, journal: Ordered<'_>, hands: usize) -> Result<()> {
+    pub fn journal(&mut self, journal: OrderedJournal<'_>, hands: usize) -> Result<()> {
         self.groups(journal.blocks, journal.ahead, &journal.order, None, hands)
     }
 
@@ -327,7 +335,7 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
     ///
     /// # Errors
     /// What the file system says, or the library.
-    pub fn things(&mut self, things: &mut dyn Iterator<Item = T>) -> Result<()> {
+    pub fn rows(&mut self, things: &mut dyn Iterator<Item = T>) -> Result<()> {
         while self.group_of(&things.take(GROUP).collect::<Vec<T>>())? == GROUP {}
         Ok(())
     }
@@ -355,7 +363,7 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
     fn groups(
         &mut self,
         blocks: Blocks<'_>,
-        ahead: Vec<Flat>,
+        ahead: Vec<FlatColumn>,
         order: &[u32],
         things: Option<&[T]>,
         hands: usize,
@@ -366,9 +374,9 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
         let pressed = std::thread::scope(|scope| {
             let hand = || std::thread::Builder::new().name("columns-press".into());
             // Where the system refuses a thread, the others take its columns.
-            let more = (0..more).map_while(|_| hand().spawn_scoped(scope, || of.press(&mut Press::new()?)).ok());
+            let more = (0..more).map_while(|_| hand().spawn_scoped(scope, || of.press(&mut ChunkWriter::new()?)).ok());
             let more: Vec<_> = more.collect();
-            let mut pressed = of.press(&mut self.press);
+            let mut pressed = of.press(&mut self.chunk_writer);
             for hand in more {
                 let also = hand.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 pressed = pressed.and_then(|mut all| {
@@ -395,7 +403,7 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
                     }
                     (Names::ByNumber(_), None) => cells.there.resize(rows.len(), 0),
                 }
-                chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
+                chunks.push(self.chunk_writer.chunk(column, descriptor, &cells, rows.len())?);
             }
             add(chunks);
         }
@@ -426,7 +434,7 @@ impl<'n, T: Layout, W: io::Write + Send> Parquet<'n, T, W> {
 }
 
 /// Text of these things, row by row.
-fn extra<T: Layout>(column: &Column<T::Line>, things: &[T], names: &[(u16, String)], cells: &mut Cells) {
+fn extra<T: Schema>(column: &Column<T::Line>, things: &[T], names: &[(u16, String)], cells: &mut Cells) {
     for thing in things {
         let before = cells.raw.len();
         if column.path == INTERFACE {

@@ -5,9 +5,9 @@
 //! such journals are few and small ([`BATCH_BYTES`]), and wait for others no longer than [`GATHERED`].
 
 use crate::error::ColumnsError;
+use crate::file_layout::DataFileKind;
 use crate::journal::Journal;
-use crate::recover::{Aside, Draft, FromJournal, draft, finish};
-use crate::shelf::Kind;
+use crate::recover::{DamagedJournal, Draft, FromJournal, draft, finish};
 use crate::volume::Disk;
 use crate::writer::{Event, Shared};
 use base::Timestamp;
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use store::names;
-use sys::priority::{Behind, step_behind};
+use sys::priority::{Background, lower_priority};
 
 /// How long the memory that a journal was read into waits for the next.
 const ROOM_KEPT: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const BATCH_FILES: usize = 64;
 
 /// A journal to which nothing more comes.
 pub(crate) struct Whole {
-    pub kind: Kind,
+    pub kind: DataFileKind,
     /// The first moment of what is in it.
     pub first: Timestamp,
     /// It stays locked until it is gone.
@@ -61,7 +61,7 @@ impl Sealer {
 
     pub fn run(mut self, whole: &Receiver<Whole>) {
         // Sealing competes with recording as an equal where that is refused; nothing else changes.
-        let _ = step_behind(Behind::Batch);
+        let _ = lower_priority(Background::Batch);
         loop {
             let first = whole.recv_timeout(ROOM_KEPT).or_else(|_| {
                 // Until the next file is whole, perhaps for long.
@@ -94,40 +94,40 @@ impl Sealer {
                 let (sealed, vouched) = finish(&mut *self.disk, &self.root, drafts, &unsynced);
                 for (path, outcome) in unsynced.iter().zip(vouched) {
                     if let Err(error) = outcome {
-                        self.shared.tell(Event::Trouble(ColumnsError::io(path)(error)));
+                        self.shared.report(Event::Trouble(ColumnsError::io(path)(error)));
                     }
                 }
                 sealed.into_iter().for_each(|sealed| self.tell(sealed));
             }
             // The journals stay, and are sealed at the next start.
-            Err(error) => self.shared.tell(Event::Trouble(error)),
+            Err(error) => self.shared.report(Event::Trouble(error)),
         }
         batch.into_iter().for_each(|whole| whole.journal.close());
     }
 
-    fn draft(&mut self, kind: Kind, path: &Path) -> Option<Draft> {
+    fn draft(&mut self, kind: DataFileKind, path: &Path) -> Option<Draft> {
         let (disk, root, room) = (&mut *self.disk, &self.root, &mut self.room);
         let draft = match kind {
-            Kind::Flows => draft::<Record>(disk, root, kind, path, false, self.hands, room),
-            Kind::Series => draft::<Row>(disk, root, kind, path, false, self.hands, room),
+            DataFileKind::Flows => draft::<Record>(disk, root, kind, path, false, self.hands, room),
+            DataFileKind::Series => draft::<Row>(disk, root, kind, path, false, self.hands, room),
         };
-        draft.map_err(|error| self.shared.tell(Event::Trouble(error))).ok()
+        draft.map_err(|error| self.shared.report(Event::Trouble(error))).ok()
     }
 
     fn tell(&self, sealed: Result<FromJournal, ColumnsError>) {
         let shared = &self.shared;
         match sealed {
             Ok(sealed) => {
-                shared.sealed.fetch_add(sealed.things, Ordering::Relaxed);
-                if let Some(Aside { path, damage }) = sealed.aside {
-                    shared.tell(Event::Trouble(ColumnsError::Holes { path, damage, sealed: true }));
+                shared.sealed.fetch_add(sealed.rows, Ordering::Relaxed);
+                if let Some(DamagedJournal { path, damage }) = sealed.damaged {
+                    shared.report(Event::Trouble(ColumnsError::Holes { path, damage, sealed: true }));
                 }
                 if let Some(path) = sealed.path {
                     shared.files.fetch_add(1, Ordering::Relaxed);
-                    shared.tell(Event::Sealed { path, things: sealed.things });
+                    shared.report(Event::Sealed { path, rows: sealed.rows });
                 }
             }
-            Err(error) => shared.tell(Event::Trouble(error)),
+            Err(error) => shared.report(Event::Trouble(error)),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, judge_sealed};
-use crate::shelf::{self, Kind};
+use crate::file_layout::{self, DataFileKind};
 use base::Timestamp;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ pub fn left_apart(store: &Path, interface: &str, before: Timestamp) -> Result<Ve
     const DAY: Duration = Duration::from_secs(86_400);
     let root = names::interface_folder(store, interface);
     let mut days: BTreeMap<Timestamp, Vec<PathBuf>> = BTreeMap::new();
-    let files = shelf::files_on(&mut DiskDevice::plain(), &root, Kind::Series).map_err(ColumnsError::io(&root))?;
+    let files = file_layout::files_on(&mut DiskDevice::plain(), &root, DataFileKind::Series)
+        .map_err(ColumnsError::io(&root))?;
     for (start, path) in files {
         let day = start.floor_to(DAY);
         if day.after(DAY) <= before {
@@ -45,7 +46,7 @@ fn obstacle(path: &Path) -> Option<String> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         Err(e) => Some(e.to_string()),
         Ok(Some(what)) => Some(what),
-        Ok(None) => match Sealed::open(path, Kind::Series) {
+        Ok(None) => match Sealed::open(path, DataFileKind::Series) {
             Ok(sealed) if sealed.origin.id.is_none() => Some("has no number of its own".to_owned()),
             _ => None,
         },

@@ -14,7 +14,7 @@
 //! compressed        numbers, up to the next one of which more differs
 //! ```
 
-use sys::wide::{Loop, wide};
+use sys::simd::{SimdLoop, simd};
 
 /// Most bytes of a block, and of its content.
 const BLOCK: usize = 128 << 10;
@@ -84,7 +84,7 @@ fn differing<const W: usize>(content: &[u8], same: impl Fn([u8; W], [u8; W]) -> 
     let numbers = content.as_chunks::<W>().0;
     needs.clear();
     needs.resize(numbers.len(), W as u8);
-    wide(Differing { numbers, same, needs });
+    simd(Differing { numbers, same, needs });
 }
 
 struct Differing<'a, const W: usize, F> {
@@ -94,7 +94,7 @@ struct Differing<'a, const W: usize, F> {
     needs: &'a mut [u8],
 }
 
-impl<const W: usize, F: Fn([u8; W], [u8; W]) -> u32> Loop for Differing<'_, W, F> {
+impl<const W: usize, F: Fn([u8; W], [u8; W]) -> u32> SimdLoop for Differing<'_, W, F> {
     type Out = ();
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! A table of any columns in a Parquet file: what an answer that is no record is given out as, a ranking for example. Small as
 //! such answers are, the library's own pages do.
 
-use crate::sheet::micros;
+use crate::schema::micros;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::{ParquetError, Result};
@@ -47,7 +47,7 @@ impl Values {
 /// # Errors
 /// When they cannot be written, or columns are of different lengths.
 pub fn write_table(to: impl io::Write + Send, columns: &[TableColumn]) -> io::Result<()> {
-    write(to, columns).map_err(super::loose::as_io)
+    write(to, columns).map_err(super::standalone::as_io)
 }
 
 fn write(to: impl io::Write + Send, columns: &[TableColumn]) -> Result<()> {

@@ -10,11 +10,11 @@
 
 use crate::batch::BatchBytes;
 use crate::error::ColumnsError;
-use crate::journal::{Journal, MOST_BYTES};
-use crate::layout::Layout;
+use crate::file_layout::{DataFileKind, FAR};
+use crate::journal::{Journal, MAX_BYTES};
 use crate::sealer::{BATCH_BYTES, Sealer, Whole};
-use crate::shelf::{FAR, Kind};
-use crate::thing::Thing;
+use crate::table_row::TableRow;
+use crate::tables::Schema;
 use crate::volume::{Disks, real};
 use base::Timestamp;
 use flow::{Record, Sink};
@@ -60,7 +60,7 @@ pub struct Config {
     /// Bytes that may wait for the disk.
     pub waiting_most: u64,
     /// Wait when that many do, instead of dropping what comes: for captures that are read from files.
-    pub patient: bool,
+    pub wait_when_full: bool,
     /// Threads that seal a journal together. Beside a live capture it is one, so that capture keeps the other
     /// processors.
     pub hands: usize,
@@ -76,17 +76,17 @@ impl Config {
             flows_most: 500_000,
             series_every: Duration::from_secs(3600),
             waiting_most: 64 << 20,
-            patient: false,
+            wait_when_full: false,
             hands: 1,
         }
     }
 }
 
-/// What became of what was given. `given = journaled + dropped + refused`, once the writer has finished.
+/// What became of what was given. `submitted = journaled + dropped + refused`, once the writer has finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records and rows that were given.
-    pub given: u64,
+    pub submitted: u64,
     /// Those that a journal took.
     pub journaled: u64,
     /// Those that came while too much waited for the disk.
@@ -107,7 +107,7 @@ pub enum Event {
         /// Where.
         path: PathBuf,
         /// Things in it.
-        things: u64,
+        rows: u64,
     },
     /// Something could not be done. A journal that could not be sealed stays, is read by queries, and is sealed by the next
     /// recovery.
@@ -122,7 +122,7 @@ const SPARE: usize = 128;
 pub(crate) struct Shared {
     waiting: Mutex<u64>,
     spare: Mutex<Vec<Vec<u8>>>,
-    room: Condvar,
+    buffers: Condvar,
     journaled: AtomicU64,
     refused: AtomicU64,
     pub sealed: AtomicU64,
@@ -133,7 +133,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn tell(&self, event: Event) {
+    pub fn report(&self, event: Event) {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 
@@ -149,7 +149,7 @@ impl Shared {
 }
 
 /// A file that grows: of each kind and period there is one at a time.
-type Which = (Kind, Timestamp);
+type Which = (DataFileKind, Timestamp);
 
 enum Message {
     Batch {
@@ -163,8 +163,8 @@ enum Message {
 }
 
 /// One kind's part of a writer.
-struct Lane<T: Layout> {
-    kind: Kind,
+struct Lane<T: Schema> {
+    kind: DataFileKind,
     every: Duration,
     /// Files that grow at once.
     open_most: usize,
@@ -172,14 +172,14 @@ struct Lane<T: Layout> {
     open: Vec<Open<T>>,
 }
 
-struct Open<T: Layout> {
+struct Open<T: Schema> {
     batch: BatchBytes<T>,
     /// The first moment of its first thing.
     start: Timestamp,
     /// First and last moment of all.
     span: (Timestamp, Timestamp),
     period: Timestamp,
-    things: u32,
+    rows: u32,
     bytes: u64,
 }
 
@@ -194,7 +194,7 @@ pub struct Writer {
     /// Time has gone back by more than it takes a file to settle.
     goes_back: bool,
     handed_over: Timestamp,
-    given: u64,
+    submitted: u64,
 }
 
 /// The way of batches to the thread that journals them.
@@ -202,7 +202,7 @@ struct ToDisk {
     shared: Arc<Shared>,
     sender: Option<Sender<Message>>,
     waiting_most: u64,
-    patient: bool,
+    wait_when_full: bool,
     dropped: u64,
 }
 
@@ -224,10 +224,10 @@ impl Writer {
         let root = names::interface_folder(&config.store, &config.interface);
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
-        let Config { flows_every, flows_most, series_every, waiting_most, patient, hands, .. } = config;
+        let Config { flows_every, flows_most, series_every, waiting_most, wait_when_full: patient, hands, .. } = config;
         let sealer = Sealer::new(root.clone(), disks(), patient, hands, Arc::clone(&shared));
         let open = BTreeMap::new();
-        let journal = Journaler { root, disks, open, to_seal, patient, shared: Arc::clone(&shared) };
+        let journal = Journaler { root, disks, open, to_seal, wait_when_full: patient, shared: Arc::clone(&shared) };
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let threads = vec![
             named("columns-journal").spawn(move || journal.run(&jobs))?,
@@ -236,28 +236,28 @@ impl Writer {
         let open_most = if patient { OPEN_MOST } else { 1 };
         Ok(Self {
             flows_most,
-            flows: Lane { kind: Kind::Flows, every: flows_every, open_most, open: Vec::new() },
-            series: Lane { kind: Kind::Series, every: series_every, open_most, open: Vec::new() },
-            to_disk: ToDisk { shared, sender: Some(sender), waiting_most, patient, dropped: 0 },
+            flows: Lane { kind: DataFileKind::Flows, every: flows_every, open_most, open: Vec::new() },
+            series: Lane { kind: DataFileKind::Series, every: series_every, open_most, open: Vec::new() },
+            to_disk: ToDisk { shared, sender: Some(sender), waiting_most, wait_when_full: patient, dropped: 0 },
             threads,
             now: Timestamp::ZERO,
             goes_back: false,
             handed_over: Timestamp::ZERO,
-            given: 0,
+            submitted: 0,
         })
     }
 
     /// Keeps a record.
     pub fn record(&mut self, record: &Record) {
-        self.given += 1;
-        let moment = if self.to_disk.patient { record.first() } else { self.now };
+        self.submitted += 1;
+        let moment = if self.to_disk.wait_when_full { record.first() } else { self.now };
         let period = moment.floor_to(self.flows.every);
         self.flows.keep(record, period, self.flows_most, &mut self.to_disk);
     }
 
     /// Keeps a row.
     pub fn row(&mut self, row: &Row) {
-        self.given += 1;
+        self.submitted += 1;
         let period = row.span().0.floor_to(self.series.every);
         self.series.keep(row, period, u32::MAX, &mut self.to_disk);
     }
@@ -267,7 +267,7 @@ impl Writer {
         let stepped_back = now < self.now;
         self.goes_back |= stepped_back && self.now.since(now) > SETTLED;
         self.now = now;
-        if !self.to_disk.patient {
+        if !self.to_disk.wait_when_full {
             let period = now.floor_to(self.flows.every);
             self.flows.close_some(|open| open.period != period, &mut self.to_disk);
         } else if !self.goes_back {
@@ -287,7 +287,7 @@ impl Writer {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let shared = &self.to_disk.shared;
         Counts {
-            given: self.given,
+            submitted: self.submitted,
             journaled: read(&shared.journaled),
             dropped: self.to_disk.dropped,
             refused: read(&shared.refused),
@@ -314,17 +314,18 @@ impl Writer {
     }
 }
 
-impl<T: Layout> Lane<T> {
+impl<T: Schema> Lane<T> {
     fn keep(&mut self, thing: &T, period: Timestamp, most: u32, to_disk: &mut ToDisk) {
         let span = thing.span();
         let reach = if self.every > self.kind.reach() { FAR } else { self.kind.reach() };
-        let is_open = self.open.last().is_some_and(|open| open.period == period && open.has_room(span, reach, most));
+        let is_open =
+            self.open.last().is_some_and(|open| open.period == period && open.has_capacity(span, reach, most));
         if !is_open {
             self.find(span, period, reach, most, to_disk);
         }
         let Some(open) = self.open.last_mut() else { return };
         open.span = (open.span.0.min(span.0), open.span.1.max(span.1));
-        open.things += 1;
+        open.rows += 1;
         open.batch.push(thing);
         if open.batch.len() >= BATCH {
             open.hand_over(self.kind, to_disk);
@@ -344,7 +345,7 @@ impl<T: Layout> Lane<T> {
         let at = self.open.iter().position(|open| open.period == period);
         // Of one kind and period there is one file at a time.
         let whole = match at {
-            Some(at) if self.open[at].has_room(span, reach, most) => return self.open[at..].rotate_left(1),
+            Some(at) if self.open[at].has_capacity(span, reach, most) => return self.open[at..].rotate_left(1),
             Some(at) => Some(at),
             None => (self.open.len() >= self.open_most).then_some(0),
         };
@@ -352,7 +353,7 @@ impl<T: Layout> Lane<T> {
             self.open.remove(at).close(self.kind, to_disk);
         }
         let (batch, start) = (BatchBytes::default(), span.0);
-        self.open.push(Open { batch, start, span, period, things: 0, bytes: 0 });
+        self.open.push(Open { batch, start, span, period, rows: 0, bytes: 0 });
     }
 
     fn hand_over(&mut self, to_disk: &mut ToDisk) {
@@ -371,8 +372,8 @@ impl<T: Layout> Lane<T> {
     }
 }
 
-impl<T: Layout> Open<T> {
-    fn hand_over(&mut self, kind: Kind, to_disk: &mut ToDisk) {
+impl<T: Schema> Open<T> {
+    fn hand_over(&mut self, kind: DataFileKind, to_disk: &mut ToDisk) {
         let count = self.batch.count();
         if count > 0 {
             let bytes = self.batch.take(to_disk.spare());
@@ -381,17 +382,17 @@ impl<T: Layout> Open<T> {
         }
     }
 
-    fn close(mut self, kind: Kind, to_disk: &mut ToDisk) {
+    fn close(mut self, kind: DataFileKind, to_disk: &mut ToDisk) {
         self.hand_over(kind, to_disk);
         to_disk.send(Message::Close((kind, self.period), self.span.0));
     }
 
     /// Whether something of this span may go into the same file. What begins or ends farther away than a file may reach
     /// would not be found by the moment in its name.
-    fn has_room(&self, span: (Timestamp, Timestamp), reach: Duration, most: u32) -> bool {
+    fn has_capacity(&self, span: (Timestamp, Timestamp), reach: Duration, most: u32) -> bool {
         let (first, last) = (self.span.0.min(span.0), self.span.1.max(span.1));
-        self.things < most
-            && self.bytes < MOST_BYTES / 2
+        self.rows < most
+            && self.bytes < MAX_BYTES / 2
             && last.since(first) < reach
             && span.0.max(self.start).since(span.0.min(self.start)) < reach
     }
@@ -406,8 +407,8 @@ impl ToDisk {
     fn batch(&mut self, which: Which, start: Timestamp, bytes: Vec<u8>, count: u32) {
         let len = bytes.len() as u64;
         let mut waiting = self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.patient && *waiting > 0 && *waiting + len > self.waiting_most {
-            waiting = self.shared.room.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        while self.wait_when_full && *waiting > 0 && *waiting + len > self.waiting_most {
+            waiting = self.shared.buffers.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         if *waiting > 0 && *waiting + len > self.waiting_most {
             self.dropped += u64::from(count);
@@ -445,7 +446,7 @@ struct Journaler {
     disks: Disks,
     open: BTreeMap<Which, Journal>,
     to_seal: Sender<Whole>,
-    patient: bool,
+    wait_when_full: bool,
     shared: Arc<Shared>,
 }
 
@@ -461,7 +462,7 @@ impl Journaler {
                     counter.fetch_add(u64::from(count), Ordering::Relaxed);
                     self.trouble(outcome);
                     *self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner) -= len;
-                    self.shared.room.notify_one();
+                    self.shared.buffers.notify_one();
                 }
                 Ok(Message::Close(which, first)) => self.close(which, first),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -480,8 +481,8 @@ impl Journaler {
         if !self.open.contains_key(&which) {
             let disk = (self.disks)();
             let journal = match which.0 {
-                Kind::Flows => Journal::create::<Record>(disk, &self.root, Kind::Flows, start)?,
-                Kind::Series => Journal::create::<Row>(disk, &self.root, Kind::Series, start)?,
+                DataFileKind::Flows => Journal::create::<Record>(disk, &self.root, DataFileKind::Flows, start)?,
+                DataFileKind::Series => Journal::create::<Row>(disk, &self.root, DataFileKind::Series, start)?,
             };
             self.open.insert(which, journal);
         }
@@ -498,7 +499,7 @@ impl Journaler {
         let Some(mut journal) = self.open.remove(&which) else { return };
         // A small journal of a patient writer is synced with the file that it is sealed into, no later than otherwise.
         let closed = self.shared.closed.fetch_add(journal.bytes(), Ordering::Relaxed) + journal.bytes();
-        if !self.patient || closed > BATCH_BYTES || journal.is_doubtful() {
+        if !self.wait_when_full || closed > BATCH_BYTES || journal.is_doubtful() {
             let outcome = journal.sync().map(drop);
             self.trouble(outcome);
         }
@@ -512,7 +513,7 @@ impl Journaler {
 
     fn trouble(&self, outcome: Result<(), ColumnsError>) {
         if let Err(error) = outcome {
-            self.shared.tell(Event::Trouble(error));
+            self.shared.report(Event::Trouble(error));
         }
     }
 }

@@ -66,7 +66,7 @@ impl Anonymiser {
 
 /// What was done to packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cover {
+pub struct AnonymisationCounts {
     /// Packets that were gone through.
     pub packets: u64,
     /// Of these, packets whose payload (or padding) was cut.
@@ -77,9 +77,9 @@ pub struct Cover {
     pub options: u64,
 }
 
-impl Cover {
+impl AnonymisationCounts {
     /// What people should know, a line for each thing.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let said = [
             (self.payload, "packets were cut behind their headers, because payloads hold addresses"),
             (self.unknown, "packets were cut where something begins that is not understood (tunnels, other protocols)"),

@@ -25,9 +25,9 @@
 
 pub mod anonymise;
 mod cut;
-mod described;
 mod error;
 mod files;
+mod interface_tap;
 mod merge;
 mod output;
 mod plan;
@@ -40,5 +40,5 @@ pub use error::Error;
 pub use files::{Files, Memory};
 pub use merge::Input;
 pub use plan::{Format, Plan, Slice, Split, packer_of};
-pub use report::{Broken, Kept, Report};
+pub use report::{DamagedInput, FormatLosses, Report};
 pub use run::convert;

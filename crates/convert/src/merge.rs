@@ -3,8 +3,8 @@
 //! The head of each input waits in a heap; the least stamp goes first, and of equal stamps the earlier input's: the merge
 //! is stable and keeps the order within each input, whatever its stamps are. Memory: one reader for each input.
 
-use crate::Broken;
-use crate::described::{Described, Tap};
+use crate::DamagedInput;
+use crate::interface_tap::{InterfaceDescription, InterfaceTap};
 use base::Timestamp;
 use pcap::{Error, Packet, Reader};
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// A capture that is to be converted.
 pub struct Input<R> {
     name: String,
-    reader: Reader<Tap<R>>,
+    reader: Reader<InterfaceTap<R>>,
 }
 
 impl<R: Read> Input<R> {
@@ -24,7 +24,7 @@ impl<R: Read> Input<R> {
     /// # Errors
     /// When it is no capture.
     pub fn open(name: &str, source: R) -> Result<Self, Error> {
-        Ok(Self { name: name.to_owned(), reader: Reader::open(Tap::new(source))? })
+        Ok(Self { name: name.to_owned(), reader: Reader::open(InterfaceTap::new(source))? })
     }
 
     /// [`Input::open`] for a format that is known: RAW files may look like nothing.
@@ -32,7 +32,7 @@ impl<R: Read> Input<R> {
     /// # Errors
     /// When it is no capture.
     pub fn open_as(name: &str, source: R, format: pcap::Format) -> Result<Self, Error> {
-        Ok(Self { name: name.to_owned(), reader: Reader::open_as(Tap::new(source), format)? })
+        Ok(Self { name: name.to_owned(), reader: Reader::open_as(InterfaceTap::new(source), format)? })
     }
 
     /// Its name.
@@ -52,7 +52,7 @@ pub struct Merge<R> {
     /// Stamp of the last packet of each input.
     last: Vec<Timestamp>,
     /// What is said of the interface of the packet at the head of each input.
-    described: Vec<Option<Rc<Described>>>,
+    described: Vec<Option<Rc<InterfaceDescription>>>,
     heads: BinaryHeap<Reverse<(Timestamp, usize)>>,
     current: Option<usize>,
     /// Packets older than the one before in their own input.
@@ -62,7 +62,7 @@ pub struct Merge<R> {
     /// Packets that say fewer bytes on the wire than were captured.
     pub wire_raised: u64,
     /// Inputs that broke off.
-    pub broken: Vec<Broken>,
+    pub broken: Vec<DamagedInput>,
 }
 
 /// A packet and where it is from.
@@ -72,7 +72,7 @@ pub struct Merged<'a> {
     /// Its stamp, or that of the packet before in its input.
     pub ts: Timestamp,
     /// What is said of its interface.
-    pub described: &'a Option<Rc<Described>>,
+    pub described: &'a Option<Rc<InterfaceDescription>>,
     /// The rest.
     pub packet: Packet<'a>,
 }
@@ -128,7 +128,7 @@ impl<R: Read> Merge<R> {
             }
             Ok(false) => {}
             Err(e) => {
-                self.broken.push(Broken { input: input.name.clone(), offset: e.offset(), reason: e.reason() });
+                self.broken.push(DamagedInput { input: input.name.clone(), offset: e.offset(), reason: e.reason() });
             }
         }
     }

@@ -1,12 +1,12 @@
 //! One stream of packets into one file or several, in any of the formats.
 //!
-//! What a format cannot hold is counted in [`Kept`] at the moment it is left out. Interfaces keep apart what came apart:
+//! What a format cannot hold is counted in [`FormatLosses`] at the moment it is left out. Interfaces keep apart what came apart:
 //! each interface of each input is one of the output where the format has them (pcapng), described in every file that
 //! uses it. Losses that the capturing program told of are handed on to the next packet of their interface, across packets
 //! that were filtered out and across files, so that their sum stays.
 
-use crate::described::Described;
-use crate::{Error, Files, Format, Kept, Plan, Split};
+use crate::interface_tap::InterfaceDescription;
+use crate::{Error, Files, Format, FormatLosses, Plan, Split};
 use base::Timestamp;
 use pcap::{Direction, classic, ng, raw};
 use std::cell::Cell;
@@ -26,18 +26,18 @@ const NG_PACKET: usize = 32 + 3 + 8 + 12 + 4;
 const NG_INTERFACE: usize = 20 + 8 + 6 * 8 + 4;
 
 /// An interface as a packet names it: input, number, link type, and where the description of it lies.
-type Seen = (usize, u32, u16, *const Described);
+type InterfaceKey = (usize, u32, u16, *const InterfaceDescription);
 
 /// What is written into the section header of pcapng.
 const APPLICATION: &str = concat!("netgrain ", env!("CARGO_PKG_VERSION"));
 
 /// A packet without its bytes.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct PacketMeta {
     pub input: usize,
     pub interface: u32,
     pub link_type: u16,
-    pub described: Option<Rc<Described>>,
+    pub described: Option<Rc<InterfaceDescription>>,
     pub direction: Direction,
     pub drops: u64,
     pub wire_len: u32,
@@ -51,7 +51,7 @@ struct Interface {
     input: usize,
     number: u32,
     link_type: u16,
-    described: Option<Rc<Described>>,
+    described: Option<Rc<InterfaceDescription>>,
     drops: u64,
 }
 
@@ -63,14 +63,14 @@ pub struct Output<'f, F: Files> {
     open: Option<Open<F::Sink>>,
     link_type: Option<u16>,
     /// Of what was seen, by address; the descriptions are held so that no address is used twice.
-    numbers: HashMap<Seen, (usize, Option<Rc<Described>>)>,
+    numbers: HashMap<InterfaceKey, (usize, Option<Rc<InterfaceDescription>>)>,
     interfaces: Vec<Interface>,
     last: Timestamp,
     pub written: u64,
     pub late: u64,
     pub begun: u64,
     pub bytes: u64,
-    pub kept: Kept,
+    pub kept: FormatLosses,
 }
 
 /// The file that is being written.
@@ -83,14 +83,14 @@ struct Open<S: Write> {
 }
 
 enum Layout<S: Write> {
-    Pcap(classic::Writer<Counted<S>>),
+    Pcap(classic::Writer<CountingWriter<S>>),
     /// With the number of each interface in this file, once it is described.
-    Ng(Box<ng::Writer<Counted<S>>>, Vec<Option<u32>>),
-    Raw(Counted<S>),
+    Ng(Box<ng::Writer<CountingWriter<S>>>, Vec<Option<u32>>),
+    Raw(CountingWriter<S>),
 }
 
 /// Counts what goes into a sink.
-struct Counted<S: Write> {
+struct CountingWriter<S: Write> {
     sink: BufWriter<S>,
     bytes: Rc<Cell<u64>>,
 }
@@ -119,12 +119,12 @@ impl<'f, F: Files> Output<'f, F> {
             late: 0,
             begun: 0,
             bytes: 0,
-            kept: Kept::default(),
+            kept: FormatLosses::default(),
         })
     }
 
     /// A packet that is not written, but of whose interface something is told.
-    pub fn leave_out(&mut self, about: &About) {
+    pub fn leave_out(&mut self, about: &PacketMeta) {
         if about.drops > 0 {
             let number = self.interface(about);
             self.interfaces[number].drops += about.drops;
@@ -132,7 +132,7 @@ impl<'f, F: Files> Output<'f, F> {
     }
 
     /// Writes a packet. `input` is the name of its input, for messages.
-    pub fn write(&mut self, ts: Timestamp, data: &[u8], about: &About, input: &str) -> Result<(), Error> {
+    pub fn write(&mut self, ts: Timestamp, data: &[u8], about: &PacketMeta, input: &str) -> Result<(), Error> {
         self.check_link_type(about, input)?;
         let number = self.interface(about);
         let data = self.fit(ts, data, about);
@@ -188,8 +188,8 @@ impl<'f, F: Files> Output<'f, F> {
 
     /// The number of an interface, the same in all files. One that a later section of an input describes in the same
     /// words is the same.
-    fn interface(&mut self, about: &About) -> usize {
-        let About { input, interface: number, link_type, ref described, .. } = *about;
+    fn interface(&mut self, about: &PacketMeta) -> usize {
+        let PacketMeta { input, interface: number, link_type, ref described, .. } = *about;
         let key = (input, number, link_type, described.as_ref().map_or(std::ptr::null(), Rc::as_ptr));
         if let Some((number, _)) = self.numbers.get(&key) {
             return *number;
@@ -204,7 +204,7 @@ impl<'f, F: Files> Output<'f, F> {
         found
     }
 
-    fn check_link_type(&mut self, about: &About, input: &str) -> Result<(), Error> {
+    fn check_link_type(&mut self, about: &PacketMeta, input: &str) -> Result<(), Error> {
         let (format, other) = (self.format, about.link_type);
         if format == Format::Raw && other != pcap::ETHERNET {
             return Err(Error::NotEthernet { link_type: other, input: input.to_owned() });
@@ -217,7 +217,7 @@ impl<'f, F: Files> Output<'f, F> {
     }
 
     /// Counts what the format cannot hold of a packet, and cuts the packet at its limit.
-    fn fit<'a>(&mut self, ts: Timestamp, data: &'a [u8], about: &About) -> &'a [u8] {
+    fn fit<'a>(&mut self, ts: Timestamp, data: &'a [u8], about: &PacketMeta) -> &'a [u8] {
         let kept = &mut self.kept;
         match self.format {
             Format::PcapNg => {}
@@ -255,7 +255,7 @@ impl<'f, F: Files> Output<'f, F> {
     fn begin(&mut self, first: Timestamp, slot: Timestamp) -> Result<(), Error> {
         let sink = self.files.begin(self.begun + 1, first)?;
         self.begun += 1;
-        let sink = Counted { sink: BufWriter::with_capacity(BUFFER, sink), bytes: Rc::default() };
+        let sink = CountingWriter { sink: BufWriter::with_capacity(BUFFER, sink), bytes: Rc::default() };
         let bytes = Rc::clone(&sink.bytes);
         let link_type = self.link_type.unwrap_or(pcap::ETHERNET);
         let layout = match self.format {
@@ -302,10 +302,10 @@ impl Interface {
 
 /// Describes an interface in the words that its input had for it.
 fn describe<W: Write>(writer: &mut ng::Writer<W>, interface: &Interface, snaplen: u32) -> io::Result<u32> {
-    let unsaid = Described::default();
+    let unsaid = InterfaceDescription::default();
     let told = interface.described.as_deref().unwrap_or(&unsaid);
     let most = [snaplen, told.snaplen].into_iter().filter(|most| *most > 0).min();
-    writer.describe(&ng::Description {
+    writer.describe(&ng::InterfaceOptions {
         name: &told.name,
         description: &told.description,
         filter: &told.filter,
@@ -329,7 +329,7 @@ impl<S: Write> Open<S> {
     }
 }
 
-impl<S: Write> Write for Counted<S> {
+impl<S: Write> Write for CountingWriter<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let len = self.sink.write(bytes)?;
         self.bytes.set(self.bytes.get() + len as u64);

@@ -1,7 +1,7 @@
 //! What a conversion did, and what could not be kept.
 
 use crate::Format;
-use crate::anonymise::Cover;
+use crate::anonymise::AnonymisationCounts;
 use base::units::show_count;
 use pcap::LinkType;
 use std::collections::BTreeMap;
@@ -24,24 +24,24 @@ pub struct Report {
     /// Bytes written, headers included.
     pub bytes: u64,
     /// Packets that are older than the one before in their own input.
-    pub disordered: u64,
+    pub out_of_order: u64,
     /// Packets written that are older than the one before in the output.
     pub late: u64,
     /// Packets in the interval of each link type that is not understood, where the plan asks for what headers say.
-    pub strange: BTreeMap<u16, u64>,
+    pub unknown_link_types: BTreeMap<u16, u64>,
     /// What the target could not hold.
-    pub kept: Kept,
+    pub format_losses: FormatLosses,
     /// What was done to addresses.
-    pub cover: Cover,
+    pub anonymised: AnonymisationCounts,
     /// Inputs that broke off.
-    pub broken: Vec<Broken>,
+    pub damaged_inputs: Vec<DamagedInput>,
     /// It was ended early by the flag in the plan.
     pub stopped: bool,
 }
 
 /// An input of which only the beginning could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct DamagedInput {
     /// Its name.
     pub input: String,
     /// The byte of its (unpacked) content at which the trouble begins.
@@ -52,7 +52,7 @@ pub struct Broken {
 
 /// What was in the inputs and is not in the output, in packets unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct FormatLosses {
     /// Stamps that lost their nanoseconds.
     pub without_nanos: u64,
     /// Stamps after the year 2106, or for RAW at the epoch itself, that became the nearest that fits.
@@ -77,8 +77,8 @@ pub struct Kept {
 
 impl Report {
     /// What people should know, a line for each thing.
-    pub fn remarks(&self, format: Format) -> Vec<String> {
-        let Kept {
+    pub fn warnings(&self, format: Format) -> Vec<String> {
+        let FormatLosses {
             without_nanos,
             clamped,
             unstamped,
@@ -88,14 +88,14 @@ impl Report {
             interfaces,
             without_fcs,
             ..
-        } = self.kept;
+        } = self.format_losses;
         let mut lines = Vec::new();
         let mut say = |count: u64, what: &str| {
             if count > 0 {
                 lines.push(format!("{} {what}", show_count(count)));
             }
         };
-        say(self.disordered, "packets are older than the one before in their own input; --sort puts them in order");
+        say(self.out_of_order, "packets are older than the one before in their own input; --sort puts them in order");
         say(self.late, "packets are written behind a later one");
         say(without_nanos, &format!("stamps lost their nanoseconds: {format} has none; pcap has"));
         say(clamped, &format!("stamps do not fit {format} and became the nearest that does"));
@@ -113,9 +113,12 @@ impl Report {
         );
         say(interfaces, &format!("interfaces can no longer be told apart in {format}; pcapng keeps them"));
         say(without_fcs, "packets lost their frame check sequence");
-        say(self.kept.over_long, &format!("packets are longer than {format} can hold and were cut at its limit"));
-        say(self.kept.wire_len, &format!("packets were longer on the wire than {format} can say"));
-        lines.extend(self.strange.iter().map(|(link_type, packets)| {
+        say(
+            self.format_losses.over_long,
+            &format!("packets are longer than {format} can hold and were cut at its limit"),
+        );
+        say(self.format_losses.wire_len, &format!("packets were longer on the wire than {format} can say"));
+        lines.extend(self.unknown_link_types.iter().map(|(link_type, packets)| {
             format!(
                 "{} packets are of link type {}, which is not understood: no filter but `less` and `greater` matches them, \
                  and they are not cut by headers",
@@ -123,9 +126,9 @@ impl Report {
                 LinkType(*link_type)
             )
         }));
-        lines.extend(self.cover.remarks());
+        lines.extend(self.anonymised.warnings());
         lines.extend(
-            self.broken
+            self.damaged_inputs
                 .iter()
                 .map(|b| format!("{}: byte {}: {}; what precedes is converted", b.input, b.offset, b.reason)),
         );

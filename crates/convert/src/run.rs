@@ -2,8 +2,8 @@
 
 use crate::anonymise::Rewriter;
 use crate::merge::{Input, Merge, Merged};
-use crate::output::{About, Output};
-use crate::sort::Window;
+use crate::output::{Output, PacketMeta};
+use crate::sort::SortWindow;
 use crate::{Error, Files, Plan, Report, cut};
 use base::Timestamp;
 use std::io::Read;
@@ -21,9 +21,9 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
     let link_type = inputs.first().map_or(pcap::ETHERNET, Input::link_type);
     let mut merge = Merge::new(inputs);
     let names: Vec<String> = merge.inputs().iter().map(|i| i.name().to_owned()).collect();
-    let mut chosen = Chosen::new(plan);
+    let mut chosen = PacketPipeline::new(plan);
     let mut output = Output::new(files, plan)?;
-    let mut window = plan.sort.map(Window::new);
+    let mut window = plan.sort.map(SortWindow::new);
     let mut report = Report::default();
     while let Some(merged) = merge.next() {
         if plan.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
@@ -44,40 +44,41 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
             output.write(held.ts(), &held.data, &held.about, &names[held.about.input])?;
         }
     }
-    while let Some(held) = window.as_mut().and_then(Window::pop) {
+    while let Some(held) = window.as_mut().and_then(SortWindow::pop) {
         output.write(held.ts(), &held.data, &held.about, &names[held.about.input])?;
     }
     output.finish(link_type)?;
     let (unstamped, wire_raised) = (merge.unstamped, merge.wire_raised);
-    let kept = crate::Kept { unstamped, wire_raised, without_fcs: report.kept.without_fcs, ..output.kept };
+    let kept =
+        crate::FormatLosses { unstamped, wire_raised, without_fcs: report.format_losses.without_fcs, ..output.kept };
     Ok(Report {
         written: output.written,
         files: output.begun,
         bytes: output.bytes,
-        disordered: if plan.sort.is_some() { 0 } else { merge.disordered },
+        out_of_order: if plan.sort.is_some() { 0 } else { merge.disordered },
         late: output.late,
-        kept,
-        broken: merge.broken,
+        format_losses: kept,
+        damaged_inputs: merge.broken,
         ..report
     })
 }
 
 /// What is done to each packet, and the memory that it needs.
-struct Chosen<'p> {
+struct PacketPipeline<'p> {
     plan: &'p Plan,
     /// The packet with other addresses.
     changed: Vec<u8>,
     anonymiser: Option<Rewriter>,
 }
 
-impl<'p> Chosen<'p> {
+impl<'p> PacketPipeline<'p> {
     fn new(plan: &'p Plan) -> Self {
         let anonymiser = plan.anonymise.as_ref().map(|a| a.rewriter());
         Self { plan, changed: Vec::new(), anonymiser }
     }
 
     /// The packet as it is written, or `None` if it is not wanted; counts which.
-    fn take<'a>(&'a mut self, merged: &Merged<'a>, report: &mut Report) -> Option<(Timestamp, &'a [u8], About)> {
+    fn take<'a>(&'a mut self, merged: &Merged<'a>, report: &mut Report) -> Option<(Timestamp, &'a [u8], PacketMeta)> {
         let (plan, ts, packet) = (self.plan, merged.ts, &merged.packet);
         if ts < plan.from || ts > plan.to {
             report.outside += 1;
@@ -89,13 +90,13 @@ impl<'p> Chosen<'p> {
         let data = &packet.data[..packet.data.len().min(wire_len as usize)];
         let headers = Headers::of(data, wire_len, packet.link_type);
         if !link::is_understood(packet.link_type) && (plan.slice.is_some() || !plan.filter.is_empty()) {
-            *report.strange.entry(packet.link_type).or_default() += 1;
+            *report.unknown_link_types.entry(packet.link_type).or_default() += 1;
         }
         if !plan.filter.matches(data, wire_len, &headers) {
             report.filtered += 1;
             return None;
         }
-        report.kept.without_fcs += u64::from(packet.fcs > 0);
+        report.format_losses.without_fcs += u64::from(packet.fcs > 0);
         let whole = data.len();
         let mut end = whole;
         if let Some(slice) = plan.slice {
@@ -104,13 +105,13 @@ impl<'p> Chosen<'p> {
         if plan.snaplen > 0 {
             end = end.min(plan.snaplen as usize);
         }
-        let about = About { wire_len, ..self.about(merged) };
+        let about = PacketMeta { wire_len, ..self.about(merged) };
         let data = match &mut self.anonymiser {
             None => &data[..end],
             Some(anonymiser) => {
                 self.changed.clear();
                 self.changed.extend_from_slice(data);
-                let kept = anonymiser.rewrite(&mut self.changed, packet.link_type, &mut report.cover);
+                let kept = anonymiser.rewrite(&mut self.changed, packet.link_type, &mut report.anonymised);
                 &self.changed[..end.min(kept)]
             }
         };
@@ -119,9 +120,9 @@ impl<'p> Chosen<'p> {
     }
     /// What is said of the packet, whether it is written or not: what is told of an interface by a packet that is left
     /// out is handed on to the next one of the same interface, which must not look like another one then.
-    fn about(&self, merged: &Merged<'_>) -> About {
+    fn about(&self, merged: &Merged<'_>) -> PacketMeta {
         let packet = &merged.packet;
-        About {
+        PacketMeta {
             input: merged.input,
             interface: packet.interface,
             link_type: packet.link_type,

@@ -12,15 +12,15 @@ use std::collections::BinaryHeap;
 const ALLOCATION: usize = 32;
 
 /// Packets held back, each with what the caller needs to know of it.
-pub struct Window<T> {
-    held: BinaryHeap<Held<T>>,
+pub struct SortWindow<T> {
+    held: BinaryHeap<HeldPacket<T>>,
     bytes: usize,
     limit: usize,
     arrivals: u64,
 }
 
 /// A packet held back.
-pub struct Held<T> {
+pub struct HeldPacket<T> {
     ts: Timestamp,
     arrival: u64,
     /// Its bytes.
@@ -29,10 +29,10 @@ pub struct Held<T> {
     pub about: T,
 }
 
-impl<T> Window<T> {
+impl<T> SortWindow<T> {
     /// What a packet that is held back costs beside its bytes: its place in the heap, whose memory doubles when it is full,
     /// so that up to half of it is empty.
-    const OVERHEAD: usize = 2 * size_of::<Held<T>>() + ALLOCATION;
+    const OVERHEAD: usize = 2 * size_of::<HeldPacket<T>>() + ALLOCATION;
 
     /// Holds back at most `limit` bytes, and always one packet.
     pub fn new(limit: usize) -> Self {
@@ -42,17 +42,17 @@ impl<T> Window<T> {
     /// Takes a packet.
     pub fn push(&mut self, ts: Timestamp, data: &[u8], about: T) {
         self.bytes += data.len() + Self::OVERHEAD;
-        self.held.push(Held { ts, arrival: self.arrivals, data: data.into(), about });
+        self.held.push(HeldPacket { ts, arrival: self.arrivals, data: data.into(), about });
         self.arrivals += 1;
     }
 
     /// The oldest packet, if more are held than may be.
-    pub fn overflow(&mut self) -> Option<Held<T>> {
+    pub fn overflow(&mut self) -> Option<HeldPacket<T>> {
         if self.bytes > self.limit && self.held.len() > 1 { self.pop() } else { None }
     }
 
     /// The oldest packet.
-    pub fn pop(&mut self) -> Option<Held<T>> {
+    pub fn pop(&mut self) -> Option<HeldPacket<T>> {
         let held = self.held.pop()?;
         self.bytes -= held.data.len() + Self::OVERHEAD;
         // Large packets behind small ones: the places that they do not need are given back.
@@ -64,7 +64,7 @@ impl<T> Window<T> {
     }
 }
 
-impl<T> Held<T> {
+impl<T> HeldPacket<T> {
     /// Its stamp.
     pub fn ts(&self) -> Timestamp {
         self.ts
@@ -72,25 +72,25 @@ impl<T> Held<T> {
 }
 
 /// The heap gives its greatest, which must be the oldest.
-impl<T> Ord for Held<T> {
+impl<T> Ord for HeldPacket<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.ts, other.arrival).cmp(&(self.ts, self.arrival))
     }
 }
 
-impl<T> PartialOrd for Held<T> {
+impl<T> PartialOrd for HeldPacket<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for Held<T> {
+impl<T> PartialEq for HeldPacket<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<T> Eq for Held<T> {}
+impl<T> Eq for HeldPacket<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -101,7 +101,7 @@ mod tests {
     fn a_window_as_large_as_the_disorder_gives_the_stable_sort() {
         let seed = testkit::seed("a_window_as_large_as_the_disorder_gives_the_stable_sort");
         let mut prng = Prng::new(seed);
-        let mut window = Window::new(100 * (4 + Window::<u32>::OVERHEAD));
+        let mut window = SortWindow::new(100 * (4 + SortWindow::<u32>::OVERHEAD));
         // Each packet is at most 20 places away from where it belongs, several share a stamp.
         let packets: Vec<(u64, u32)> = (0..5000).map(|i| (i / 3 + prng.below(20), i as u32)).collect();
         let mut out = Vec::new();
@@ -120,8 +120,8 @@ mod tests {
     }
 
     /// What the window has in memory: the heap with the places that are empty, and the bytes of each packet.
-    fn memory<T>(window: &Window<T>) -> usize {
-        let heap = window.held.capacity() * size_of::<Held<T>>();
+    fn memory<T>(window: &SortWindow<T>) -> usize {
+        let heap = window.held.capacity() * size_of::<HeldPacket<T>>();
         heap + window.held.iter().map(|h| h.data.len() + ALLOCATION).sum::<usize>()
     }
 
@@ -130,7 +130,7 @@ mod tests {
         /// As much as the caller keeps of a packet when it converts.
         type Large = [u64; 10];
         for (len, later, limit) in [(300, 300, 2000), (0, 0, 100_000), (40, 40, 1 << 20), (0, 9000, 1 << 20)] {
-            let (mut window, mut most) = (Window::<Large>::new(limit), 0);
+            let (mut window, mut most) = (SortWindow::<Large>::new(limit), 0);
             for i in 0..20_000 {
                 let len = if i < 10_000 { len } else { later };
                 window.push(Timestamp::from_nanos(20_000 - i), &vec![0; len], [0; 10]);
@@ -140,7 +140,7 @@ mod tests {
             assert!(most <= limit, "{most} of {limit} bytes, packets of {len}");
             assert!(most > limit / 4, "only {most} of {limit} bytes are made use of, packets of {len}");
         }
-        let mut tiny = Window::new(0);
+        let mut tiny = SortWindow::new(0);
         tiny.push(Timestamp::ZERO, &[0; 50], ());
         assert!(tiny.overflow().is_none() && tiny.pop().is_some() && tiny.bytes == 0);
     }

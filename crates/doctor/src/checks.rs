@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// What a check is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum About {
+pub enum CheckSubject {
     /// One port.
     Port,
     /// The machine.
@@ -50,19 +50,19 @@ impl Cost {
 pub struct Check {
     /// Its name, as `--only` takes it.
     pub name: &'static str,
-    pub(crate) about: About,
+    pub(crate) about: CheckSubject,
     /// What kind of harm.
     pub cost: Cost,
     /// The harm in a sentence.
     pub why: &'static str,
     /// Whether `--fix` can mend it, at least sometimes.
-    pub mends: bool,
+    pub can_fix: bool,
 }
 
 macro_rules! checks {
-    ($($row:ident: $name:literal, $about:ident, $cost:ident, $mends:ident, $why:literal;)*) => {
+    ($($row:ident: $name:literal, $about:ident, $cost:ident, $can_fix:ident, $why:literal;)*) => {
         $(pub static $row: Check =
-            Check { name: $name, about: About::$about, cost: Cost::$cost, why: $why, mends: checks!(@ $mends) };)*
+            Check { name: $name, about: CheckSubject::$about, cost: Cost::$cost, why: $why, can_fix: checks!(@ $can_fix) };)*
 
         impl Check {
             /// Every check there is.
@@ -163,11 +163,11 @@ impl Check {
         let mut out = String::from("| check | about | costs | why | `--fix` |\n|---|---|---|---|---|\n");
         for c in Self::ALL {
             let about = match c.about {
-                About::Port => "interface",
-                About::Machine => "machine",
-                About::Store => "store",
+                CheckSubject::Port => "interface",
+                CheckSubject::Machine => "machine",
+                CheckSubject::Store => "store",
             };
-            let fix = if c.mends { "yes" } else { "" };
+            let fix = if c.can_fix { "yes" } else { "" };
             let _ = writeln!(out, "| `{}` | {about} | {} | {} | {fix} |", c.name, c.cost.name(), c.why);
         }
         out

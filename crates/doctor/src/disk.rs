@@ -1,6 +1,6 @@
 //! The volume of a store: whether it can be written, how, and how fast, tried through the recorder's own device.
 
-use crate::Question;
+use crate::Request;
 use crate::checks;
 use crate::finding::{Finding, State, Subject};
 use base::units::{show_bytes, show_si};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use store::Slice;
 use store::device::{Content, Device, DiskDevice, FileId, Op};
 use sys::sysfs::Tree;
-use sys::timex::{self, Room};
+use sys::timex::{self, FsSpace};
 
 /// Bytes of one write, as the recorder's.
 const BLOCK: usize = 1 << 20;
 /// Most bytes that the probe writes.
-const PROBE_MOST: u64 = 256 << 20;
+const PROBE_MAX: u64 = 256 << 20;
 /// It stops at the next block after this.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 /// Writes in flight.
@@ -29,18 +29,18 @@ const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 const FAR: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse", "glusterfs"];
 
 /// Looks at the volume below `store`, which need not exist yet.
-pub fn examine(store: &Path, question: &Question, fastest: Option<u32>, tree: &Tree) -> Vec<Finding> {
+pub fn examine(store: &Path, question: &Request, fastest: Option<u32>, tree: &Tree) -> Vec<Finding> {
     let s = Subject::Store(store.display().to_string());
     let Some(folder) = existing(store) else {
-        return vec![Finding::new(&checks::FOLDER, &s, State::Bad, "no folder above it either").mend("check the path")];
+        return vec![Finding::new(&checks::FOLDER, &s, State::Bad, "no folder above it either").fix("check the path")];
     };
     let mut all = Vec::new();
-    let room = timex::room(&folder).unwrap_or(Room { total: 0, free: 0 });
+    let room = timex::fs_space(&folder).unwrap_or(FsSpace { total: 0, free: 0 });
     all.push(file_system(&s, &folder, tree));
     all.push(space(&s, room, question.segment, fastest));
     all.push(queue(&s, &folder, tree));
     let speed = question.wants(&[&checks::WRITE_SPEED]);
-    let most = if speed { PROBE_MOST.min(room.free / PROBE_SHARE) } else { BLOCK as u64 };
+    let most = if speed { PROBE_MAX.min(room.free / PROBE_SHARE) } else { BLOCK as u64 };
     match probe(&folder, most) {
         Ok(probe) => {
             let there = if folder == store { "can be written" } else { "will be made by the recorder" };
@@ -53,7 +53,7 @@ pub fn examine(store: &Path, question: &Question, fastest: Option<u32>, tree: &T
         Err(e) => all.insert(
             0,
             Finding::new(&checks::FOLDER, &s, State::Bad, format!("{}: cannot be written: {e}", folder.display()))
-                .mend("give the user that records the right to write there, or name another folder"),
+                .fix("give the user that records the right to write there, or name another folder"),
         ),
     }
     all
@@ -87,19 +87,22 @@ fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let mountinfo = tree.text("proc/self/mountinfo").unwrap_or_default();
     match mounted(folder, &mountinfo) {
         None => Finding::new(&checks::FILE_SYSTEM, s, State::Unknown, "the kernel does not tell"),
-        Some(kind) if IN_MEMORY.contains(&kind.as_str()) => {
-            Finding::new(&checks::FILE_SYSTEM, s, State::Remark, format!("{kind}, in memory: gone with the next start"))
-                .mend("a folder on a disk")
-        }
+        Some(kind) if IN_MEMORY.contains(&kind.as_str()) => Finding::new(
+            &checks::FILE_SYSTEM,
+            s,
+            State::Warning,
+            format!("{kind}, in memory: gone with the next start"),
+        )
+        .fix("a folder on a disk"),
         Some(kind) if FAR.iter().any(|f| kind == *f || kind.starts_with("fuse.")) => {
             Finding::new(&checks::FILE_SYSTEM, s, State::Bad, format!("{kind}, not a local disk"))
-                .mend("a folder on a local disk (ext4, XFS); an archive may be far away")
+                .fix("a folder on a local disk (ext4, XFS); an archive may be far away")
         }
         Some(kind) => Finding::good(&checks::FILE_SYSTEM, s, kind),
     }
 }
 
-fn space(s: &Subject, room: Room, segment: u64, fastest: Option<u32>) -> Finding {
+fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Finding {
     /// Below this share file systems slow down, whatever their size.
     const LITTLE: f64 = 0.05;
     /// Nobody comes to look within so many minutes.
@@ -113,10 +116,10 @@ fn space(s: &Subject, room: Room, segment: u64, fastest: Option<u32>) -> Finding
     let found = format!("{} free of {}{lasts}", show_bytes(room.free), show_bytes(room.total));
     let mend = "remove old files, or let retention do it (see docs)";
     if room.free < segment.max(BLOCK as u64) {
-        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).mend(mend);
+        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).fix(mend);
     }
     if share < LITTLE || minutes.is_some_and(|minutes| minutes < SHORT) {
-        return Finding::new(&checks::SPACE, s, State::Remark, found).mend(mend);
+        return Finding::new(&checks::SPACE, s, State::Warning, found).fix(mend);
     }
     Finding::good(&checks::SPACE, s, found)
 }
@@ -143,8 +146,8 @@ fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
         file("write_cache")
     );
     if matches!(chosen.as_str(), "bfq" | "cfq") {
-        return Finding::new(&checks::DEVICE, s, State::Remark, found)
-            .mend(format!("echo mq-deadline > /{queue}/scheduler (none for NVMe)"));
+        return Finding::new(&checks::DEVICE, s, State::Warning, found)
+            .fix(format!("echo mq-deadline > /{queue}/scheduler (none for NVMe)"));
     }
     Finding::good(&checks::DEVICE, s, found)
 }
@@ -220,8 +223,8 @@ fn direct(s: &Subject, probe: &Probe) -> Finding {
     if probe.best {
         return Finding::good(&checks::DIRECT, s, &*probe.how);
     }
-    Finding::new(&checks::DIRECT, s, State::Remark, &*probe.how)
-        .mend("a local file system with direct writes (ext4, XFS), and io_uring allowed (kernel.io_uring_disabled=0)")
+    Finding::new(&checks::DIRECT, s, State::Warning, &*probe.how)
+        .fix("a local file system with direct writes (ext4, XFS), and io_uring allowed (kernel.io_uring_disabled=0)")
 }
 
 fn write_speed(s: &Subject, probe: &Probe, fastest: Option<u32>) -> Finding {
@@ -232,8 +235,8 @@ fn write_speed(s: &Subject, probe: &Probe, fastest: Option<u32>) -> Finding {
     };
     let found = format!("{found}; the fastest link here brings {}/s", show_bytes((link / 8.0) as u64));
     if rate * 8.0 < link {
-        return Finding::new(&checks::WRITE_SPEED, s, State::Remark, found)
-            .mend(format!("faster disks, a --filter or --snaplen; up to {} are safe", show_si(rate * 8.0, "b/s")));
+        return Finding::new(&checks::WRITE_SPEED, s, State::Warning, found)
+            .fix(format!("faster disks, a --filter or --snaplen; up to {} are safe", show_si(rate * 8.0, "b/s")));
     }
     Finding::good(&checks::WRITE_SPEED, s, found)
 }
@@ -255,7 +258,7 @@ mod tests {
     fn a_store_that_is_not_there_yet_is_judged_by_the_folder_above_and_not_made() {
         let dir = TempDir::new("doctor-above");
         let store = dir.join("not/yet");
-        let question = Question { segment: 2 << 20, ..Question::default() };
+        let question = Request { segment: 2 << 20, ..Request::default() };
         let findings = examine(&store, &question, None, &Tree::default());
         assert_eq!((findings[0].check.name, findings[0].state), ("folder", State::Good), "{findings:?}");
         assert!(!dir.join("not").exists());
@@ -273,10 +276,10 @@ mod tests {
     #[test]
     fn little_room_is_said_before_it_is_none() {
         let s = Subject::Store("x".into());
-        let of = |free, total| space(&s, Room { free, total }, 2 << 30, Some(10_000)).state;
+        let of = |free, total| space(&s, FsSpace { free, total }, 2 << 30, Some(10_000)).state;
         assert_eq!(of(1 << 30, 1 << 40), State::Bad, "less than one file");
-        assert_eq!(of(30 << 30, 1 << 40), State::Remark);
+        assert_eq!(of(30 << 30, 1 << 40), State::Warning);
         assert_eq!(of(1 << 39, 1 << 40), State::Good);
-        assert_eq!(of(28 << 30, 40 << 30), State::Remark, "0.4 min of the full link");
+        assert_eq!(of(28 << 30, 40 << 30), State::Warning, "0.4 min of the full link");
     }
 }

@@ -14,7 +14,7 @@ pub enum State {
     /// The kernel does not tell.
     Unknown,
     /// Could be better, or is worth knowing.
-    Remark,
+    Warning,
     /// Makes capture fail, lose or lie.
     Bad,
 }
@@ -25,7 +25,7 @@ impl State {
         match self {
             Self::Good => "good",
             Self::Unknown => "unknown",
-            Self::Remark => "remark",
+            Self::Warning => "warning",
             Self::Bad => "bad",
         }
     }
@@ -63,7 +63,7 @@ pub struct Finding {
     /// What was found, in a few words.
     pub found: String,
     /// The command or the step that mends it.
-    pub mend: Option<String>,
+    pub fix: Option<String>,
     /// What `--fix` would change.
     pub changes: Vec<Change>,
 }
@@ -76,13 +76,13 @@ impl Finding {
 
     /// Of a state, with nothing said yet of how to mend it.
     pub fn new(check: &'static Check, subject: &Subject, state: State, found: impl Into<String>) -> Self {
-        Self { check, subject: subject.clone(), state, found: found.into(), mend: None, changes: Vec::new() }
+        Self { check, subject: subject.clone(), state, found: found.into(), fix: None, changes: Vec::new() }
     }
 
     /// How a person mends it.
     #[must_use]
-    pub fn mend(mut self, command: impl Into<String>) -> Self {
-        self.mend = Some(command.into());
+    pub fn fix(mut self, command: impl Into<String>) -> Self {
+        self.fix = Some(command.into());
         self
     }
 
@@ -108,8 +108,8 @@ impl Serialize for Finding {
         map.serialize_entry("state", self.state.name())?;
         map.serialize_entry("found", &self.found)?;
         map.serialize_entry("costs", self.check.cost.name())?;
-        map.serialize_entry("why", self.check.why)?;
-        map.serialize_entry("mend", &self.mend)?;
+        map.serialize_entry("reason", self.check.why)?;
+        map.serialize_entry("mend", &self.fix)?;
         map.serialize_entry("fix", &!self.changes.is_empty())?;
         map.end()
     }

@@ -1,11 +1,11 @@
 //! What the kernel allows: AF_XDP, BPF, io_uring, capabilities, locked memory, huge pages; and what its network stack lost.
 
-use crate::Question;
+use crate::Request;
 use crate::checks;
 use crate::finding::{Finding, State, Subject};
 use crate::setting::{Change, Setting};
 use base::units::{show_bytes, show_count};
-use sys::privilege::{self, CAPTURE, CAPTURE_WELL, Capabilities, Capability};
+use sys::privilege::{self, CAPTURE, CAPTURE_OPTIONAL, Capabilities, Capability};
 use sys::sysfs::Tree;
 
 /// From this release on drivers tell of XDP, and links carry programs.
@@ -109,7 +109,7 @@ fn softnet(tree: &Tree) -> Softnet {
 }
 
 /// All checks of the kernel.
-pub fn judge(f: &Facts, question: &Question) -> Vec<Finding> {
+pub fn judge(f: &Facts, question: &Request) -> Vec<Finding> {
     // Descriptors take a quarter more.
     let ring = question.ring + question.ring / 4;
     vec![
@@ -136,11 +136,11 @@ fn kernel(f: &Facts) -> Finding {
     let mut numbers = f.release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version < OLDEST {
-        return Finding::new(&checks::KERNEL, &s, State::Bad, format!("Linux {}", f.release)).mend("a newer kernel");
+        return Finding::new(&checks::KERNEL, &s, State::Bad, format!("Linux {}", f.release)).fix("a newer kernel");
     }
     if !f.has_xdp_sockets {
         return Finding::new(&checks::KERNEL, &s, State::Bad, format!("Linux {} without AF_XDP sockets", f.release))
-            .mend("a kernel with CONFIG_XDP_SOCKETS=y; until then, TPACKET");
+            .fix("a kernel with CONFIG_XDP_SOCKETS=y; until then, TPACKET");
     }
     Finding::good(&checks::KERNEL, &s, format!("Linux {} with AF_XDP", f.release))
 }
@@ -151,7 +151,7 @@ fn bpf_jit(f: &Facts) -> Finding {
         None => Finding::new(&checks::BPF_JIT, &s, State::Unknown, "only root may see it, outside network namespaces"),
         Some(0) => {
             let (command, change) = sysctl("proc/sys/net/core/bpf_jit_enable", 1);
-            Finding::new(&checks::BPF_JIT, &s, State::Remark, "off").mend(command).change(change)
+            Finding::new(&checks::BPF_JIT, &s, State::Warning, "off").fix(command).change(change)
         }
         Some(_) => Finding::good(&checks::BPF_JIT, &s, "on"),
     }
@@ -165,19 +165,19 @@ fn io_uring(f: &Facts) -> Finding {
         _ => "forbidden",
     };
     let (command, change) = sysctl("proc/sys/kernel/io_uring_disabled", 0);
-    Finding::new(&checks::IO_URING, &s, State::Remark, found).mend(command).change(change)
+    Finding::new(&checks::IO_URING, &s, State::Warning, found).fix(command).change(change)
 }
 
 fn privileges(f: &Facts) -> Finding {
     let s = Subject::Machine;
-    let (missing, helpful) = (CAPTURE.without(f.capabilities), CAPTURE_WELL.without(f.capabilities));
+    let (missing, helpful) = (CAPTURE.without(f.capabilities), CAPTURE_OPTIONAL.without(f.capabilities));
     let give = format!("run as root, or: {}", privilege::setcap());
     if !missing.is_empty() {
-        return Finding::new(&checks::PRIVILEGES, &s, State::Bad, format!("this process lacks {missing}")).mend(give);
+        return Finding::new(&checks::PRIVILEGES, &s, State::Bad, format!("this process lacks {missing}")).fix(give);
     }
     if !helpful.is_empty() {
         let found = format!("enough to capture; without {helpful}, locked memory or priority");
-        return Finding::new(&checks::PRIVILEGES, &s, State::Remark, found).mend(give);
+        return Finding::new(&checks::PRIVILEGES, &s, State::Warning, found).fix(give);
     }
     Finding::good(&checks::PRIVILEGES, &s, "this process has what capturing takes")
 }
@@ -191,7 +191,7 @@ fn locked(f: &Facts, ring: u64) -> Finding {
         Some(limit) if limit < ring => {
             let found = format!("{} may be locked, {} wanted for the ring", show_bytes(limit), show_bytes(ring));
             Finding::new(&checks::MEMLOCK, &s, State::Bad, found)
-                .mend("ulimit -l unlimited, LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK")
+                .fix("ulimit -l unlimited, LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK")
         }
         Some(limit) => Finding::good(&checks::MEMLOCK, &s, format!("{} may be locked", show_bytes(limit))),
         None => Finding::good(&checks::MEMLOCK, &s, "no limit"),
@@ -206,7 +206,7 @@ fn memory(f: &Facts, ring: u64) -> Finding {
     let reserved = f.huge_pages.as_ref().map_or(0, |h| h.free * HUGE_PAGE);
     let found = format!("{} free for a ring of {}", show_bytes(f.memory_available + reserved), show_bytes(ring));
     if f.memory_available + reserved < ring {
-        return Finding::new(&checks::MEMORY, &s, State::Bad, found).mend("a smaller --ring");
+        return Finding::new(&checks::MEMORY, &s, State::Bad, found).fix("a smaller --ring");
     }
     Finding::good(&checks::MEMORY, &s, found)
 }
@@ -231,14 +231,14 @@ fn pages(f: &Facts, ring: u64) -> Finding {
     };
     let found = format!("{} of the {wanted} wanted are reserved and free; {otherwise}", pool.free);
     let (missing, total) = (wanted - pool.free, pool.total + wanted - pool.free);
-    let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Remark, found);
+    let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Warning, found);
     // Reserving takes memory from everybody else; half of what is free is for a person to give.
     if missing * HUGE_PAGE > f.memory_available / 2 {
         return finding
-            .mend(format!("a smaller --ring, or as long as memory suffices: sysctl -w vm.nr_hugepages={total}"));
+            .fix(format!("a smaller --ring, or as long as memory suffices: sysctl -w vm.nr_hugepages={total}"));
     }
     let change = Change { setting: Setting::File { path: POOL.to_owned() }, value: total.to_string() };
-    finding.mend(format!("sysctl -w vm.nr_hugepages={total}{or}")).change(change)
+    finding.fix(format!("sysctl -w vm.nr_hugepages={total}{or}")).change(change)
 }
 
 fn network_stack(f: &Facts) -> Finding {
@@ -257,7 +257,7 @@ fn network_stack(f: &Facts) -> Finding {
         return Finding::good(&checks::SOFTNET, &s, found);
     };
     let (command, change) = sysctl(path, value);
-    Finding::new(&checks::SOFTNET, &s, State::Remark, found).mend(command).change(change)
+    Finding::new(&checks::SOFTNET, &s, State::Warning, found).fix(command).change(change)
 }
 
 #[cfg(test)]
@@ -277,13 +277,13 @@ mod tests {
     }
 
     fn found(f: &Facts, check: &str) -> Finding {
-        let question = Question { ring: 1 << 30, ..Question::default() };
+        let question = Request { ring: 1 << 30, ..Request::default() };
         judge(f, &question).into_iter().find(|f| f.check.name == check).expect("a check of the kernel")
     }
 
     #[test]
     fn a_well_kept_kernel_is_good_in_everything() {
-        for finding in judge(&well(), &Question { ring: 1 << 30, ..Question::default() }) {
+        for finding in judge(&well(), &Request { ring: 1 << 30, ..Request::default() }) {
             assert_eq!(finding.state, State::Good, "{finding:?}");
         }
     }
@@ -294,14 +294,14 @@ mod tests {
         let finding = found(&none, "privileges");
         assert_eq!(finding.state, State::Bad);
         assert!(finding.found.ends_with("CAP_NET_ADMIN CAP_NET_RAW CAP_BPF"), "{}", finding.found);
-        assert!(finding.mend.expect("a command").contains("setcap cap_net_admin,cap_net_raw,cap_ipc_lock"));
+        assert!(finding.fix.expect("a command").contains("setcap cap_net_admin,cap_net_raw,cap_ipc_lock"));
         assert_eq!(found(&none, "memlock").state, State::Bad);
         let some = Facts { capabilities: CAPTURE, ..well() };
-        assert_eq!((found(&some, "privileges").state, found(&some, "memlock").state), (State::Remark, State::Good));
+        assert_eq!((found(&some, "privileges").state, found(&some, "memlock").state), (State::Warning, State::Good));
         let old = Facts { release: "5.15.0-100".into(), ..well() };
         assert_eq!(found(&old, "kernel").state, State::Bad);
         let without = Facts { has_xdp_sockets: false, ..well() };
-        assert!(found(&without, "kernel").mend.expect("a step").contains("CONFIG_XDP_SOCKETS"));
+        assert!(found(&without, "kernel").fix.expect("a step").contains("CONFIG_XDP_SOCKETS"));
     }
 
     #[test]
@@ -312,17 +312,17 @@ mod tests {
         assert_eq!(found(&room, "huge-pages").changes[0].value, "700");
         let tight = Facts { huge_pages: Some(pool), memory_available: 2 << 30, ..well() };
         let finding = found(&tight, "huge-pages");
-        assert!(finding.changes.is_empty() && finding.mend.expect("a step").contains("smaller --ring"));
+        assert!(finding.changes.is_empty() && finding.fix.expect("a step").contains("smaller --ring"));
     }
 
     #[test]
     fn the_kernels_own_losses_name_the_limit_that_was_too_low() {
         let dropped =
             Facts { softnet: Softnet { dropped: 3, backlog: 1000, budget: 300, ..Softnet::default() }, ..well() };
-        assert_eq!(found(&dropped, "softnet").mend.as_deref(), Some("sysctl -w net.core.netdev_max_backlog=4000"));
+        assert_eq!(found(&dropped, "softnet").fix.as_deref(), Some("sysctl -w net.core.netdev_max_backlog=4000"));
         let squeezed = Softnet { processed: 10_000, squeezed: 11, budget: 300, ..Softnet::default() };
         let finding = found(&Facts { softnet: squeezed, ..well() }, "softnet");
-        assert_eq!(finding.mend.as_deref(), Some("sysctl -w net.core.netdev_budget=600"));
+        assert_eq!(finding.fix.as_deref(), Some("sysctl -w net.core.netdev_budget=600"));
         let seldom = Softnet { processed: 100_000, squeezed: 11, budget: 300, ..Softnet::default() };
         assert_eq!(found(&Facts { softnet: seldom, ..well() }, "softnet").state, State::Good);
     }

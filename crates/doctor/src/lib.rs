@@ -12,8 +12,8 @@
 mod checks;
 mod disk;
 mod finding;
+mod fix;
 mod kernel;
-mod mend;
 mod netns;
 mod port;
 mod processor;
@@ -24,7 +24,7 @@ mod undo;
 
 pub use checks::{Check, Cost};
 pub use finding::{Finding, State, Subject};
-pub use mend::{Done, Step, mend, steps};
+pub use fix::{FixResult, Step, apply, steps};
 pub use netns::Netns;
 pub use setting::{Change, Setting};
 pub use undo::{Journal, JournalError, undo};
@@ -36,7 +36,7 @@ use sys::sysfs::Tree;
 
 /// What to look at.
 #[derive(Clone, Debug, Default)]
-pub struct Question {
+pub struct Request {
     /// These ports; none means every physical one, of which nothing is offered to be changed.
     pub ports: Vec<String>,
     /// A store's folder, which is written to for a moment.
@@ -53,7 +53,7 @@ pub struct Question {
     pub trial: bool,
 }
 
-impl Question {
+impl Request {
     /// Whether any of these checks is asked for.
     fn wants(&self, checks: &[&Check]) -> bool {
         self.only.is_empty() || checks.iter().any(|c| self.only.iter().any(|o| o == c.name))
@@ -66,10 +66,10 @@ impl Question {
 /// # Errors
 /// When a port that was named is not there, or the kernel does not tell of its ports at all. What it refuses to tell in
 /// particular is a finding of unknown state.
-pub fn examine(question: &Question, tree: &Tree) -> Result<Vec<Finding>, SourceError> {
+pub fn examine(question: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceError> {
     let mut findings = Vec::new();
     let mut fastest = None;
-    let of_ports: Vec<&Check> = Check::ALL.iter().copied().filter(|c| c.about == checks::About::Port).collect();
+    let of_ports: Vec<&Check> = Check::ALL.iter().copied().filter(|c| c.about == checks::CheckSubject::Port).collect();
     if question.wants(&of_ports) || (question.store.is_some() && question.wants(&[&checks::WRITE_SPEED])) {
         for name in ports(question)? {
             let facts = port::Facts::gather(&name, question.dedicated, tree)?;
@@ -92,7 +92,7 @@ pub fn examine(question: &Question, tree: &Tree) -> Result<Vec<Finding>, SourceE
 
 /// What is found of a port offers a change only where the port was named. Nobody who lets the machine be mended means
 /// the port that they are logged in through, whose driver may start it again.
-fn offered(mut finding: Finding, question: &Question) -> Finding {
+fn offered(mut finding: Finding, question: &Request) -> Finding {
     if question.ports.is_empty() {
         finding.changes.clear();
     }
@@ -100,7 +100,7 @@ fn offered(mut finding: Finding, question: &Question) -> Finding {
 }
 
 /// The ports to look at: those named, or every one with a card behind it.
-fn ports(question: &Question) -> Result<Vec<String>, SourceError> {
+fn ports(question: &Request) -> Result<Vec<String>, SourceError> {
     if !question.ports.is_empty() {
         return Ok(question.ports.clone());
     }
@@ -120,12 +120,12 @@ mod tests {
 
     #[test]
     fn a_port_that_nobody_named_is_looked_at_and_offers_no_change() {
-        let finding = Finding::new(&checks::RX_RING, &Subject::Port("eth7".into()), State::Remark, "short")
-            .mend("ethtool -G eth7 rx 4096")
+        let finding = Finding::new(&checks::RX_RING, &Subject::Port("eth7".into()), State::Warning, "short")
+            .fix("ethtool -G eth7 rx 4096")
             .change(Change { setting: Setting::RxRing { port: "eth7".into() }, value: "4096".into() });
-        let named = Question { ports: vec!["eth7".into()], ..Question::default() };
+        let named = Request { ports: vec!["eth7".into()], ..Request::default() };
         assert_eq!(offered(finding.clone(), &named), finding);
-        let every = offered(finding.clone(), &Question::default());
-        assert_eq!((every.changes.len(), &every.mend), (0, &finding.mend), "the command is still told");
+        let every = offered(finding.clone(), &Request::default());
+        assert_eq!((every.changes.len(), &every.fix), (0, &finding.fix), "the command is still told");
     }
 }

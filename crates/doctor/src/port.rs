@@ -5,7 +5,7 @@ use crate::finding::{Finding, State, Subject};
 use crate::setting::{Change, Setting};
 use base::units::{show_count, show_si};
 use capture::SourceError;
-use capture::auto::{Kind, PortFacts, decide};
+use capture::auto::{PortFacts, SourceKind, decide};
 use sys::cpu;
 use sys::ethtool::{self, Channels, Feature, Pause, Rings, Rss, Speed, Stamping};
 use sys::netlink::netdev::feature;
@@ -171,14 +171,14 @@ fn link(f: &Facts) -> Finding {
     let (s, name) = (f.subject(), &f.port.name);
     let bad = |found: &str| Finding::new(&checks::LINK, &s, State::Bad, found);
     if !f.link.is_up() {
-        return bad("switched off").mend(format!("ip link set {name} up"));
+        return bad("switched off").fix(format!("ip link set {name} up"));
     }
     if !f.link.carrier {
-        return bad("no link").mend("look at cable, transceiver and the other end");
+        return bad("no link").fix("look at cable, transceiver and the other end");
     }
     match f.speed {
         Some(Speed { megabits, full_duplex: false }) => {
-            bad(&format!("{}, half duplex", bits(megabits))).mend(format!("ethtool -s {name} duplex full"))
+            bad(&format!("{}, half duplex", bits(megabits))).fix(format!("ethtool -s {name} duplex full"))
         }
         Some(Speed { megabits, .. }) => Finding::good(&checks::LINK, &s, format!("up, {}", bits(megabits))),
         None => Finding::good(&checks::LINK, &s, "up; it has no speed to tell of"),
@@ -189,22 +189,22 @@ fn bits(megabits: u32) -> String {
     show_si(f64::from(megabits) * 1e6, "b/s")
 }
 
-fn source(f: &Facts, kind: Kind, explanation: &str) -> Finding {
+fn source(f: &Facts, kind: SourceKind, explanation: &str) -> Finding {
     let s = f.subject();
     let driver = f.port.driver.as_deref().unwrap_or("of unknown name");
     let found = explanation.strip_prefix(&format!("{}: ", f.port.name)).unwrap_or(explanation).to_owned();
     let can = |bits| f.port.xdp.is_some_and(|x| x.bits & bits == bits);
     if f.port.xdp.is_none() {
-        return Finding::new(&checks::SOURCE, &s, State::Unknown, found).mend("a kernel from 6.3 on tells");
+        return Finding::new(&checks::SOURCE, &s, State::Unknown, found).fix("a kernel from 6.3 on tells");
     }
     if !can(feature::BASIC | feature::REDIRECT) {
-        let state = if f.is_physical() { State::Remark } else { State::Good };
+        let state = if f.is_physical() { State::Warning } else { State::Good };
         return Finding::new(&checks::SOURCE, &s, state, found)
-            .mend(format!("another card: the driver ({driver}) has no native XDP"));
+            .fix(format!("another card: the driver ({driver}) has no native XDP"));
     }
     // What takes a copy on a virtual port has no other way.
-    if kind == Kind::AfXdp && f.is_physical() && !can(feature::XSK_ZEROCOPY) {
-        return Finding::new(&checks::SOURCE, &s, State::Remark, found).mend("a card whose driver has zero copy");
+    if kind == SourceKind::AfXdp && f.is_physical() && !can(feature::XSK_ZEROCOPY) {
+        return Finding::new(&checks::SOURCE, &s, State::Warning, found).fix("a card whose driver has zero copy");
     }
     Finding::good(&checks::SOURCE, &s, found)
 }
@@ -212,7 +212,7 @@ fn source(f: &Facts, kind: Kind, explanation: &str) -> Finding {
 fn xdp_taken(f: &Facts) -> Finding {
     let s = f.subject();
     if f.port.has_xdp {
-        Finding::new(&checks::XDP_TAKEN, &s, State::Remark, "an XDP program is attached").mend(format!(
+        Finding::new(&checks::XDP_TAKEN, &s, State::Warning, "an XDP program is attached").fix(format!(
             "stop the program that put it there (a running netgrain record is one); see ip link show {}",
             f.port.name
         ))
@@ -224,8 +224,8 @@ fn xdp_taken(f: &Facts) -> Finding {
 fn virtual_function(f: &Facts) -> Finding {
     let s = f.subject();
     if f.is_virtual_function {
-        Finding::new(&checks::FUNCTION, &s, State::Remark, "a virtual function of a card")
-            .mend("on the host: ip link set CARD vf NUMBER trust on")
+        Finding::new(&checks::FUNCTION, &s, State::Warning, "a virtual function of a card")
+            .fix("on the host: ip link set CARD vf NUMBER trust on")
     } else {
         Finding::good(&checks::FUNCTION, &s, "not a virtual function")
     }
@@ -244,14 +244,14 @@ fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: Sta
     let listed = [can.as_slice(), cannot.as_slice()].concat().join(", ");
     if can.is_empty() {
         return Finding::new(check, &s, state, format!("{listed} on; the driver does not let go of it"))
-            .mend("another card or driver; netgrain marks merged packets (note super_frame)");
+            .fix("another card or driver; netgrain marks merged packets (note super_frame)");
     }
     let stuck = match cannot.as_slice() {
         [] => String::new(),
         stuck => format!("; the driver does not let go of {}", stuck.join(", ")),
     };
     let switches: Vec<String> = can.iter().map(|n| format!("{} off", command_name(n))).collect();
-    let mut finding = Finding::new(check, &s, state, format!("{listed} on{stuck}")).mend(format!(
+    let mut finding = Finding::new(check, &s, state, format!("{listed} on{stuck}")).fix(format!(
         "ethtool -K {} {}",
         f.port.name,
         switches.join(" ")
@@ -275,35 +275,35 @@ fn command_name(feature: &str) -> &str {
     }
 }
 
-fn merging(f: &Facts, kind: Kind) -> Finding {
+fn merging(f: &Facts, kind: SourceKind) -> Finding {
     const IN_THE_CARD: [&str; 2] = ["rx-lro", "rx-gro-hw"];
     const EVERYWHERE: [&str; 5] = ["rx-gro", "rx-lro", "rx-gro-hw", "rx-gro-list", "rx-udp-gro-forwarding"];
     match kind {
         // XDP runs before the kernel merges. On veth it even needs GRO where no program is attached at the other end.
-        Kind::AfXdp => switched(&checks::MERGING, f, &IN_THE_CARD, State::Bad, true),
-        Kind::Tpacket => switched(&checks::MERGING, f, &EVERYWHERE, State::Bad, true),
+        SourceKind::AfXdp => switched(&checks::MERGING, f, &IN_THE_CARD, State::Bad, true),
+        SourceKind::Tpacket => switched(&checks::MERGING, f, &EVERYWHERE, State::Bad, true),
     }
 }
 
-fn sending(f: &Facts, kind: Kind) -> Finding {
+fn sending(f: &Facts, kind: SourceKind) -> Finding {
     const NAMES: [&str; 3] = ["tx-tcp-segmentation", "tx-generic-segmentation", "tx-checksum-ip-generic"];
-    if kind == Kind::AfXdp || f.port.uses.is_empty() {
+    if kind == SourceKind::AfXdp || f.port.uses.is_empty() {
         return Finding::good(&checks::SENDING, &f.subject(), "nothing that this host sends is captured here");
     }
     // Not for --fix: it slows the host, and says nothing wrong of what others send.
-    switched(&checks::SENDING, f, &NAMES, State::Remark, false)
+    switched(&checks::SENDING, f, &NAMES, State::Warning, false)
 }
 
-fn vlan(f: &Facts, kind: Kind) -> Finding {
+fn vlan(f: &Facts, kind: SourceKind) -> Finding {
     const NAMES: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
     match kind {
-        Kind::Tpacket => {
+        SourceKind::Tpacket => {
             Finding::good(&checks::VLAN, &f.subject(), "TPACKET is told the tag, and netgrain puts it back")
         }
-        Kind::AfXdp if f.port.driver.as_deref() == Some("veth") => {
+        SourceKind::AfXdp if f.port.driver.as_deref() == Some("veth") => {
             Finding::good(&checks::VLAN, &f.subject(), "veth takes no tag out of packets that were sent with one")
         }
-        Kind::AfXdp => switched(&checks::VLAN, f, &NAMES, State::Bad, true),
+        SourceKind::AfXdp => switched(&checks::VLAN, f, &NAMES, State::Bad, true),
     }
 }
 
@@ -316,8 +316,8 @@ fn rx_ring(f: &Facts) -> Finding {
         return Finding::good(&checks::RX_RING, &s, format!("{} descriptors, the most there can be", rings.rx));
     }
     let value = rings.rx_max.to_string();
-    Finding::new(&checks::RX_RING, &s, State::Remark, format!("{} descriptors of {} possible", rings.rx, rings.rx_max))
-        .mend(format!("ethtool -G {name} rx {value}"))
+    Finding::new(&checks::RX_RING, &s, State::Warning, format!("{} descriptors of {} possible", rings.rx, rings.rx_max))
+        .fix(format!("ethtool -G {name} rx {value}"))
         .change(Change { setting: Setting::RxRing { port: name.clone() }, value })
 }
 
@@ -337,8 +337,8 @@ fn queues(f: &Facts) -> Finding {
     } else {
         return Finding::good(&checks::QUEUES, &s, found);
     };
-    Finding::new(&checks::QUEUES, &s, State::Remark, found)
-        .mend(format!("ethtool -L {name} {kind} {wanted}"))
+    Finding::new(&checks::QUEUES, &s, State::Warning, found)
+        .fix(format!("ethtool -L {name} {kind} {wanted}"))
         .change(Change { setting: Setting::Queues { port: name.clone() }, value: wanted.to_string() })
 }
 
@@ -357,8 +357,8 @@ fn rss(f: &Facts) -> Finding {
         return Finding::good(&checks::RSS, &s, format!("symmetric{fields}"));
     }
     let key: Vec<&str> = (0..rss.key.len()).map(|i| if i % 2 == 0 { "6d" } else { "5a" }).collect();
-    Finding::new(&checks::RSS, &s, State::Remark, format!("not symmetric{fields}"))
-        .mend(format!("ethtool -X {name} hkey {}", key.join(":")))
+    Finding::new(&checks::RSS, &s, State::Warning, format!("not symmetric{fields}"))
+        .fix(format!("ethtool -X {name} hkey {}", key.join(":")))
 }
 
 fn interrupts(f: &Facts) -> Finding {
@@ -384,14 +384,14 @@ fn interrupts(f: &Facts) -> Finding {
                 State::Bad,
                 format!("{far} of {} interrupts go to processors away from the card's node {node}", placed.len()),
             )
-            .mend(advice(cpus));
+            .fix(advice(cpus));
         }
     }
     let on_one = placed.iter().all(|i| i.cpus.len() == 1 && i.cpus == placed[0].cpus);
     let cpus = f.node.as_ref().map_or(&f.allowed, |n| &n.1);
     if placed.len() > 2 && on_one && cpus.len() > 1 {
         let found = format!("all {} interrupts go to processor {}", placed.len(), placed[0].cpus[0]);
-        return Finding::new(&checks::INTERRUPTS, &s, State::Remark, found).mend(advice(cpus));
+        return Finding::new(&checks::INTERRUPTS, &s, State::Warning, found).fix(advice(cpus));
     }
     Finding::good(&checks::INTERRUPTS, &s, format!("{} interrupt(s), well placed", placed.len()))
 }
@@ -407,16 +407,16 @@ fn numa(f: &Facts) -> Finding {
     }
     let found = format!("the card is on node {node}, and this process may use none of its processors");
     Finding::new(&checks::NUMA, &s, State::Bad, found)
-        .mend(format!("let netgrain run on processors {cpus:?} (taskset, AllowedCPUs= of the unit)"))
+        .fix(format!("let netgrain run on processors {cpus:?} (taskset, AllowedCPUs= of the unit)"))
 }
 
-fn mtu(f: &Facts, kind: Kind) -> Finding {
+fn mtu(f: &Facts, kind: SourceKind) -> Finding {
     let (s, mtu) = (f.subject(), f.link.mtu);
     // The source's own words carry the limit.
     let explanation = decide(&f.port, true).explanation;
-    if kind == Kind::Tpacket && explanation.contains("cannot spread") {
-        return Finding::new(&checks::MTU, &s, State::Remark, format!("MTU {mtu} is more than one XDP buffer holds"))
-            .mend(format!("ip link set {} mtu 1500, if the link carries no longer packets", f.port.name));
+    if kind == SourceKind::Tpacket && explanation.contains("cannot spread") {
+        return Finding::new(&checks::MTU, &s, State::Warning, format!("MTU {mtu} is more than one XDP buffer holds"))
+            .fix(format!("ip link set {} mtu 1500, if the link carries no longer packets", f.port.name));
     }
     Finding::good(&checks::MTU, &s, format!("MTU {mtu}; longer packets are dropped by most cards"))
 }
@@ -431,8 +431,8 @@ fn pause(f: &Facts) -> Finding {
     }
     let on: Vec<&str> =
         [("rx", pause.rx), ("tx", pause.tx)].into_iter().filter_map(|(n, on)| on.then_some(n)).collect();
-    Finding::new(&checks::PAUSE, &s, State::Remark, format!("{} on", on.join(" and ")))
-        .mend(format!("ethtool -A {name} autoneg off rx off tx off"))
+    Finding::new(&checks::PAUSE, &s, State::Warning, format!("{} on", on.join(" and ")))
+        .fix(format!("ethtool -A {name} autoneg off rx off tx off"))
         .change(Change { setting: Setting::Pause { port: name.clone() }, value: "0 0 0".to_owned() })
 }
 
@@ -446,20 +446,20 @@ fn counters(f: &Facts) -> Finding {
     if lost.is_empty() {
         return Finding::good(&checks::COUNTERS, &s, "none since the interface is there");
     }
-    Finding::new(&checks::COUNTERS, &s, State::Remark, lost.join(", "))
-        .mend("deeper rx-ring, more queues, or what the other findings say; the counts themselves stay until a restart")
+    Finding::new(&checks::COUNTERS, &s, State::Warning, lost.join(", "))
+        .fix("deeper rx-ring, more queues, or what the other findings say; the counts themselves stay until a restart")
 }
 
-fn card_stamps(f: &Facts, kind: Kind) -> Finding {
+fn card_stamps(f: &Facts, kind: SourceKind) -> Finding {
     let s = f.subject();
     let clock = f.stamping.and_then(|t| t.clock).map_or_else(String::new, |n| format!(", clock /dev/ptp{n}"));
     match f.stamping {
         Some(t) if t.hardware && f.stamps_all => {
             Finding::good(&checks::CARD_STAMPS, &s, format!("the card stamps every packet{clock}"))
         }
-        Some(t) if t.hardware && t.every_frame && kind == Kind::Tpacket => {
-            Finding::new(&checks::CARD_STAMPS, &s, State::Remark, format!("the card could stamp every packet{clock}"))
-                .mend(format!("hwstamp_ctl -i {} -r 1, and phc2sys to keep its clock", f.port.name))
+        Some(t) if t.hardware && t.every_frame && kind == SourceKind::Tpacket => {
+            Finding::new(&checks::CARD_STAMPS, &s, State::Warning, format!("the card could stamp every packet{clock}"))
+                .fix(format!("hwstamp_ctl -i {} -r 1, and phc2sys to keep its clock", f.port.name))
         }
         Some(t) if t.hardware => Finding::good(
             &checks::CARD_STAMPS,

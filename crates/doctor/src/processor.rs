@@ -80,7 +80,7 @@ fn governor(f: &Facts) -> Finding {
     };
     let found = format!("{one} on {} of {} processors", slow.len(), f.governors.len());
     let mut finding =
-        Finding::new(&checks::GOVERNOR, &s, State::Remark, found).mend("cpupower frequency-set -g performance");
+        Finding::new(&checks::GOVERNOR, &s, State::Warning, found).fix("cpupower frequency-set -g performance");
     for (cpu, _) in slow.iter().filter(|_| f.can_perform) {
         let setting = Setting::File { path: governor_file(*cpu) };
         finding = finding.change(Change { setting, value: "performance".to_owned() });
@@ -92,8 +92,8 @@ fn idle(f: &Facts) -> Finding {
     let s = Subject::Machine;
     match &f.deepest {
         Some((name, micros)) if *micros > LONG_WAKE_MICROS => {
-            Finding::new(&checks::IDLE, &s, State::Remark, format!("{name} takes {micros} us to wake"))
-                .mend(format!("cpupower idle-set -D {LONG_WAKE_MICROS}, or --spin on a processor of its own"))
+            Finding::new(&checks::IDLE, &s, State::Warning, format!("{name} takes {micros} us to wake"))
+                .fix(format!("cpupower idle-set -D {LONG_WAKE_MICROS}, or --spin on a processor of its own"))
         }
         Some((name, micros)) => Finding::good(&checks::IDLE, &s, format!("{name} takes {micros} us to wake")),
         None => Finding::good(&checks::IDLE, &s, "the machine leaves no choice of idle states"),
@@ -106,15 +106,15 @@ fn isolation(f: &Facts) -> Finding {
         return Finding::good(&checks::ISOLATION, &s, "no processor is set apart");
     }
     let list: Vec<String> = f.isolated.iter().map(usize::to_string).collect();
-    Finding::new(&checks::ISOLATION, &s, State::Remark, format!("processors {} are set apart", list.join(",")))
-        .mend(format!("netgrain record … --cpu {}", list.join(",")))
+    Finding::new(&checks::ISOLATION, &s, State::Warning, format!("processors {} are set apart", list.join(",")))
+        .fix(format!("netgrain record … --cpu {}", list.join(",")))
 }
 
 fn irqbalance(f: &Facts) -> Finding {
     let s = Subject::Machine;
     if f.irqbalance {
-        Finding::new(&checks::IRQBALANCE, &s, State::Remark, "running")
-            .mend("systemctl disable --now irqbalance, or IRQBALANCE_BANNED_CPULIST with the processors of --cpu")
+        Finding::new(&checks::IRQBALANCE, &s, State::Warning, "running")
+            .fix("systemctl disable --now irqbalance, or IRQBALANCE_BANNED_CPULIST with the processors of --cpu")
     } else {
         Finding::good(&checks::IRQBALANCE, &s, "not running")
     }
@@ -122,13 +122,13 @@ fn irqbalance(f: &Facts) -> Finding {
 
 fn steal(f: &Facts) -> Finding {
     /// More than this is felt in rings of microseconds.
-    const FELT: f64 = 0.01;
+    const NOTICEABLE: f64 = 0.01;
     let s = Subject::Machine;
     let place = if f.is_virtual { "a virtual machine" } else { "no hypervisor" };
     let found = format!("{place}, {:.2} % of the time given to others", f.stolen * 100.0);
-    if f.stolen > FELT {
-        return Finding::new(&checks::STEAL, &s, State::Remark, found)
-            .mend("processors of its own for this machine, at the hypervisor");
+    if f.stolen > NOTICEABLE {
+        return Finding::new(&checks::STEAL, &s, State::Warning, found)
+            .fix("processors of its own for this machine, at the hypervisor");
     }
     Finding::good(&checks::STEAL, &s, found)
 }
@@ -175,7 +175,7 @@ mod tests {
             ],
         );
         let finding = found(&tree, "governor");
-        assert_eq!((finding.state, finding.found.as_str()), (State::Remark, "powersave on 1 of 2 processors"));
+        assert_eq!((finding.state, finding.found.as_str()), (State::Warning, "powersave on 1 of 2 processors"));
         let path = cpu(0, "scaling_governor");
         assert_eq!(finding.changes, [Change { setting: Setting::File { path }, value: "performance".into() }]);
         std::fs::write(tree.path(&cpu(0, "scaling_available_governors")), "powersave ondemand").expect("a file");
@@ -211,8 +211,8 @@ mod tests {
                 ("sys/devices/system/cpu/isolated", "2-3"),
             ],
         );
-        assert_eq!(found(&tree, "irqbalance").state, State::Remark);
-        assert!(found(&tree, "isolation").mend.expect("a command").ends_with("--cpu 2,3"));
+        assert_eq!(found(&tree, "irqbalance").state, State::Warning);
+        assert!(found(&tree, "isolation").fix.expect("a command").ends_with("--cpu 2,3"));
         assert_eq!(found(&tree, "steal").found, "a virtual machine, 4.00 % of the time given to others");
         std::fs::write(tree.path("proc/7/comm"), "irqbalance-ui").expect("a file");
         assert_eq!(found(&tree, "irqbalance").state, State::Good);

@@ -4,13 +4,13 @@ use crate::checks;
 use crate::finding::{Finding, State, Subject};
 use std::time::Duration;
 use sys::sysfs::Tree;
-use sys::timex::{self, Discipline};
+use sys::timex::{self, ClockStatus};
 
 /// Clock sources of the kernel that are read without a system call and count steadily.
 const STEADY: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
 /// A larger error makes packets of two machines hard to put in order.
-const ERROR_MOST: Duration = Duration::from_millis(10);
+const ERROR_MAX: Duration = Duration::from_millis(10);
 
 /// What the kernel tells of its clocks.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Facts {
     pub available: String,
     /// The processor's counter runs at one rate and never stops; `None` on processors of another kind.
     pub steady_counter: Option<bool>,
-    pub discipline: Option<Discipline>,
+    pub clock_status: Option<ClockStatus>,
 }
 
 impl Facts {
@@ -33,7 +33,7 @@ impl Facts {
             source: tree.text(&format!("{FOLDER}/current_clocksource")).unwrap_or_default(),
             available: tree.text(&format!("{FOLDER}/available_clocksource")).unwrap_or_default(),
             steady_counter: flags.map(|l| has(l, "constant_tsc") && has(l, "nonstop_tsc")),
-            discipline: timex::discipline().ok(),
+            clock_status: timex::clock_status().ok(),
         }
     }
 }
@@ -60,27 +60,27 @@ fn source(f: &Facts) -> Finding {
     }
     let finding = Finding::new(&checks::CLOCK_SOURCE, &s, State::Bad, found);
     match STEADY.iter().find(|good| f.available.split_whitespace().any(|a| a == **good)) {
-        Some(good) if !steady_source => finding.mend(format!(
+        Some(good) if !steady_source => finding.fix(format!(
             "echo {good} > /sys/devices/system/clocksource/clocksource0/current_clocksource, if dmesg tells no reason against it"
         )),
-        _ => finding.mend("dmesg tells why the kernel does not trust the counter; firmware and hypervisor settings decide"),
+        _ => finding.fix("dmesg tells why the kernel does not trust the counter; firmware and hypervisor settings decide"),
     }
 }
 
 fn synchronisation(f: &Facts) -> Finding {
     let s = Subject::Machine;
-    let Some(d) = f.discipline else {
+    let Some(d) = f.clock_status else {
         return Finding::new(&checks::CLOCK_SYNC, &s, State::Unknown, "the kernel does not tell");
     };
     let keep = "systemctl enable --now chrony (or another time daemon; with hardware stamps, ptp4l and phc2sys)";
     if !d.synchronised {
-        return Finding::new(&checks::CLOCK_SYNC, &s, State::Bad, "nobody keeps the clock").mend(keep);
+        return Finding::new(&checks::CLOCK_SYNC, &s, State::Bad, "nobody keeps the clock").fix(keep);
     }
     let found =
         format!("kept, off by {:?}, estimated error {:?}, at most {:?}", d.offset, d.estimated_error, d.maximum_error);
-    if d.estimated_error > ERROR_MOST {
-        return Finding::new(&checks::CLOCK_SYNC, &s, State::Remark, found)
-            .mend("a nearer time server, or wait until the daemon has settled");
+    if d.estimated_error > ERROR_MAX {
+        return Finding::new(&checks::CLOCK_SYNC, &s, State::Warning, found)
+            .fix("a nearer time server, or wait until the daemon has settled");
     }
     Finding::good(&checks::CLOCK_SYNC, &s, found)
 }
@@ -89,8 +89,8 @@ fn synchronisation(f: &Facts) -> Finding {
 mod tests {
     use super::*;
 
-    fn kept() -> Discipline {
-        Discipline {
+    fn kept() -> ClockStatus {
+        ClockStatus {
             synchronised: true,
             offset: Duration::from_micros(3),
             estimated_error: Duration::from_micros(40),
@@ -111,7 +111,7 @@ mod tests {
                 source: source.into(),
                 available: "tsc acpi_pm".into(),
                 steady_counter: (source != "arch_sys_counter").then_some(true),
-                discipline: Some(kept()),
+                clock_status: Some(kept()),
             };
             assert_eq!(states(&f), (State::Good, State::Good), "{source}");
         }
@@ -123,17 +123,17 @@ mod tests {
             source: "acpi_pm".into(),
             available: "tsc acpi_pm".into(),
             steady_counter: Some(true),
-            discipline: Some(Discipline { synchronised: false, ..kept() }),
+            clock_status: Some(ClockStatus { synchronised: false, ..kept() }),
         };
         assert_eq!(states(&slow), (State::Bad, State::Bad));
-        assert!(judge(&slow)[0].mend.as_deref().is_some_and(|m| m.starts_with("echo tsc > ")));
+        assert!(judge(&slow)[0].fix.as_deref().is_some_and(|m| m.starts_with("echo tsc > ")));
         let unsteady = Facts {
             source: "tsc".into(),
             steady_counter: Some(false),
-            discipline: Some(Discipline { estimated_error: Duration::from_millis(11), ..kept() }),
+            clock_status: Some(ClockStatus { estimated_error: Duration::from_millis(11), ..kept() }),
             ..slow
         };
-        assert_eq!(states(&unsteady), (State::Bad, State::Remark));
+        assert_eq!(states(&unsteady), (State::Bad, State::Warning));
         assert_eq!(states(&Facts::default()), (State::Unknown, State::Unknown));
     }
 }

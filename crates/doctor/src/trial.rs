@@ -14,7 +14,7 @@ use sys::packet::PacketSocket;
 /// Frames sent.
 const FRAMES: u32 = 1000;
 /// They take milliseconds; a kernel that needs this long loses them.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// RFC 2863: `ifOperStatus` up.
 const OPERATIONAL: u8 = 6;
 
@@ -25,7 +25,7 @@ pub fn run() -> Finding {
         Ok(Ok(Ok((FRAMES, how)))) => Finding::good(&checks::TRIAL, &s, format!("all of {FRAMES} frames came; {how}")),
         Ok(Ok(Ok((came, how)))) => {
             Finding::new(&checks::TRIAL, &s, State::Bad, format!("{came} of {FRAMES} frames came; {how}"))
-                .mend("record with --source-kind tpacket, and report this with the kernel's version")
+                .fix("record with --source-kind tpacket, and report this with the kernel's version")
         }
         Ok(Ok(Err(refusal))) => refusal,
         Ok(Err(_)) | Err(_) => Finding::new(&checks::TRIAL, &s, State::Unknown, "the thread that tries could not run"),
@@ -36,13 +36,13 @@ fn attempt() -> Result<(u32, String), Finding> {
     let s = Subject::Machine;
     let cannot = |e: io::Error| {
         Finding::new(&checks::TRIAL, &s, State::Unknown, format!("no private pair of interfaces: {e}"))
-            .mend("run as root: this takes CAP_SYS_ADMIN and CAP_NET_ADMIN")
+            .fix("run as root: this takes CAP_SYS_ADMIN and CAP_NET_ADMIN")
     };
     let (near, far) = pair().map_err(cannot)?;
     let mut config = AfXdpConfig::new("ng-try1");
     (config.receive_ring, config.chunks) = (2048, 4096);
     let refused = |e: capture::SourceError| {
-        Finding::new(&checks::TRIAL, &s, State::Bad, e.to_string()).mend("what the line says; TPACKET works without")
+        Finding::new(&checks::TRIAL, &s, State::Bad, e.to_string()).fix("what the line says; TPACKET works without")
     };
     let mut sources = afxdp::open(&config).map_err(refused)?;
     wait_up(near, far).map_err(cannot)?;
@@ -50,7 +50,7 @@ fn attempt() -> Result<(u32, String), Finding> {
     let frames: Vec<Vec<u8>> = (0..FRAMES).map(frame).collect();
     sender.send_all(&frames).map_err(cannot)?;
     let (mut came, mut how) = (0, String::new());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while came < FRAMES && Instant::now() < until {
         for source in &mut sources {
             how.clone_from(&source.info().description);
@@ -85,7 +85,7 @@ fn pair() -> io::Result<(u32, u32)> {
 
 fn wait_up(near: u32, far: u32) -> io::Result<()> {
     let mut netlink = Netlink::route()?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while ![near, far].iter().all(|i| netlink.link_by_index(*i).is_ok_and(|l| l.operstate == OPERATIONAL)) {
         if Instant::now() > until {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the two interfaces do not come up"));

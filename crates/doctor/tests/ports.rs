@@ -1,6 +1,6 @@
 //! Real ports: what doctor sees of them is what ethtool sees, and what it mends and undoes is so afterwards.
 
-use netgrain_doctor::{Finding, Journal, Question, Setting, State, examine, mend, steps, undo};
+use netgrain_doctor::{Finding, Journal, Request, Setting, State, apply, examine, steps, undo};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use sys::ethtool;
@@ -9,17 +9,17 @@ use sys::sysfs::Tree;
 use testkit::{Port, Sandbox, TempDir, VethOptions};
 
 fn look(port: &Port, only: &[&str]) -> Vec<Finding> {
-    let question = Question {
+    let question = Request {
         ports: vec![port.name.clone()],
         only: only.iter().map(|o| (*o).to_owned()).collect(),
-        ..Question::default()
+        ..Request::default()
     };
     examine(&question, &Tree::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 #[test]
 fn a_port_that_is_not_there_is_named() {
-    let question = Question { ports: vec!["no-such-port".into()], ..Question::default() };
+    let question = Request { ports: vec!["no-such-port".into()], ..Request::default() };
     assert!(examine(&question, &Tree::default()).expect_err("no port").to_string().contains("no-such-port"));
 }
 
@@ -78,7 +78,7 @@ fn merging_on_a_shared_port_is_bad_is_mended_and_comes_back() {
     let plan = steps(&used, &tree);
     assert_eq!(plan.len(), 1);
     let mut journal = Journal::open(&state).unwrap_or_else(|e| panic!("{e}"));
-    mend(&plan, &mut journal, &tree, |_, r| assert!(r.is_ok(), "{r:?}")).unwrap_or_else(|e| panic!("{e}"));
+    apply(&plan, &mut journal, &tree, |_, r| assert!(r.is_ok(), "{r:?}")).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(look(&b, &only)[0].state, State::Good);
     let mut later = Journal::open(&state).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(undo(&mut later, &tree, |_, _| ()).unwrap_or_else(|e| panic!("{e}")), 0);
@@ -137,7 +137,7 @@ fn a_few_huge_pages_are_reserved_and_given_back() {
 fn a_trial_captures_every_frame_and_leaves_the_network_alone() {
     let test = "a_trial_captures_every_frame_and_leaves_the_network_alone";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    let question = Question { trial: true, only: vec!["trial".into()], ..Question::default() };
+    let question = Request { trial: true, only: vec!["trial".into()], ..Request::default() };
     let findings = examine(&question, &Tree::default()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((findings.len(), findings[0].state), (1, State::Good), "{findings:?}");
     assert_eq!(sandbox.netlink().links().expect("links").len(), 1, "only the loopback port is here");

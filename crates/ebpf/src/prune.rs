@@ -42,20 +42,20 @@ impl Asm {
                 continue;
             }
             keep[at] = true;
-            match Flow::of(self.slots[at]) {
-                Flow::On => open.push(at + 1),
-                Flow::Wide => {
+            match ControlFlow::of(self.slots[at]) {
+                ControlFlow::On => open.push(at + 1),
+                ControlFlow::Wide => {
                     if let Some(upper) = keep.get_mut(at + 1) {
                         *upper = true;
                     }
                     open.push(at + 2);
                 }
-                Flow::Jump => open.extend(targets[at]),
-                Flow::Branch => {
+                ControlFlow::Jump => open.extend(targets[at]),
+                ControlFlow::Branch => {
                     open.push(at + 1);
                     open.extend(targets[at]);
                 }
-                Flow::End => (),
+                ControlFlow::End => (),
             }
         }
         for (at, target) in targets.iter().enumerate() {
@@ -68,7 +68,7 @@ impl Asm {
 }
 
 /// Where control goes from an instruction.
-enum Flow {
+enum ControlFlow {
     On,
     Wide,
     Jump,
@@ -76,7 +76,7 @@ enum Flow {
     End,
 }
 
-impl Flow {
+impl ControlFlow {
     fn of(insn: Insn) -> Self {
         let operation = insn.code() & 0xf0;
         match insn.code() & 0x07 {

@@ -1,24 +1,24 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
 use crate::error::EngineError;
-use crate::group::{self, GroupPlan, Groups, Settled, Stand};
-use crate::meter::{self, Metering, Outlet};
+use crate::group::{self, GroupPlan, Groups, PortSetup, ReconcileMessages};
+use crate::meter::{self, Metering, Sink};
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, ProgramPlan, SocketPlan, SourcePlan};
-use crate::program::{self, Access, Place, PortProgram, ProgramReport};
+use crate::program::{self, Access, PortProgram, ProgramReport, QueueInfo};
 use crate::recording::{self, Recording};
-use crate::recovery::Recovering;
-use crate::retention::Kept;
+use crate::recovery::RecoveryTask;
+use crate::retention::RetentionHandle;
 use crate::sizes::{self, Sizes};
 use crate::status::{Report, WorkerStatus};
-use crate::volume::{self, Fitted};
-use crate::worker::{Settings, Wires, Worker, is_live};
+use crate::volume::{self, SegmentSize};
+use crate::worker::{Settings, Worker, WorkerLinks, is_live};
 use base::Ledger;
 use base::units::show_bytes;
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use capture::{AnySource, Source, SourceError, SourceInfo};
 use filter::Filter;
-use ring::{Hub, Offer, Policy, Producer, Server};
+use ring::{AttachPolicy, ListenerRegistry, OfferedRing, Producer, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ use wire::link;
 const WARM_NICE: i32 = 5;
 
 /// How often a port that went away is looked for.
-const RETURN_LOOK: Duration = Duration::from_millis(500);
+const RETURN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// See the module's text.
 pub struct Capture {
@@ -52,22 +52,22 @@ pub struct Capture {
     /// The folder that holds anything of this interface.
     store: Option<PathBuf>,
     /// What a recorder that died left, being mended.
-    recovering: Recovering,
+    recovering: RecoveryTask,
     /// Bytes of each file.
     segment: u64,
     meter: Option<Metering>,
     /// Those of all ports that began together.
     groups: Option<Arc<Groups>>,
     program: Option<Arc<PortProgram>>,
-    retention: Kept,
+    retention: RetentionHandle,
     /// Processors beside the memory of the rings; empty for any.
     beside: Vec<usize>,
 }
 
 struct Queue {
     info: SourceInfo,
-    hub: Arc<Hub>,
-    offer: Offer,
+    registry: Arc<ListenerRegistry>,
+    offer: OfferedRing,
     status: Arc<Mutex<WorkerStatus>>,
     ledger: Arc<Mutex<Ledger>>,
     worker: Option<JoinHandle<Result<(), SourceError>>>,
@@ -91,7 +91,7 @@ impl Capture {
     pub fn claimed(
         plan: &Plan,
         store: &Option<PathBuf>,
-        outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Outlet>>, EngineError>,
+        outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Sink>>, EngineError>,
     ) -> Result<Self, EngineError> {
         let mut begun = Self::together(vec![Self::made(plan, store, outlets)?], &plan.groups)?;
         Ok(begun.remove(0))
@@ -104,8 +104,8 @@ impl Capture {
     pub fn made(
         plan: &Plan,
         store: &Option<PathBuf>,
-        outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Outlet>>, EngineError>,
-    ) -> Result<Made, EngineError> {
+        outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Sink>>, EngineError>,
+    ) -> Result<PreparedCapture, EngineError> {
         let filter = match &plan.filter {
             Some(text) => Some(Filter::parse(text).map_err(EngineError::Filter)?),
             None => None,
@@ -126,7 +126,7 @@ impl Capture {
             program.install(&sources).map_err(EngineError::Program)?;
         }
         let queues = sources.len() as u16;
-        let Fitted { segment, remark } = volume::fit(plan, queues)?;
+        let SegmentSize { segment, warning: remark } = volume::fit(plan, queues)?;
         let fitted = Plan { segment, ..plan.clone() };
         let plan = &fitted;
         let sizes = Sizes::of(plan, queues)?;
@@ -141,8 +141,8 @@ impl Capture {
             supervisor: None,
             claim,
             store: store.clone(),
-            retention: Kept::default(),
-            recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
+            retention: RetentionHandle::default(),
+            recovering: plan.store.as_ref().map(|store| RecoveryTask::start(&store.dir, &label)).unwrap_or_default(),
             meter: None,
             groups: None,
             program,
@@ -165,34 +165,38 @@ impl Capture {
             let cpus = processors(plan, number);
             let mut producer = producer(plan, &label, &info, &cpus, sizes)?;
             let clock = Clock::start();
-            let offer = Offer::of(&producer);
+            let offer = OfferedRing::of(&producer);
             let recording = match &plan.store {
                 Some(store) => Some(Recording::start(store, plan, &label, &info, &clock, queues, &mut producer)?),
                 None => None,
             };
             if plan.meter.is_some() {
-                seats.push(meter::seat(&mut producer, info.queue, info.link_type)?);
+                seats.push(meter::prepare(&mut producer, info.queue, info.link_type)?);
             }
             if plan.socket.is_some() || !plan.groups.is_empty() {
-                group_seats.push(group::Seat::take(&mut producer, is_live(info.stamps), !plan.groups.is_empty())?);
+                group_seats.push(group::DispatcherSetup::take(
+                    &mut producer,
+                    is_live(info.timestamp_source),
+                    !plan.groups.is_empty(),
+                )?);
             }
             let (status, ledger) = (Arc::default(), Arc::default());
             let (send_again, again) = channel();
             returns.insert(info.queue, send_again);
-            let wires = Wires {
+            let wires = WorkerLinks {
                 stop: Arc::clone(&stop),
                 status: Arc::clone(&status),
                 ledger: Arc::clone(&ledger),
                 gone: gone.clone(),
-                again,
+                reopened_source: again,
                 recorder: recording.as_ref().map(Recording::line),
             };
-            let place = Place {
+            let place = QueueInfo {
                 link_type: info.link_type,
                 queue: info.queue,
                 host_has_it: access(&plan.source) == Access::Shared,
             };
-            let judging = capture.program.as_ref().map(|program| program.judging(place));
+            let judging = capture.program.as_ref().map(|program| program.program_sequence(place));
             let settings = Settings {
                 program: judging.transpose().map_err(EngineError::Program)?,
                 snaplen: plan.snaplen_in_force() as usize,
@@ -205,12 +209,12 @@ impl Capture {
                 more: more.clone(),
                 options: options.clone(),
             };
-            let hub = Arc::clone(producer.hub());
-            capture.queues.push(Queue { info, hub, offer, status, ledger, worker: None, recording });
+            let hub = Arc::clone(producer.registry());
+            capture.queues.push(Queue { info, registry: hub, offer, status, ledger, worker: None, recording });
             crew.push((source, producer, clock, settings, wires));
         }
         if let Some(meter) = &plan.meter {
-            let live = capture.queues.iter().any(|q| is_live(q.info.stamps));
+            let live = capture.queues.iter().any(|q| is_live(q.info.timestamp_source));
             let outlets = outlets(&label)?;
             let mut meter = meter.clone();
             if let Some(flows) = &mut meter.flows {
@@ -221,56 +225,56 @@ impl Capture {
         // Making large rings takes a moment, and that is not yet capturing.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
-            let rings: Vec<Offer> = capture.queues.iter().map(|q| q.offer.clone()).collect();
+            let rings: Vec<OfferedRing> = capture.queues.iter().map(|q| q.offer.clone()).collect();
             capture.server = Some(serve(socket, rings)?);
         }
         let number = plan.meter.as_ref().map_or(0, |meter| meter.interface);
-        let stand = (!group_seats.is_empty()).then(|| Stand {
-            source: ::group::Source { name: label.clone(), number },
-            dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == Kind::AfXdp),
-            live: capture.queues.iter().any(|q| is_live(q.info.stamps)),
+        let stand = (!group_seats.is_empty()).then(|| PortSetup {
+            source: ::group::IngressInterface { name: label.clone(), number },
+            dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == SourceKind::AfXdp),
+            live: capture.queues.iter().any(|q| is_live(q.info.timestamp_source)),
             socket: plan.socket.clone(),
-            seats: group_seats,
+            dispatchers: group_seats,
         });
         if matches!(plan.source, SourcePlan::Interface(_)) {
             let present = Arc::clone(&alive);
             let program = capture.program.clone();
             capture.supervisor = Some(supervise(source_plan.clone(), program, stop, gone_queues, returns, present)?);
         }
-        Ok(Made { capture, stand, crew, alive })
+        Ok(PreparedCapture { capture, setup: stand, threads: crew, alive })
     }
 
     /// Begins with all of them, and with these groups, whose packets may come from several.
     ///
     /// # Errors
     /// As [`Capture::claimed`].
-    pub fn together(mut made: Vec<Made>, groups: &[GroupPlan]) -> Result<Vec<Self>, EngineError> {
-        let stands: Vec<Stand> = made.iter_mut().filter_map(|made| made.stand.take()).collect();
+    pub fn together(mut made: Vec<PreparedCapture>, groups: &[GroupPlan]) -> Result<Vec<Self>, EngineError> {
+        let stands: Vec<PortSetup> = made.iter_mut().filter_map(|made| made.setup.take()).collect();
         let groups = (!stands.is_empty()).then(|| Groups::start(stands, groups, hash_key())).transpose()?.map(Arc::new);
         made.into_iter().map(|made| made.begin(groups.clone())).collect()
     }
 }
 
 /// A capture of which everything is there, and nothing has been let in yet.
-pub struct Made {
+pub struct PreparedCapture {
     // First, because dropping a capture waits for the end of its rings.
-    crew: Vec<Hand>,
+    threads: Vec<WorkerStart>,
     /// For groups, where there are any.
-    stand: Option<Stand>,
+    setup: Option<PortSetup>,
     alive: Arc<AtomicUsize>,
     capture: Capture,
 }
 
 /// What an engine thread begins with.
-type Hand = (AnySource, Producer, Clock, Settings, Wires);
+type WorkerStart = (AnySource, Producer, Clock, Settings, WorkerLinks);
 
-impl Made {
+impl PreparedCapture {
     fn begin(self, groups: Option<Arc<Groups>>) -> Result<Capture, EngineError> {
-        let Self { mut capture, crew, alive, .. } = self;
+        let Self { mut capture, threads: crew, alive, .. } = self;
         capture.groups = groups;
         for ((source, producer, clock, settings, wires), queue) in crew.into_iter().zip(&mut capture.queues) {
             source.begin()?;
-            let present = Present(Arc::clone(&alive));
+            let present = ThreadGuard(Arc::clone(&alive));
             let work = move || {
                 let _present = present;
                 Worker::new(source, producer, clock, settings, wires).run()
@@ -302,12 +306,12 @@ impl Capture {
             while more && !stop.load(Ordering::Relaxed) {
                 more = false;
                 for ring in rings.iter().filter_map(Weak::upgrade) {
-                    match ring.warm_more() {
+                    match ring.prefault_more() {
                         Ok(warmed) => more |= warmed,
                         Err(e) => {
                             let text =
                                 format!("no memory for the rest of the ring: {e}; choose a smaller one with --ring");
-                            status.lock().unwrap_or_else(PoisonError::into_inner).remarks.push(text);
+                            status.lock().unwrap_or_else(PoisonError::into_inner).warnings.push(text);
                             return;
                         }
                     }
@@ -319,9 +323,9 @@ impl Capture {
     }
 
     /// How much memory was chosen for what, in words.
-    pub fn memory_told(&self, plan: &Plan) -> String {
+    pub fn memory_warning(&self, plan: &Plan) -> String {
         let ring = self.queues.first().map_or(0, |q| q.offer.memory.byte_capacity());
-        sizes::told(plan, ring, self.queues.len())
+        sizes::description(plan, ring, self.queues.len())
     }
 
     /// Asks all threads to stop; packets already taken are still stored.
@@ -357,7 +361,7 @@ impl Capture {
                 .iter()
                 .map(|q| Observed {
                     info: q.info.clone(),
-                    hub: Arc::clone(&q.hub),
+                    registry: Arc::clone(&q.registry),
                     ring: describe(&q.offer),
                     status: Arc::clone(&q.status),
                     recording: q.recording.as_ref().map(Recording::gauge),
@@ -379,7 +383,7 @@ impl Capture {
     }
 
     /// Flow records and rows go to these from now on, instead of to the outlets of this kind; those of the names that stay go on.
-    pub fn replace_outlets(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Outlet>>) {
+    pub fn replace_sinks(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Sink>>) {
         if let Some(meter) = &self.meter {
             meter.replace(kind, stay, outlets);
         }
@@ -387,18 +391,18 @@ impl Capture {
 
     /// The groups that were planned are what these plans say from now on; what came of it, in words. Of several ports that began
     /// together the first one is asked, and answers for all.
-    pub fn settle_groups(&self, plans: &[GroupPlan]) -> Vec<Settled> {
-        self.told_groups().map(|groups| groups.settle(plans)).unwrap_or_default()
+    pub fn reconcile_groups(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessages> {
+        self.group_reports().map(|groups| groups.reconcile(plans)).unwrap_or_default()
     }
 
     /// The books of the groups whose first port this is, as objects (`docs/GROUPS.md`).
-    pub fn group_books(&self) -> Vec<serde_json::Value> {
+    pub fn group_accounting(&self) -> Vec<serde_json::Value> {
         self.groups.as_ref().map(|groups| groups.books(&self.label)).unwrap_or_default()
     }
 
     /// The groups, at the one port that tells of all of them.
-    fn told_groups(&self) -> Option<&Groups> {
-        self.groups.as_deref().filter(|groups| groups.are_told_at(&self.label))
+    fn group_reports(&self) -> Option<&Groups> {
+        self.groups.as_deref().filter(|groups| groups.serve_groups(&self.label))
     }
 
     /// How things stand.
@@ -473,14 +477,14 @@ fn checked_program(
     link_type: u16,
 ) -> Result<Option<Arc<PortProgram>>, EngineError> {
     let Some(program) = &plan.program else { return Ok(None) };
-    let ground = program::Ground { port: label.to_owned(), access: access(&plan.source), link_type, hash_key };
+    let ground = program::ProgramContext { port: label.to_owned(), access: access(&plan.source), link_type, hash_key };
     PortProgram::check(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::Program)
 }
 
 /// How the packets of a source come.
 fn access(source: &SourcePlan) -> Access {
     match source {
-        SourcePlan::Interface(port) if port.kind == Kind::AfXdp => Access::Owned,
+        SourcePlan::Interface(port) if port.kind == SourceKind::AfXdp => Access::Owned,
         SourcePlan::Interface(_) => Access::Shared,
         _ => Access::Replayed,
     }
@@ -501,7 +505,7 @@ fn producer(
     label: &str,
     info: &SourceInfo,
     cpus: &[usize],
-    Sizes { ring: bytes, warmth }: Sizes,
+    Sizes { ring: bytes, prefault: warmth }: Sizes,
 ) -> Result<Producer, EngineError> {
     let config = ring::Config {
         name: label.to_owned(),
@@ -511,8 +515,8 @@ fn producer(
         queue: info.queue,
         segment_bytes: plan.segment,
         rotate: plan.rotate,
-        gate_expiry: plan.gate_expiry,
-        warmth,
+        reader_timeout: plan.reader_timeout,
+        prefault: warmth,
         ..ring::Config::default()
     };
     let make = move || {
@@ -528,30 +532,31 @@ fn producer(
 }
 
 /// A ring in words.
-fn describe(offer: &Offer) -> String {
+fn describe(offer: &OfferedRing) -> String {
     let memory = offer.memory.bytes();
     let locked = match (memory.is_lazy(), memory.locked()) {
         (true, _) => "made as it is written",
-        (false, true) if !memory.is_warm() => "being touched and locked",
+        (false, true) if !memory.is_prefaulted() => "being touched and locked",
         (false, true) => "locked",
         (false, false) => "not locked (CAP_IPC_LOCK, or a larger memlock limit)",
     };
     format!("{} in {}, {locked}", show_bytes(memory.len() as u64), memory.pages().name())
 }
 
-fn serve(plan: &SocketPlan, rings: Vec<Offer>) -> Result<Server, EngineError> {
+fn serve(plan: &SocketPlan, rings: Vec<OfferedRing>) -> Result<Server, EngineError> {
     let fail = |e| EngineError::Socket(plan.path.clone(), e);
     if let Some(folder) = plan.path.parent() {
         std::fs::create_dir_all(folder).map_err(fail)?;
     }
     let socket = sys::unix::Listener::bind(&plan.path, plan.mode, plan.uid, plan.gid).map_err(fail)?;
-    Server::start(socket, rings, Policy { uid: plan.uid, gid: plan.gid, gates: plan.gates }).map_err(fail)
+    Server::start(socket, rings, AttachPolicy { uid: plan.uid, gid: plan.gid, allow_lossless: plan.allow_lossless })
+        .map_err(fail)
 }
 
 /// An engine thread that has not ended.
-struct Present(Arc<AtomicUsize>);
+struct ThreadGuard(Arc<AtomicUsize>);
 
-impl Drop for Present {
+impl Drop for ThreadGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -570,11 +575,11 @@ fn supervise(
     let watch = move || {
         let mut waiting: BTreeSet<u16> = BTreeSet::new();
         while !stop.load(Ordering::Relaxed) {
-            if let Ok(queue) = gone.recv_timeout(RETURN_LOOK) {
+            if let Ok(queue) = gone.recv_timeout(RETURN_CHECK_INTERVAL) {
                 waiting.insert(queue);
             }
             if let Some(program) = &program {
-                program.tend();
+                program.maintain();
             }
             // Sources share one program and one fanout group, so they can only come back together.
             if waiting.is_empty() || waiting.len() < alive.load(Ordering::Acquire) {

@@ -17,7 +17,7 @@ use sys::netlink::Netlink;
 const BATCH: u64 = 64;
 
 /// Longest sleep while nothing is due, so that stopping is prompt.
-const NAP: Duration = Duration::from_millis(1);
+const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
 /// Below this much time to the next frame the loop spins: a sleep would be late by the kernel's timer slack (50 µs) and the wake-up.
 const SPIN: Duration = Duration::from_micros(60);
@@ -172,7 +172,7 @@ fn send_live_frames(
             most = pacer.due(Timestamp::ZERO.after(elapsed), frame_bytes as usize).min(LIVE_BURST).min(most);
             let burst = LIVE_BURST.min(limit - made);
             if most < burst {
-                std::thread::sleep(live_nap(&pacer, burst, frame_bytes, elapsed));
+                std::thread::sleep(live_pause(&pacer, burst, frame_bytes, elapsed));
                 continue;
             }
         }
@@ -188,15 +188,15 @@ fn send_live_frames(
 }
 
 /// How long to sleep until a burst of frames is due, or until it is time to look at the stop flag.
-fn live_nap(pacer: &Pacer, burst: u64, frame_bytes: u64, elapsed: Duration) -> Duration {
+fn live_pause(pacer: &Pacer, burst: u64, frame_bytes: u64, elapsed: Duration) -> Duration {
     let mut last = pacer.clone();
     last.sent(burst - 1, (burst - 1) * frame_bytes);
-    last.departure().since(Timestamp::ZERO.after(elapsed)).clamp(SPIN, NAP)
+    last.departure().since(Timestamp::ZERO.after(elapsed)).clamp(SPIN, IDLE_SLEEP)
 }
 
 /// How long to sleep when the next frame is so far ahead; `None` where that is too near.
-fn nap(ahead: Duration) -> Option<Duration> {
-    ahead.checked_sub(SPIN).filter(|nap| !nap.is_zero()).map(|nap| nap.min(NAP))
+fn pause(ahead: Duration) -> Option<Duration> {
+    ahead.checked_sub(SPIN).filter(|nap| !nap.is_zero()).map(|nap| nap.min(IDLE_SLEEP))
 }
 
 fn send_af_xdp(
@@ -225,7 +225,7 @@ fn send_af_xdp(
         let due = pacer.due(Timestamp::ZERO.after(elapsed), frame_max).min(BATCH).min(limit - sent.made);
         if due == 0 {
             let ahead = pacer.departure().since(Timestamp::ZERO.after(elapsed));
-            if let Some(nap) = nap(ahead) {
+            if let Some(nap) = pause(ahead) {
                 out.flush()?;
                 std::thread::sleep(nap);
             }
@@ -265,19 +265,19 @@ mod tests {
         let pacer = Pacer::new(Rate::Packets(10e3), Timestamp::ZERO);
         let (mut elapsed, mut naps) = (Duration::ZERO, 0);
         while pacer.due(Timestamp::ZERO.after(elapsed), 60) < LIVE_BURST {
-            elapsed += live_nap(&pacer, LIVE_BURST, 60, elapsed);
+            elapsed += live_pause(&pacer, LIVE_BURST, 60, elapsed);
             naps += 1;
         }
         // The 512th frame is due after 51.1 ms: a nap of a millisecond each.
         assert_eq!((elapsed.as_micros(), naps), (51_100, 52));
         let fast = Pacer::new(Rate::Bits(10e9), Timestamp::ZERO);
-        assert_eq!(live_nap(&fast, LIVE_BURST, 60, Duration::ZERO), SPIN);
+        assert_eq!(live_pause(&fast, LIVE_BURST, 60, Duration::ZERO), SPIN);
     }
 
     #[test]
     fn a_gap_of_100_us_is_slept_through_and_a_short_one_is_not() {
-        assert!(nap(Duration::from_micros(100)).is_some_and(|nap| nap < Duration::from_micros(100)));
-        assert_eq!(nap(SPIN), None);
-        assert_eq!(nap(Duration::from_secs(1)), Some(NAP));
+        assert!(pause(Duration::from_micros(100)).is_some_and(|nap| nap < Duration::from_micros(100)));
+        assert_eq!(pause(SPIN), None);
+        assert_eq!(pause(Duration::from_secs(1)), Some(IDLE_SLEEP));
     }
 }

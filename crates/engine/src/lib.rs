@@ -12,8 +12,6 @@ mod egress;
 mod error;
 mod generator;
 mod group;
-mod heritage;
-mod mending;
 mod meter;
 mod metrics;
 mod network;
@@ -22,22 +20,23 @@ mod plan;
 mod program;
 mod recording;
 mod recovery;
+mod republish;
 mod retention;
 mod sizes;
 mod stage;
+mod state_transfer;
 mod status;
 mod volume;
 mod worker;
 
-pub use crate::capture::{Capture, Made, random_key};
-pub use crate::group::{GroupPlan, MemberPlan, Settled, check_group_program, groups_socket, lent_to_groups};
-pub use columns::Rules as ColumnRules;
+pub use crate::capture::{Capture, PreparedCapture, random_key};
+pub use crate::group::{GroupPlan, MemberPlan, ReconcileMessages, check_group_program, groups_socket, lent_to_groups};
+pub use columns::RetentionRules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
-pub use heritage::{Anew, Heritage};
 pub use meter::{
-    CollectorOutlet, Destination, GrainKeeping, GrainRules, MadeOffline, MeterPlan, MeterReport, OfCapture, Outlet,
-    OutletReport, Pace, Quick, ReadOffline, StoreOutlet, TunnelReport, count_packet,
+    CollectorSink, Destination, MadeOffline, MemoryHints, MeterPlan, MeterReport, OfCapture, Pace, ReadOffline,
+    RowRetention, RowRetentionRules, Sink, SinkReport, StoreSink, TunnelReport, count_packet,
 };
 pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};
@@ -45,9 +44,10 @@ pub use observer::Observer;
 pub use plan::{
     Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_socket,
 };
-pub use program::{Decided, Disposals, Filling, MapReport, ProgramReport};
-pub use recorder::Waiting;
-pub use retention::{Gone, Retention, RetentionPlan, RetentionReport};
+pub use program::{KernelOutcomes, MapReport, MapUsage, ProgramReport, UserOutcomes};
+pub use recorder::ThreadWaits;
+pub use retention::{FileTotals, Retention, RetentionPlan, RetentionReport};
 pub use sizes::{default_flows, default_ring};
+pub use state_transfer::{RestartedMap, StateTransfer};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

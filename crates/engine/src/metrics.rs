@@ -5,7 +5,7 @@ mod server;
 
 pub use server::MetricsServer;
 
-use crate::meter::{MeterReport, OutletReport};
+use crate::meter::{MeterReport, SinkReport};
 use crate::program::ProgramReport;
 use crate::retention::RetentionReport;
 use crate::status::Report;
@@ -122,9 +122,9 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     family("lost_packets_total", "counter", "Packets lost, by cause (docs/COUNTERS.md).", &lost);
     family("notes_total", "counter", "Remarks, by kind (docs/COUNTERS.md).", &notes);
     let gates: Vec<_> =
-        report.lost_by_gate.iter().map(|(g, n)| (format!(",gate=\"{}\"", escape(g)), *n as f64)).collect();
+        report.lost_by_reader.iter().map(|(g, n)| (format!(",gate=\"{}\"", escape(g)), *n as f64)).collect();
     family(
-        "lost_to_gate_packets_total",
+        "lost_to_reader_packets_total",
         "counter",
         "Packets lost because the ring was full, by the gate that held it.",
         &gates,
@@ -148,10 +148,10 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         &per_queue(&|q| q.engine_cpu_seconds),
     );
     family(
-        "stolen_ratio",
+        "cpu_steal_ratio",
         "gauge",
         "The share of the machine's processor time that its hypervisor gave to others since the start.",
-        &[(String::new(), report.stolen)],
+        &[(String::new(), report.steal_ratio)],
     );
     family(
         "clock_error_seconds",
@@ -172,10 +172,10 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     );
     family("index_cpu_seconds_total", "counter", "Processor time of the indexer.", &recorder(&|r| r.index_cpu_seconds));
     family(
-        "recorder_in_trouble",
+        "recorder_failing",
         "gauge",
         "1 while the volume refuses writes.",
-        &recorder(&|r| f64::from(u8::from(r.trouble.is_some()))),
+        &recorder(&|r| f64::from(u8::from(r.error.is_some()))),
     );
     if let Some(volume) = &report.volume {
         let mut one =
@@ -230,14 +230,14 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
         "Packets in no flow and no row: the meter was too slow.",
         meter.unmetered,
     );
-    one("flowless_packets_total", "counter", "Packets that belong to no flow.", meter.flowless);
+    one("packets_without_flow_total", "counter", "Packets that belong to no flow.", meter.without_flow);
     one("active_flows", "gauge", "Flows in the table.", meter.active);
-    one("flows_total", "counter", "Flows begun.", meter.begun);
+    one("flows_total", "counter", "Flows begun.", meter.started);
     one(
-        "backward_packets_total",
+        "backward_timestamp_packets_total",
         "counter",
         "Packets with an earlier time than the one before them in their flow.",
-        meter.backward,
+        meter.backward_timestamps,
     );
     one("flow_memory_bytes", "gauge", "Memory that flows have touched, tables included.", meter.flow_bytes);
     one("rows_total", "counter", "Rows of the series.", meter.rows);
@@ -247,10 +247,10 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
         ("sessions", "Sessions of such tunnels that began to be followed.", t.sessions),
         ("missing", "Sequence numbers that were passed over.", t.missing),
         ("late", "Of these, sequence numbers that came after all.", t.late),
-        ("repeated", "Sequence numbers that had come already.", t.repeated),
-        ("astray", "Sequence numbers too far from the others to say anything.", t.astray),
+        ("duplicate", "Sequence numbers that had come already.", t.duplicate),
+        ("out_of_window", "Sequence numbers too far from the others to say anything.", t.out_of_window),
         ("restarts", "Sessions that began anew with another number.", t.restarts),
-        ("displaced", "Sessions that had to make place for others.", t.displaced),
+        ("evicted", "Sessions that had to make place for others.", t.evicted),
     ] {
         one(&format!("tunnel_{name}_total"), "counter", help, value);
     }
@@ -267,15 +267,15 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     );
     let mut family =
         |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);
-    let odd: Vec<_> = meter.odd.iter().map(|(odd, n)| (format!(",odd=\"{odd}\""), *n as f64)).collect();
-    family("odd_packets_total", "counter", "Packets that are not decoded to their end (docs/DECODING.md).", &odd);
-    let outlets = |value: &dyn Fn(&OutletReport) -> u64| -> Vec<(String, f64)> {
-        let each = meter.outlets.iter();
+    let odd: Vec<_> = meter.decode_errors.iter().map(|(odd, n)| (format!(",odd=\"{odd}\""), *n as f64)).collect();
+    family("decode_errors_total", "counter", "Packets that are not decoded to their end (docs/DECODING.md).", &odd);
+    let outlets = |value: &dyn Fn(&SinkReport) -> u64| -> Vec<(String, f64)> {
+        let each = meter.sinks.iter();
         each.map(|o| (format!(",outlet=\"{}\"", escape(&o.name)), value(o) as f64)).collect()
     };
-    family("outlet_records_total", "counter", "Flow records taken.", &outlets(&|o| o.records));
-    family("outlet_rows_total", "counter", "Rows taken.", &outlets(&|o| o.rows));
-    family("outlet_lost_total", "counter", "Records and rows that were not brought there.", &outlets(&|o| o.lost));
+    family("sink_records_total", "counter", "Flow records taken.", &outlets(&|o| o.records));
+    family("sink_rows_total", "counter", "Rows taken.", &outlets(&|o| o.rows));
+    family("sink_lost_total", "counter", "Records and rows that were not brought there.", &outlets(&|o| o.lost));
     let seconds = meter.cpu_millis as f64 / 1e3;
     family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
 }
@@ -365,7 +365,7 @@ fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f6
         kept.bytes as f64,
     );
     let trouble = f64::from(u8::from(kept.trouble.is_some()));
-    family("retention_in_trouble", "gauge", "1 while something that retention should do cannot be done.", trouble);
+    family("retention_failing", "gauge", "1 while something that retention should do cannot be done.", trouble);
 }
 
 fn escape(text: &str) -> String {

@@ -17,7 +17,7 @@ const QUEUE_PACKETS: u32 = 1000;
 const OPERATIONAL: u8 = 6;
 
 /// How long two ports may take to find each other.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Enters a new namespace and makes a pair of connected ports in it, both up and silent.
 ///
@@ -56,7 +56,7 @@ pub fn another_pair(from: &str, to: &str, mtu: u32) -> io::Result<()> {
         let index = netlink.link(name)?.index;
         netlink.set_up(index, true)?;
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !(netlink.link(from)?.operstate == OPERATIONAL && netlink.link(to)?.operstate == OPERATIONAL) {
         if Instant::now() > until {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the two interfaces do not come up"));

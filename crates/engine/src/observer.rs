@@ -1,17 +1,17 @@
 //! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
 
-use crate::group::{Groups, is_told_at};
+use crate::group::{Groups, is_served_at};
 use crate::meter::MeterGauge;
 use crate::program::PortProgram;
 use crate::recording::Gauge;
-use crate::recovery::Told;
-use crate::retention::Kept;
+use crate::recovery::RecoveryMessages;
+use crate::retention::RetentionHandle;
 use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
 use base::units::show_count;
 use base::{Cause, Tally};
-use capture::{SourceInfo, StampKind};
+use capture::{SourceInfo, TimestampSource};
 use group::GroupView;
-use ring::Hub;
+use ring::ListenerRegistry;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,20 +26,20 @@ pub struct Observer {
     pub(crate) started: Instant,
     pub(crate) ticks: Ticks,
     pub(crate) queues: Vec<Observed>,
-    pub(crate) recovery: Told,
+    pub(crate) recovery: RecoveryMessages,
     /// Bytes of each file that the recorder makes.
     pub(crate) segment: u64,
     pub(crate) meter: Option<MeterGauge>,
     pub(crate) program: Option<Arc<PortProgram>>,
     pub(crate) groups: Option<Arc<Groups>>,
-    pub(crate) retention: Kept,
+    pub(crate) retention: RetentionHandle,
     pub(crate) store: Option<PathBuf>,
 }
 
 /// One queue's part.
 pub struct Observed {
     pub info: SourceInfo,
-    pub hub: Arc<Hub>,
+    pub registry: Arc<ListenerRegistry>,
     pub ring: String,
     pub status: Arc<Mutex<WorkerStatus>>,
     pub recording: Option<Gauge>,
@@ -70,7 +70,7 @@ impl Observer {
 
     /// How things stand, with those of the groups that are told at this port, and the room on the store's volume.
     fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
-        let groups = groups.filter(|view| is_told_at(view, &self.label)).collect();
+        let groups = groups.filter(|view| is_served_at(view, &self.label)).collect();
         let report = self.report();
         // What retention has seen is at most a moment old, and asking the volume can take as long as the volume likes.
         let seen = report.retention.as_ref().filter(|kept| kept.total > 0);
@@ -84,8 +84,8 @@ impl Observer {
         let (mut total, mut taken) = (Tally::default(), 0);
         let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
         let (mut queues, mut listeners) = (Vec::new(), Vec::new());
-        let (mut remarks, mut faults) = (self.recovery.remarks(), Vec::new());
-        remarks.extend(self.program.iter().flat_map(|program| program.remarks()));
+        let (mut remarks, mut faults) = (self.recovery.warnings(), Vec::new());
+        remarks.extend(self.program.iter().flat_map(|program| program.warnings()));
         let mut program = self.program.as_ref().map(|program| program.report());
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -116,10 +116,10 @@ impl Observer {
             if let Some(program) = &mut program {
                 program.add(&status);
             }
-            for (gate, n) in q.hub.lost_by_gate() {
+            for (gate, n) in q.registry.lost_by_reader() {
                 *lost_by_gate.entry(gate).or_default() += n;
             }
-            for l in q.hub.listeners() {
+            for l in q.registry.listeners() {
                 let (seen, missed) = l.cursor.reported();
                 listeners.push(ListenerReport {
                     slot: l.slot,
@@ -127,14 +127,14 @@ impl Observer {
                     queue: q.info.queue,
                     mode: l.mode.name(),
                     expired: l.expired,
-                    lost_because: l.lost_because,
+                    losses_caused: l.losses_caused,
                     seen,
                     missed,
                 });
             }
-            remarks.extend(status.remarks.iter().cloned());
+            remarks.extend(status.warnings.iter().cloned());
             if let Some(recording) = &q.recording {
-                remarks.extend(recording.remarks());
+                remarks.extend(recording.warnings());
             }
             let recorder = q.recording.as_ref().map(Gauge::report);
             if let Some(hidden) = recorder.as_ref().map(|r| r.hidden).filter(|n| *n > 0) {
@@ -148,7 +148,7 @@ impl Observer {
                 ring_fill: status.fill,
                 ring: q.ring.clone(),
                 engine_cpu_seconds: status.cpu.as_secs_f64(),
-                clock_error_nanos: if q.info.stamps == StampKind::Engine {
+                clock_error_nanos: if q.info.timestamp_source == TimestampSource::Engine {
                     status.clock_error.as_nanos() as u64
                 } else {
                     0
@@ -157,23 +157,23 @@ impl Observer {
             });
         }
         if let Some(meter) = &self.meter {
-            remarks.extend(meter.remarks());
+            remarks.extend(meter.warnings());
             faults.extend(meter.faults(taken));
         }
-        if let Some(groups) = self.groups.as_ref().filter(|groups| groups.are_told_at(&self.label)) {
-            remarks.extend(groups.remarks());
+        if let Some(groups) = self.groups.as_ref().filter(|groups| groups.serve_groups(&self.label)) {
+            remarks.extend(groups.warnings());
         }
         let first = self.queues.first().map(|q| &q.info);
         Report {
             interface: self.label.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
-            stolen: Ticks::now().stolen_since(self.ticks),
+            steal_ratio: Ticks::now().stolen_since(self.ticks),
             // To walk all pages of a large ring takes 20 ms.
             memory_bytes: None,
             counts: Counts::from(&total),
-            counted_from: first.map_or("", |i| i.counted_from),
-            stamps: first.map_or("", |i| i.stamps.name()),
-            lost_by_gate,
+            counting_point: first.map_or("", |i| i.counted_from),
+            timestamp_source: first.map_or("", |i| i.timestamp_source.name()),
+            lost_by_reader: lost_by_gate,
             queues,
             program,
             meter: self.meter.as_ref().map(MeterGauge::report),
@@ -181,7 +181,7 @@ impl Observer {
             retention: self.retention.report(),
             volume: None,
             groups: Vec::new(),
-            remarks,
+            warnings: remarks,
             faults,
         }
     }

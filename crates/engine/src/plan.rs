@@ -3,7 +3,7 @@
 use crate::group::GroupPlan;
 use crate::meter::MeterPlan;
 use base::Timestamp;
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub struct InterfacePlan {
     /// Its name.
     pub name: String,
     /// Which way.
-    pub kind: Kind,
+    pub kind: SourceKind,
     /// AF_XDP: how many queues, counted from 0 (all without); TPACKET: how many threads.
     pub queues: Option<u16>,
     /// AF_XDP: insist on generic or native mode, copy or zero copy, ring sizes, busy polling.
@@ -57,7 +57,7 @@ pub struct InterfacePlan {
 
 impl InterfacePlan {
     /// The usual way.
-    pub fn new(name: &str, kind: Kind) -> Self {
+    pub fn new(name: &str, kind: SourceKind) -> Self {
         Self {
             name: name.to_owned(),
             kind,
@@ -108,13 +108,13 @@ fn file_label(path: &Path) -> String {
 impl InterfacePlan {
     fn open(&self) -> Result<Vec<AnySource>, SourceError> {
         Ok(match self.kind {
-            Kind::AfXdp => {
+            SourceKind::AfXdp => {
                 let mut config = self.afxdp.clone();
                 config.queues = self.queues.map(|n| (0..n).collect());
                 config.prepared = true;
                 afxdp::open(&config)?.into_iter().map(AnySource::AfXdp).collect()
             }
-            Kind::Tpacket => {
+            SourceKind::Tpacket => {
                 let mut config = self.tpacket.clone();
                 config.threads = self.queues.unwrap_or(1);
                 config.prepared = true;
@@ -136,7 +136,7 @@ pub struct SocketPlan {
     /// Its group.
     pub gid: Option<u32>,
     /// Whether that owner and group may also attach gates.
-    pub gates: bool,
+    pub allow_lossless: bool,
     /// Ports that their groups may send through; root and the engine's own user may use any.
     pub forward: Vec<String>,
 }
@@ -223,7 +223,7 @@ pub struct Plan {
     /// Stop after this many stored packets (per queue).
     pub packets: Option<u64>,
     /// How long a gate of another process may hold up the ring.
-    pub gate_expiry: Option<Duration>,
+    pub reader_timeout: Option<Duration>,
 }
 
 impl Plan {
@@ -246,7 +246,7 @@ impl Plan {
             groups: Vec::new(),
             duration: None,
             packets: None,
-            gate_expiry: Some(Duration::from_secs(10)),
+            reader_timeout: Some(Duration::from_secs(10)),
         }
     }
 

@@ -2,16 +2,16 @@
 //! folder of the store is claimed: two processes that wrote there would mix their files.
 
 use crate::error::EngineError;
-use crate::mending::Mending;
 use crate::plan::{Format, Plan, StorePlan};
+use crate::republish::Republisher;
 use crate::sizes;
 use crate::status::RecorderReport;
 use crate::worker::is_live;
 use base::{Cause, Ledger, Row, Tally, Timestamp};
-use capture::{SourceInfo, StampKind};
+use capture::{SourceInfo, TimestampSource};
 use index::Header;
-use recorder::{Config, Event, GateFeed, Handle, Recorder, Summary, Wall};
-use ring::{Gate, Producer};
+use recorder::{Config, Event, Handle, Recorder, RingFeed, Summary, WallClock};
+use ring::{LosslessReader, Producer};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,33 +19,33 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::heartbeat::Heartbeat;
+use store::offered_page::OfferedPage;
 use store::{Claim, Claimant, Device, DiskDevice, names};
 use sys::clock::Clock;
-use sys::plain::{self, How};
+use sys::nofollow::{self, OpenOptions};
 
 /// What the recorder's gate is called in tables and in the names of losses.
-const GATE: &str = "recorder";
+const READER_NAME: &str = "recorder";
 
 /// Remarks kept for the summary: the latest, because the last word matters most.
-const REMARKS_MAX: usize = 32;
+const WARNINGS_MAX: usize = 32;
 
 /// See the module's text.
 pub struct Recording {
     thread: Option<JoinHandle<std::io::Result<Summary>>>,
     gauge: Gauge,
-    line: Line,
+    line: RecorderLink,
 }
 
 /// Between the engine thread and its recorder.
 #[derive(Clone)]
-pub struct Line {
+pub struct RecorderLink {
     handle: Handle,
     ended: Arc<AtomicBool>,
-    heartbeat: Option<Arc<Heartbeat>>,
+    heartbeat: Option<Arc<OfferedPage>>,
 }
 
-impl Line {
+impl RecorderLink {
     /// No more packets will come: only then may the recorder give up a volume that refuses.
     pub fn closing(&self) {
         self.handle.stop();
@@ -65,9 +65,9 @@ impl Line {
 }
 
 /// Says that the recorder has ended, also when it panicked.
-struct Farewell(Arc<AtomicBool>);
+struct EndNotice(Arc<AtomicBool>);
 
-impl Drop for Farewell {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -77,12 +77,12 @@ impl Drop for Farewell {
 #[derive(Clone)]
 pub struct Gauge {
     handle: Handle,
-    news: Arc<Mutex<News>>,
-    mending: Mending,
+    messages: Arc<Mutex<WriterMessages>>,
+    republisher: Republisher,
 }
 
 #[derive(Default)]
-struct News {
+struct WriterMessages {
     device: String,
     trouble: Option<String>,
     refused: Option<String>,
@@ -106,13 +106,13 @@ impl Recording {
             queue: info.queue,
             link_type: info.link_type.into(),
             snaplen: whole.snaplen_in_force(),
-            stamps: match info.stamps {
-                StampKind::Engine => clock.method().to_owned(),
+            timestamp_source: match info.timestamp_source {
+                TimestampSource::Engine => clock.method().to_owned(),
                 other => other.name().to_owned(),
             },
             // Of the kernel's, the card's and a file's stamps we know no error.
-            stamp_error: match info.stamps {
-                StampKind::Engine => clock.error().as_nanos() as u32,
+            timestamp_error: match info.timestamp_source {
+                TimestampSource::Engine => clock.error().as_nanos() as u32,
                 _ => 0,
             },
             filter: whole.filter.clone().unwrap_or_default(),
@@ -121,9 +121,9 @@ impl Recording {
             content: index::Content::Recorded,
         };
         // Without one, what a sudden death takes is not known.
-        let heartbeat = Heartbeat::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
+        let heartbeat = OfferedPage::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
         let config = Config {
-            heartbeat: heartbeat.clone(),
+            offered_page: heartbeat.clone(),
             queues,
             allocate: match plan.format {
                 Format::Pcap => sizes::of_file(whole),
@@ -135,22 +135,23 @@ impl Recording {
                 Format::Raw => recorder::writer::Format::Raw { file_bytes: whole.segment },
             },
             // What is replayed has its own time.
-            wall: is_live(info.stamps).then_some(wall),
+            wall: is_live(info.timestamp_source).then_some(wall),
             ..Config::new(plan.dir.clone(), header)
         };
         let device = DiskDevice::new(4 * plan.depth);
-        let news = News { device: device.describe(), ..News::default() };
+        let news = WriterMessages { device: device.describe(), ..WriterMessages::default() };
         let recorder = Recorder::new(config, device);
-        let mending = Mending::new(names::interface_folder(&plan.dir, label), info.queue);
-        let gauge = Gauge { handle: recorder.handle(), news: Arc::new(Mutex::new(news)), mending: mending.clone() };
-        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
-        let news = Arc::clone(&gauge.news);
+        let mending = Republisher::new(names::interface_folder(&plan.dir, label), info.queue);
+        let gauge =
+            Gauge { handle: recorder.handle(), messages: Arc::new(Mutex::new(news)), republisher: mending.clone() };
+        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
+        let news = Arc::clone(&gauge.messages);
         let (joined, answer) = channel();
-        let line = Line { handle: gauge.handle.clone(), ended: Arc::default(), heartbeat };
-        let farewell = Farewell(Arc::clone(&line.ended));
+        let line = RecorderLink { handle: gauge.handle.clone(), ended: Arc::default(), heartbeat };
+        let farewell = EndNotice(Arc::clone(&line.ended));
         let work = move || {
             let _farewell = farewell;
-            let gate = match Gate::join(&memory, &hub, GATE) {
+            let gate = match LosslessReader::join(&memory, &hub, READER_NAME) {
                 Ok(gate) => gate,
                 Err(e) => {
                     let _ = joined.send(Err(e));
@@ -158,7 +159,7 @@ impl Recording {
                 }
             };
             let _ = joined.send(Ok(()));
-            let mut feed = GateFeed::new(gate);
+            let mut feed = RingFeed::new(gate);
             let told = Arc::clone(&news);
             let hearing = move |event: Event| {
                 match &event {
@@ -166,7 +167,7 @@ impl Recording {
                     Event::Published { .. } => mending.volume_works(),
                     _ => {}
                 }
-                hear(&mut lock(&told), event);
+                receive(&mut lock(&told), event);
             };
             let summary = recorder.run(&mut feed, hearing)?;
             lock(&news).summary = Some(summary.clone());
@@ -189,7 +190,7 @@ impl Recording {
     }
 
     /// For the engine thread.
-    pub fn line(&self) -> Line {
+    pub fn line(&self) -> RecorderLink {
         self.line.clone()
     }
 
@@ -202,7 +203,7 @@ impl Recording {
     pub fn wait(&mut self) -> Result<(), EngineError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let ended = thread.join();
-        self.gauge.mending.finish(self.line.heartbeat.as_ref().and_then(|heartbeat| heartbeat.tail()));
+        self.gauge.republisher.finish(self.line.heartbeat.as_ref().and_then(|heartbeat| heartbeat.tail()));
         match ended {
             Ok(Ok(summary)) => match summary.broken {
                 Some(e) => Err(EngineError::Store(e.to_string())),
@@ -217,17 +218,17 @@ impl Recording {
 impl Gauge {
     /// How the recorder stands.
     pub fn report(&self) -> RecorderReport {
-        let news = lock(&self.news);
+        let news = lock(&self.messages);
         let (index, write) = self.handle.processor_time();
         RecorderReport {
             packets: news.summary.as_ref().map(|s| s.ledger.total().stored),
             bytes: self.handle.bytes(),
-            files: self.handle.published() + self.mending.mended(),
-            hidden: self.handle.hidden().saturating_sub(self.mending.mended()),
+            files: self.handle.published() + self.republisher.has_recovered(),
+            hidden: self.handle.hidden().saturating_sub(self.republisher.has_recovered()),
             writer_cpu_seconds: write.as_secs_f64(),
             index_cpu_seconds: index.as_secs_f64(),
             device: news.device.clone(),
-            trouble: news.trouble.clone(),
+            error: news.trouble.clone(),
             refused: news.refused.clone(),
             waiting: self.handle.waiting(),
         }
@@ -235,28 +236,31 @@ impl Gauge {
 
     /// What the files on disk say of the packets, once the recorder has ended.
     pub fn on_disk(&self) -> Option<Tally> {
-        lock(&self.news).summary.as_ref().map(|s| s.ledger.total())
+        lock(&self.messages).summary.as_ref().map(|s| s.ledger.total())
     }
 
     /// Corrects the engine's seconds by what never reached the volume.
     pub fn correct(&self, ledger: Ledger) -> Ledger {
-        match &lock(&self.news).summary {
+        match &lock(&self.messages).summary {
             Some(summary) => corrected(ledger, &summary.ledger),
             None => ledger,
         }
     }
 
     /// Things a person should know.
-    pub fn remarks(&self) -> Vec<String> {
-        let mut news = lock(&self.news);
-        self.mending.take_told().into_iter().for_each(|text| news.remark(text));
+    pub fn warnings(&self) -> Vec<String> {
+        let mut news = lock(&self.messages);
+        self.republisher.take_messages().into_iter().for_each(|text| news.remark(text));
         news.remarks.iter().cloned().collect()
     }
 }
 
 /// The time of day, and whether the kernel thinks that somebody keeps it.
-fn wall() -> Wall {
-    Wall { now: sys::clock::realtime(), synchronised: sys::timex::discipline().is_ok_and(|clock| clock.synchronised) }
+fn wall() -> WallClock {
+    WallClock {
+        now: sys::clock::realtime(),
+        synchronised: sys::timex::clock_status().is_ok_and(|clock| clock.synchronised),
+    }
 }
 
 /// In the ring but never on the volume is not stored.
@@ -278,11 +282,11 @@ fn corrected(engine: Ledger, disk: &Ledger) -> Ledger {
     out
 }
 
-fn lock(news: &Mutex<News>) -> MutexGuard<'_, News> {
+fn lock(news: &Mutex<WriterMessages>) -> MutexGuard<'_, WriterMessages> {
     news.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn hear(news: &mut News, event: Event) {
+fn receive(news: &mut WriterMessages, event: Event) {
     let text = event.to_string();
     match event {
         Event::Published { .. } => return,
@@ -293,19 +297,19 @@ fn hear(news: &mut News, event: Event) {
         Event::Recovered { .. } => news.trouble = None,
         Event::LeftHidden { .. }
         | Event::GaveUp { .. }
-        | Event::Again { .. }
-        | Event::Disorder(_)
-        | Event::Remark(_) => {}
+        | Event::TimeOverlap { .. }
+        | Event::OutOfOrder(_)
+        | Event::Warning(_) => {}
     }
     news.remark(text);
 }
 
-impl News {
+impl WriterMessages {
     fn remark(&mut self, text: String) {
         if self.remarks.back() != Some(&text) {
             self.remarks.push_back(text);
         }
-        if self.remarks.len() > REMARKS_MAX {
+        if self.remarks.len() > WARNINGS_MAX {
             self.remarks.pop_front();
         }
     }
@@ -332,9 +336,9 @@ fn check(dir: &Path) -> Result<(), EngineError> {
             dir.display()
         ))
     };
-    plain::create_folders(dir).map_err(fail)?;
+    nofollow::create_folders(dir).map_err(fail)?;
     let probe = dir.join(format!(".netgrain-{}", std::process::id()));
-    let how = How { write: true, create: Some(0o600), ..How::default() };
-    plain::open_as(&probe, how).map_err(fail)?;
-    plain::remove(&probe).map_err(fail)
+    let how = OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() };
+    nofollow::open_as(&probe, how).map_err(fail)?;
+    nofollow::remove(&probe).map_err(fail)
 }

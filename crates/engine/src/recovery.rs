@@ -8,24 +8,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::DiskDevice;
-use store::heartbeat;
 use store::names::interface_folder;
-use sys::priority::{Behind, step_behind};
+use store::offered_page;
+use sys::priority::{Background, lower_priority};
 use upkeep::recovery::Recovery;
 
 /// Remarks kept: the first, because the newest files are looked at first.
-const REMARKS_MAX: usize = 32;
+const WARNINGS_MAX: usize = 32;
 
 /// How long the end of a recording waits for it. What is not done by then, the next recorder takes up.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What was said so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
+pub(crate) struct RecoveryMessages(Arc<Mutex<Vec<String>>>);
 
-impl Told {
+impl RecoveryMessages {
     /// Things a person should know.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -34,43 +34,43 @@ impl Told {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(text);
     }
 
-    fn hear(&self, recovery: &mut Recovery<DiskDevice>) {
+    fn receive(&self, recovery: &mut Recovery<DiskDevice>) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = REMARKS_MAX.saturating_sub(told.len());
+        let room = WARNINGS_MAX.saturating_sub(told.len());
         told.extend(recovery.take_events().iter().map(ToString::to_string).take(room));
     }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Recovering {
-    told: Told,
+pub(crate) struct RecoveryTask {
+    told: RecoveryMessages,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     /// Disconnected when the thread has ended.
     ended: Option<Receiver<()>>,
 }
 
-impl Recovering {
+impl RecoveryTask {
     /// Begins, in the folder of an interface whose claim the caller holds.
     pub fn start(store: &Path, interface: &str) -> Self {
-        let told = Told::default();
+        let told = RecoveryMessages::default();
         let stop: Arc<AtomicBool> = Arc::default();
         let device = DiskDevice::plain().until(Arc::clone(&stop));
         let folder = interface_folder(store, interface);
-        let tails = heartbeat::tails(&folder);
-        let mut recovery = Recovery::new(device, &folder).until(Arc::clone(&stop)).knowing(tails);
+        let tails = offered_page::orphaned_counts(&folder);
+        let mut recovery = Recovery::new(device, &folder).until(Arc::clone(&stop)).with_orphaned_counts(tails);
         recovery.prepare();
-        told.hear(&mut recovery);
+        told.receive(&mut recovery);
         let heard = told.clone();
         let (ending, ended) = channel();
         let work = move || {
             let _ending: std::sync::mpsc::Sender<()> = ending;
             // Where it is refused, recovery competes with other threads of its kind; capture's are above.
-            let _ = step_behind(Behind::Batch);
+            let _ = lower_priority(Background::Batch);
             loop {
                 let more = recovery.step();
-                heard.hear(&mut recovery);
+                heard.receive(&mut recovery);
                 if !more {
                     return;
                 }
@@ -82,7 +82,7 @@ impl Recovering {
     }
 
     /// What it says.
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> RecoveryMessages {
         self.told.clone()
     }
 

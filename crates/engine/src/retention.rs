@@ -14,8 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::DiskDevice;
-use sys::priority::{Behind, step_behind};
-use upkeep::retention::{Charge, Errand, Event, Keeper, Moment, Progress, Rules, State};
+use sys::priority::{Background, lower_priority};
+use upkeep::retention::{
+    ClockReading, Event, MoveJob, Progress, RetentionScope, RetentionState, RetentionWorker, Rules,
+};
 
 /// How often free space is looked at: 10 Gb/s that come without warning write less than one file of 64 MiB meanwhile.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -26,7 +28,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const HALVED_AFTER: Duration = Duration::from_secs(60);
 
 /// How long copying waits when the writer has no time for it, and how long an answer to that holds.
-const BREATH: Duration = Duration::from_millis(20);
+const YIELD_TIME: Duration = Duration::from_millis(20);
 
 /// A ring fuller than this says that the disk is needed for packets.
 const SLACK_FILL: f64 = 0.1;
@@ -35,7 +37,7 @@ const SLACK_FILL: f64 = 0.1;
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
 /// How long the end waits for the archive's volume to answer.
-const FAREWELL: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Scheduled after everything else.
 const NICE: i32 = 19;
@@ -66,42 +68,43 @@ struct Shared {
     /// A file is on its way to the archive.
     moving: AtomicBool,
     work: Mutex<Work>,
-    state: Kept,
+    state: RetentionHandle,
     rules: Rules,
 }
 
 /// What a capture knows of its retention: nothing, where it has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(Arc<Mutex<Option<Standing>>>);
+pub(crate) struct RetentionHandle(Arc<Mutex<Option<RetentionStatus>>>);
 
 #[derive(Clone, Debug)]
-struct Standing {
-    state: State,
+struct RetentionStatus {
+    state: RetentionState,
     /// See [`horizon`].
     horizon: Option<Duration>,
 }
 
-impl Kept {
+impl RetentionHandle {
     /// How things stand.
     pub fn report(&self) -> Option<RetentionReport> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Standing { state, horizon } = known.as_ref()?;
+        let RetentionStatus { state, horizon } = known.as_ref()?;
         Some(RetentionReport { horizon_seconds: horizon.map(|h| h.as_secs_f64()), ..RetentionReport::from(state) })
     }
 
-    fn set(&self, state: &State, horizon: Option<Duration>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Standing { state: state.clone(), horizon });
+    fn set(&self, state: &RetentionState, horizon: Option<Duration>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(RetentionStatus { state: state.clone(), horizon });
     }
 }
 
 struct Work {
-    keeper: Keeper<DiskDevice>,
+    worker: RetentionWorker<DiskDevice>,
     tell: Box<dyn FnMut(&Event) + Send>,
 }
 
 /// So many files and bytes, for documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Gone {
+pub struct FileTotals {
     /// Packet files.
     pub files: u64,
     /// Bytes of the volume that they took, with their indexes.
@@ -126,9 +129,9 @@ pub struct RetentionReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub horizon_seconds: Option<f64>,
     /// Removed since the start.
-    pub removed: Gone,
+    pub removed: FileTotals,
     /// Moved to the archive since the start.
-    pub archived: Gone,
+    pub archived: FileTotals,
     /// How many of the removed files the archive should have had.
     pub unarchived_files: u64,
     /// And how many of the bytes.
@@ -144,16 +147,16 @@ pub struct RetentionReport {
     pub trouble: Option<String>,
 }
 
-impl From<&State> for RetentionReport {
-    fn from(s: &State) -> Self {
+impl From<&RetentionState> for RetentionReport {
+    fn from(s: &RetentionState) -> Self {
         Self {
             files: s.files,
             bytes: s.bytes,
             oldest: s.oldest.map(|t| t.to_string()),
             oldest_second: s.oldest.map(Timestamp::secs),
             horizon_seconds: None,
-            removed: Gone { files: s.removed.files, bytes: s.removed.bytes },
-            archived: Gone { files: s.archived.files, bytes: s.archived.bytes },
+            removed: FileTotals { files: s.removed.files, bytes: s.removed.bytes },
+            archived: FileTotals { files: s.archived.files, bytes: s.archived.bytes },
             unarchived_files: s.unarchived.files,
             unarchived_bytes: s.unarchived.bytes,
             held_hours: s.held,
@@ -179,7 +182,7 @@ impl Retention {
         let ahead = segment.saturating_mul(capture.queues.len() as u64);
         let rules = Rules { ahead, ..plan.rules };
         let demand = Demand { files: ahead, ..Demand::default() };
-        let charge = Charge {
+        let charge = RetentionScope {
             store: plan.store,
             interfaces: vec![capture.label.clone()],
             beside_others: true,
@@ -187,15 +190,15 @@ impl Retention {
         };
         let archiving = rules.archive.is_some();
         let state = capture.retention.clone();
-        state.set(&State::default(), None);
+        state.set(&RetentionState::default(), None);
         let capture = Arc::new(capture);
         let writing = Arc::clone(&capture);
-        let keeper = Keeper::new(DiskDevice::plain(), charge, rules.clone());
+        let keeper = RetentionWorker::new(DiskDevice::plain(), charge, rules.clone());
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             began: Instant::now(),
             moving: AtomicBool::new(false),
-            work: Mutex::new(Work { keeper, tell: Box::new(tell) }),
+            work: Mutex::new(Work { worker: keeper, tell: Box::new(tell) }),
             state,
             rules,
         });
@@ -223,7 +226,7 @@ impl Retention {
     pub fn end(self) -> RetentionReport {
         let shared = Arc::clone(&self.shared);
         drop(self);
-        shared.work.lock().unwrap_or_else(PoisonError::into_inner).keeper.look_again();
+        shared.work.lock().unwrap_or_else(PoisonError::into_inner).worker.rescan();
         shared.step(false);
         shared.state.report().unwrap_or_default()
     }
@@ -240,14 +243,14 @@ impl Drop for Retention {
         let Some(archiving) = self.archiving.take() else { return };
         let asked = Instant::now();
         while !archiving.is_finished() {
-            if asked.elapsed() >= FAREWELL {
+            if asked.elapsed() >= STOP_TIMEOUT {
                 // It holds no lock and ends by itself as soon as its volume answers, or with the process.
                 let text =
                     "the archive's volume does not answer; a copy (….moving) may stay there until the next start";
-                self.shared.tell(&Event::Remark(text.to_owned()));
+                self.shared.report(&Event::Warning(text.to_owned()));
                 return;
             }
-            std::thread::sleep(BREATH);
+            std::thread::sleep(YIELD_TIME);
         }
         let _ = archiving.join();
     }
@@ -265,14 +268,14 @@ impl Shared {
                 let written = report.queues.iter().filter_map(|q| q.recorder.as_ref()).map(|r| r.bytes).sum();
                 let total = self.state.report().map_or(0, |state| state.total);
                 let ahead = demand.see(up, written, total);
-                let synchronised = sys::timex::discipline().is_ok_and(|clock| clock.synchronised);
+                let synchronised = sys::timex::clock_status().is_ok_and(|clock| clock.synchronised);
                 let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-                work.keeper.set_ahead(ahead);
-                work.keeper.set_synchronised(synchronised);
+                work.worker.set_ahead(ahead);
+                work.worker.set_synchronised(synchronised);
             }
             match self.step(false) {
                 Progress::More => {}
-                Progress::Waiting => std::thread::park_timeout(BREATH),
+                Progress::Waiting => std::thread::park_timeout(YIELD_TIME),
                 Progress::Idle => std::thread::park_timeout(PERIOD),
             }
         }
@@ -281,15 +284,15 @@ impl Shared {
     /// The thread that copies.
     fn archive(&self, mut slack: Slack) {
         // Where it is refused, only the rings' fill throttles the copy.
-        let _ = step_behind(Behind::Batch);
+        let _ = lower_priority(Background::Batch);
         let mut device = DiskDevice::plain();
-        let mut out: Option<Errand> = None;
+        let mut out: Option<MoveJob> = None;
         while !self.stop.load(Ordering::Relaxed) {
             let wanted = out.is_some() || self.moving.load(Ordering::Relaxed);
-            let may = wanted && (slack.is_there() || out.as_ref().is_some_and(Errand::is_called_off));
+            let may = wanted && (slack.is_there() || out.as_ref().is_some_and(MoveJob::is_called_off));
             let worked = may && self.go_on_archiving(&mut out, &mut device);
             if !worked {
-                std::thread::park_timeout(BREATH);
+                std::thread::park_timeout(YIELD_TIME);
             }
         }
         if let Some(mut errand) = out {
@@ -298,28 +301,28 @@ impl Shared {
     }
 
     /// One piece of the way to the archive; only what concerns the store itself is done with the keeper.
-    fn go_on_archiving(&self, out: &mut Option<Errand>, device: &mut DiskDevice) -> bool {
+    fn go_on_archiving(&self, out: &mut Option<MoveJob>, device: &mut DiskDevice) -> bool {
         let keeper = || self.work.lock().unwrap_or_else(PoisonError::into_inner);
         if out.is_none() {
-            *out = keeper().keeper.send_out();
+            *out = keeper().worker.send_out();
         }
         if out.as_mut().is_some_and(|errand| errand.step(device)) {
             return true;
         }
         if let Some(errand) = out.take() {
-            keeper().keeper.take_back(errand);
+            keeper().worker.take_back(errand);
         }
         self.step(true) == Progress::More
     }
 
-    fn tell(&self, event: &Event) {
+    fn report(&self, event: &Event) {
         (self.work.lock().unwrap_or_else(PoisonError::into_inner).tell)(event);
     }
 
     fn step(&self, slack: bool) -> Progress {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let Work { keeper, tell } = &mut *work;
-        let progress = keeper.step(Moment { now: now(), up: self.began.elapsed() }, slack);
+        let Work { worker: keeper, tell } = &mut *work;
+        let progress = keeper.step(ClockReading { now: now(), up: self.began.elapsed() }, slack);
         keeper.take_events().iter().for_each(tell);
         self.moving.store(keeper.is_moving(), Ordering::Relaxed);
         self.state.set(keeper.state(), horizon(keeper.state(), &self.rules, now()));
@@ -364,7 +367,7 @@ impl Demand {
 
 /// How far back the files of an interface will reach when the rules begin to remove them, if it goes on as it did since
 /// its oldest file began, and others take no more of the volume than now.
-fn horizon(state: &State, rules: &Rules, now: Timestamp) -> Option<Duration> {
+fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Duration> {
     let kept = now.since(state.oldest?);
     if state.bytes == 0 || kept.is_zero() {
         return None;
@@ -379,23 +382,23 @@ fn horizon(state: &State, rules: &Rules, now: Timestamp) -> Option<Duration> {
 /// Whether the writer has time.
 struct Slack {
     capture: Arc<Observer>,
-    asked: Option<Instant>,
+    stop_requested: Option<Instant>,
     answer: bool,
 }
 
 impl Slack {
     fn new(capture: Arc<Observer>) -> Self {
-        Self { capture, asked: None, answer: false }
+        Self { capture, stop_requested: None, answer: false }
     }
 
     fn is_there(&mut self) -> bool {
-        if self.asked.is_none_or(|asked| asked.elapsed() >= BREATH) {
+        if self.stop_requested.is_none_or(|asked| asked.elapsed() >= YIELD_TIME) {
             let report = self.capture.report();
             let busy = |q: &crate::QueueReport| {
-                q.ring_fill > SLACK_FILL || q.recorder.as_ref().is_some_and(|r| r.trouble.is_some())
+                q.ring_fill > SLACK_FILL || q.recorder.as_ref().is_some_and(|r| r.error.is_some())
             };
             self.answer = !report.queues.iter().any(busy);
-            self.asked = Some(Instant::now());
+            self.stop_requested = Some(Instant::now());
         }
         self.answer
     }
@@ -418,8 +421,12 @@ mod tests {
         let hours = |n: u64| Some(Duration::from_secs(3600 * n));
         let now = Timestamp::from_secs_nanos(1_800_000_000, 0);
         let oldest = Some(now.before(Duration::from_secs(3600)));
-        let state =
-            State { oldest, bytes: 10 * GB, space: Space { free: 50 * GB, total: 100 * GB }, ..State::default() };
+        let state = RetentionState {
+            oldest,
+            bytes: 10 * GB,
+            space: Space { free: 50 * GB, total: 100 * GB },
+            ..RetentionState::default()
+        };
         assert_eq!(horizon(&state, &Rules::default(), now), hours(6), "10 GB an hour, and 60 GB in all");
         let keep_free = Some(Free::Percent(10.0));
         let rules = Rules { keep_free, ahead: 10 * GB, ..Rules::default() };
@@ -428,7 +435,7 @@ mod tests {
         assert_eq!(horizon(&state, &rules, now), hours(2));
         let rules = Rules { max_age: Some(Duration::from_secs(60)), ..rules };
         assert_eq!(horizon(&state, &rules, now), Some(Duration::from_secs(60)));
-        assert_eq!(horizon(&State::default(), &rules, now), None, "no file, no rate");
+        assert_eq!(horizon(&RetentionState::default(), &rules, now), None, "no file, no rate");
     }
 
     #[test]

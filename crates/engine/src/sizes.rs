@@ -5,17 +5,17 @@
 use crate::error::EngineError;
 use crate::plan::{Plan, SourcePlan};
 use base::units::{show_bytes, show_count};
-use ring::Warmth;
-use sys::allowance::{Allowance, Bound, allowance};
+use ring::Prefault;
+use sys::memory_limit::{LimitSource, MemoryLimit, memory_limit};
 
 /// Bytes of the rings of a live port together.
 const RING: u64 = 1 << 30;
 
 /// Least bytes of each of its rings, where the memory allows.
-const LEAST: u64 = 64 << 20;
+const MIN: u64 = 64 << 20;
 
 /// Least bytes of any ring.
-const LEAST_OF_ALL: u64 = 8 << 20;
+const MIN_TOTAL: u64 = 8 << 20;
 
 /// Bytes of the ring of a replay: a file waits for its readers, so the ring need only hold the writes under way
 /// ([`crate::WRITE_DEPTH`]) and as much again for the readers.
@@ -31,39 +31,39 @@ const FLOW_BYTES: u64 = 448;
 const PACKET_BYTES: u64 = 24;
 
 /// Least flows that a table has room for, where it is sized by its input.
-const LEAST_FLOWS: u64 = 4096;
+const MIN_FLOWS: u64 = 4096;
 
 /// Address space that a meter takes beside its table: stacks of its threads, journals, and what is sealed of them, a column after
 /// the other. 98 MiB were too little beside a ring of 8 MiB and a table of 6 MiB, 195 MiB enough.
 const METER: u64 = 64 << 20;
 
 /// Bytes that a process may take by itself for one purpose.
-fn share(allowance: &Allowance) -> u64 {
-    if allowance.limit == 0 { u64::MAX } else { allowance.limit / 8 }
+fn share(memory_limit: &MemoryLimit) -> u64 {
+    if memory_limit.limit == 0 { u64::MAX } else { memory_limit.limit / 8 }
 }
 
 /// Bytes of each ring of a live port when nobody said: all `queues` together take 1 GiB, or with their descriptors at most an
 /// eighth of the memory that this process may have.
 pub fn default_ring(queues: u16) -> u64 {
-    ring_within(&allowance(), queues)
+    ring_within(&memory_limit(), queues)
 }
 
-fn ring_within(allowance: &Allowance, queues: u16) -> u64 {
+fn ring_within(memory_limit: &MemoryLimit, queues: u16) -> u64 {
     let queues = u64::from(queues.max(1));
-    let wanted = (RING / queues.next_power_of_two()).max(LEAST);
+    let wanted = (RING / queues.next_power_of_two()).max(MIN);
     // Descriptors take a quarter more.
-    let fits = share(allowance) / 5 * 4 / queues;
-    wanted.min(power_below(fits)).max(LEAST_OF_ALL)
+    let fits = share(memory_limit) / 5 * 4 / queues;
+    wanted.min(power_below(fits)).max(MIN_TOTAL)
 }
 
 /// Flows at once of each of so many ports when nobody said: 1 Mi, or as many as fit an eighth of the memory that this process
 /// may have.
 pub fn default_flows(ports: u16) -> u64 {
-    flows_within(&allowance(), ports)
+    flows_within(&memory_limit(), ports)
 }
 
-fn flows_within(allowance: &Allowance, ports: u16) -> u64 {
-    (share(allowance) / FLOW_BYTES / u64::from(ports.max(1))).clamp(LEAST_FLOWS, FLOWS)
+fn flows_within(memory_limit: &MemoryLimit, ports: u16) -> u64 {
+    (share(memory_limit) / FLOW_BYTES / u64::from(ports.max(1))).clamp(MIN_FLOWS, FLOWS)
 }
 
 /// The greatest power of two that is not more than this; 0 for 0.
@@ -77,7 +77,7 @@ pub struct Sizes {
     /// Bytes of packet memory of each; the ring rounds them up.
     pub ring: u64,
     /// What is touched before the first packet.
-    pub warmth: Warmth,
+    pub prefault: Prefault,
 }
 
 impl Sizes {
@@ -86,12 +86,12 @@ impl Sizes {
     /// # Errors
     /// What cannot fit, with the numbers.
     pub fn of(plan: &Plan, queues: u16) -> Result<Self, EngineError> {
-        Self::within(&allowance(), sys::cpu::reserved_memory(), plan, queues)
+        Self::within(&memory_limit(), sys::cpu::reserved_memory(), plan, queues)
     }
 
-    fn within(allowance: &Allowance, reserved: u64, plan: &Plan, queues: u16) -> Result<Self, EngineError> {
+    fn within(memory_limit: &MemoryLimit, reserved: u64, plan: &Plan, queues: u16) -> Result<Self, EngineError> {
         let live = matches!(plan.source, SourcePlan::Interface(_));
-        let usual = ring_within(allowance, queues.saturating_mul(plan.shares.max(1)));
+        let usual = ring_within(memory_limit, queues.saturating_mul(plan.shares.max(1)));
         // Listeners and members of groups may be slower than a replay, and are then lapped.
         let followed = plan.socket.is_some() || !plan.groups.is_empty();
         let chosen = match plan.source {
@@ -100,24 +100,24 @@ impl Sizes {
         };
         // A block for the beginning of a segment, and one for the gap behind it.
         let needed = most_bytes(plan).map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ring::BLOCK));
-        let chosen = chosen.min(needed.checked_next_power_of_two().unwrap_or(u64::MAX)).max(LEAST_OF_ALL);
+        let chosen = chosen.min(needed.checked_next_power_of_two().unwrap_or(u64::MAX)).max(MIN_TOTAL);
         let ring = plan.ring.unwrap_or(chosen);
         // The other captures have not taken theirs yet.
-        refuse_rings(allowance, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
+        refuse_rings(memory_limit, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
         if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
-            refuse_flows(allowance, flows.capacity as u64)?;
+            refuse_flows(memory_limit, flows.capacity as u64)?;
         }
         if let Some(meter) = &plan.meter {
             let flows = meter.flows.as_ref().map_or(0, |flows| flows.capacity as u64);
-            refuse_address_space(allowance, ring, queues.saturating_mul(plan.shares.max(1)), flows)?;
+            refuse_address_space(memory_limit, ring, queues.saturating_mul(plan.shares.max(1)), flows)?;
         }
-        Ok(Self { ring, warmth: if live { Warmth::Behind } else { Warmth::Lazy } })
+        Ok(Self { ring, prefault: if live { Prefault::Behind } else { Prefault::Lazy } })
     }
 }
 
 /// What was chosen, in words.
-pub fn told(plan: &Plan, ring: u64, queues: usize) -> String {
-    let allowance = allowance();
+pub fn description(plan: &Plan, ring: u64, queues: usize) -> String {
+    let memory_limit = memory_limit();
     let rings = match queues {
         1 => format!("a ring of {}", show_bytes(ring)),
         n => format!("{n} rings of {}", show_bytes(ring)),
@@ -127,9 +127,9 @@ pub fn told(plan: &Plan, ring: u64, queues: usize) -> String {
         let (count, bytes) = (flows.capacity as u64, flows.capacity as u64 * FLOW_BYTES);
         format!(", up to {} flows ({} if all are there)", show_count(count), show_bytes(bytes))
     });
-    let whole = match allowance.limit {
+    let whole = match memory_limit.limit {
         0 => String::new(),
-        limit => format!("; {} has {}", allowance.owner(), show_bytes(limit)),
+        limit => format!("; {} has {}", memory_limit.owner(), show_bytes(limit)),
     };
     format!("memory: {rings}{flows}{whole}")
 }
@@ -155,8 +155,8 @@ fn most_bytes(plan: &Plan) -> Option<u64> {
 
 /// Bytes of so many packets of any length that a simulation makes.
 fn packets_bytes(packets: u64) -> u64 {
-    const LONGEST: u64 = 9014;
-    packets.saturating_mul(LONGEST + ring::RECORD_HEADER as u64)
+    const LEN_MAX: u64 = 9014;
+    packets.saturating_mul(LEN_MAX + ring::RECORD_HEADER as u64)
 }
 
 /// The room of a flow table for a capture: of what was asked for, no more than there can be flows in the input. A table that is
@@ -164,52 +164,52 @@ fn packets_bytes(packets: u64) -> u64 {
 pub fn flows_of(plan: &Plan, asked: usize) -> usize {
     // Hashes do not spread flows over shards evenly, so each has room for half as much again.
     let most = most_bytes(plan).map_or(u64::MAX, |bytes| (bytes / PACKET_BYTES).saturating_mul(3) / 2);
-    asked.min(usize::try_from(most.max(LEAST_FLOWS)).unwrap_or(usize::MAX))
+    asked.min(usize::try_from(most.max(MIN_FLOWS)).unwrap_or(usize::MAX))
 }
 
 /// Refuses rings that there is no memory for. Huge pages that are reserved are not among the available memory, so what they can
 /// hold is let through.
-fn refuse_rings(allowance: &Allowance, reserved: u64, ring: u64, queues: u16) -> Result<(), EngineError> {
+fn refuse_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16) -> Result<(), EngineError> {
     let queues = u64::from(queues.max(1));
     let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
     let wanted = each.saturating_add(each / 4).saturating_mul(queues);
-    let available = allowance.available.saturating_add(reserved);
-    if allowance.available == 0 || wanted <= available {
+    let available = memory_limit.available.saturating_add(reserved);
+    if memory_limit.available == 0 || wanted <= available {
         return Ok(());
     }
-    let (has, free) = (show_bytes(allowance.limit), show_bytes(available));
+    let (has, free) = (show_bytes(memory_limit.limit), show_bytes(available));
     let mut text = format!(
         "{} wanted with its descriptors{}, and of the {has} that {} has {free} are free",
         show_bytes(wanted),
         if queues > 1 { format!(", for {queues} rings") } else { String::new() },
-        allowance.owner(),
+        memory_limit.owner(),
     );
     let fits = power_below(available / 5 * 4 / queues);
-    if fits >= LEAST_OF_ALL {
+    if fits >= MIN_TOTAL {
         text += &format!("; {} would fit", show_bytes(fits));
     }
     Err(EngineError::Ring(ring, std::io::Error::other(text)))
 }
 
 /// Refuses a flow table that could not be filled. Its memory is taken as flows come, so what is in use by others now is not asked.
-fn refuse_flows(allowance: &Allowance, flows: u64) -> Result<(), EngineError> {
+fn refuse_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), EngineError> {
     let wanted = flows.saturating_mul(FLOW_BYTES);
-    if allowance.limit == 0 || wanted <= allowance.limit {
+    if memory_limit.limit == 0 || wanted <= memory_limit.limit {
         return Ok(());
     }
     Err(EngineError::Flows(format!(
         "{} flows take {} when all are there, and {} has {}; choose fewer with --set flow.capacity=N, at most {}",
         show_count(flows),
         show_bytes(wanted),
-        allowance.owner(),
-        show_bytes(allowance.limit),
-        show_count(allowance.limit / FLOW_BYTES),
+        memory_limit.owner(),
+        show_bytes(memory_limit.limit),
+        show_count(memory_limit.limit / FLOW_BYTES),
     )))
 }
 
 /// Refuses what a limited address space has no room for: nobody could say so later, since an allocation that fails ends the process.
-fn refuse_address_space(allowance: &Allowance, ring: u64, queues: u16, flows: u64) -> Result<(), EngineError> {
-    if allowance.bound != Bound::AddressSpace {
+fn refuse_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flows: u64) -> Result<(), EngineError> {
+    if memory_limit.bound != LimitSource::AddressSpace {
         return Ok(());
     }
     let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
@@ -217,7 +217,7 @@ fn refuse_address_space(allowance: &Allowance, ring: u64, queues: u16, flows: u6
     let rings = each.saturating_add(each / 4).saturating_mul(2 * u64::from(queues.max(1)));
     let table = flows.saturating_mul(FLOW_BYTES);
     let wanted = rings.saturating_add(table).saturating_add(METER);
-    let (has, free) = (allowance.limit.saturating_mul(2), allowance.available.saturating_mul(2));
+    let (has, free) = (memory_limit.limit.saturating_mul(2), memory_limit.available.saturating_mul(2));
     if wanted <= free {
         return Ok(());
     }
@@ -241,17 +241,17 @@ mod tests {
     use super::*;
     use crate::meter::MeterPlan;
     use crate::plan::{InterfacePlan, SocketPlan};
-    use capture::auto::Kind;
+    use capture::auto::SourceKind;
     use testkit::TempDir;
 
     const MIB: u64 = 1 << 20;
 
-    fn group(limit: u64) -> Allowance {
-        Allowance { limit, available: limit, bound: Bound::Group }
+    fn group(limit: u64) -> MemoryLimit {
+        MemoryLimit { limit, available: limit, bound: LimitSource::Group }
     }
 
     fn port() -> Plan {
-        Plan::new(SourcePlan::Interface(InterfacePlan::new("eth1", Kind::Tpacket)))
+        Plan::new(SourcePlan::Interface(InterfacePlan::new("eth1", SourceKind::Tpacket)))
     }
 
     #[test]
@@ -268,12 +268,12 @@ mod tests {
             let found = ring_within(&group(limit), queues);
             assert_eq!(found, ring * MIB, "{limit} {queues}");
             let rings = (found + found / 4) * u64::from(queues);
-            assert!(rings <= limit / 8 || found == LEAST_OF_ALL, "{limit} {queues}");
+            assert!(rings <= limit / 8 || found == MIN_TOTAL, "{limit} {queues}");
         }
         assert_eq!(flows_within(&group(64 << 30), 1), 1 << 20);
         assert_eq!(flows_within(&group(800 * MIB), 1), 100 * MIB / FLOW_BYTES);
         assert_eq!(flows_within(&group(800 * MIB), 2), 50 * MIB / FLOW_BYTES);
-        let unknown = Allowance { limit: 0, available: 0, bound: Bound::Machine };
+        let unknown = MemoryLimit { limit: 0, available: 0, bound: LimitSource::Machine };
         assert_eq!((ring_within(&unknown, 1), flows_within(&unknown, 1)), (RING, FLOWS));
     }
 
@@ -297,7 +297,7 @@ mod tests {
         {
             std::fs::File::create(&path).and_then(|f| f.set_len(bytes)).expect("a file");
             let sizes = Sizes::within(&machine, 0, &plan, 1).expect("it fits");
-            assert_eq!((sizes.ring, sizes.warmth), (ring * MIB, Warmth::Lazy), "{bytes}");
+            assert_eq!((sizes.ring, sizes.prefault), (ring * MIB, Prefault::Lazy), "{bytes}");
             assert_eq!(flows_of(&plan, usual), flows, "{bytes}");
             assert!((bytes + ring::BLOCK..bytes + 2 * ring::BLOCK).contains(&of_file(&plan)), "{bytes}");
         }
@@ -310,19 +310,28 @@ mod tests {
         );
         assert_eq!(flows_of(&plan, usual), usual);
         let socket = dir.join("socket");
-        plan.socket =
-            Some(SocketPlan { path: socket, mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() });
+        plan.socket = Some(SocketPlan {
+            path: socket,
+            mode: 0o600,
+            uid: None,
+            gid: None,
+            allow_lossless: false,
+            forward: Vec::new(),
+        });
         assert_eq!(Sizes::within(&machine, 0, &plan, 1).expect("it fits").ring, RING);
         let spec = "60,packets=1000".parse().expect("a spec");
         let sim = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
         assert_eq!(Sizes::within(&machine, 0, &sim, 1).expect("it fits").ring, 16 * MIB);
-        assert_eq!(Sizes::within(&machine, 0, &port(), 1).expect("it fits").warmth, Warmth::Behind);
+        assert_eq!(Sizes::within(&machine, 0, &port(), 1).expect("it fits").prefault, Prefault::Behind);
     }
 
     #[test]
     fn a_narrow_address_space_is_refused_with_numbers_before_anything_is_made() {
-        let narrow =
-            |mib: u64| Allowance { limit: mib * MIB / 2, available: (mib - 20) * MIB / 2, bound: Bound::AddressSpace };
+        let narrow = |mib: u64| MemoryLimit {
+            limit: mib * MIB / 2,
+            available: (mib - 20) * MIB / 2,
+            bound: LimitSource::AddressSpace,
+        };
         let mut plan = Plan { ring: Some(8 * MIB), ..port() };
         assert!(Sizes::within(&narrow(98), 0, &plan, 1).is_ok(), "packets alone");
         plan.meter = Some(MeterPlan::new(0));
@@ -336,7 +345,7 @@ mod tests {
 
     #[test]
     fn what_cannot_fit_is_refused_with_numbers() {
-        let small = Allowance { limit: 800 * MIB, available: 700 * MIB, bound: Bound::Group };
+        let small = MemoryLimit { limit: 800 * MIB, available: 700 * MIB, bound: LimitSource::Group };
         let plan = Plan { ring: Some(1 << 30), ..port() };
         let said = Sizes::within(&small, 0, &plan, 1).expect_err("too large").to_string();
         for word in ["1.25 GiB", "800 MiB", "700 MiB", "512 MiB would fit", "control group", "--ring"] {

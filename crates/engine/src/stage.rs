@@ -1,7 +1,7 @@
 //! What happens to each frame: stamp, the port's program, headers, filter, hash, and the one copy into the ring.
 
-use crate::program::{Before, Judging};
-use crate::worker::{PAUSE, Wires, closing};
+use crate::program::{IncomingPacket, ProgramSequence};
+use crate::worker::{PAUSE, WorkerLinks, closing};
 use base::Timestamp;
 use capture::Frame;
 use filter::Filter;
@@ -20,7 +20,7 @@ pub struct Stage<'a> {
     /// The ring.
     pub producer: &'a mut Producer,
     /// The port's program.
-    pub program: Option<&'a mut Judging>,
+    pub program: Option<&'a mut ProgramSequence>,
     /// Packets that do not match are counted and left out.
     pub filter: Option<&'a Filter>,
     /// Of flows.
@@ -40,7 +40,7 @@ pub struct Stage<'a> {
     /// Whether somebody or the clock wants an end.
     pub time_is_up: &'a dyn Fn() -> bool,
     /// To the outside.
-    pub wires: &'a Wires,
+    pub wires: &'a WorkerLinks,
 }
 
 impl Stage<'_> {
@@ -63,7 +63,7 @@ impl Stage<'_> {
         self.last = ts;
         self.taken += 1;
         match frame.vlan {
-            None => self.look(frame, frame.bytes, frame.wire_len, ts, flags, None),
+            None => self.parse(frame, frame.bytes, frame.wire_len, ts, flags, None),
             Some(tag) => self.take_tagged(frame, tag, ts, flags),
         }
     }
@@ -79,12 +79,12 @@ impl Stage<'_> {
         head[..split].copy_from_slice(&frame.bytes[..split]);
         head[split..split + 4].copy_from_slice(&four);
         head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
-        self.look(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
+        self.parse(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
     }
 
     /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
     #[inline]
-    fn look(
+    fn parse(
         &mut self,
         frame: &Frame<'_>,
         head: &[u8],
@@ -105,7 +105,7 @@ impl Stage<'_> {
                     &rebuilt
                 }
             };
-            let before = Before { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
+            let before = IncomingPacket { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
             judged = program.judge(&before);
             if judged.is_none() {
                 self.producer.filtered(ts, 1);
@@ -181,7 +181,7 @@ impl Stage<'_> {
 
     #[cold]
     fn note(&mut self, flags: u8) {
-        for (bit, note) in flag::REMARKS {
+        for (bit, note) in flag::NOTE_FLAGS {
             if flags & bit != 0 {
                 self.producer.note(note, 1);
             }

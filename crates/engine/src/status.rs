@@ -1,10 +1,10 @@
 //! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
 use crate::meter::MeterReport;
-use crate::program::{Decided, Filling, ProgramReport};
+use crate::program::{MapUsage, ProgramReport, UserOutcomes};
 use crate::retention::RetentionReport;
 use base::{Row, Tally};
-use recorder::Waiting;
+use recorder::ThreadWaits;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,19 +22,19 @@ pub struct WorkerStatus {
     /// Processor time of the thread.
     pub cpu: Duration,
     /// Frames taken from the source since it was opened.
-    pub handed: u64,
+    pub frames: u64,
     /// What the kernel half of the port's program disposed of, and what it left undecided.
-    pub disposed: capture::Disposed,
+    pub kernel_outcomes: capture::ProgramOutcomes,
     /// As above.
     pub undecided: u64,
     /// What its user half did.
-    pub decided: Decided,
+    pub user_outcomes: UserOutcomes,
     /// What its user half counted.
     pub counted: Vec<u64>,
     /// What it remembers, by the name of the map.
-    pub held: Vec<(String, Filling)>,
+    pub map_usage: Vec<(String, MapUsage)>,
     /// Things a person should know, in order.
-    pub remarks: Vec<String>,
+    pub warnings: Vec<String>,
     /// Things that are wrong.
     pub faults: Vec<String>,
 }
@@ -72,7 +72,7 @@ impl From<&Tally> for Counts {
             duplicate: t.duplicate,
             lost_total: t.lost_total(),
             lost: t.losses().map(|(c, n)| (c.name(), n)).collect(),
-            notes: t.remarks().map(|(c, n)| (c.name(), n)).collect(),
+            notes: t.nonzero_notes().map(|(c, n)| (c.name(), n)).collect(),
             residue: t.residue(),
         }
     }
@@ -108,7 +108,7 @@ pub struct ListenerReport {
     /// No longer waited for.
     pub expired: bool,
     /// Packets lost because of it (gates).
-    pub lost_because: u64,
+    pub losses_caused: u64,
     /// Packets it says it has seen.
     pub seen: u64,
     /// Packets it says it has missed.
@@ -158,13 +158,13 @@ pub struct RecorderReport {
     pub device: String,
     /// The trouble it is in right now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// Why the volume refused to be written last, and what to do about it, also when that is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// Which of its threads wait for the disk right now: for a watchdog; it changes a thousand times a second.
     #[serde(skip)]
-    pub waiting: Waiting,
+    pub waiting: ThreadWaits,
 }
 
 /// A capture at one moment, or at its end.
@@ -175,7 +175,7 @@ pub struct Report {
     /// Seconds since the start.
     pub seconds: f64,
     /// The share of the machine's processor time that its hypervisor gave to others since then: 0 to 1.
-    pub stolen: f64,
+    pub steal_ratio: f64,
     /// Physical memory of the whole process in bytes, where it was asked: memory that is mapped twice, as rings are, counts once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -183,11 +183,11 @@ pub struct Report {
     #[serde(flatten)]
     pub counts: Counts,
     /// Where `offered` begins to count.
-    pub counted_from: &'static str,
+    pub counting_point: &'static str,
     /// Who stamps the packets.
-    pub stamps: &'static str,
+    pub timestamp_source: &'static str,
     /// Losses to a full ring, by the gate that held it.
-    pub lost_by_gate: BTreeMap<String, u64>,
+    pub lost_by_reader: BTreeMap<String, u64>,
     /// The queues.
     pub queues: Vec<QueueReport>,
     /// How the port's program runs, and what it did.
@@ -208,7 +208,7 @@ pub struct Report {
     #[serde(skip)]
     pub groups: Vec<group::GroupView>,
     /// Things a person should know.
-    pub remarks: Vec<String>,
+    pub warnings: Vec<String>,
     /// Things that are wrong: counts that contradict each other, files left hidden. Empty in a healthy capture.
     pub faults: Vec<String>,
 }
@@ -216,7 +216,7 @@ pub struct Report {
 impl Report {
     /// Nothing lost, nothing wrong.
     pub fn is_healthy(&self) -> bool {
-        let metered = self.meter.as_ref().is_none_or(|m| m.unmetered == 0 && m.outlets.iter().all(|o| o.lost == 0));
+        let metered = self.meter.as_ref().is_none_or(|m| m.unmetered == 0 && m.sinks.iter().all(|o| o.lost == 0));
         self.counts.lost_total == 0 && self.counts.residue == 0 && self.faults.is_empty() && metered
     }
 }

@@ -14,21 +14,21 @@ use store::device::{Housekeeping, Space};
 pub(crate) const PARTS: u64 = 8;
 
 /// Files of less are more index and preparation than packets.
-const LEAST: u64 = 2 * BLOCK;
+const MIN: u64 = 2 * BLOCK;
 
 /// Bytes of each file, and what to say of it if that was not what the plan has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fitted {
+pub(crate) struct SegmentSize {
     pub segment: u64,
-    pub remark: Option<String>,
+    pub warning: Option<String>,
 }
 
 /// The size of files that fits, for so many queues.
 ///
 /// # Errors
 /// For a port whose files cannot work on this volume, with numbers.
-pub(crate) fn fit(plan: &Plan, queues: u16) -> Result<Fitted, EngineError> {
-    let as_planned = Fitted { segment: plan.segment, remark: None };
+pub(crate) fn fit(plan: &Plan, queues: u16) -> Result<SegmentSize, EngineError> {
+    let as_planned = SegmentSize { segment: plan.segment, warning: None };
     let Some(store) = &plan.store else { return Ok(as_planned) };
     // A volume that does not say how large it is will say when it is full.
     let Some(space) = DiskDevice::plain().space(&store.dir).ok().filter(|space| space.total > 0) else {
@@ -39,7 +39,7 @@ pub(crate) fn fit(plan: &Plan, queues: u16) -> Result<Fitted, EngineError> {
 }
 
 /// `goes_on`: packets come without end, and files will have to go for them.
-fn fit_to(space: Space, segment: u64, queues: u16, goes_on: bool, store: &Path) -> Result<Fitted, EngineError> {
+fn fit_to(space: Space, segment: u64, queues: u16, goes_on: bool, store: &Path) -> Result<SegmentSize, EngineError> {
     let queues = u64::from(queues.max(1));
     let share = space.total / PARTS / queues / BLOCK * BLOCK;
     let all = segment.saturating_mul(queues);
@@ -51,37 +51,37 @@ fn fit_to(space: Space, segment: u64, queues: u16, goes_on: bool, store: &Path) 
         ))
     };
     if segment == DEFAULT_SEGMENT && share < segment {
-        if share < LEAST && goes_on {
-            let least = show_bytes(LEAST * queues * PARTS);
+        if share < MIN && goes_on {
+            let least = show_bytes(MIN * queues * PARTS);
             return Err(text(format!(
                 "a recorder that makes room needs a volume of {least} at least; name another --store"
             )));
         }
-        let segment = share.max(LEAST);
+        let segment = share.max(MIN);
         let remark = format!(
             "files of {} each, for a volume of {}: an eighth of it for the files in work, so that older ones can make room \
              (--segment)",
             show_bytes(segment),
             show_bytes(space.total)
         );
-        return Ok(Fitted { segment, remark: Some(remark) });
+        return Ok(SegmentSize { segment, warning: Some(remark) });
     }
     if goes_on && segment != DEFAULT_SEGMENT && all > space.total / 2 {
         let advice = format!(
             "those in work cannot be removed, so there would be nothing to make room with, and recording would stop when the \
              volume is full; --segment {}MiB works",
-            share.max(LEAST) / BLOCK
+            share.max(MIN) / BLOCK
         );
         return Err(text(advice));
     }
-    Ok(Fitted { segment, remark: None })
+    Ok(SegmentSize { segment, warning: None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fitted(total: u64, segment: u64, queues: u16) -> Result<Fitted, String> {
+    fn fitted(total: u64, segment: u64, queues: u16) -> Result<SegmentSize, String> {
         let space = Space { free: total, total };
         fit_to(space, segment, queues, true, Path::new("/data")).map_err(|e| e.to_string())
     }
@@ -90,10 +90,10 @@ mod tests {
     fn nobody_who_chose_no_size_gets_files_that_the_volume_cannot_hold() {
         let small = fitted(300 << 20, DEFAULT_SEGMENT, 1).expect("a size");
         assert_eq!(small.segment, 37 << 20);
-        assert!(small.remark.is_some_and(|text| text.contains("37.0 MiB") && text.contains("300 MiB")));
+        assert!(small.warning.is_some_and(|text| text.contains("37.0 MiB") && text.contains("300 MiB")));
         assert_eq!(fitted(300 << 20, DEFAULT_SEGMENT, 4).expect("a size").segment, 9 << 20);
         let large = fitted(1 << 40, DEFAULT_SEGMENT, 4).expect("a size");
-        assert_eq!(large, Fitted { segment: DEFAULT_SEGMENT, remark: None });
+        assert_eq!(large, SegmentSize { segment: DEFAULT_SEGMENT, warning: None });
         let e = fitted(10 << 20, DEFAULT_SEGMENT, 1).expect_err("a volume of ten blocks");
         assert!(e.contains("10.0 MiB") && e.contains("16.0 MiB"), "{e}");
     }

@@ -4,12 +4,12 @@
 //! requests of listeners. A few times a second: the losses that the source knows of, and the news for whoever watches.
 //! Nothing in the loop waits for anything but packets.
 
-use crate::program::Judging;
-use crate::recording::Line;
+use crate::program::ProgramSequence;
+use crate::recording::RecorderLink;
 use crate::stage::Stage;
 use crate::status::WorkerStatus;
 use base::{Cause, Ledger, Note, Timestamp};
-use capture::{Counts, Disposed, Polled, Source, SourceError, SourceInfo, StampKind};
+use capture::{Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
 use ring::Producer;
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ const HANDING_OVER: Duration = Duration::from_millis(25);
 const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
 
 /// …so the next one is given this long to grow. A thread with a core of its own spins instead and stamps the better for it.
-const LULL: Duration = Duration::from_micros(60);
+const IDLE_AFTER: Duration = Duration::from_micros(60);
 
 /// How often losses are collected and the status renewed.
 const REPORT: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ pub struct Settings {
     /// Packets that do not match are counted and left out.
     pub filter: Option<Filter>,
     /// The port's program.
-    pub program: Option<Judging>,
+    pub program: Option<ProgramSequence>,
     /// Key of the flow hash; the same for all queues.
     pub hash_key: u64,
     /// Processors to run on; empty for any.
@@ -72,7 +72,7 @@ pub struct Settings {
 }
 
 /// What the thread is told and tells.
-pub struct Wires {
+pub struct WorkerLinks {
     /// Set from outside to stop, from inside when the thread's own limit is reached.
     pub stop: Arc<AtomicBool>,
     /// Renewed several times a second.
@@ -82,9 +82,9 @@ pub struct Wires {
     /// Sent when the interface has gone away: queue number.
     pub gone: Sender<u16>,
     /// Brings a source that is open again.
-    pub again: Receiver<capture::AnySource>,
+    pub reopened_source: Receiver<capture::AnySource>,
     /// The recorder, if there is one.
-    pub recorder: Option<Line>,
+    pub recorder: Option<RecorderLink>,
 }
 
 /// One engine thread, ready to run.
@@ -93,13 +93,13 @@ pub struct Worker<S> {
     source: Option<S>,
     producer: Producer,
     settings: Settings,
-    wires: Wires,
+    links: WorkerLinks,
     hasher: FlowHasher,
     clock: Clock,
     info: SourceInfo,
     counted: Counts,
     /// What the kernel half of the port's program disposed of, all sources together, and what it left undecided.
-    disposed: Disposed,
+    disposed: ProgramOutcomes,
     undecided: u64,
     /// Frames handed over by the sources before this one, and what they had lost: the base of the cross-check.
     handed: u64,
@@ -110,31 +110,37 @@ pub struct Worker<S> {
     /// The end came by a count, with frames still in the source that are nobody's any more.
     cut_short: bool,
     /// The recorder's early end was reported.
-    recorder_told: bool,
+    recorder_notified: bool,
 }
 
 impl Worker<capture::AnySource> {
     /// From its parts; the clock is already calibrated.
-    pub fn new(source: capture::AnySource, producer: Producer, clock: Clock, settings: Settings, wires: Wires) -> Self {
+    pub fn new(
+        source: capture::AnySource,
+        producer: Producer,
+        clock: Clock,
+        settings: Settings,
+        wires: WorkerLinks,
+    ) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         Self {
             source: Some(source),
             producer,
             settings,
-            wires,
+            links: wires,
             hasher,
             clock,
             info,
             counted: Counts::default(),
-            disposed: Disposed::default(),
+            disposed: ProgramOutcomes::default(),
             undecided: 0,
             handed: 0,
             last: Timestamp::ZERO,
             steps: 0,
             report_due: Instant::now(),
             cut_short: false,
-            recorder_told: false,
+            recorder_notified: false,
         }
     }
 
@@ -160,11 +166,11 @@ impl Worker<capture::AnySource> {
                 self.cut_short = true;
                 break;
             }
-            if !draining && time_is_up(&self.wires, self.settings.duration, started) {
+            if !draining && time_is_up(&self.links, self.settings.duration, started) {
                 if let Some(source) = &mut self.source {
                     source.stop();
                 }
-                closing(&self.wires, &mut self.producer);
+                closing(&self.links, &mut self.producer);
                 draining = true;
             }
             match self.turn(started) {
@@ -230,11 +236,11 @@ impl Worker<capture::AnySource> {
             clock: &self.clock,
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
-            live: is_live(self.info.stamps),
+            live: is_live(self.info.timestamp_source),
             last: self.last,
             taken: 0,
-            time_is_up: &|| time_is_up(&self.wires, duration, started),
-            wires: &self.wires,
+            time_is_up: &|| time_is_up(&self.links, duration, started),
+            wires: &self.links,
         };
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
         (self.last, self.handed) = (stage.last, self.handed + stage.taken);
@@ -242,11 +248,11 @@ impl Worker<capture::AnySource> {
             program.send();
         }
         let polled = polled?;
-        match (self.info.stamps, polled) {
-            (StampKind::Engine, _) => self.producer.tick(self.clock.now()),
+        match (self.info.timestamp_source, polled) {
+            (TimestampSource::Engine, _) => self.producer.tick(self.clock.now()),
             // Frames stamped by others are handed over some time after their stamp; time passes with them, and without
             // them a little late, so that none comes into the second (or the file) after its own.
-            (StampKind::Kernel | StampKind::Hardware, Polled::Idle) => {
+            (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
                 self.producer.tick(self.clock.now().before(HANDING_OVER));
             }
             _ => {}
@@ -260,17 +266,17 @@ impl Worker<capture::AnySource> {
         }
         if let Polled::Frames(n) = polled
             && SMALL.contains(&n)
-            && self.info.stamps == StampKind::Engine
+            && self.info.timestamp_source == TimestampSource::Engine
             && !self.settings.spin
         {
-            std::thread::sleep(LULL);
+            std::thread::sleep(IDLE_AFTER);
         }
         Ok(polled)
     }
 
     /// Says how much was offered where it survives this process.
     fn count(&self) {
-        if let Some(recorder) = &self.wires.recorder {
+        if let Some(recorder) = &self.links.recorder {
             recorder.offered(self.producer.tally().offered, self.last.secs());
         }
     }
@@ -290,24 +296,24 @@ impl Worker<capture::AnySource> {
                 self.producer.note(note, more);
             }
         }
-        self.book(&counts);
+        self.account(&counts);
         self.counted = counts;
         self.producer.publish();
-        if !self.recorder_told && self.wires.recorder.as_ref().is_some_and(Line::has_ended) {
-            self.recorder_told = true;
+        if !self.recorder_notified && self.links.recorder.as_ref().is_some_and(RecorderLink::has_ended) {
+            self.recorder_notified = true;
             self.status().faults.push(
                 "the recorder ended before the capture; nothing more would reach the disk, so the capture ends too"
                     .into(),
             );
-            self.wires.stop.store(true, Ordering::Relaxed);
+            self.links.stop.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Books what the program in the kernel has decided since the last time: offered and filtered, in the second that has come.
-    fn book(&mut self, counts: &Counts) {
-        let (now, before) = (counts.disposed, self.counted.disposed);
-        let more = Disposed {
+    fn account(&mut self, counts: &Counts) {
+        let (now, before) = (counts.program_outcomes, self.counted.program_outcomes);
+        let more = ProgramOutcomes {
             dropped: now.dropped.saturating_sub(before.dropped),
             forwarded: now.forwarded.saturating_sub(before.forwarded),
             to_host: now.to_host.saturating_sub(before.to_host),
@@ -330,7 +336,7 @@ impl Worker<capture::AnySource> {
     fn keep_time(&mut self) {
         self.clock.keep();
         let steps = self.clock.steps();
-        if steps > self.steps && is_live(self.info.stamps) {
+        if steps > self.steps && is_live(self.info.timestamp_source) {
             self.producer.note(Note::ClockStep, steps - self.steps);
             self.last = Timestamp::ZERO;
             self.producer.clock_was_set();
@@ -341,14 +347,14 @@ impl Worker<capture::AnySource> {
     /// The port is gone: ticks go on (silence is a fact too) until a source is open again or it is time to stop.
     fn wait_for_return(&mut self, started: Instant) -> bool {
         self.part();
-        let _ = self.wires.gone.send(self.info.queue);
-        while !time_is_up(&self.wires, self.settings.duration, started) {
+        let _ = self.links.gone.send(self.info.queue);
+        while !time_is_up(&self.links, self.settings.duration, started) {
             self.producer.service();
             self.keep_time();
             self.producer.tick(self.clock.now());
             self.producer.publish();
             self.show();
-            let again = self.wires.again.recv_timeout(REPORT);
+            let again = self.links.reopened_source.recv_timeout(REPORT);
             if matches!(again, Err(RecvTimeoutError::Disconnected)) {
                 self.remark(format!("queue {} of {} did not come back", self.info.queue, self.info.name));
                 return false;
@@ -392,8 +398,8 @@ impl Worker<capture::AnySource> {
             self.remark(e.to_string());
         }
         let Some(source) = self.source.take() else { return };
-        source.remarks().into_iter().for_each(|r| self.remark(r));
-        if let Some(strays) = self.settings.program.as_ref().map(Judging::strays).filter(|n| *n > 0) {
+        source.warnings().into_iter().for_each(|r| self.remark(r));
+        if let Some(strays) = self.settings.program.as_ref().map(ProgramSequence::wrong_generation).filter(|n| *n > 0) {
             let text = format!(
                 "{strays} packets came from a program that was not the one before or the next; please report this"
             );
@@ -401,7 +407,7 @@ impl Worker<capture::AnySource> {
         }
         if let Some(seen) = self.counted.seen.filter(|_| !self.cut_short) {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
-            let found = self.handed + lost + self.counted.disposed.total();
+            let found = self.handed + lost + self.counted.program_outcomes.total();
             if seen != found {
                 let text = format!("the source saw {seen} packets but {found} are accounted for; please report this");
                 self.status().faults.push(text);
@@ -412,12 +418,12 @@ impl Worker<capture::AnySource> {
     fn finish(&mut self) {
         self.part();
         self.count();
-        closing(&self.wires, &mut self.producer);
+        closing(&self.links, &mut self.producer);
         // A gate that holds everything must release a little before the end can be written. How long it is waited for is a
         // matter of this machine's time, whatever the packets' was.
         loop {
             let room = self.producer.has_room(0, self.end_of_time(), self.clock.now());
-            if (room || is_live(self.info.stamps)) && self.producer.finish(self.end_of_time()) {
+            if (room || is_live(self.info.timestamp_source)) && self.producer.finish(self.end_of_time()) {
                 break;
             }
             self.producer.service();
@@ -425,53 +431,53 @@ impl Worker<capture::AnySource> {
             std::thread::sleep(PAUSE);
         }
         self.show();
-        self.wires.ledger.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.producer.take_ledger());
+        self.links.ledger.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.producer.take_ledger());
     }
 
     fn end_of_time(&self) -> Timestamp {
-        if is_live(self.info.stamps) { self.clock.now() } else { self.last }
+        if is_live(self.info.timestamp_source) { self.clock.now() } else { self.last }
     }
 
     fn remark(&self, text: String) {
-        self.status().remarks.push(text);
+        self.status().warnings.push(text);
     }
 
     fn status(&self) -> std::sync::MutexGuard<'_, WorkerStatus> {
-        self.wires.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn show(&mut self) {
         // Whoever copies the ledger just now gets the new seconds next time; the packets do not wait for them.
-        if let Ok(mut ledger) = self.wires.ledger.try_lock() {
+        if let Ok(mut ledger) = self.links.ledger.try_lock() {
             ledger.merge(&self.producer.take_ledger());
         }
-        let mut s = self.wires.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut s = self.links.status.lock().unwrap_or_else(PoisonError::into_inner);
         s.tally = self.producer.tally();
         s.fill = self.producer.fill();
         s.clock_error = self.clock.error();
         s.cpu = sys::cpu::thread_time();
-        s.handed = self.handed;
-        (s.disposed, s.undecided) = (self.disposed, self.undecided);
+        s.frames = self.handed;
+        (s.kernel_outcomes, s.undecided) = (self.disposed, self.undecided);
         if let Some(program) = &self.settings.program {
-            s.decided = program.decided();
+            s.user_outcomes = program.decided();
             s.counted = program.counters().to_vec();
-            s.held = program.held();
+            s.map_usage = program.held();
         }
     }
 }
 
 /// Whether time comes from this machine's clock (and silence has a meaning) rather than from the packets.
-pub const fn is_live(stamps: StampKind) -> bool {
-    matches!(stamps, StampKind::Engine | StampKind::Kernel | StampKind::Hardware)
+pub const fn is_live(stamps: TimestampSource) -> bool {
+    matches!(stamps, TimestampSource::Engine | TimestampSource::Kernel | TimestampSource::Hardware)
 }
 
 /// Whether somebody or the clock wants an end.
-fn time_is_up(wires: &Wires, duration: Option<Duration>, started: Instant) -> bool {
+fn time_is_up(wires: &WorkerLinks, duration: Option<Duration>, started: Instant) -> bool {
     wires.stop.load(Ordering::Relaxed) || duration.is_some_and(|d| started.elapsed() >= d)
 }
 
 /// From now on, whoever holds the ring up is waited for only for a while.
-pub fn closing(wires: &Wires, producer: &mut Producer) {
+pub fn closing(wires: &WorkerLinks, producer: &mut Producer) {
     producer.closing();
     if let Some(recorder) = &wires.recorder {
         recorder.closing();

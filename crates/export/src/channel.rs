@@ -1,9 +1,9 @@
 //! An open way to a target. Each call may block for a bounded time; only the exporter's own thread makes them. How long is the
-//! caller's [`Bound`]; what the system does not bound (a name server, a disk) is bounded by [`crate::Exporter::finish`], which
+//! caller's [`CallTimeout`]; what the system does not bound (a name server, a disk) is bounded by [`crate::Exporter::finish`], which
 //! does not wait for the thread.
 
 use crate::file;
-use crate::target::{Kind, Target, group};
+use crate::target::{ExportKind, Target, group};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
@@ -12,17 +12,17 @@ use sys::netlink::Netlink;
 
 /// How long calls may take.
 #[derive(Clone, Copy)]
-pub(crate) struct Bound<'a> {
+pub(crate) struct CallTimeout<'a> {
     /// How long a connection may take to come about, and a peer not to read, before it is given up.
-    pub silence: Duration,
+    pub io_timeout: Duration,
     /// When everything has to be over; asked for again while a call waits.
     pub until: &'a dyn Fn() -> Option<Instant>,
 }
 
-impl Bound<'_> {
+impl CallTimeout<'_> {
     /// How long a wait that began at `since` may still take at `now`; zero once it is over.
     fn left(&self, since: Instant, now: Instant) -> Duration {
-        let left = (since + self.silence).saturating_duration_since(now);
+        let left = (since + self.io_timeout).saturating_duration_since(now);
         (self.until)().map_or(left, |until| left.min(until.saturating_duration_since(now)))
     }
 }
@@ -40,7 +40,7 @@ pub(crate) enum Channel {
 
 /// Why a message was not sent.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum SendError {
     /// It is longer than the way takes.
     TooLarge,
     /// This one did not go; the next may.
@@ -51,7 +51,7 @@ pub(crate) enum Trouble {
 
 impl Channel {
     /// Opens the way to a target; which group, where it is multicast.
-    pub fn open(target: &Target, default_port: u16, to: (Kind, u16), bound: Bound<'_>) -> io::Result<Self> {
+    pub fn open(target: &Target, default_port: u16, to: (ExportKind, u16), bound: CallTimeout<'_>) -> io::Result<Self> {
         match target {
             Target::File(path) => file::append(path).map(Self::File),
             Target::Tcp { host, port } => each(host, port.unwrap_or(default_port), |to| {
@@ -92,23 +92,23 @@ impl Channel {
     }
 
     /// Sends one whole message.
-    pub fn send(&mut self, message: &[u8], bound: Bound<'_>) -> Result<(), Trouble> {
+    pub fn send(&mut self, message: &[u8], bound: CallTimeout<'_>) -> Result<(), SendError> {
         match self {
             Self::Datagrams(socket) => match socket.send(message) {
                 Ok(_) => Ok(()),
-                Err(error) if error.raw_os_error() == Some(EMSGSIZE) => Err(Trouble::TooLarge),
-                Err(error) => Err(Trouble::Refused(error)),
+                Err(error) if error.raw_os_error() == Some(EMSGSIZE) => Err(SendError::TooLarge),
+                Err(error) => Err(SendError::Refused(error)),
             },
             // A part of a message that went out cannot be taken back: the stream is of no more use.
-            Self::Stream(stream) => write_all(stream, message, bound).map_err(Trouble::Broken),
-            Self::File(file) => file.write_all(message).map_err(Trouble::Broken),
+            Self::Stream(stream) => write_all(stream, message, bound).map_err(SendError::Broken),
+            Self::File(file) => file.write_all(message).map_err(SendError::Broken),
         }
     }
 }
 
 /// Writes a message to a stream whose writes time out after [`SLICE`]. The silence is that between two bytes, so that a slow
 /// peer is not given up; the end is that of all.
-fn write_all(stream: &mut impl Write, mut message: &[u8], bound: Bound<'_>) -> io::Result<()> {
+fn write_all(stream: &mut impl Write, mut message: &[u8], bound: CallTimeout<'_>) -> io::Result<()> {
     let mut since = Instant::now();
     while !message.is_empty() {
         match stream.write(message) {
@@ -179,7 +179,7 @@ mod tests {
             asked.set(asked.get() + 1);
             (asked.get() > 20).then_some(end)
         };
-        let bound = Bound { silence: Duration::from_secs(24 * 3600), until: &until };
+        let bound = CallTimeout { io_timeout: Duration::from_secs(24 * 3600), until: &until };
         let error = write_all(&mut Silent(100), &[0; 200], bound).expect_err("it takes half of it");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         // Of a peer that reads, nothing is cut off, also after the end.
@@ -192,14 +192,14 @@ mod tests {
         let at = |seconds| since + Duration::from_secs(seconds);
         let left = |end: Option<u64>, now: u64| {
             let until = move || end.map(at);
-            Bound { silence: Duration::from_secs(3), until: &until }.left(since, at(now)).as_secs()
+            CallTimeout { io_timeout: Duration::from_secs(3), until: &until }.left(since, at(now)).as_secs()
         };
         assert_eq!([left(None, 0), left(None, 1), left(None, 3), left(None, 9)], [3, 2, 0, 0]);
         assert_eq!([left(Some(2), 0), left(Some(2), 1), left(Some(2), 2), left(Some(9), 1)], [2, 1, 0, 2]);
         let until = || None;
         let target = "tcp:127.0.0.1:9".parse().expect("a target");
-        let over = Bound { silence: Duration::ZERO, until: &until };
-        let error = Channel::open(&target, 9, (Kind::Flows, 0), over).expect_err("no time is left");
+        let over = CallTimeout { io_timeout: Duration::ZERO, until: &until };
+        let error = Channel::open(&target, 9, (ExportKind::Flows, 0), over).expect_err("no time is left");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::element::{Element, PEN, REVERSE_BIT, VARIABLE};
 use crate::exporter::Unsent;
-use crate::fields::{FLOW, early_reverse};
+use crate::fields::{FLOW, initial_packet_reverse};
 use crate::rows::SERIES;
 use std::fmt::Write;
 
@@ -14,9 +14,9 @@ pub fn tables() -> String {
     );
     head(&mut text);
     for field in FLOW.iter() {
-        row(&mut text, &field.element, field.len, field.is_of_a_side());
+        row(&mut text, &field.element, field.len, field.is_directional());
     }
-    row(&mut text, &early_reverse(), 1, false);
+    row(&mut text, &initial_packet_reverse(), 1, false);
     text.push_str("\n### Seconds of a series\n\n");
     head(&mut text);
     for field in SERIES.iter() {
@@ -24,7 +24,7 @@ pub fn tables() -> String {
     }
     text.push_str("\n### Why records are not sent\n\n| name | what it says of them |\n|---|---|\n");
     for cause in Unsent::ALL {
-        let _ = writeln!(text, "| `{}` | {} |", cause.name(), cause.meaning());
+        let _ = writeln!(text, "| `{}` | {} |", cause.name(), cause.description());
     }
     text.push('\n');
     text
@@ -35,7 +35,7 @@ fn head(text: &mut String) {
 }
 
 fn row(text: &mut String, element: &Element, len: u16, both_ways: bool) {
-    let Element { own, id, name, data_type, unit, meaning, .. } = element;
+    let Element { is_enterprise: own, id, name, data_type, unit, description: meaning, .. } = element;
     let number = format!("{}{id}", if *own { "ours " } else { "" });
     let arrows = if both_ways { " ↔" } else { "" };
     let octets = if len == VARIABLE { "any".to_owned() } else { len.to_string() };

@@ -110,7 +110,7 @@ impl Unit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
     /// Ours, not IANA's.
-    pub own: bool,
+    pub is_enterprise: bool,
     /// Its number, without enterprise and reverse bit.
     pub id: u16,
     /// Its name; IANA's, where it is theirs.
@@ -122,7 +122,7 @@ pub struct Element {
     /// And counts.
     pub unit: Unit,
     /// What it says here.
-    pub meaning: Cow<'static, str>,
+    pub description: Cow<'static, str>,
 }
 
 /// Seconds from 1900, where NTP begins, to 1970.

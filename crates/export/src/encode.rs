@@ -114,11 +114,11 @@ pub struct Message<'a> {
 }
 
 /// Takes messages as they become whole.
-pub type Out<'a> = &'a mut dyn FnMut(Message<'_>);
+pub type MessageSink<'a> = &'a mut dyn FnMut(Message<'_>);
 
 /// What became of a record that was put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
+pub enum EncodeResult {
     /// It is in a message.
     Whole,
     /// It is in a message, but without its payload, or without payload and first packets: it would not have fitted.
@@ -149,13 +149,13 @@ pub trait Encode: Send {
     ///
     /// # Errors
     /// [`TooLarge`]: it is not in any message.
-    fn record(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge>;
+    fn record(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge>;
 
     /// Adds a second of a series. Its ledger also goes into the loss statistics of its interface.
     ///
     /// # Errors
     /// [`TooLarge`]: it is not in any message.
-    fn row(&mut self, row: &Row, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge>;
+    fn row(&mut self, row: &Row, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge>;
 
     /// Counts a second's ledger for the loss statistics without adding the second itself.
     fn ledger(&mut self, row: &Row);
@@ -167,10 +167,10 @@ pub trait Encode: Send {
     fn not_sent(&mut self, items: u64);
 
     /// Time has passed: says templates and options again if that is due.
-    fn tick(&mut self, now: Timestamp, out: Out<'_>);
+    fn tick(&mut self, now: Timestamp, out: MessageSink<'_>);
 
     /// Lets go of what is waiting for a message to become full.
-    fn flush(&mut self, now: Timestamp, out: Out<'_>);
+    fn flush(&mut self, now: Timestamp, out: MessageSink<'_>);
 
     /// A new session with another collector, or with one that has forgotten everything: begins again with templates.
     /// What was waiting is dropped; the answer is how many records and rows that were.
@@ -196,7 +196,7 @@ impl Repetition {
         }
     }
 
-    pub fn say(&mut self, now: Timestamp) {
+    pub fn announce(&mut self, now: Timestamp) {
         *self = Self { said: Some(now), messages: 0 };
     }
 

@@ -13,7 +13,7 @@ use wire::{IpProtocol, MacAddr};
 
 /// Which templates have a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
+pub(crate) enum TemplateScope {
     Always,
     V4,
     V6,
@@ -27,9 +27,15 @@ pub(crate) enum Body {
     /// A number that is said once per record.
     Flow { get: fn(&Record, usize) -> u128, set: fn(&mut Draft, u128) },
     /// A number of each direction, with an index for those that are counted alike.
-    Side { get: fn(&Record, usize, usize) -> u128, set: fn(&mut Draft, usize, usize, u128), index: usize },
+    Direction { get: fn(&Record, usize, usize) -> u128, set: fn(&mut Draft, usize, usize, u128), index: usize },
     /// A list of numbers of the first packets, each as an element of so many octets.
-    Early { of: u16, own: bool, len: u16, get: fn(&Record, usize) -> u128, set: fn(&mut DraftEarly, u128) },
+    InitialPacket {
+        of: u16,
+        own: bool,
+        len: u16,
+        get: fn(&Record, usize) -> u128,
+        set: fn(&mut DraftInitialPacket, u128),
+    },
     /// The first bytes that a direction carried.
     Payload,
 }
@@ -39,14 +45,14 @@ pub(crate) struct Field {
     pub element: Element,
     /// Octets on the wire, or [`VARIABLE`].
     pub len: u16,
-    pub when: When,
+    pub when: TemplateScope,
     pub body: Body,
 }
 
 impl Field {
     /// Whether there is one of it for each direction.
-    pub fn is_of_a_side(&self) -> bool {
-        matches!(self.body, Body::Side { .. } | Body::Payload)
+    pub fn is_directional(&self) -> bool {
+        matches!(self.body, Body::Direction { .. } | Body::Payload)
     }
 }
 
@@ -56,8 +62,8 @@ pub(crate) struct Draft {
     pub record: Record,
     /// The record's source is the flow's destination (biflowDirection 2).
     pub reversed: bool,
-    pub early: Vec<DraftEarly>,
-    pub locator: flow::Locator,
+    pub early: Vec<DraftInitialPacket>,
+    pub locator: flow::PacketLocation,
     pub tunnel: (u128, u32),
     /// Of which sides the sequence numbers are meant.
     pub numbered: [bool; 2],
@@ -65,7 +71,7 @@ pub(crate) struct Draft {
 
 /// One of its first packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DraftEarly {
+pub(crate) struct DraftInitialPacket {
     pub at: base::Timestamp,
     pub length: u16,
     pub flags: u8,
@@ -79,18 +85,18 @@ impl Default for Draft {
         let record = Record {
             id: 0,
             key,
-            around: flow::Around::default(),
+            encapsulation: flow::Encapsulation::default(),
             interface: 0,
-            began: base::Timestamp::ZERO,
-            part: 0,
-            sides: [flow::Side::default(); 2],
-            end: EndReason::Forced,
-            tcp: TcpState::None,
+            flow_start: base::Timestamp::ZERO,
+            record_index: 0,
+            directions: [flow::DirectionStats::default(); 2],
+            end_reason: EndReason::ForcedEnd,
+            tcp_state: TcpState::None,
             syn_rtt: None,
             ack_rtt: None,
-            early: Vec::new(),
+            initial_packets: Vec::new(),
             payload: [Vec::new(), Vec::new()],
-            locator: None,
+            location: None,
             lost: 0,
         };
         Self { record, reversed: false, early: Vec::new(), locator: NOWHERE, tunnel: (0, 0), numbered: [false; 2] }
@@ -98,7 +104,7 @@ impl Default for Draft {
 }
 
 /// What stands for "not in a store": no position is that large.
-const NOWHERE: flow::Locator = flow::Locator { queue: u16::MAX, first: u64::MAX, last: u64::MAX };
+const NOWHERE: flow::PacketLocation = flow::PacketLocation { queue: u16::MAX, first: u64::MAX, last: u64::MAX };
 
 impl Draft {
     /// The record, when all fields have been set; `None` if its addresses are missing or of two families.
@@ -107,9 +113,9 @@ impl Draft {
         if record.key.src.is_ipv4() != record.key.dst.is_ipv4() {
             return None;
         }
-        record.locator = (self.locator != NOWHERE).then_some(self.locator);
-        record.around.tunnel = tunnel_kind(self.tunnel.0).map(|kind| (kind, self.tunnel.1));
-        for (side, is_numbered) in record.sides.iter_mut().zip(self.numbered) {
+        record.location = (self.locator != NOWHERE).then_some(self.locator);
+        record.encapsulation.tunnel = tunnel_kind(self.tunnel.0).map(|kind| (kind, self.tunnel.1));
+        for (side, is_numbered) in record.directions.iter_mut().zip(self.numbered) {
             side.tunnel_sequence = side.tunnel_sequence.filter(|_| is_numbered);
             if side.packets == 0 {
                 (side.first, side.last) = (base::Timestamp::ZERO, base::Timestamp::ZERO);
@@ -117,19 +123,19 @@ impl Draft {
             side.length.sum = side.ip_bytes;
         }
         // Only our own elements say when the flow began.
-        if record.began == base::Timestamp::ZERO {
-            record.began = record.first();
+        if record.flow_start == base::Timestamp::ZERO {
+            record.flow_start = record.first();
         }
-        let began = record.began;
-        let early = |e: &DraftEarly| flow::Early {
-            after: e.at.nanos().saturating_sub(began.nanos()),
+        let began = record.flow_start;
+        let early = |e: &DraftInitialPacket| flow::InitialPacket {
+            offset_ns: e.at.nanos().saturating_sub(began.nanos()),
             length: e.length,
             flags: e.flags,
             reverse: e.reverse,
         };
-        record.early = self.early.iter().map(early).collect();
+        record.initial_packets = self.early.iter().map(early).collect();
         if self.reversed {
-            record.sides.swap(0, 1);
+            record.directions.swap(0, 1);
             record.payload.swap(0, 1);
             let key = &mut record.key;
             (key.src, key.dst) = (key.dst, key.src);
@@ -182,16 +188,16 @@ fn to_mac(value: u128) -> Option<MacAddr> {
 
 /// The union of the flags that were seen.
 pub(crate) fn flags_union(record: &Record, side: usize) -> u8 {
-    record.sides[side].flags.iter().enumerate().fold(0, |bits, (bit, n)| bits | u8::from(*n > 0) << bit)
+    record.directions[side].flags.iter().enumerate().fold(0, |bits, (bit, n)| bits | u8::from(*n > 0) << bit)
 }
 
 /// A side without packets begins and ends when the flow did: collectors take 0 for a time.
 pub(crate) fn first(record: &Record, side: usize) -> base::Timestamp {
-    if record.sides[side].packets == 0 { record.began } else { record.sides[side].first }
+    if record.directions[side].packets == 0 { record.flow_start } else { record.directions[side].first }
 }
 
 pub(crate) fn last(record: &Record, side: usize) -> base::Timestamp {
-    if record.sides[side].packets == 0 { record.began } else { record.sides[side].last }
+    if record.directions[side].packets == 0 { record.flow_start } else { record.directions[side].last }
 }
 
 fn millis(t: base::Timestamp) -> u128 {
@@ -211,9 +217,9 @@ fn label(label: Option<u32>) -> u128 {
 /// A number of one direction.
 macro_rules! side {
     ($($field:tt)+) => {
-        Body::Side {
-            get: |r, side, _| u128::from(r.sides[side].$($field)+),
-            set: |d, side, _, v| d.record.sides[side].$($field)+ = v as _,
+        Body::Direction {
+            get: |r, side, _| u128::from(r.directions[side].$($field)+),
+            set: |d, side, _, v| d.record.directions[side].$($field)+ = v as _,
             index: 0,
         }
     };
@@ -248,12 +254,12 @@ impl Rows<'_> {
         semantics: Semantics,
         unit: Unit,
         len: u16,
-        when: When,
+        when: TemplateScope,
         body: Body,
         meaning: &'static str,
     ) {
         let (name, meaning) = (Cow::Borrowed(name), Cow::Borrowed(meaning));
-        let element = Element { own: self.own, id, name, data_type, semantics, unit, meaning };
+        let element = Element { is_enterprise: self.own, id, name, data_type, semantics, unit, description: meaning };
         self.table.push(Field { element, len, when, body });
     }
 }
@@ -261,7 +267,7 @@ impl Rows<'_> {
 #[rustfmt::skip]
 fn keys(table: &mut Vec<Field>) {
     use Unit::None;
-    use When::*;
+    use TemplateScope::*;
     let mut t = Rows { table, own: false };
     t.row(8, "sourceIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v4(v) }, "who sent the first packet");
     t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v4(v) }, "to whom");
@@ -279,13 +285,13 @@ fn keys(table: &mut Vec<Field>) {
 #[rustfmt::skip]
 fn standard(table: &mut Vec<Field>) {
     use Unit::*;
-    use When::Always;
+    use TemplateScope::Always;
     let mut t = Rows { table, own: false };
     // Many collectors know no nanoseconds (nfdump 1.7 among them). Those who do take the times that follow.
-    t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.sides[0].first = from_millis(v) }, "first packet that the source sent in this record");
-    t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.sides[0].last = from_millis(v) }, "last packet that the source sent in this record");
-    t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Side { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.sides[s].first = from_ntp(v), index: 0 }, "first packet of this record");
-    t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Side { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.sides[s].last = from_ntp(v), index: 0 }, "last packet of this record");
+    t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.directions[0].first = from_millis(v) }, "first packet that the source sent in this record");
+    t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.directions[0].last = from_millis(v) }, "last packet that the source sent in this record");
+    t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.directions[s].first = from_ntp(v), index: 0 }, "first packet of this record");
+    t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.directions[s].last = from_ntp(v), index: 0 }, "last packet of this record");
     t.row(2, "packetDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(packets), "packets");
     t.row(1, "octetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(ip_bytes), "octets of the IP packets");
     t.row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(bytes), "octets of the frames on the wire");
@@ -294,7 +300,7 @@ fn standard(table: &mut Vec<Field>) {
     t.row(198, "octetDeltaSumOfSquares", Unsigned64, DeltaCounter, None, 8, Always, side!(length.squares), "squares of the lengths of the IP packets together; stops at 2^64 - 1");
     t.row(25, "minimumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.min), "shortest IP packet");
     t.row(26, "maximumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.max), "longest IP packet");
-    t.row(6, "tcpControlBits", Unsigned16, Flags, None, 2, Always, Body::Side { get: |r, s, _| flags_union(r, s).into(), set: |_, _, _, _| (), index: 0 }, "TCP's flags that were seen");
+    t.row(6, "tcpControlBits", Unsigned16, Flags, None, 2, Always, Body::Direction { get: |r, s, _| flags_union(r, s).into(), set: |_, _, _, _| (), index: 0 }, "TCP's flags that were seen");
     for (id, name, index, meaning) in [
         (219, "tcpFinTotalCount", 0, "packets of this record with FIN"),
         (218, "tcpSynTotalCount", 1, "with SYN"),
@@ -303,74 +309,74 @@ fn standard(table: &mut Vec<Field>) {
         (222, "tcpAckTotalCount", 4, "with ACK"),
         (223, "tcpUrgTotalCount", 5, "with URG"),
     ] {
-        t.row(id, name, Unsigned64, TotalCounter, Packets, 8, Always, Body::Side { get: |r, s, i| r.sides[s].flags[i].into(), set: |d, s, i, v| d.record.sides[s].flags[i] = v as u64, index }, meaning);
+        t.row(id, name, Unsigned64, TotalCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
     }
     t.row(52, "minimumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.0), "least TTL or hop limit");
     t.row(53, "maximumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.1), "greatest");
-    t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always, Body::Side { get: |r, s, _| u128::from(r.sides[s].dscp.0 << 2), set: |d, s, _, v| d.record.sides[s].dscp.0 = v as u8 >> 2, index: 0 }, "least DSCP × 4; maximumDiffServCodePoint has the greatest");
-    t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.sides[s].mac), set: |d, v| d.record.sides[0].mac = to_mac(v) }, "link address of the source; 0 if unknown");
-    t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.sides[1 - s].mac), set: |d, v| d.record.sides[1].mac = to_mac(v) }, "that of the destination, known once it has sent; 0 if unknown");
-    t.row(58, "vlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; 0 if there is none");
-    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[0] = (v != 0).then_some(v as u16) }, "the same");
-    t.row(245, "dot1qCustomerVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[1].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[1] = (v != 0).then_some(v as u16) }, "inner VLAN; 0 if there is none");
-    t.row(70, "mplsTopLabelStackSection", OctetArray, Semantics::Default, None, 3, Always, Body::Flow { get: |r, _| label(r.around.mpls), set: |d, v| d.record.around.mpls = (v != 0).then_some((v >> 4) as u32 & 0xf_ffff) }, "topmost MPLS label; 0 if there is none");
-    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.around.tunnel), set: |_, _| () }, "VXLAN's or NVGRE's network; 0 of other tunnels, for which tunnelKind and tunnelId");
-    t.row(136, "flowEndReason", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.end as u128, set: |d, v| d.record.end = end_reason(v) }, "1 idle, 2 active timeout, 3 ended, 4 forced, 5 no room");
+    t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| u128::from(r.directions[s].dscp.0 << 2), set: |d, s, _, v| d.record.directions[s].dscp.0 = v as u8 >> 2, index: 0 }, "least DSCP × 4; maximumDiffServCodePoint has the greatest");
+    t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[s].mac), set: |d, v| d.record.directions[0].mac = to_mac(v) }, "link address of the source; 0 if unknown");
+    t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[1 - s].mac), set: |d, v| d.record.directions[1].mac = to_mac(v) }, "that of the destination, known once it has sent; 0 if unknown");
+    t.row(58, "vlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; 0 if there is none");
+    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "the same");
+    t.row(245, "dot1qCustomerVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[1].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[1] = (v != 0).then_some(v as u16) }, "inner VLAN; 0 if there is none");
+    t.row(70, "mplsTopLabelStackSection", OctetArray, Semantics::Default, None, 3, Always, Body::Flow { get: |r, _| label(r.encapsulation.mpls), set: |d, v| d.record.encapsulation.mpls = (v != 0).then_some((v >> 4) as u32 & 0xf_ffff) }, "topmost MPLS label; 0 if there is none");
+    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.encapsulation.tunnel), set: |_, _| () }, "VXLAN's or NVGRE's network; 0 of other tunnels, for which tunnelKind and tunnelId");
+    t.row(136, "flowEndReason", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.end_reason as u128, set: |d, v| d.record.end_reason = end_reason(v) }, "1 idle, 2 active timeout, 3 ended, 4 forced, 5 no room");
     t.row(239, "biflowDirection", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |_, s| 1 + s as u128, set: |d, v| d.reversed = v == 2 }, "1: the source began; 2: the destination did (a record of the answers alone)");
 }
 
 #[rustfmt::skip]
 fn own(table: &mut Vec<Field>) {
     use Unit::*;
-    use When::Always;
+    use TemplateScope::Always;
     let mut t = Rows { table, own: true };
-    t.row(1, "flowBegan", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Flow { get: |r, _| to_ntp(r.began), set: |d, v| d.record.began = from_ntp(v) }, "first packet of the flow, which may lie in an earlier record");
-    t.row(2, "flowPart", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.part.into(), set: |d, v| d.record.part = v as u32 }, "records of this flow before this one");
-    t.row(3, "tcpState", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.tcp as u128, set: |d, v| d.record.tcp = tcp_state(v) }, "0 not TCP, 1 midstream, 2 SYN sent, 3 SYN received, 4 established, 5 half closed, 6 closed, 7 reset");
+    t.row(1, "flowFirstPacketNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Flow { get: |r, _| to_ntp(r.flow_start), set: |d, v| d.record.flow_start = from_ntp(v) }, "first packet of the flow, which may lie in an earlier record");
+    t.row(2, "flowRecordIndex", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.record_index.into(), set: |d, v| d.record.record_index = v as u32 }, "records of this flow before this one");
+    t.row(3, "tcpState", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.tcp_state as u128, set: |d, v| d.record.tcp_state = tcp_state(v) }, "0 not TCP, 1 midstream, 2 SYN sent, 3 SYN received, 4 established, 5 half closed, 6 closed, 7 reset");
     t.row(4, "synRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.syn_rtt.unwrap_or(0).into(), set: |d, v| d.record.syn_rtt = (v != 0).then_some(v as u64) }, "from SYN to SYN+ACK; 0 if not seen");
     t.row(5, "ackRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.ack_rtt.unwrap_or(0).into(), set: |d, v| d.record.ack_rtt = (v != 0).then_some(v as u64) }, "from SYN+ACK to the ACK; 0 if not seen");
-    t.row(6, "tunnelKind", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.around.tunnel.map_or(0, |(kind, _)| kind as u128), set: |d, v| d.tunnel.0 = v }, "0 none, 1 GRE, 2 NVGRE, 3-5 ERSPAN I-III, 6 VXLAN, 7 GENEVE, 8 GTP-U, 9 IP in IP, 10 Teredo");
-    t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.around.tunnel.map_or(0, |(_, id)| id.into()), set: |d, v| d.tunnel.1 = v as u32 }, "its VNI, VSID, TEID, session or key");
-    t.row(8, "locatorQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.locator.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.locator.queue = v as u16 }, "queue whose files have the packets; this and the next two are all ones if there are none");
-    t.row(9, "locatorFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.locator.unwrap_or(NOWHERE).first.into(), set: |d, v| d.locator.first = v as u64 }, "position of the first packet in the queue's stream");
-    t.row(10, "locatorLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.locator.unwrap_or(NOWHERE).last.into(), set: |d, v| d.locator.last = v as u64 }, "position of the last");
+    t.row(6, "tunnelKind", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(kind, _)| kind as u128), set: |d, v| d.tunnel.0 = v }, "0 none, 1 GRE, 2 NVGRE, 3-5 ERSPAN I-III, 6 VXLAN, 7 GENEVE, 8 GTP-U, 9 IP in IP, 10 Teredo");
+    t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(_, id)| id.into()), set: |d, v| d.tunnel.1 = v as u32 }, "its VNI, VSID, TEID, session or key");
+    t.row(8, "packetLocationQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.locator.queue = v as u16 }, "queue whose files have the packets; this and the next two are all ones if there are none");
+    t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).first.into(), set: |d, v| d.locator.first = v as u64 }, "position of the first packet in the queue's stream");
+    t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).last.into(), set: |d, v| d.locator.last = v as u64 }, "position of the last");
     t.row(11, "interfaceLostPackets", Unsigned64, DeltaCounter, Packets, 8, Always, Body::Flow { get: |r, _| r.lost.into(), set: |d, v| d.record.lost = v as u64 }, "packets that the interface lost in the seconds of this record");
-    t.row(20, "gapCount", Unsigned64, DeltaCounter, None, 8, Always, side!(gaps), "gaps between packets of one direction");
-    t.row(21, "gapSum", Unsigned64, DeltaCounter, Nanoseconds, 8, Always, side!(gap.sum), "their sum; the mean is gapSum / gapCount");
-    t.row(22, "gapMinimum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(gap.min), "the shortest");
-    t.row(23, "gapMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(gap.max), "the longest");
-    t.row(24, "gapDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Side { get: |r, s, _| r.sides[s].gap.deviation(r.sides[s].gaps).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "their sample deviation");
-    t.row(25, "gapSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(gap.squares), "their squares together, an exact number of 16 octets: deviations of any union of records follow");
+    t.row(20, "interArrivalTimeCount", Unsigned64, DeltaCounter, None, 8, Always, side!(iat_count), "gaps between packets of one direction");
+    t.row(21, "interArrivalTimeSum", Unsigned64, DeltaCounter, Nanoseconds, 8, Always, side!(iat.sum), "their sum; the mean is interArrivalTimeSum / interArrivalTimeCount");
+    t.row(22, "interArrivalTimeMinimum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.min), "the shortest");
+    t.row(23, "interArrivalTimeMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.max), "the longest");
+    t.row(24, "interArrivalTimeDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| r.directions[s].iat.deviation(r.directions[s].iat_count).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "their sample deviation");
+    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "their squares together, an exact number of 16 octets: deviations of any union of records follow");
     for (id, name, index, meaning) in [(26, "tcpEcePackets", 6, "packets with ECE"), (27, "tcpCwrPackets", 7, "packets with CWR")] {
-        t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always, Body::Side { get: |r, s, i| r.sides[s].flags[i].into(), set: |d, s, i, v| d.record.sides[s].flags[i] = v as u64, index }, meaning);
+        t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
     }
     t.row(28, "zeroWindowPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(zero_window), "packets that advertised a window of zero (without RST)");
     t.row(29, "retransmittedPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(retransmitted), "packets whose bytes were all sent before");
     t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always, side!(retransmitted_bytes), "their payload");
     t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that came behind bytes that follow them");
     t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
-    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Side { get: |r, s, _| r.sides[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a sequence number in its tunnel (ERSPAN, GRE, GTP-U), 0 if none: the next two then say nothing");
-    t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Side { get: |r, s, _| r.sides[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.sides[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "that of the first packet that had one");
-    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Side { get: |r, s, _| r.sides[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.sides[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "that of the last one; others than this flow's packets lie between");
+    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a sequence number in its tunnel (ERSPAN, GRE, GTP-U), 0 if none: the next two then say nothing");
+    t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "that of the first packet that had one");
+    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "that of the last one; others than this flow's packets lie between");
 }
 
 #[rustfmt::skip]
 fn lists(table: &mut Vec<Field>) {
     use Unit::*;
-    use When::Always;
+    use TemplateScope::Always;
     let mut t = Rows { table, own: false };
     let meanings = [
         "of ipTotalLength (224): octets of the first IP packets of the flow",
         "of observationTimeNanoseconds (325): when they came",
         "of tcpControlBits (6): their TCP flags",
-        "of earlyPacketReverse (ours, 40): who sent them",
+        "of initialPacketReverse (ours, 40): who sent them",
     ];
-    let of = |of, own, len, get, set| Body::Early { of, own, len, get, set };
+    let of = |of, own, len, get, set| Body::InitialPacket { of, own, len, get, set };
     let bodies = [
-        of(224, false, 2, |r, i| r.early[i].length.into(), |e, v| e.length = v as u16),
-        of(325, false, 8, |r, i| to_ntp(early_at(r, i)), |e, v| e.at = from_ntp(v)),
-        of(6, false, 1, |r, i| r.early[i].flags.into(), |e, v| e.flags = v as u8),
-        of(EARLY_REVERSE, true, 1, |r, i| r.early[i].reverse.into(), |e, v| e.reverse = v != 0),
+        of(224, false, 2, |r, i| r.initial_packets[i].length.into(), |e, v| e.length = v as u16),
+        of(325, false, 8, |r, i| to_ntp(initial_packet_at(r, i)), |e, v| e.at = from_ntp(v)),
+        of(6, false, 1, |r, i| r.initial_packets[i].flags.into(), |e, v| e.flags = v as u8),
+        of(INITIAL_PACKET_REVERSE, true, 1, |r, i| r.initial_packets[i].reverse.into(), |e, v| e.reverse = v != 0),
     ];
     for (meaning, body) in meanings.into_iter().zip(bodies) {
         t.row(291, "basicList", BasicList, List, None, VARIABLE, Always, body, meaning);
@@ -380,28 +386,31 @@ fn lists(table: &mut Vec<Field>) {
 }
 
 /// Our element for who sent one of the first packets, which only stands in a list.
-pub(crate) const EARLY_REVERSE: u16 = 40;
+pub(crate) const INITIAL_PACKET_REVERSE: u16 = 40;
 
-/// [`EARLY_REVERSE`] in full.
-pub(crate) fn early_reverse() -> Element {
+/// [`INITIAL_PACKET_REVERSE`] in full.
+pub(crate) fn initial_packet_reverse() -> Element {
     Element {
-        own: true,
-        id: EARLY_REVERSE,
-        name: "earlyPacketReverse".into(),
+        is_enterprise: true,
+        id: INITIAL_PACKET_REVERSE,
+        name: "initialPacketReverse".into(),
         data_type: Unsigned8,
         semantics: Identifier,
         unit: Unit::None,
-        meaning: "in a list: 0 sent by whom the first packet of the flow was, 1 by the other".into(),
+        description: "in a list: 0 sent by whom the first packet of the flow was, 1 by the other".into(),
     }
 }
 
-fn early_at(record: &Record, index: usize) -> base::Timestamp {
-    record.began.after(std::time::Duration::from_nanos(record.early[index].after))
+fn initial_packet_at(record: &Record, index: usize) -> base::Timestamp {
+    record.flow_start.after(std::time::Duration::from_nanos(record.initial_packets[index].offset_ns))
 }
 
 fn end_reason(value: u128) -> EndReason {
     use EndReason::*;
-    [Idle, Active, Ended, Forced, Lack].into_iter().find(|r| *r as u128 == value).unwrap_or(Forced)
+    [IdleTimeout, ActiveTimeout, EndOfFlow, ForcedEnd, LackOfResources]
+        .into_iter()
+        .find(|r| *r as u128 == value)
+        .unwrap_or(ForcedEnd)
 }
 
 fn tcp_state(value: u128) -> TcpState {

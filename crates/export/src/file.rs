@@ -1,6 +1,6 @@
 //! IPFIX files (RFC 5655): messages one behind the other, templates first.
 
-use crate::ipfix::{Arrived, DecodeError, Decoder, HEADER, Item, VERSION, at};
+use crate::ipfix::{Decoder, HEADER, Item, MessageError, StreamCounts, VERSION, at};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -71,12 +71,12 @@ const NO_LOCKS: [i32; 3] = [37, 38, 95];
 const HANDOVER: Duration = Duration::from_secs(1);
 
 /// The length that a message's header says.
-fn length(header: &[u8; HEADER]) -> Result<u16, DecodeError> {
+fn length(header: &[u8; HEADER]) -> Result<u16, MessageError> {
     let half = |range: std::ops::Range<usize>| u16::from_be_bytes([header[range.start], header[range.start + 1]]);
     match (half(at::VERSION), half(at::LENGTH)) {
         (VERSION, len) if usize::from(len) >= HEADER => Ok(len),
-        (VERSION, len) => Err(DecodeError::TooShort { offset: 0, need: HEADER, have: len.into() }),
-        (version, _) => Err(DecodeError::Version(version)),
+        (VERSION, len) => Err(MessageError::TooShort { offset: 0, need: HEADER, have: len.into() }),
+        (version, _) => Err(MessageError::Version(version)),
     }
 }
 
@@ -95,7 +95,7 @@ pub enum FileError {
         /// Where it begins.
         offset: u64,
         /// What is wrong with it.
-        error: DecodeError,
+        error: MessageError,
     },
 }
 
@@ -130,7 +130,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// What was read so far.
-    pub fn arrived(&self) -> Arrived {
+    pub fn arrived(&self) -> StreamCounts {
         self.decoder.arrived()
     }
 

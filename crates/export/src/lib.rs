@@ -14,18 +14,20 @@ mod exporter;
 mod fields;
 pub mod file;
 pub mod ipfix;
+mod message_builder;
 pub mod netflow9;
-mod page;
 mod rows;
 mod subscriber;
 mod target;
 mod template;
 pub mod text;
 
-pub use encode::{Config, Encode, Fields, Fit, MESSAGE_MAX, MESSAGE_MIN, MESSAGE_UDP, Refresh, Sampling, TooLarge};
+pub use encode::{
+    Config, Encode, EncodeResult, Fields, MESSAGE_MAX, MESSAGE_MIN, MESSAGE_UDP, Refresh, Sampling, TooLarge,
+};
 pub use exporter::{Clock, Counts, Exporter, Handle, Protocol, QUEUE, Settings, StartError, Unsent};
 pub use subscriber::{EXPORTERS_MAX, Subscriber};
-pub use target::{IPFIX_PORT, Kind, NETFLOW_PORT, ParseTargetError, TTL, Target, group};
+pub use target::{ExportKind, IPFIX_PORT, NETFLOW_PORT, ParseTargetError, TTL, Target, group};
 
 /// The page for programs of one's own: what it shows of this crate is compiled.
 #[cfg(doctest)]

@@ -4,11 +4,11 @@
 //! message, and everything that has no element of IANA stays behind. Templates and options data have messages of their own. Times are milliseconds of an uptime of 32 bits; ours
 //! begins a day before the first record, and begins anew where a time does not fit it.
 
-use crate::encode::{Config, Encode, Fields, Fit, Interface, Message, Out, Repetition, TooLarge};
+use crate::encode::{Config, Encode, EncodeResult, Fields, Interface, Message, MessageSink, Repetition, TooLarge};
 use crate::fields;
-use crate::page::Page;
+use crate::message_builder::MessageBuilder;
 use crate::rows;
-use crate::template::{self, Column, Keep, NAME, Shape, directions, put_number, put_specifier, put_text};
+use crate::template::{self, Column, FieldSelection, NAME, Shape, directions, put_number, put_specifier, put_text};
 use base::Timestamp;
 use flow::Record;
 use series::{Direction, Row};
@@ -60,7 +60,7 @@ const UPTIME_MAX: u64 = u32::MAX as u64;
 /// See the module.
 pub struct Encoder {
     config: Config,
-    page: Page,
+    page: MessageBuilder,
     /// Messages before the one that is being made.
     sequence: u32,
     flows: Vec<Vec<Column>>,
@@ -92,7 +92,7 @@ impl Encoder {
         let one_way = |number| template::columns(Shape::from_number(number), Fields::Standard);
         let kept = |c: &Column| !REPLACED.contains(&c.field.element.id);
         Self {
-            page: Page::new(HEADER, config.limit(), 4),
+            page: MessageBuilder::new(HEADER, config.limit(), 4),
             sequence: 0,
             flows: (0..Shape::COUNT / 2).map(|n| one_way(n).into_iter().filter(kept).collect()).collect(),
             series: template::row_columns(Fields::Standard),
@@ -107,7 +107,7 @@ impl Encoder {
         }
     }
 
-    fn emit(&mut self, now: Timestamp, out: Out<'_>) {
+    fn emit(&mut self, now: Timestamp, out: MessageSink<'_>) {
         if self.page.is_empty() {
             return;
         }
@@ -137,7 +137,7 @@ impl Encoder {
         self.templates.count_message();
     }
 
-    fn put(&mut self, set: u16, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+    fn put(&mut self, set: u16, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         let len = self.scratch.len();
         if !self.page.can_ever_fit(len) {
             return Err(TooLarge { len, limit: self.config.limit() });
@@ -156,7 +156,7 @@ impl Encoder {
     }
 
     /// Makes the uptime reach the times of a record. A new one needs a message of its own: the header says when it began.
-    fn boot(&mut self, record: &Record, sides: &[usize], now: Timestamp, out: Out<'_>) {
+    fn boot(&mut self, record: &Record, sides: &[usize], now: Timestamp, out: MessageSink<'_>) {
         let times = sides.iter().map(|s| (fields::first(record, *s), fields::last(record, *s)));
         let reaches = times.clone().all(|(a, b)| self.uptime(a).is_some() && self.uptime(b).is_some());
         if reaches {
@@ -167,9 +167,9 @@ impl Encoder {
         self.boot = Some(Timestamp::from_secs_nanos(earliest.before(BEFORE).secs(), 0));
     }
 
-    fn announce(&mut self, now: Timestamp, out: Out<'_>) {
+    fn announce(&mut self, now: Timestamp, out: MessageSink<'_>) {
         self.emit(now, out);
-        self.templates.say(now);
+        self.templates.announce(now);
         for number in 0..self.flows.len() {
             let columns = self.flows[number].iter().map(|c| (number_of(c.field.element.id), c.len));
             let specs: Vec<(u16, u16)> = columns.chain(SWITCHED).collect();
@@ -207,7 +207,7 @@ impl Encoder {
         self.emit(now, out);
     }
 
-    fn template(&mut self, id: u16, specs: &[(u16, u16)], now: Timestamp, out: Out<'_>) {
+    fn template(&mut self, id: u16, specs: &[(u16, u16)], now: Timestamp, out: MessageSink<'_>) {
         self.scratch.clear();
         put_number(&mut self.scratch, id.into(), 2);
         put_number(&mut self.scratch, specs.len() as u128, 2);
@@ -217,7 +217,7 @@ impl Encoder {
         self.say(TEMPLATES, now, out);
     }
 
-    fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: Out<'_>) {
+    fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: MessageSink<'_>) {
         self.scratch.clear();
         let lens = std::iter::once(&options.scope).chain(options.fields).map(|(_, len)| usize::from(*len));
         for (number, len) in numbers.iter().zip(lens) {
@@ -229,7 +229,7 @@ impl Encoder {
         self.say(options.id, now, out);
     }
 
-    fn say(&mut self, set: u16, now: Timestamp, out: Out<'_>) {
+    fn say(&mut self, set: u16, now: Timestamp, out: MessageSink<'_>) {
         let said = self.put(set, now, out);
         debug_assert_eq!(said, Ok(()), "FlowSet {set}");
     }
@@ -239,14 +239,14 @@ impl Encoder {
         let [first, last] = [fields::first(record, side), fields::last(record, side)];
         let [first, last] = [first, last].map(|t| self.uptime(t).unwrap_or(0));
         let number = Shape { both_ways: false, ..Shape::of(record) }.number();
-        template::put_record(&self.flows[number], record, side, Keep::NoLists, 0, &mut self.scratch);
+        template::put_record(&self.flows[number], record, side, FieldSelection::NoLists, 0, &mut self.scratch);
         put_number(&mut self.scratch, first.into(), 4);
         put_number(&mut self.scratch, last.into(), 4);
     }
 }
 
 impl Encode for Encoder {
-    fn record(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
+    fn record(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge> {
         let set = id::FLOWS + Shape { both_ways: false, ..Shape::of(record) }.number() as u16;
         let sides = directions(record);
         self.boot(record, sides, now, out);
@@ -260,10 +260,10 @@ impl Encode for Encoder {
         self.latest = sides.iter().map(|s| fields::last(record, *s)).fold(self.latest, Timestamp::max);
         self.page.records += sides.len() as u32 - 1;
         self.page.items += 1;
-        Ok(Fit::Whole)
+        Ok(EncodeResult::Whole)
     }
 
-    fn row(&mut self, row: &Row, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+    fn row(&mut self, row: &Row, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         self.ledger(row);
         if !std::mem::replace(&mut self.has_rows, true) {
             self.templates = Repetition::default();
@@ -289,13 +289,13 @@ impl Encode for Encoder {
     /// RFC 3954 has no element for it.
     fn not_sent(&mut self, _: u64) {}
 
-    fn tick(&mut self, now: Timestamp, out: Out<'_>) {
+    fn tick(&mut self, now: Timestamp, out: MessageSink<'_>) {
         if self.templates.is_due(self.config.refresh, now) {
             self.announce(now, out);
         }
     }
 
-    fn flush(&mut self, now: Timestamp, out: Out<'_>) {
+    fn flush(&mut self, now: Timestamp, out: MessageSink<'_>) {
         self.emit(now, out);
     }
 
@@ -349,8 +349,12 @@ mod tests {
         let encoder = Encoder::new(Config::default());
         for column in encoder.flows.iter().flatten() {
             let element = &column.field.element;
-            assert!(!element.own && !column.reverse && element.data_type != DataType::BasicList, "{}", element.name);
+            assert!(
+                !element.is_enterprise && !column.reverse && element.data_type != DataType::BasicList,
+                "{}",
+                element.name
+            );
         }
-        assert!(encoder.series.iter().all(|f| !f.element.own));
+        assert!(encoder.series.iter().all(|f| !f.element.is_enterprise));
     }
 }

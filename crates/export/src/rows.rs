@@ -2,7 +2,7 @@
 
 use crate::element::{DataType, Element, Semantics, Unit};
 use base::{Cause, Note};
-use series::{Direction, Kind, Row, SIZE_BOUNDS, SIZES};
+use series::{Direction, Row, SIZE_BOUNDS, SIZES, TrafficClass};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
@@ -61,8 +61,15 @@ fn standard() -> Vec<Field> {
                    len,
                    Access { get, set }: Access,
                    meaning: &'static str| {
-        let element =
-            Element { own: false, id, name: name.into(), data_type, semantics, unit, meaning: meaning.into() };
+        let element = Element {
+            is_enterprise: false,
+            id,
+            name: name.into(),
+            data_type,
+            semantics,
+            unit,
+            description: meaning.into(),
+        };
         table.push(Field { element, len, get, set, index: 0 });
     };
     let begins = Access { get: |r, _| u128::from(r.second) * 1000, set: |r, _, v| r.second = (v / 1000) as u64 };
@@ -99,12 +106,12 @@ fn standard() -> Vec<Field> {
 fn own() -> Vec<Field> {
     use Unit::{Flows, Octets, Packets};
     let mut table = Vec::new();
-    for kind in Kind::ALL {
+    for kind in TrafficClass::ALL {
         let (i, name) = (kind as usize, camel("", kind.name()));
         let id = 100 + 2 * i as u16;
-        let meaning = format!("packets: {}", kind.meaning());
-        table.push(count(id, format!("{name}Packets"), Packets, i, each!(kinds.packets), meaning));
-        table.push(count(id + 1, format!("{name}Octets"), Octets, i, each!(kinds.bytes), "octets of these".into()));
+        let meaning = format!("packets: {}", kind.description());
+        table.push(count(id, format!("{name}Packets"), Packets, i, each!(classes.packets), meaning));
+        table.push(count(id + 1, format!("{name}Octets"), Octets, i, each!(classes.bytes), "octets of these".into()));
     }
     table.push(count(114, "ipv6Packets".into(), Packets, 0, at!(ipv6.packets), "packets of IPv6".into()));
     table.push(count(115, "ipv6Octets".into(), Octets, 0, at!(ipv6.bytes), "octets of these".into()));
@@ -165,12 +172,12 @@ fn ledger() -> Vec<Field> {
     let lost = || Access { get: |r, i| r.ledger.lost[i].into(), set: |r, i, v| r.ledger.lost[i] = v as u64 };
     for cause in Cause::ALL {
         let (i, name) = (cause as usize, camel("ledgerLost", cause.name()));
-        table.push(count(LOST + i as u16, name, Packets, i, lost(), format!("lost: {}", cause.meaning())));
+        table.push(count(LOST + i as u16, name, Packets, i, lost(), format!("lost: {}", cause.description())));
     }
     let notes = || Access { get: |r, i| r.ledger.notes[i].into(), set: |r, i, v| r.ledger.notes[i] = v as u64 };
     for note in Note::ALL {
         let (i, name) = (note as usize, camel("ledgerNote", note.name()));
-        table.push(count(NOTES + i as u16, name, Packets, i, notes(), format!("remark: {}", note.meaning())));
+        table.push(count(NOTES + i as u16, name, Packets, i, notes(), format!("remark: {}", note.description())));
     }
     table
 }
@@ -179,7 +186,13 @@ fn ledger() -> Vec<Field> {
 fn count(id: u16, name: String, unit: Unit, index: usize, Access { get, set }: Access, meaning: String) -> Field {
     let (name, meaning) = (Cow::Owned(name), Cow::Owned(meaning));
     let (data_type, semantics) = (DataType::Unsigned64, Semantics::DeltaCounter);
-    Field { element: Element { own: true, id, name, data_type, semantics, unit, meaning }, len: 8, get, set, index }
+    Field {
+        element: Element { is_enterprise: true, id, name, data_type, semantics, unit, description: meaning },
+        len: 8,
+        get,
+        set,
+        index,
+    }
 }
 
 /// `ledgerLost` and `ring_full` are `ledgerLostRingFull`; `other_ip` alone is `otherIp`.

@@ -1,8 +1,8 @@
 //! The other end: hears what an exporter says to a group or to this machine, for `--live` and for programs of one's own.
 
 use crate::channel::ifindex;
-use crate::ipfix::{Arrived, Decoder, Item};
-use crate::target::{Kind, group};
+use crate::ipfix::{Decoder, Item, StreamCounts};
+use crate::target::{ExportKind, group};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -19,9 +19,9 @@ pub struct Subscriber {
     exporters: HashMap<SocketAddr, (Decoder, u64)>,
     items: VecDeque<(SocketAddr, Item)>,
     buffer: Vec<u8>,
-    heard: u64,
+    received: u64,
     refused: u64,
-    forgotten: Arrived,
+    forgotten: StreamCounts,
 }
 
 impl Subscriber {
@@ -30,7 +30,7 @@ impl Subscriber {
     ///
     /// # Errors
     /// What the kernel says of the group, the port or the interface.
-    pub fn multicast(kind: Kind, interface: u16, port: u16, by: &str, pen: u32) -> io::Result<Self> {
+    pub fn multicast(kind: ExportKind, interface: u16, port: u16, by: &str, pen: u32) -> io::Result<Self> {
         let index = if by.is_empty() { 0 } else { ifindex(by)? };
         Ok(Self::on(sys::multicast::listen(group(kind, interface), port, index)?, pen))
     }
@@ -43,9 +43,9 @@ impl Subscriber {
             exporters: HashMap::new(),
             items: VecDeque::new(),
             buffer: vec![0; 1 << 16],
-            heard: 0,
+            received: 0,
             refused: 0,
-            forgotten: Arrived::default(),
+            forgotten: StreamCounts::default(),
         }
     }
 
@@ -62,13 +62,13 @@ impl Subscriber {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(e),
             };
-            self.heard += 1;
+            self.received += 1;
             if !self.exporters.contains_key(&from) && self.exporters.len() >= EXPORTERS_MAX {
                 self.forget_one();
             }
             let (pen, items) = (self.pen, &mut self.items);
             let (decoder, last) = self.exporters.entry(from).or_insert_with(|| (Decoder::new(pen), 0));
-            *last = self.heard;
+            *last = self.received;
             if decoder.message(&self.buffer[..len], &mut |item| items.push_back((from, item))).is_err() {
                 self.refused += 1;
             }
@@ -77,7 +77,7 @@ impl Subscriber {
     }
 
     /// How everything arrived, of all exporters together, and how many messages could not be read.
-    pub fn arrived(&self) -> (Arrived, u64) {
+    pub fn arrived(&self) -> (StreamCounts, u64) {
         let all = self.exporters.values().map(|(d, _)| d.arrived()).fold(self.forgotten, add);
         (all, self.refused)
     }
@@ -90,8 +90,8 @@ impl Subscriber {
     }
 }
 
-fn add(a: Arrived, b: Arrived) -> Arrived {
-    Arrived {
+fn add(a: StreamCounts, b: StreamCounts) -> StreamCounts {
+    StreamCounts {
         messages: a.messages + b.messages,
         records: a.records + b.records,
         missed: a.missed + b.missed,

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 /// What is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum ExportKind {
     /// Flow records.
     Flows,
     /// Seconds of a series.
@@ -28,11 +28,11 @@ pub const TTL: u8 = 1;
 
 /// The group of a kind and an interface: 239.128 or 239.129, then the number of the interface. M3OMon has 224.128 and
 /// 224.129; 239/8 is the part that RFC 2365 leaves to each site.
-pub fn group(kind: Kind, interface: u16) -> Ipv4Addr {
+pub fn group(kind: ExportKind, interface: u16) -> Ipv4Addr {
     let [high, low] = interface.to_be_bytes();
     let second = match kind {
-        Kind::Flows => 128,
-        Kind::Series => 129,
+        ExportKind::Flows => 128,
+        ExportKind::Series => 129,
     };
     Ipv4Addr::new(239, second, high, low)
 }
@@ -201,6 +201,6 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Target>().expect(text).to_string(), text);
         }
-        assert_eq!(group(Kind::Series, 258), Ipv4Addr::new(239, 129, 1, 2));
+        assert_eq!(group(ExportKind::Series, 258), Ipv4Addr::new(239, 129, 1, 2));
     }
 }

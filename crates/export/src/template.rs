@@ -2,7 +2,7 @@
 
 use crate::element::{REVERSE_BIT, REVERSE_PEN, VARIABLE};
 use crate::encode::Fields;
-use crate::fields::{self, Body, FLOW, Field, When};
+use crate::fields::{self, Body, FLOW, Field, TemplateScope};
 use crate::rows::{self, SERIES};
 use flow::Record;
 use series::Row;
@@ -26,7 +26,7 @@ impl Shape {
 
     /// That of a record, if both directions are put into one.
     pub fn of(record: &Record) -> Self {
-        let both_ways = record.sides.iter().all(|s| s.packets > 0);
+        let both_ways = record.directions.iter().all(|s| s.packets > 0);
         Self { v6: record.key.src.is_ipv6(), icmp: fields::is_icmp(&record.key), both_ways }
     }
 
@@ -34,13 +34,13 @@ impl Shape {
         usize::from(self.v6) | usize::from(self.icmp) << 1 | usize::from(self.both_ways) << 2
     }
 
-    fn has(self, when: When) -> bool {
+    fn has(self, when: TemplateScope) -> bool {
         match when {
-            When::Always => true,
-            When::V4 => !self.v6,
-            When::V6 => self.v6,
-            When::IcmpV4 => self.icmp && !self.v6,
-            When::IcmpV6 => self.icmp && self.v6,
+            TemplateScope::Always => true,
+            TemplateScope::V4 => !self.v6,
+            TemplateScope::V6 => self.v6,
+            TemplateScope::IcmpV4 => self.icmp && !self.v6,
+            TemplateScope::IcmpV6 => self.icmp && self.v6,
         }
     }
 }
@@ -56,7 +56,7 @@ pub(crate) struct Column {
 
 /// What of a record is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Keep {
+pub(crate) enum FieldSelection {
     All,
     NoPayload,
     NoLists,
@@ -69,7 +69,7 @@ const NOT_STANDARD: [u16; 4] = [156, 157, 198, 243];
 
 /// Whether a set of fields has a field.
 fn has(which: Fields, field: &Field) -> bool {
-    let plain = !field.element.own && field.len != VARIABLE;
+    let plain = !field.element.is_enterprise && field.len != VARIABLE;
     match which {
         Fields::Full => true,
         Fields::Biflow => plain,
@@ -81,7 +81,7 @@ fn has(which: Fields, field: &Field) -> bool {
 /// section 6.2): a record does not live long enough for more of them.
 fn len(which: Fields, field: &Field) -> u16 {
     match field.element.id {
-        218..=223 if which == Fields::Standard && !field.element.own => 4,
+        218..=223 if which == Fields::Standard && !field.element.is_enterprise => 4,
         _ => field.len,
     }
 }
@@ -95,7 +95,7 @@ pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
     let mut columns = Vec::new();
     for fields in [fixed, variable] {
         if shape.both_ways {
-            let back = fields.iter().filter(|f| f.is_of_a_side());
+            let back = fields.iter().filter(|f| f.is_directional());
             columns.extend(back.map(|field| Column { field, reverse: true, len: len(which, field) }));
         }
         columns.extend(fields.iter().map(|field| Column { field, reverse: false, len: len(which, field) }));
@@ -105,23 +105,30 @@ pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
 
 /// The columns of a template of seconds.
 pub(crate) fn row_columns(which: Fields) -> Vec<&'static rows::Field> {
-    SERIES.iter().filter(|f| which == Fields::Full || !f.element.own).collect()
+    SERIES.iter().filter(|f| which == Fields::Full || !f.element.is_enterprise).collect()
 }
 
 /// Writes a record, seen from `side`.
-pub(crate) fn put_record(columns: &[Column], record: &Record, side: usize, keep: Keep, pen: u32, out: &mut Vec<u8>) {
+pub(crate) fn put_record(
+    columns: &[Column],
+    record: &Record,
+    side: usize,
+    keep: FieldSelection,
+    pen: u32,
+    out: &mut Vec<u8>,
+) {
     for column in columns {
         let len = usize::from(column.len);
         let at = side ^ usize::from(column.reverse);
         match column.field.body {
             Body::Flow { get, .. } => put_number(out, get(record, side), len),
-            Body::Side { get, index, .. } => put_number(out, get(record, at, index), len),
-            Body::Early { of, own, len, get, .. } => {
-                let count = if keep == Keep::NoLists { 0 } else { record.early.len() };
+            Body::Direction { get, index, .. } => put_number(out, get(record, at, index), len),
+            Body::InitialPacket { of, own, len, get, .. } => {
+                let count = if keep == FieldSelection::NoLists { 0 } else { record.initial_packets.len() };
                 put_list(out, of, own.then_some(pen), len, count, |i| get(record, i));
             }
             Body::Payload => {
-                let payload: &[u8] = if keep == Keep::All { &record.payload[at] } else { &[] };
+                let payload: &[u8] = if keep == FieldSelection::All { &record.payload[at] } else { &[] };
                 put_octets(out, payload);
             }
         }
@@ -181,7 +188,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, len: u16) {
 
 /// The directions of a record that have packets, as sides; the source if none has.
 pub(crate) fn directions(record: &Record) -> &'static [usize] {
-    match record.sides.each_ref().map(|s| s.packets > 0) {
+    match record.directions.each_ref().map(|s| s.packets > 0) {
         [true, true] => &[0, 1],
         [false, true] => &[1],
         _ => &[0],

@@ -1,11 +1,11 @@
 //! Arithmetic of filters: numbers of 32 bits made from bytes of the packet.
 
-use crate::deep::Deep;
+use crate::anylink::AnyLinkTest;
 use crate::link::{ARP, IP, IP6, RARP};
 use crate::lower::abbreviation;
 use crate::offsets::Offsets;
-use crate::test::{Spot, Test};
-use crate::tree::{Op, Span, Sum, Version};
+use crate::test::{HeaderOffset, Test};
+use crate::tree::{ArithExpr, Op, Span, Version};
 
 /// A number.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,9 +31,9 @@ pub enum Number {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Base {
     /// A spot.
-    At(Spot),
+    At(HeaderOffset),
     /// The end of the header of IPv4 at this spot.
-    BehindIpv4(Spot),
+    BehindIpv4(HeaderOffset),
     /// The network header that [`wire::Headers`] found; where it may begin the frame, 0 is a place and not "none".
     Network {
         /// Whether it may begin the frame.
@@ -54,21 +54,21 @@ pub struct Guarded {
 
 impl Guarded {
     /// Of a sum, asked at this point of the filter, or `any`where under tags and labels.
-    pub fn of(sum: &Sum, at: &Offsets, any: bool) -> Result<Self, (Span, &'static str)> {
+    pub fn of(sum: &ArithExpr, at: &Offsets, any: bool) -> Result<Self, (Span, &'static str)> {
         Ok(match sum {
-            Sum::Is(n) => Self { number: Number::Is(*n), needs: None },
-            Sum::Len => Self { number: Number::Len, needs: None },
+            ArithExpr::Is(n) => Self { number: Number::Is(*n), needs: None },
+            ArithExpr::Len => Self { number: Number::Len, needs: None },
             // As libpcap has it, what the *right* operand needs is not asked: `ip[2:2] - tcp[12]` reads where TCP would be.
-            Sum::Op(op, a, b) => {
+            ArithExpr::Op(op, a, b) => {
                 let (a, b) = (Self::of(a, at, any)?, Self::of(b, at, any)?);
                 Self { number: Number::Op(*op, Box::new(a.number), Box::new(b.number)), needs: a.needs }
             }
-            Sum::Negative(n) => {
+            ArithExpr::Negative(n) => {
                 let n = Self::of(n, at, any)?;
                 let number = Number::Op(Op::Sub, Box::new(Number::Is(0)), Box::new(n.number));
                 Self { number, needs: n.needs }
             }
-            Sum::Load { protocol, index, width, span } => {
+            ArithExpr::Load { protocol, index, width, span } => {
                 let index = Self::of(index, at, any)?;
                 let found = if any { deep_base(protocol, at) } else { base(protocol, at) };
                 let (base, needs) = found.map_err(|why| (*span, why))?;
@@ -100,12 +100,12 @@ fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static s
 /// The same below `anylink`.
 fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = Base::Network { may_begin: at.is_raw() };
-    let transport = |number| (Base::Transport, Some(Test::Deep(Deep::Protocol(None, number))));
-    let carried = |ethertype: u32| (network, Some(Test::Deep(Deep::EtherType(ethertype as u16))));
+    let transport = |number| (Base::Transport, Some(Test::Deep(AnyLinkTest::Protocol(None, number))));
+    let carried = |ethertype: u32| (network, Some(Test::Deep(AnyLinkTest::EtherType(ethertype as u16))));
     Ok(match protocol {
-        "ether" => (Base::At(Spot::frame(0)), None),
-        "ip" => (network, Some(Test::Deep(Deep::Version(Version::V4)))),
-        "ip6" => (network, Some(Test::Deep(Deep::Version(Version::V6)))),
+        "ether" => (Base::At(HeaderOffset::frame(0)), None),
+        "ip" => (network, Some(Test::Deep(AnyLinkTest::Version(Version::V4)))),
+        "ip6" => (network, Some(Test::Deep(AnyLinkTest::Version(Version::V6)))),
         "arp" => carried(ARP),
         "rarp" => carried(RARP),
         "tcp" => transport(6),

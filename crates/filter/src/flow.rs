@@ -8,22 +8,23 @@
 //! `flags` are of both directions together, or of the packets of one end with `src` or `dst` before them.
 
 use crate::error::FilterError;
+use crate::key_condition::KeyCondition;
 use crate::lower::not_of_flows;
 use crate::names;
-use crate::need::Need;
 use crate::parse;
-use crate::tree::{Carrier, Dir, Expr, FlowTest, Leaf, Prim, Quantity, Version};
+use crate::tree::{AddressProtocol, Dir, Expr, FlowTest, Leaf, Primitive, Quantity, Version};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use wire::{IpProtocol, MacAddr};
 
 /// States of TCP as flow records number them; no word for 0, which is not TCP.
-pub const STATES: [&str; 8] =
+pub const TCP_STATES: [&str; 8] =
     ["", "midstream", "syn_sent", "syn_received", "established", "half_closed", "closed", "reset"];
 
 /// Reasons for the end of a record as flowEndReason numbers them (IPFIX element 136); no word for 0.
-pub const ENDS: [&str; 6] = ["", "idle", "active", "ended", "forced", "lack"];
+pub const END_REASONS: [&str; 6] =
+    ["", "idle_timeout", "active_timeout", "end_of_flow", "forced_end", "lack_of_resources"];
 
 /// What a flow record says to a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +53,9 @@ pub struct FlowTerms {
     pub duration: u64,
     /// Flags of TCP that each end sent: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub flags: [u8; 2],
-    /// Index in [`STATES`].
+    /// Index in [`TCP_STATES`].
     pub state: u8,
-    /// Index in [`ENDS`].
+    /// Index in [`END_REASONS`].
     pub end: u8,
     /// Nanoseconds from SYN to SYN and ACK.
     pub rtt: Option<u64>,
@@ -62,27 +63,27 @@ pub struct FlowTerms {
 
 /// What a filter looks at, so that nobody has to fetch more of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looks {
+pub struct RequiredFields {
     /// At addresses, or at least at their family.
-    pub at_addresses: bool,
+    pub needs_addresses: bool,
     /// At ports.
-    pub at_ports: bool,
+    pub needs_ports: bool,
     /// At the protocol.
-    pub at_protocol: bool,
+    pub needs_protocol: bool,
     /// At VLAN tags or labels.
-    pub at_tags: bool,
+    pub needs_tags: bool,
     /// At link addresses.
-    pub at_macs: bool,
+    pub needs_macs: bool,
     /// At numbers of packets.
-    pub at_packets: bool,
+    pub needs_packets: bool,
     /// At numbers of bytes.
-    pub at_bytes: bool,
+    pub needs_bytes: bool,
     /// At the state of TCP.
-    pub at_state: bool,
+    pub needs_state: bool,
     /// At the reason for the end.
-    pub at_end: bool,
+    pub needs_end_reason: bool,
     /// At times, flags or the round trip.
-    pub at_more: bool,
+    pub needs_other: bool,
 }
 
 /// A filter that can be asked of flow records.
@@ -90,8 +91,8 @@ pub struct Looks {
 pub struct FlowFilter {
     text: String,
     expr: Option<Expr>,
-    looks: Looks,
-    need: Option<Need>,
+    required_fields: RequiredFields,
+    need: Option<KeyCondition>,
 }
 
 impl FlowFilter {
@@ -108,7 +109,7 @@ impl FlowFilter {
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let expr = parse::parse(text)?;
-        let (mut looks, mut refused) = (Looks::default(), None);
+        let (mut looks, mut refused) = (RequiredFields::default(), None);
         if let Some(expr) = &expr {
             expr.each(&mut |leaf| {
                 if let (None, Err(why)) = (&refused, looks.add(leaf)) {
@@ -118,18 +119,23 @@ impl FlowFilter {
         }
         match refused {
             Some(e) => Err(e),
-            None => Ok(Self { text: text.trim().to_owned(), need: Some(Need::of_flows(expr.as_ref())), expr, looks }),
+            None => Ok(Self {
+                text: text.trim().to_owned(),
+                need: Some(KeyCondition::of_flows(expr.as_ref())),
+                expr,
+                required_fields: looks,
+            }),
         }
     }
 
     /// What it looks at; the answer does not depend on anything else.
-    pub fn looks(&self) -> Looks {
-        self.looks
+    pub fn looks(&self) -> RequiredFields {
+        self.required_fields
     }
 
     /// What every record has that matches, for an index.
-    pub fn need(&self) -> Need {
-        self.need.clone().unwrap_or(Need::Anything)
+    pub fn need(&self) -> KeyCondition {
+        self.need.clone().unwrap_or(KeyCondition::Anything)
     }
 
     /// Whether it matches every record because it says nothing.
@@ -159,38 +165,40 @@ impl FromStr for FlowFilter {
     }
 }
 
-impl Looks {
+impl RequiredFields {
     /// Adds what a test looks at, or says why a record has no answer.
     fn add(&mut self, leaf: &Leaf) -> Result<(), String> {
         match &leaf.prim {
-            Prim::Protocol(name) => match names::above(name) {
-                Some(_) => (self.at_protocol, self.at_addresses) = (true, true),
-                None if matches!(*name, "ip" | "ip6") => self.at_addresses = true,
+            Primitive::Protocol(name) => match names::above(name) {
+                Some(_) => (self.needs_protocol, self.needs_addresses) = (true, true),
+                None if matches!(*name, "ip" | "ip6") => self.needs_addresses = true,
                 None => return Err(format!("flow records are of IP only; ask `netgrain packets '{name}'`")),
             },
-            Prim::IpProto(..) => (self.at_protocol, self.at_addresses) = (true, true),
-            Prim::EtherProto(0x0800 | 0x86dd) => self.at_addresses = true,
-            Prim::Host4 { within: None | Some(Carrier::Ip), .. } | Prim::Host6 { .. } | Prim::Multicast(Some(_)) => {
-                self.at_addresses = true;
+            Primitive::IpProto(..) => (self.needs_protocol, self.needs_addresses) = (true, true),
+            Primitive::EtherProto(0x0800 | 0x86dd) => self.needs_addresses = true,
+            Primitive::Host4 { within: None | Some(AddressProtocol::Ip), .. }
+            | Primitive::Host6 { .. }
+            | Primitive::Multicast(Some(_)) => {
+                self.needs_addresses = true;
             }
-            Prim::Host4 { .. } => return Err("flow records are of IP only; ask `netgrain packets`".into()),
-            Prim::Ports { .. } => (self.at_ports, self.at_protocol) = (true, true),
-            Prim::Mac(..) => self.at_macs = true,
-            Prim::Vlan(_) | Prim::Mpls(_) => self.at_tags = true,
-            Prim::Relation(left, _, right) => return Err(not_of_flows(left, right)),
-            Prim::Flow(test) => match test {
+            Primitive::Host4 { .. } => return Err("flow records are of IP only; ask `netgrain packets`".into()),
+            Primitive::Ports { .. } => (self.needs_ports, self.needs_protocol) = (true, true),
+            Primitive::Mac(..) => self.needs_macs = true,
+            Primitive::Vlan(_) | Primitive::Mpls(_) => self.needs_tags = true,
+            Primitive::Relation(left, _, right) => return Err(not_of_flows(left, right)),
+            Primitive::Flow(test) => match test {
                 FlowTest::Count(quantity, ..) => match quantity {
-                    Quantity::Bytes => self.at_bytes = true,
-                    Quantity::Packets => self.at_packets = true,
-                    Quantity::BitRate => (self.at_bytes, self.at_more) = (true, true),
-                    Quantity::PacketRate => (self.at_packets, self.at_more) = (true, true),
-                    Quantity::Duration | Quantity::RoundTrip => self.at_more = true,
+                    Quantity::Bytes => self.needs_bytes = true,
+                    Quantity::Packets => self.needs_packets = true,
+                    Quantity::BitRate => (self.needs_bytes, self.needs_other) = (true, true),
+                    Quantity::PacketRate => (self.needs_packets, self.needs_other) = (true, true),
+                    Quantity::Duration | Quantity::RoundTrip => self.needs_other = true,
                 },
-                FlowTest::Flags { .. } => self.at_more = true,
-                FlowTest::State(_) => self.at_state = true,
-                FlowTest::End(_) => self.at_end = true,
+                FlowTest::Flags { .. } => self.needs_other = true,
+                FlowTest::State(_) => self.needs_state = true,
+                FlowTest::End(_) => self.needs_end_reason = true,
             },
-            Prim::Chain(_, p) => return Err(format!("a flow record has one protocol; write `proto {p}`")),
+            Primitive::Chain(_, p) => return Err(format!("a flow record has one protocol; write `proto {p}`")),
             _ => return Err("a flow record does not say this; ask `netgrain packets`".into()),
         }
         Ok(())
@@ -206,12 +214,12 @@ fn of_expr(expr: &Expr, flow: &FlowTerms) -> bool {
     }
 }
 
-fn of_prim(prim: &Prim, flow: &FlowTerms) -> bool {
+fn of_prim(prim: &Primitive, flow: &FlowTerms) -> bool {
     let is = |version: Version| flow.src.is_ipv4() == (version == Version::V4);
     match *prim {
-        Prim::Protocol("ip") | Prim::EtherProto(0x0800) => is(Version::V4),
-        Prim::Protocol("ip6") | Prim::EtherProto(0x86dd) => is(Version::V6),
-        Prim::Protocol(name) => {
+        Primitive::Protocol("ip") | Primitive::EtherProto(0x0800) => is(Version::V4),
+        Primitive::Protocol("ip6") | Primitive::EtherProto(0x86dd) => is(Version::V6),
+        Primitive::Protocol(name) => {
             let of = match name {
                 "tcp" | "udp" | "sctp" | "pim" | "ah" | "esp" => true,
                 "icmp6" => is(Version::V6),
@@ -219,26 +227,26 @@ fn of_prim(prim: &Prim, flow: &FlowTerms) -> bool {
             };
             of && names::above(name) == Some(flow.protocol.0.into())
         }
-        Prim::IpProto(version, p) => u32::from(flow.protocol.0) == p && version.is_none_or(is),
-        Prim::Host4 { dir, address, mask, .. } => dir.holds(flow.src, flow.dst, |a| match a {
+        Primitive::IpProto(version, p) => u32::from(flow.protocol.0) == p && version.is_none_or(is),
+        Primitive::Host4 { dir, address, mask, .. } => dir.holds(flow.src, flow.dst, |a| match a {
             IpAddr::V4(a) => a.to_bits() & mask == address,
             IpAddr::V6(_) => false,
         }),
-        Prim::Host6 { dir, address, mask } => dir.holds(flow.src, flow.dst, |a| match a {
+        Primitive::Host6 { dir, address, mask } => dir.holds(flow.src, flow.dst, |a| match a {
             IpAddr::V6(a) => a.to_bits() & mask == address,
             IpAddr::V4(_) => false,
         }),
-        Prim::Multicast(version) => flow.dst.is_multicast() && version.is_none_or(is),
-        Prim::Ports { of, dir, low, high } => {
+        Primitive::Multicast(version) => flow.dst.is_multicast() && version.is_none_or(is),
+        Primitive::Ports { of, dir, low, high } => {
             let has = of.map_or(matches!(flow.protocol.0, 6 | 17 | 132), |of| flow.protocol.0 == of);
             has && dir.holds(flow.src_port, flow.dst_port, |p| (low..=high).contains(&p))
         }
-        Prim::Mac(dir, mac) => dir.holds(flow.macs[0], flow.macs[1], |m| m == Some(MacAddr(mac))),
-        Prim::Vlan(None) => flow.vlans.iter().any(Option::is_some),
-        Prim::Vlan(id) => flow.vlans.contains(&id),
-        Prim::Mpls(None) => flow.mpls.is_some(),
-        Prim::Mpls(label) => flow.mpls == label,
-        Prim::Flow(ref test) => of_record(test, flow),
+        Primitive::Mac(dir, mac) => dir.holds(flow.macs[0], flow.macs[1], |m| m == Some(MacAddr(mac))),
+        Primitive::Vlan(None) => flow.vlans.iter().any(Option::is_some),
+        Primitive::Vlan(id) => flow.vlans.contains(&id),
+        Primitive::Mpls(None) => flow.mpls.is_some(),
+        Primitive::Mpls(label) => flow.mpls == label,
+        Primitive::Flow(ref test) => of_record(test, flow),
         // Refused when the filter is read.
         _ => false,
     }
@@ -281,7 +289,7 @@ fn rate(count: u64, times: u64, flow: &FlowTerms) -> Option<u64> {
 }
 
 /// Whether a record has it for each direction.
-pub(crate) const fn has_sides(quantity: Quantity) -> bool {
+pub(crate) const fn has_directions(quantity: Quantity) -> bool {
     !matches!(quantity, Quantity::Duration | Quantity::RoundTrip)
 }
 

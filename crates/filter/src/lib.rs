@@ -5,7 +5,7 @@
 //! * of packets: [`Filter`] (an interpreter); `netgrain-lang` makes its intermediate form of a [`LinkFilter`], and with it machine code
 //!   and programs for the kernel;
 //! * of flow records: [`FlowFilter`];
-//! * of the key sets of an index: [`Need`], what every packet (or record) has that matches.
+//! * of the key sets of an index: [`KeyCondition`], what every packet (or record) has that matches.
 //!
 //! # Packets
 //! The meaning is libpcap's down to its corners, because people bring filters that work for them, and the tests hold it against
@@ -24,35 +24,35 @@
 //! of Ethernet: a file that does not say which way a frame went says "in".
 #![forbid(unsafe_code)]
 
+pub mod anylink;
 mod arith;
-pub mod deep;
 mod error;
 pub mod flow;
+mod key_condition;
 mod lex;
 mod link;
 mod lower;
 mod names;
-mod need;
 mod offsets;
 mod parse;
 mod program;
-mod refused;
 mod relation;
 mod services;
+mod suggest;
 pub mod test;
 pub mod tree;
+mod unsupported;
 mod values;
-mod words;
 
 pub use arith::{Base, Number};
 pub use error::FilterError;
-pub use flow::{FlowFilter, FlowTerms, Looks};
+pub use flow::{FlowFilter, FlowTerms, RequiredFields};
+pub use key_condition::KeyCondition;
 pub use names::mac;
-pub use need::Need;
 pub use offsets::BRIDGED;
 pub use parse::OF_FLOWS;
 pub use services::find as service;
-pub use words::nearest;
+pub use suggest::nearest;
 
 use link::Link;
 use program::{Frame, Program};
@@ -77,7 +77,7 @@ pub struct Filter {
     text: String,
     /// By the number of the link in [`Headers::link`]; `None` where the filter cannot be asked.
     programs: Arc<[Option<Program>]>,
-    need: Need,
+    need: KeyCondition,
 }
 
 impl Filter {
@@ -106,7 +106,7 @@ impl Filter {
             return Err(e);
         }
         let programs = programs.iter().map(|test| test.as_ref().map(Program::of)).collect();
-        Ok(Self { text: text.trim().to_owned(), programs, need: Need::of(expr.as_ref()) })
+        Ok(Self { text: text.trim().to_owned(), programs, need: KeyCondition::of(expr.as_ref()) })
     }
 
     /// Whether frames of this link type can be asked.
@@ -136,12 +136,12 @@ impl Filter {
     /// What every frame has that matches, for an index.
     ///
     /// ```
-    /// use netgrain_filter::{Filter, Need};
+    /// use netgrain_filter::{Filter, KeyCondition};
     /// let need = |text: &str| Filter::parse(text).unwrap().need();
-    /// assert_eq!(need("port 53 and not host 10.0.0.9"), Need::Ports(53, 53));
-    /// assert_eq!(need("port 53 or less 100"), Need::Anything);
+    /// assert_eq!(need("port 53 and not host 10.0.0.9"), KeyCondition::Ports(53, 53));
+    /// assert_eq!(need("port 53 or less 100"), KeyCondition::Anything);
     /// ```
-    pub fn need(&self) -> Need {
+    pub fn need(&self) -> KeyCondition {
         self.need.clone()
     }
 

@@ -1,6 +1,6 @@
 //! What the frames begin with, and how their link layer says what it carries.
 
-use crate::test::{Spot, Test};
+use crate::test::{HeaderOffset, Test};
 use crate::tree::Cmp;
 use wire::link;
 
@@ -16,7 +16,7 @@ const IPX_TYPE: u32 = 0x8137;
 const ISO: u32 = 0xfe;
 const NETBEUI: u32 = 0xf0;
 /// Ethertypes begin behind the longest length of 802.3.
-const LONGEST: u32 = 1500;
+const LEN_MAX: u32 = 1500;
 
 /// A kind of link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Link {
     }
 
     /// Where it says what it carries, and where that begins.
-    pub const fn spots(self) -> (u32, u32) {
+    pub const fn header_offsets(self) -> (u32, u32) {
         match self {
             Self::Ethernet => (12, 14),
             Self::Raw | Self::Ipv4 | Self::Ipv6 | Self::Other => (0, 0),
@@ -67,7 +67,7 @@ impl Link {
     }
 
     /// The link says at `kind` that it carries this ethertype, or this service access point of 802.2, at `payload`.
-    pub fn carries(self, ethertype: u32, kind: Spot, payload: Spot) -> Result<Test, &'static str> {
+    pub fn carries(self, ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Result<Test, &'static str> {
         Ok(match self {
             Self::Other => {
                 return Err(
@@ -91,18 +91,24 @@ impl Link {
 }
 
 /// Organisation and type behind the header of 802.2 with its SNAP extension: eight bytes.
-fn snap(payload: Spot, organisation: u64, ethertype: u32) -> Test {
+fn snap(payload: HeaderOffset, organisation: u64, ethertype: u32) -> Test {
     Test::equal(payload, 8, 0xaaaa_0300_0000_0000 | organisation << 16 | u64::from(ethertype))
 }
 
 const APPLE: u64 = 0x08_0007;
 
 /// A length instead of a type.
-pub fn has_length(kind: Spot) -> Test {
-    Test::Field { place: crate::test::Place::At(kind), width: 2, mask: u64::MAX, cmp: Cmp::Le, value: LONGEST.into() }
+pub fn has_length(kind: HeaderOffset) -> Test {
+    Test::Field {
+        place: crate::test::ByteLocation::At(kind),
+        width: 2,
+        mask: u64::MAX,
+        cmp: Cmp::Le,
+        value: LEN_MAX.into(),
+    }
 }
 
-fn ethernet(ethertype: u32, kind: Spot, payload: Spot) -> Test {
+fn ethernet(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
     let typed = |t: u32| Test::equal(kind, 2, t.into());
     match ethertype {
         ISO | NETBEUI => has_length(kind).and(Test::equal(payload, 2, u64::from(ethertype) * 0x0101)),
@@ -113,12 +119,12 @@ fn ethernet(ethertype: u32, kind: Spot, payload: Spot) -> Test {
         }
         ATALK => typed(ATALK).or(has_length(kind).and(snap(payload, APPLE, ATALK))),
         AARP => typed(AARP).or(has_length(kind).and(snap(payload, 0, AARP))),
-        sap if sap <= LONGEST => has_length(kind).and(Test::equal(kind.plus(2), 1, sap.into())),
+        sap if sap <= LEN_MAX => has_length(kind).and(Test::equal(kind.plus(2), 1, sap.into())),
         t => typed(t),
     }
 }
 
-fn cooked(ethertype: u32, kind: Spot, payload: Spot) -> Test {
+fn cooked(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
     /// What Linux says of frames of 802.3 without, and with, a header of 802.2.
     const NOVELL: u32 = 1;
     const LLC: u32 = 4;
@@ -131,14 +137,14 @@ fn cooked(ethertype: u32, kind: Spot, payload: Spot) -> Test {
         }
         ATALK => typed(ATALK).or(typed(LLC).and(snap(payload, APPLE, ATALK))),
         AARP => typed(AARP).or(typed(LLC).and(snap(payload, 0, AARP))),
-        sap if sap <= LONGEST => typed(LLC).and(Test::equal(payload, 1, sap.into())),
+        sap if sap <= LEN_MAX => typed(LLC).and(Test::equal(payload, 1, sap.into())),
         t => typed(t),
     }
 }
 
 /// IPv6 has another family on each system: NetBSD and OpenBSD, FreeBSD, Darwin. A file does not say the order of a `NULL` header's
 /// host otherwise than by its own, so either order is taken.
-fn family(ethertype: u32, kind: Spot, either_order: bool) -> Test {
+fn family(ethertype: u32, kind: HeaderOffset, either_order: bool) -> Test {
     let families: &[u32] = match ethertype {
         IP => &[2],
         IP6 => &[30, 24, 28],

@@ -1,13 +1,13 @@
 //! What the words stand for in frames of one link, as libpcap makes it: the tree is walked from left to right, because `vlan`, `mpls`,
 //! `pppoes` and `geneve` move what the words after them look at.
 
+use crate::anylink::AnyLinkTest;
 use crate::arith::{Guarded, both};
-use crate::deep::Deep;
 use crate::link::{ARP, IP, Link, RARP};
 use crate::names;
 use crate::offsets::Offsets;
 use crate::test::Test;
-use crate::tree::{Carrier, Cmp, Dir, Expr, Leaf, Prim, Quantity, Span, Sum, Version};
+use crate::tree::{AddressProtocol, ArithExpr, Cmp, Dir, Expr, Leaf, Primitive, Quantity, Span, Version};
 
 /// The test for frames of this link; or where the first word stands that such frames cannot answer, and why.
 pub fn lower(expr: &Expr, link: Link) -> Result<Test, (Span, &'static str)> {
@@ -30,7 +30,7 @@ fn of_expr(expr: &Expr, at: &mut Offsets) -> Result<Test, (Span, &'static str)> 
 }
 
 fn of_leaf(leaf: &Leaf, at: &mut Offsets) -> Result<Test, (Span, &'static str)> {
-    if let Prim::Relation(left, cmp, right) = &leaf.prim {
+    if let Primitive::Relation(left, cmp, right) = &leaf.prim {
         let (left, right) = (Guarded::of(left, at, leaf.any)?, Guarded::of(right, at, leaf.any)?);
         let test = Test::Relation(left.number, *cmp, right.number);
         return Ok(match both(left.needs, right.needs) {
@@ -42,15 +42,15 @@ fn of_leaf(leaf: &Leaf, at: &mut Offsets) -> Result<Test, (Span, &'static str)> 
     test.map_err(|why| (leaf.span, why))
 }
 
-fn of_prim(prim: &Prim, at: &mut Offsets) -> Result<Test, &'static str> {
+fn of_prim(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     match *prim {
-        Prim::Protocol(name) => abbreviation(name, at).unwrap_or(Err("it is no protocol")),
-        Prim::Host4 { within, dir, address, mask } => {
+        Primitive::Protocol(name) => abbreviation(name, at).unwrap_or(Err("it is no protocol")),
+        Primitive::Host4 { within, dir, address, mask } => {
             let host = |carrier| at.host(carrier, dir, address, mask);
             match within {
-                Some(Carrier::Ip) => host(IP),
-                Some(Carrier::Arp) => host(ARP),
-                Some(Carrier::Rarp) => host(RARP),
+                Some(AddressProtocol::Ip) => host(IP),
+                Some(AddressProtocol::Arp) => host(ARP),
+                Some(AddressProtocol::Rarp) => host(RARP),
                 None => Ok(match (host(IP)?, host(ARP), host(RARP)) {
                     (ip, Ok(arp), Ok(rarp)) => ip.or(arp).or(rarp),
                     // Under labels there is nothing but IP.
@@ -58,33 +58,33 @@ fn of_prim(prim: &Prim, at: &mut Offsets) -> Result<Test, &'static str> {
                 }),
             }
         }
-        Prim::Host6 { dir, address, mask } => at.host6(dir, address, mask),
-        Prim::Mac(dir, mac) => at.mac(dir, mac),
-        Prim::Decnet(dir, area, node) => at.decnet(dir, area, node),
-        Prim::Ports { of: Some(of), dir, low, high } => at.ports(&[of], dir, low, high),
-        Prim::Ports { of: None, dir, low, high } => at.ports(&[6, 17, 132], dir, low, high),
-        Prim::IpProto(version, p) => versions(version, |v| match v {
+        Primitive::Host6 { dir, address, mask } => at.host6(dir, address, mask),
+        Primitive::Mac(dir, mac) => at.mac(dir, mac),
+        Primitive::Decnet(dir, area, node) => at.decnet(dir, area, node),
+        Primitive::Ports { of: Some(of), dir, low, high } => at.ports(&[of], dir, low, high),
+        Primitive::Ports { of: None, dir, low, high } => at.ports(&[6, 17, 132], dir, low, high),
+        Primitive::IpProto(version, p) => versions(version, |v| match v {
             Version::V4 => at.ip_protocol(p),
             Version::V6 => at.ip6_protocol(p),
         }),
-        Prim::Chain(version, p) => versions(version, |v| at.chain(v, p)),
-        Prim::EtherProto(ethertype) => at.carries(ethertype),
-        Prim::IsoProto(p) => at.iso_protocol(p),
-        Prim::IsIs(ref kinds) => at.isis(kinds),
-        Prim::Vlan(id) => at.vlan(id),
-        Prim::Mpls(label) => at.mpls(label),
-        Prim::Pppoes(session) => at.pppoes(session),
-        Prim::Pppoed => at.carries(0x8863),
-        Prim::Geneve(vni) => at.geneve(vni),
-        Prim::Outgoing(true) => at.outgoing(),
-        Prim::Outgoing(false) => at.outgoing().map(Test::not),
-        Prim::Device(number) => at.device(number),
-        Prim::Llc(control) => at.llc(control),
-        Prim::Broadcast => at.mac(Dir::Dst, [0xff; 6]),
-        Prim::IpBroadcast => at.ip_broadcast(),
-        Prim::Multicast(version) => at.multicast(version),
-        Prim::Relation(..) => unreachable!("relations are lowered by their sums"),
-        Prim::Flow(_) => {
+        Primitive::Chain(version, p) => versions(version, |v| at.chain(v, p)),
+        Primitive::EtherProto(ethertype) => at.carries(ethertype),
+        Primitive::IsoProto(p) => at.iso_protocol(p),
+        Primitive::IsIs(ref kinds) => at.isis(kinds),
+        Primitive::Vlan(id) => at.vlan(id),
+        Primitive::Mpls(label) => at.mpls(label),
+        Primitive::Pppoes(session) => at.pppoes(session),
+        Primitive::Pppoed => at.carries(0x8863),
+        Primitive::Geneve(vni) => at.geneve(vni),
+        Primitive::Outgoing(true) => at.outgoing(),
+        Primitive::Outgoing(false) => at.outgoing().map(Test::not),
+        Primitive::Device(number) => at.device(number),
+        Primitive::Llc(control) => at.llc(control),
+        Primitive::Broadcast => at.mac(Dir::Dst, [0xff; 6]),
+        Primitive::IpBroadcast => at.ip_broadcast(),
+        Primitive::Multicast(version) => at.multicast(version),
+        Primitive::Relation(..) => unreachable!("relations are lowered by their sums"),
+        Primitive::Flow(_) => {
             Err("it asks for a property of flow records, which `netgrain flows` answers; packets have none")
         }
     }
@@ -118,69 +118,73 @@ pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static st
 }
 
 /// The same words below `anylink`.
-fn of_deep(prim: &Prim, at: &mut Offsets) -> Result<Test, &'static str> {
+fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     const LOOKED_THROUGH: &str = "`anylink` looks through it already; leave one of the two out";
     let deep = |deep| Ok(Test::Deep(deep));
-    let v4 = |address: u32, mask, dir| Deep::Address4 { within: Some(Carrier::Ip), dir, address, mask };
+    let v4 = |address: u32, mask, dir| AnyLinkTest::Address4 { within: Some(AddressProtocol::Ip), dir, address, mask };
     match *prim {
-        Prim::Protocol(name) => match (name, names::above(name)) {
-            ("tcp" | "udp" | "sctp" | "pim" | "ah" | "esp", Some(p)) => deep(Deep::Protocol(None, p as u8)),
-            ("icmp6", _) => deep(Deep::Protocol(Some(Version::V6), 58)),
-            (_, Some(p)) => deep(Deep::Protocol(Some(Version::V4), p as u8)),
+        Primitive::Protocol(name) => match (name, names::above(name)) {
+            ("tcp" | "udp" | "sctp" | "pim" | "ah" | "esp", Some(p)) => deep(AnyLinkTest::Protocol(None, p as u8)),
+            ("icmp6", _) => deep(AnyLinkTest::Protocol(Some(Version::V6), 58)),
+            (_, Some(p)) => deep(AnyLinkTest::Protocol(Some(Version::V4), p as u8)),
             _ => match names::ethertype(name) {
-                Some(ethertype) if ethertype > 1500 => deep(Deep::EtherType(ethertype as u16)),
+                Some(ethertype) if ethertype > 1500 => deep(AnyLinkTest::EtherType(ethertype as u16)),
                 _ => of_prim(prim, at),
             },
         },
-        Prim::Host4 { within, dir, address, mask } => deep(Deep::Address4 { within, dir, address, mask }),
-        Prim::Host6 { dir, address, mask } => deep(Deep::Address6 { dir, address, mask }),
-        Prim::Ports { of, dir, low, high } => deep(Deep::Ports { of, dir, low, high }),
-        Prim::IpProto(version, p) => match u8::try_from(p) {
-            Ok(p) => deep(Deep::Protocol(version, p)),
+        Primitive::Host4 { within, dir, address, mask } => deep(AnyLinkTest::Address4 { within, dir, address, mask }),
+        Primitive::Host6 { dir, address, mask } => deep(AnyLinkTest::Address6 { dir, address, mask }),
+        Primitive::Ports { of, dir, low, high } => deep(AnyLinkTest::Ports { of, dir, low, high }),
+        Primitive::IpProto(version, p) => match u8::try_from(p) {
+            Ok(p) => deep(AnyLinkTest::Protocol(version, p)),
             Err(_) => Ok(Test::Always(false)),
         },
-        Prim::EtherProto(ethertype) if (1501..=0xffff).contains(&ethertype) => deep(Deep::EtherType(ethertype as u16)),
-        Prim::IpBroadcast => Ok(Test::Deep(v4(0, u32::MAX, Dir::Dst)).or(Test::Deep(v4(u32::MAX, u32::MAX, Dir::Dst)))),
-        Prim::Multicast(Some(Version::V4)) => deep(v4(0xe000_0000, 0xe000_0000, Dir::Dst)),
-        Prim::Multicast(Some(Version::V6)) => {
-            deep(Deep::Address6 { dir: Dir::Dst, address: 0xff << 120, mask: 0xff << 120 })
+        Primitive::EtherProto(ethertype) if (1501..=0xffff).contains(&ethertype) => {
+            deep(AnyLinkTest::EtherType(ethertype as u16))
         }
-        Prim::Vlan(id) => deep(Deep::Vlan(id)),
-        Prim::Mpls(_) | Prim::Pppoes(_) => Err(LOOKED_THROUGH),
-        Prim::Geneve(_) => Err("tunnels are not looked into below `anylink`; write `geneve` before it"),
-        Prim::Chain(..) => Err("below `anylink` all extension headers are looked behind; write `proto`"),
+        Primitive::IpBroadcast => {
+            Ok(Test::Deep(v4(0, u32::MAX, Dir::Dst)).or(Test::Deep(v4(u32::MAX, u32::MAX, Dir::Dst))))
+        }
+        Primitive::Multicast(Some(Version::V4)) => deep(v4(0xe000_0000, 0xe000_0000, Dir::Dst)),
+        Primitive::Multicast(Some(Version::V6)) => {
+            deep(AnyLinkTest::Address6 { dir: Dir::Dst, address: 0xff << 120, mask: 0xff << 120 })
+        }
+        Primitive::Vlan(id) => deep(AnyLinkTest::Vlan(id)),
+        Primitive::Mpls(_) | Primitive::Pppoes(_) => Err(LOOKED_THROUGH),
+        Primitive::Geneve(_) => Err("tunnels are not looked into below `anylink`; write `geneve` before it"),
+        Primitive::Chain(..) => Err("below `anylink` all extension headers are looked behind; write `proto`"),
         _ => of_prim(prim, at),
     }
 }
 
 /// Why a flow record has no answer to a relation, and what to ask instead.
-pub fn not_of_flows(left: &Sum, right: &Sum) -> String {
+pub fn not_of_flows(left: &ArithExpr, right: &ArithExpr) -> String {
     let has = |name: &str| uses(left, name) || uses(right, name);
     if has("tcp") {
         return "a flow record keeps no bytes of packets; for flags of TCP write `flags S` or `flags any SF`"
             .to_owned();
     }
-    if matches!((left, right), (Sum::Is(_) | Sum::Len, Sum::Is(_) | Sum::Len)) {
+    if matches!((left, right), (ArithExpr::Is(_) | ArithExpr::Len, ArithExpr::Is(_) | ArithExpr::Len)) {
         return "packets of one flow differ in length; write `bytes` or `packets`, or ask `netgrain packets`"
             .to_owned();
     }
     "a flow record keeps no bytes of packets; ask `netgrain packets`".to_owned()
 }
 
-fn uses(sum: &Sum, name: &str) -> bool {
+fn uses(sum: &ArithExpr, name: &str) -> bool {
     match sum {
-        Sum::Is(_) | Sum::Len => false,
-        Sum::Op(_, a, b) => uses(a, name) || uses(b, name),
-        Sum::Negative(n) => uses(n, name),
-        Sum::Load { protocol, index, .. } => *protocol == name || uses(index, name),
+        ArithExpr::Is(_) | ArithExpr::Len => false,
+        ArithExpr::Op(_, a, b) => uses(a, name) || uses(b, name),
+        ArithExpr::Negative(n) => uses(n, name),
+        ArithExpr::Load { protocol, index, .. } => *protocol == name || uses(index, name),
     }
 }
 
 /// `byte 12 = 8`, an old form of `link[12] = 8`. The signs `&` and `|` are refused: libpcap forgets the byte there and compares 0.
-pub fn byte(index: u32, sign: &str, value: u32, span: Span) -> Option<Prim> {
+pub fn byte(index: u32, sign: &str, value: u32, span: Span) -> Option<Primitive> {
     let cmp = Cmp::of(sign).filter(|_| matches!(sign, "<" | ">" | "="))?;
-    let load = Sum::Load { protocol: "ether", index: Box::new(Sum::Is(index)), width: 1, span };
-    Some(Prim::Relation(load, cmp, Sum::Is(value)))
+    let load = ArithExpr::Load { protocol: "ether", index: Box::new(ArithExpr::Is(index)), width: 1, span };
+    Some(Primitive::Relation(load, cmp, ArithExpr::Is(value)))
 }
 
 /// The quantity of flow records with this name.

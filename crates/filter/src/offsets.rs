@@ -1,7 +1,7 @@
 //! Where the words of a filter look, which `vlan`, `mpls`, `pppoes` and `geneve` move, and the tests that they stand for there.
 
 use crate::link::{IP, IP6, Link, MPLS, has_length};
-use crate::test::{Chain, Inside, Place, Spot, Test, Tunnel};
+use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
 use crate::tree::{Cmp, Dir, Version};
 
 const FRAGMENT: u64 = 44;
@@ -30,11 +30,11 @@ pub struct Offsets {
     /// Of what follows, the session of PPPoE and what a tunnel carries included.
     link: Link,
     /// The link header.
-    header: Spot,
+    header: HeaderOffset,
     /// What it says that it carries.
-    kind: Spot,
+    kind: HeaderOffset,
     /// What it carries.
-    payload: Spot,
+    payload: HeaderOffset,
     /// Labels between that and the network header.
     labels: u32,
     /// Bytes of 802.2 before the network header of what has no ethertype.
@@ -52,10 +52,18 @@ impl Default for Offsets {
 impl Offsets {
     /// At the start of a filter for such frames.
     pub const fn of(link: Link) -> Self {
-        let (kind, payload) = link.spots();
+        let (kind, payload) = link.header_offsets();
         let llc = if matches!(link, Link::Ethernet) { 3 } else { 0 };
-        let header = Spot::frame(0);
-        Self { link, header, kind: Spot::frame(kind), payload: Spot::frame(payload), labels: 0, llc, tunnels: 0 }
+        let header = HeaderOffset::frame(0);
+        Self {
+            link,
+            header,
+            kind: HeaderOffset::frame(kind),
+            payload: HeaderOffset::frame(payload),
+            labels: 0,
+            llc,
+            tunnels: 0,
+        }
     }
 
     /// Whether the frames begin with the network header.
@@ -64,12 +72,12 @@ impl Offsets {
     }
 
     /// The link header.
-    pub const fn header(&self) -> Spot {
+    pub const fn header(&self) -> HeaderOffset {
         self.header
     }
 
     /// The network header.
-    pub const fn network(&self) -> Spot {
+    pub const fn network(&self) -> HeaderOffset {
         self.payload.plus(4 * self.labels)
     }
 
@@ -203,12 +211,12 @@ impl Offsets {
     pub fn ports(&self, protocols: &[u8], dir: Dir, low: u16, high: u16) -> Result<Test, &'static str> {
         let (v4, v6) = (self.carries(IP)?, self.carries(IP6)?);
         let header = self.network();
-        let at = |place: Place| {
+        let at = |place: ByteLocation| {
             let field = |cmp, value: u16| Test::Field { place, width: 2, mask: u64::MAX, cmp, value: value.into() };
             if low == high { field(Cmp::Eq, low) } else { field(Cmp::Ge, low).and(field(Cmp::Le, high)) }
         };
-        let behind = |offset| at(Place::BehindIpv4 { header, offset });
-        let fixed = |offset: u32| at(Place::At(header.plus(40 + offset)));
+        let behind = |offset| at(ByteLocation::BehindIpv4 { header, offset });
+        let fixed = |offset: u32| at(ByteLocation::At(header.plus(40 + offset)));
         let any = |at: u32| Test::any(header.plus(at), 1, protocols.iter().map(|p| u64::from(*p)));
         let four = v4.and(any(9)).and(self.not_later()).and(dir.join(behind(0), behind(2)));
         let six = v6.and(any(6)).and(dir.join(fixed(0), fixed(2)));
@@ -220,7 +228,7 @@ impl Offsets {
         match of {
             None => self.has_addresses(Test::masked(self.header, 1, 1, 1)),
             Some(Version::V4) => {
-                let place = Place::At(self.network().plus(16));
+                let place = ByteLocation::At(self.network().plus(16));
                 let group = Test::Field { place, width: 1, mask: u64::MAX, cmp: Cmp::Ge, value: 224 };
                 Ok(self.carries(IP)?.and(group))
             }
@@ -231,8 +239,8 @@ impl Offsets {
     /// Sent by this host.
     pub fn outgoing(&self) -> Result<Test, &'static str> {
         match self.link {
-            Link::Cooked => Ok(Test::equal(Spot::frame(0), 2, SENT)),
-            Link::Cooked2 => Ok(Test::equal(Spot::frame(10), 1, SENT)),
+            Link::Cooked => Ok(Test::equal(HeaderOffset::frame(0), 2, SENT)),
+            Link::Cooked2 => Ok(Test::equal(HeaderOffset::frame(10), 1, SENT)),
             Link::Ethernet => Ok(Test::Outgoing),
             _ => Err("nothing says which way these frames went"),
         }
@@ -241,7 +249,7 @@ impl Offsets {
     /// Of the device with this number on the host that captured.
     pub fn device(&self, number: u32) -> Result<Test, &'static str> {
         match self.link {
-            Link::Cooked2 => Ok(Test::equal(Spot::frame(4), 4, number.into())),
+            Link::Cooked2 => Ok(Test::equal(HeaderOffset::frame(4), 4, number.into())),
             _ => Err("these frames do not say which interface they came from; choose the interface when capturing"),
         }
     }
@@ -295,19 +303,20 @@ impl Offsets {
     /// A tunnel of Geneve, perhaps of this network; what follows looks into it.
     pub fn geneve(&mut self, vni: Option<u32>) -> Result<Test, &'static str> {
         let network = self.network();
-        let inside = |place: fn(Spot, u32) -> Place| {
+        let inside = |place: fn(HeaderOffset, u32) -> ByteLocation| {
             let port = Test::field(place(network, 2), 2, u64::MAX, GENEVE.into());
             let version = Test::field(place(network, 8), 1, 0xc0, 0);
             let vni = vni.map(|vni| Test::field(place(network, 12), 4, 0xffff_ff00, u64::from(vni) << 8));
             [Some(port), Some(version), vni].into_iter().flatten().reduce(Test::and).unwrap_or(Test::Always(true))
         };
         let over_ip = self.ip_protocol(UDP.into())?.and(self.not_later());
-        let over_ip = over_ip.and(inside(|header, offset| Place::BehindIpv4 { header, offset }));
+        let over_ip = over_ip.and(inside(|header, offset| ByteLocation::BehindIpv4 { header, offset }));
         let next = Test::equal(network.plus(6), 1, UDP.into());
-        let over_ip6 = self.carries(IP6)?.and(next).and(inside(|header, offset| Place::At(header.plus(40 + offset))));
+        let over_ip6 =
+            self.carries(IP6)?.and(next).and(inside(|header, offset| ByteLocation::At(header.plus(40 + offset))));
         let number = self.tunnels;
-        let at = |inside: fn(u16) -> Inside| Spot { from: Some(inside(number)), at: 0 };
-        (self.header, self.kind, self.payload) = (at(Inside::Link), at(Inside::Kind), at(Inside::Payload));
+        let at = |inside: fn(u16) -> TunnelRef| HeaderOffset { from: Some(inside(number)), at: 0 };
+        (self.header, self.kind, self.payload) = (at(TunnelRef::Link), at(TunnelRef::Kind), at(TunnelRef::Payload));
         (self.link, self.labels, self.tunnels) = (Link::Ethernet, 0, number + 1);
         Ok(Test::Tunnel(Box::new(Tunnel { number, network, over_ip, over_ip6 })))
     }

@@ -12,8 +12,8 @@
 use crate::error::FilterError;
 use crate::lex::{Token, tokens};
 use crate::lower;
-use crate::refused::{near, refused, suggestion};
-use crate::tree::{Cmp, Dir, Expr, FlowTest, Leaf, Prim, Span, Sum, Version};
+use crate::tree::{ArithExpr, Cmp, Dir, Expr, FlowTest, Leaf, Primitive, Span, Version};
+use crate::unsupported::{near, refused, suggestion};
 use crate::values::port;
 use crate::{MAX_DEPTH, MAX_TESTS, flow, names};
 use std::net::IpAddr;
@@ -76,7 +76,7 @@ pub(super) enum Kind {
 
 /// The words before a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Words {
+pub(super) struct Qualifiers {
     pub protocol: Option<&'static str>,
     /// Below `anylink`.
     pub any: bool,
@@ -88,7 +88,7 @@ pub(super) struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
     /// The words of the last value.
-    said: Option<Words>,
+    said: Option<Qualifiers>,
     /// Below `anylink`.
     any: bool,
     depth: usize,
@@ -217,7 +217,7 @@ impl<'a> Parser<'a> {
         self.primitive()
     }
 
-    fn leaf(&self, prim: Prim, span: Span) -> Expr {
+    fn leaf(&self, prim: Primitive, span: Span) -> Expr {
         Expr::Leaf(Leaf { prim, any: self.any, span })
     }
 
@@ -251,14 +251,14 @@ impl<'a> Parser<'a> {
         if protocol.is_none() && OF_FLOWS.contains(&self.peek().text) && !self.peek().escaped {
             let test = self.of_flows(dir.unwrap_or(Dir::Either))?;
             let span = self.since(start);
-            return Ok(self.leaf(Prim::Flow(test), span));
+            return Ok(self.leaf(Primitive::Flow(test), span));
         }
         let kind = self.kind();
         if dir.is_none() && kind.is_none() {
             return self.bare(first, protocol);
         }
         let (dir, kind) = (dir.unwrap_or(Dir::Either), kind.unwrap_or(Kind::Host));
-        self.said = Some(Words { protocol, any: self.any, dir, kind });
+        self.said = Some(Qualifiers { protocol, any: self.any, dir, kind });
         self.value_list()
     }
 
@@ -286,8 +286,8 @@ impl<'a> Parser<'a> {
                 first.text
             )));
         }
-        self.said = Some(Words { protocol, any: self.any, dir: Dir::Either, kind: Kind::Host });
-        Ok(self.leaf(Prim::Protocol(name), first.span()))
+        self.said = Some(Qualifiers { protocol, any: self.any, dir: Dir::Either, kind: Kind::Host });
+        Ok(self.leaf(Primitive::Protocol(name), first.span()))
     }
 
     fn protocol_word(&mut self) -> Option<&'static str> {
@@ -312,11 +312,11 @@ impl<'a> Parser<'a> {
         };
         if word.text == "state" {
             let t = self.take();
-            return only_whole(FlowTest::State(name_of(t, &flow::STATES, "state of TCP")?));
+            return only_whole(FlowTest::State(name_of(t, &flow::TCP_STATES, "state of TCP")?));
         }
         if word.text == "end" {
             let t = self.take();
-            return only_whole(FlowTest::End(name_of(t, &flow::ENDS, "reason for a record's end")?));
+            return only_whole(FlowTest::End(name_of(t, &flow::END_REASONS, "reason for a record's end")?));
         }
         if word.text == "flags" {
             let any = self.takes(&["any"]) || {
@@ -336,7 +336,7 @@ impl<'a> Parser<'a> {
         let t = self.take();
         let number = flow::amount(t.text, quantity).map_err(|why| t.error(why))?;
         let test = FlowTest::Count(quantity, dir, cmp, number);
-        if flow::has_sides(quantity) { Ok(test) } else { only_whole(test) }
+        if flow::has_directions(quantity) { Ok(test) } else { only_whole(test) }
     }
 
     fn direction(&mut self) -> Result<Option<Dir>, FilterError> {
@@ -391,7 +391,8 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&mut self) -> Result<Expr, FilterError> {
-        let words = self.said.unwrap_or(Words { protocol: None, any: self.any, dir: Dir::Either, kind: Kind::Host });
+        let words =
+            self.said.unwrap_or(Qualifiers { protocol: None, any: self.any, dir: Dir::Either, kind: Kind::Host });
         let t = self.peek();
         if t.text.is_empty() {
             return Err(t.error("a value is missing, such as `10.0.0.1` or `80`"));
@@ -433,16 +434,16 @@ impl<'a> Parser<'a> {
             }
         };
         let prim = match word.text {
-            "vlan" => Prim::Vlan(number(self, 4095)?.map(|n| n as u16)),
-            "mpls" => Prim::Mpls(number(self, 0xf_ffff)?),
-            "pppoes" => Prim::Pppoes(number(self, 65_535)?.map(|n| n as u16)),
-            "pppoed" => Prim::Pppoed,
-            "geneve" => Prim::Geneve(number(self, 0xff_ffff)?),
-            "outbound" => Prim::Outgoing(true),
-            "inbound" => Prim::Outgoing(false),
+            "vlan" => Primitive::Vlan(number(self, 4095)?.map(|n| n as u16)),
+            "mpls" => Primitive::Mpls(number(self, 0xf_ffff)?),
+            "pppoes" => Primitive::Pppoes(number(self, 65_535)?.map(|n| n as u16)),
+            "pppoed" => Primitive::Pppoed,
+            "geneve" => Primitive::Geneve(number(self, 0xff_ffff)?),
+            "outbound" => Primitive::Outgoing(true),
+            "inbound" => Primitive::Outgoing(false),
             "ifindex" => {
                 let n = number(self, u32::MAX)?;
-                Prim::Device(n.ok_or_else(|| self.peek().error("the number of an interface is missing"))?)
+                Primitive::Device(n.ok_or_else(|| self.peek().error("the number of an interface is missing"))?)
             }
             "llc" => {
                 let control = names::llc(self.peek().text);
@@ -453,7 +454,7 @@ impl<'a> Parser<'a> {
                         .peek()
                         .error("it is no kind of 802.2; there are `i`, `s`, `u`, and those such as `rr` and `ui`"));
                 }
-                Prim::Llc(control)
+                Primitive::Llc(control)
             }
             "byte" => {
                 let at = number_of(self.take())?;
@@ -462,18 +463,18 @@ impl<'a> Parser<'a> {
                     sign.error("behind `byte N` stands `=`, `<` or `>`; write `link[N] & M != 0` for bits")
                 })?
             }
-            kind if names::isis(kind).is_some() => Prim::IsIs(names::isis(kind).unwrap_or_default().to_vec()),
+            kind if names::isis(kind).is_some() => Primitive::IsIs(names::isis(kind).unwrap_or_default().to_vec()),
             "less" | "greater" => {
                 let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("a number of bytes is missing"))?;
                 let cmp = if word.text == "less" { Cmp::Le } else { Cmp::Ge };
-                Prim::Relation(Sum::Len, cmp, Sum::Is(n))
+                Primitive::Relation(ArithExpr::Len, cmp, ArithExpr::Is(n))
             }
             "broadcast" => match protocol {
-                None | Some("ether") => Prim::Broadcast,
-                Some("ip") => Prim::IpBroadcast,
+                None | Some("ether") => Primitive::Broadcast,
+                Some("ip") => Primitive::IpBroadcast,
                 Some(other) => return Err(word.error(format!("`{other}` has no broadcast"))),
             },
-            _ => Prim::Multicast(match protocol {
+            _ => Primitive::Multicast(match protocol {
                 None | Some("ether") => None,
                 Some("ip") => Some(Version::V4),
                 Some("ip6") => Some(Version::V6),

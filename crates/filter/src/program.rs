@@ -2,10 +2,10 @@
 //!
 //! A byte that was not captured rejects the frame at once, past every `not`, as a load beyond the packet does in libpcap.
 
+use crate::anylink::chunk;
 use crate::arith::{Base, Number};
-use crate::deep::chunk;
 use crate::offsets::BRIDGED;
-use crate::test::{Chain, Inside, Place, Spot, Test, Tunnel};
+use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
 use crate::tree::Cmp;
 use wire::Headers;
 
@@ -110,7 +110,7 @@ fn emit(test: &Test, yes: u32, no: u32, steps: &mut Vec<Step>) -> u32 {
             let otherwise = emit(right, yes, no, steps);
             return emit(left, yes, otherwise, steps);
         }
-        Test::Field { place: Place::At(Spot { from: None, at }), width, mask, cmp, value } => {
+        Test::Field { place: ByteLocation::At(HeaderOffset { from: None, at }), width, mask, cmp, value } => {
             Leaf::Field { at: *at, width: *width, cmp: *cmp, mask: *mask, value: *value }
         }
         other => Leaf::Other(Box::new(other.clone())),
@@ -176,8 +176,8 @@ impl Eval<'_> {
             Test::Or(a, b) => self.test(a)? || self.test(b)?,
             Test::Field { place, width, mask, cmp, value } => {
                 let at = match place {
-                    Place::At(spot) => self.spot(*spot)?,
-                    Place::BehindIpv4 { header, offset } => self.behind(*header)?.checked_add(*offset)?,
+                    ByteLocation::At(offset) => self.spot(*offset)?,
+                    ByteLocation::BehindIpv4 { header, offset } => self.behind(*header)?.checked_add(*offset)?,
                 };
                 cmp.holds(read(self.frame.bytes, at, *width)? & mask, *value)
             }
@@ -193,15 +193,15 @@ impl Eval<'_> {
         })
     }
 
-    fn spot(&self, spot: Spot) -> Option<u32> {
+    fn spot(&self, spot: HeaderOffset) -> Option<u32> {
         let start = match spot.from {
             None => 0,
             Some(inside) => {
                 let [kind, link, payload] = self.tunnels[usize::from(inside.tunnel())];
                 match inside {
-                    Inside::Kind(_) => kind,
-                    Inside::Link(_) => link,
-                    Inside::Payload(_) => payload,
+                    TunnelRef::Kind(_) => kind,
+                    TunnelRef::Link(_) => link,
+                    TunnelRef::Payload(_) => payload,
                 }
             }
         };
@@ -210,7 +210,7 @@ impl Eval<'_> {
     }
 
     /// Behind the header of IPv4 that begins here.
-    fn behind(&self, header: Spot) -> Option<u32> {
+    fn behind(&self, header: HeaderOffset) -> Option<u32> {
         let at = self.spot(header)?;
         let first = read(self.frame.bytes, at, 1)?;
         at.checked_add((first as u32 & 0xf) * 4)
@@ -259,7 +259,7 @@ impl Eval<'_> {
             Number::Op(op, a, b) => op.apply(self.number(a)?, self.number(b)?),
             Number::Load { base, index, width } => {
                 let (start, fixed) = match base {
-                    Base::At(Spot { from, at }) => (self.spot(Spot { from: *from, at: 0 })?, *at),
+                    Base::At(HeaderOffset { from, at }) => (self.spot(HeaderOffset { from: *from, at: 0 })?, *at),
                     Base::BehindIpv4(header) => (self.behind(*header)? - header.at, header.at),
                     Base::Network { may_begin } => {
                         (Some(u32::from(self.frame.headers.l3())).filter(|at| *at > 0 || *may_begin)?, 0)

@@ -4,11 +4,11 @@ use crate::error::FilterError;
 use crate::lex::Token;
 use crate::names;
 use crate::parse::Parser;
-use crate::tree::{Cmp, Op, Prim, Sum};
+use crate::tree::{ArithExpr, Cmp, Op, Primitive};
 
 impl Parser<'_> {
     /// `a compare b`; `None` if what follows is no arithmetic.
-    pub(super) fn relation(&mut self) -> Result<Option<Prim>, FilterError> {
+    pub(super) fn relation(&mut self) -> Result<Option<Primitive>, FilterError> {
         let Some(left) = self.sum(0)? else { return Ok(None) };
         let Some(cmp) = Cmp::of(self.peek().text) else { return Ok(None) };
         self.take();
@@ -16,12 +16,12 @@ impl Parser<'_> {
         let right = self.sum(0)?.ok_or_else(|| {
             t.error("a number is missing here; write one, such as `100`, or a value of the packet, such as `len`")
         })?;
-        Ok(Some(Prim::Relation(left, cmp, right)))
+        Ok(Some(Primitive::Relation(left, cmp, right)))
     }
 
     /// Operators from the weakest (level 0) to the strongest. libpcap's grammar gives `%` and `^` no strength at all, and a parser
     /// made from it reads on: on their left stands one operand, and on their right all that follows (`len % 7 + 1` is `len % 8`).
-    fn sum(&mut self, level: usize) -> Result<Option<Sum>, FilterError> {
+    fn sum(&mut self, level: usize) -> Result<Option<ArithExpr>, FilterError> {
         const LEVELS: [&[(&str, Op)]; 5] = [
             &[("|", Op::Or)],
             &[("&", Op::And)],
@@ -53,20 +53,26 @@ impl Parser<'_> {
     }
 
     /// The right operand, of this level, and what it comes to.
-    fn operation(&mut self, left: Sum, sign: Token<'_>, op: Op, level: usize) -> Result<Option<Sum>, FilterError> {
+    fn operation(
+        &mut self,
+        left: ArithExpr,
+        sign: Token<'_>,
+        op: Op,
+        level: usize,
+    ) -> Result<Option<ArithExpr>, FilterError> {
         let Some(right) = self.sum(level)? else { return Ok(None) };
         // Of a number that stands there; what is made of several is asked of each packet.
-        if let Sum::Is(n) = right {
+        if let ArithExpr::Is(n) = right {
             match op {
                 Op::Div | Op::Rem if n == 0 => return Err(sign.error("division by 0")),
                 Op::Shl | Op::Shr if n > 31 => return Err(sign.error("a shift by more than 31 bits")),
                 _ => {}
             }
         }
-        Ok(Some(Sum::Op(op, Box::new(left), Box::new(right))))
+        Ok(Some(ArithExpr::Op(op, Box::new(left), Box::new(right))))
     }
 
-    fn operand(&mut self) -> Result<Option<Sum>, FilterError> {
+    fn operand(&mut self) -> Result<Option<ArithExpr>, FilterError> {
         let t = self.peek();
         if t.escaped {
             return Ok(None);
@@ -75,7 +81,7 @@ impl Parser<'_> {
             self.take();
             // What `%` and `^` make of the operand first is less the number behind the minus.
             let inner = self.deeper(|p| p.sum(usize::MAX))?;
-            return Ok(inner.map(|n| Sum::Negative(Box::new(n))));
+            return Ok(inner.map(|n| ArithExpr::Negative(Box::new(n))));
         }
         if t.text == "(" {
             self.take();
@@ -84,7 +90,7 @@ impl Parser<'_> {
         }
         if t.text == "len" {
             self.take();
-            return Ok(Some(Sum::Len));
+            return Ok(Some(ArithExpr::Len));
         }
         if self.peek_at(1).text == "[" && t.is_word() {
             self.take();
@@ -103,12 +109,12 @@ impl Parser<'_> {
             let protocol = names::protocol_word(t.text)
                 .filter(|p| !matches!(*p, "ah" | "esp"))
                 .ok_or_else(|| t.error("nothing of it can be indexed"))?;
-            return Ok(Some(Sum::Load { protocol, index: Box::new(index), width: width as u8, span: t.span() }));
+            return Ok(Some(ArithExpr::Load { protocol, index: Box::new(index), width: width as u8, span: t.span() }));
         }
         match names::value(t.text).filter(|_| !matches!(t.text, "tcp" | "udp")) {
             Some(n) => {
                 self.take();
-                Ok(Some(Sum::Is(n)))
+                Ok(Some(ArithExpr::Is(n)))
             }
             None => Ok(None),
         }

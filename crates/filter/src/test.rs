@@ -1,7 +1,7 @@
 //! The tests that words stand for, as libpcap makes them, and where in the frame they look.
 
+use crate::anylink::AnyLinkTest;
 use crate::arith::Number;
-use crate::deep::Deep;
 use crate::tree::Cmp;
 
 /// A question about the frame.
@@ -18,7 +18,7 @@ pub enum Test {
     /// The bytes at a place, with a mask, against a number.
     Field {
         /// Where.
-        place: Place,
+        place: ByteLocation,
         /// How many bytes: 1, 2, 4, 6 or 8.
         width: u8,
         /// The bits that are compared.
@@ -39,14 +39,14 @@ pub enum Test {
     /// A protocol in the chain of headers behind that of IP.
     Chain(Chain),
     /// A question about the packet under all tags, labels and sessions, which [`wire::Headers`] found.
-    Deep(Deep),
+    Deep(AnyLinkTest),
 }
 
 /// See [`Test::Chain`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chain {
     /// The header of IP.
-    pub header: Spot,
+    pub header: HeaderOffset,
     /// Whether it is that of IPv6.
     pub is_v6: bool,
     /// The protocol that is looked for.
@@ -55,13 +55,13 @@ pub struct Chain {
 
 /// Where bytes are.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Place {
+pub enum ByteLocation {
     /// At a spot.
-    At(Spot),
+    At(HeaderOffset),
     /// Behind the IPv4 header that begins at `header`, however long it is.
     BehindIpv4 {
         /// Where that header begins.
-        header: Spot,
+        header: HeaderOffset,
         /// Bytes behind its end.
         offset: u32,
     },
@@ -69,16 +69,16 @@ pub enum Place {
 
 /// So many bytes behind the start of the frame, or behind what a tunnel was found to have in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spot {
+pub struct HeaderOffset {
     /// What it counts from, if not from the start of the frame.
-    pub from: Option<Inside>,
+    pub from: Option<TunnelRef>,
     /// Bytes.
     pub at: u32,
 }
 
 /// What is found in a tunnel, by its number in the filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Inside {
+pub enum TunnelRef {
     /// The ethertype of what it carries.
     Kind(u16),
     /// Where that begins, with its link header.
@@ -93,14 +93,14 @@ pub struct Tunnel {
     /// Its number in the filter, from 0.
     pub number: u16,
     /// The network header around it.
-    pub network: Spot,
+    pub network: HeaderOffset,
     /// The frame has it over IPv4.
     pub over_ip: Test,
     /// The frame has it over IPv6.
     pub over_ip6: Test,
 }
 
-impl Spot {
+impl HeaderOffset {
     /// Behind the start of the frame.
     pub const fn frame(at: u32) -> Self {
         Self { from: None, at }
@@ -112,7 +112,7 @@ impl Spot {
     }
 }
 
-impl Inside {
+impl TunnelRef {
     /// The number of the tunnel.
     pub const fn tunnel(self) -> u16 {
         match self {
@@ -141,7 +141,7 @@ impl Test {
     /// Whether headers or tags are followed in it, which takes a loop.
     pub fn loops(&self) -> bool {
         match self {
-            Self::Chain(_) | Self::Deep(Deep::Vlan(Some(_))) => true,
+            Self::Chain(_) | Self::Deep(AnyLinkTest::Vlan(Some(_))) => true,
             Self::Not(t) => t.loops(),
             Self::And(s, t) | Self::Or(s, t) => s.loops() || t.loops(),
             _ => false,
@@ -170,24 +170,24 @@ impl Test {
         Self::Not(Box::new(self))
     }
 
-    pub(crate) fn equal(at: Spot, width: u8, value: u64) -> Self {
+    pub(crate) fn equal(at: HeaderOffset, width: u8, value: u64) -> Self {
         Self::masked(at, width, u64::MAX, value)
     }
 
-    pub(crate) fn masked(at: Spot, width: u8, mask: u64, value: u64) -> Self {
+    pub(crate) fn masked(at: HeaderOffset, width: u8, mask: u64, value: u64) -> Self {
         // libpcap's optimiser sees this too, and then no byte is asked for.
         if mask == 0 {
             return Self::Always(value == 0);
         }
-        Self::field(Place::At(at), width, mask, value)
+        Self::field(ByteLocation::At(at), width, mask, value)
     }
 
-    pub(crate) fn field(place: Place, width: u8, mask: u64, value: u64) -> Self {
+    pub(crate) fn field(place: ByteLocation, width: u8, mask: u64, value: u64) -> Self {
         Self::Field { place, width, mask, cmp: Cmp::Eq, value }
     }
 
     /// One of these numbers.
-    pub(crate) fn any(at: Spot, width: u8, values: impl IntoIterator<Item = u64>) -> Self {
+    pub(crate) fn any(at: HeaderOffset, width: u8, values: impl IntoIterator<Item = u64>) -> Self {
         values.into_iter().map(|v| Self::equal(at, width, v)).reduce(Self::or).unwrap_or(Self::Always(false))
     }
 }

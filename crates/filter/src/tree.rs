@@ -19,7 +19,7 @@ pub enum Expr {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leaf {
     /// What is tested.
-    pub prim: Prim,
+    pub prim: Primitive,
     /// Below the word `anylink`: asked of the packet under all tags, labels and sessions.
     pub any: bool,
     /// Where the word that decides stands.
@@ -46,7 +46,7 @@ pub enum Version {
 
 /// A protocol with addresses of IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum AddressProtocol {
     /// IPv4.
     Ip,
     /// ARP.
@@ -174,21 +174,21 @@ impl Op {
 
 /// A number made from bytes of the packet.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Sum {
+pub enum ArithExpr {
     /// The number itself.
     Is(u32),
     /// Bytes on the wire.
     Len,
     /// Two numbers and an operator.
-    Op(Op, Box<Sum>, Box<Sum>),
+    Op(Op, Box<ArithExpr>, Box<ArithExpr>),
     /// The number with the other sign.
-    Negative(Box<Sum>),
+    Negative(Box<ArithExpr>),
     /// `protocol[index:width]`.
     Load {
         /// The protocol from whose header the index counts.
         protocol: &'static str,
         /// Bytes behind the beginning of that header.
-        index: Box<Sum>,
+        index: Box<ArithExpr>,
         /// 1, 2 or 4 bytes.
         width: u8,
         /// Where the protocol's name stands.
@@ -198,13 +198,13 @@ pub enum Sum {
 
 /// One test.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Prim {
+pub enum Primitive {
     /// A protocol's name alone.
     Protocol(&'static str),
     /// An address of IPv4 under a mask; without a carrier in IPv4, ARP and reverse ARP.
     Host4 {
         /// Where it is looked for.
-        within: Option<Carrier>,
+        within: Option<AddressProtocol>,
         /// Which end.
         dir: Dir,
         /// The address; bits that the mask leaves out are 0.
@@ -269,7 +269,7 @@ pub enum Prim {
     /// To a group of the link, of IPv4 or of IPv6.
     Multicast(Option<Version>),
     /// Two numbers compared.
-    Relation(Sum, Cmp, Sum),
+    Relation(ArithExpr, Cmp, ArithExpr),
     /// A question about a flow record.
     Flow(FlowTest),
 }
@@ -288,9 +288,9 @@ pub enum FlowTest {
         /// FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
         bits: u8,
     },
-    /// How far TCP got: index in [`crate::flow::STATES`].
+    /// How far TCP got: index in [`crate::flow::TCP_STATES`].
     State(u8),
-    /// Why the record was made: index in [`crate::flow::ENDS`].
+    /// Why the record was made: index in [`crate::flow::END_REASONS`].
     End(u8),
 }
 

@@ -2,8 +2,8 @@
 
 use crate::error::FilterError;
 use crate::lex::Token;
-use crate::parse::{Kind, Parser, Words};
-use crate::tree::{Carrier, Dir, Prim, Version};
+use crate::parse::{Kind, Parser, Qualifiers};
+use crate::tree::{AddressProtocol, Dir, Primitive, Version};
 use crate::{names, services};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,12 +11,12 @@ impl Parser<'_> {
     /// `of` is the protocol that a service's name stands for.
     pub(super) fn ports(
         &self,
-        words: Words,
+        words: Qualifiers,
         t: Token<'_>,
         of: Option<u8>,
         low: u16,
         high: u16,
-    ) -> Result<Prim, FilterError> {
+    ) -> Result<Primitive, FilterError> {
         let said = match words.protocol {
             None => None,
             Some("tcp") => Some(6),
@@ -35,52 +35,52 @@ impl Parser<'_> {
             }
             (said, of) => said.or(of),
         };
-        Ok(Prim::Ports { of, dir: words.dir, low, high })
+        Ok(Primitive::Ports { of, dir: words.dir, low, high })
     }
 
-    pub(super) fn proto(&self, words: Words, t: Token<'_>) -> Result<Prim, FilterError> {
+    pub(super) fn proto(&self, words: Qualifiers, t: Token<'_>) -> Result<Primitive, FilterError> {
         if words.dir != Dir::Either {
             return Err(t.error("a protocol has no direction; leave out `src` or `dst`"));
         }
         let above = || names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write its number"));
         Ok(match words.protocol {
-            None => Prim::IpProto(None, above()?),
-            Some("ip") => Prim::IpProto(Some(Version::V4), above()?),
-            Some("ip6") => Prim::IpProto(Some(Version::V6), above()?),
-            Some("iso") => Prim::IsoProto(names::iso(t.text).map_or_else(above, Ok)?),
+            None => Primitive::IpProto(None, above()?),
+            Some("ip") => Primitive::IpProto(Some(Version::V4), above()?),
+            Some("ip6") => Primitive::IpProto(Some(Version::V6), above()?),
+            Some("iso") => Primitive::IsoProto(names::iso(t.text).map_or_else(above, Ok)?),
             Some("isis" | "is-is") => match names::number(t.text).map(u8::try_from) {
-                Some(Ok(kind)) => Prim::IsIs(vec![kind]),
+                Some(Ok(kind)) => Primitive::IsIs(vec![kind]),
                 _ => return Err(t.error("it is no kind of IS-IS; write a number up to 255")),
             },
             Some("ether") => {
                 let ethertype = names::ethertype(t.text)
                     .ok_or_else(|| t.error("it is no ethertype; write a number such as `0x0806`"))?;
-                Prim::EtherProto(ethertype)
+                Primitive::EtherProto(ethertype)
             }
             Some(other) => return Err(t.error(format!("`{other}` carries no protocols that a filter knows"))),
         })
     }
 
-    pub(super) fn chain(&self, words: Words, t: Token<'_>) -> Result<Prim, FilterError> {
+    pub(super) fn chain(&self, words: Qualifiers, t: Token<'_>) -> Result<Primitive, FilterError> {
         let p = names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write its number"))?;
         match words.protocol {
-            None => Ok(Prim::Chain(None, p)),
-            Some("ip") => Ok(Prim::Chain(Some(Version::V4), p)),
-            Some("ip6") => Ok(Prim::Chain(Some(Version::V6), p)),
+            None => Ok(Primitive::Chain(None, p)),
+            Some("ip") => Ok(Primitive::Chain(Some(Version::V4), p)),
+            Some("ip6") => Ok(Primitive::Chain(Some(Version::V6), p)),
             Some(other) => Err(t.error(format!("`{other}` has no chain of headers; write `protochain {}`", t.text))),
         }
     }
 
-    pub(super) fn address(&mut self, words: Words, t: Token<'_>) -> Result<Prim, FilterError> {
+    pub(super) fn address(&mut self, words: Qualifiers, t: Token<'_>) -> Result<Primitive, FilterError> {
         if words.protocol == Some("ether") {
             let mac = names::mac(t.text).ok_or_else(|| t.error("it is no link address; write `00:1b:21:0a:0b:0c`"))?;
-            return Ok(Prim::Mac(words.dir, mac));
+            return Ok(Primitive::Mac(words.dir, mac));
         }
         if words.protocol == Some("decnet") {
             let (area, node) = names::decnet(t.text)
                 .filter(|_| words.kind == Kind::Host)
                 .ok_or_else(|| t.error("it is no address of DECnet; write `decnet host AREA.NODE`"))?;
-            return Ok(Prim::Decnet(words.dir, area, node));
+            return Ok(Primitive::Decnet(words.dir, area, node));
         }
         let length = if self.peek().text == "/" && !self.peek().escaped {
             self.take();
@@ -100,11 +100,11 @@ impl Parser<'_> {
 
     fn address6(
         &mut self,
-        words: Words,
+        words: Qualifiers,
         t: Token<'_>,
         address: u128,
         length: Option<u32>,
-    ) -> Result<Prim, FilterError> {
+    ) -> Result<Primitive, FilterError> {
         let length = length.unwrap_or(128);
         if length > 128 {
             return Err(t.error("an address of IPv6 has 128 bits"));
@@ -115,14 +115,14 @@ impl Parser<'_> {
             return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{length}`")));
         }
         match words.protocol {
-            None | Some("ip6") => Ok(Prim::Host6 { dir: words.dir, address, mask }),
+            None | Some("ip6") => Ok(Primitive::Host6 { dir: words.dir, address, mask }),
             Some(other) => {
                 Err(t.error(format!("`{other}` has no addresses of IPv6; write `{other} and host {}`", t.text)))
             }
         }
     }
 
-    fn address4(&mut self, words: Words, t: Token<'_>, length: Option<u32>) -> Result<Prim, FilterError> {
+    fn address4(&mut self, words: Qualifiers, t: Token<'_>, length: Option<u32>) -> Result<Primitive, FilterError> {
         let (address, written) = match numbered(t.text, words.kind).or_else(|| dotted(t.text)) {
             Some(found) => found,
             None => {
@@ -130,7 +130,7 @@ impl Parser<'_> {
                     format!("write `ether host {}`", t.text)
                 } else if services::find(t.text).is_some() {
                     format!("it is no address; for a port write `port {}`", t.text)
-                } else if let Some(near) = crate::refused::near(t.text) {
+                } else if let Some(near) = crate::unsupported::near(t.text) {
                     format!("did you mean `{near}`?")
                 } else {
                     "it is no address; names of hosts are not looked up".to_owned()
@@ -153,12 +153,12 @@ impl Parser<'_> {
             let net = Ipv4Addr::from_bits(address & mask);
             return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{}`", mask.count_ones())));
         }
-        let host = |within| Ok(Prim::Host4 { within, dir: words.dir, address, mask });
+        let host = |within| Ok(Primitive::Host4 { within, dir: words.dir, address, mask });
         match words.protocol {
             None => host(None),
-            Some("ip") => host(Some(Carrier::Ip)),
-            Some("arp") => host(Some(Carrier::Arp)),
-            Some("rarp") => host(Some(Carrier::Rarp)),
+            Some("ip") => host(Some(AddressProtocol::Ip)),
+            Some("arp") => host(Some(AddressProtocol::Arp)),
+            Some("rarp") => host(Some(AddressProtocol::Rarp)),
             Some(other) => {
                 Err(t.error(format!("`{other}` has no addresses of IPv4; write `{other} and host {}`", t.text)))
             }

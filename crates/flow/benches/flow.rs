@@ -73,7 +73,7 @@ fn run(load: &Load) {
     assert_eq!(count.packets, load.frames.len() as u64, "every packet is in a record");
     times.sort_by(f64::total_cmp);
     let (ns, flows) = (times[1], counts.active);
-    let (bytes, lack) = (counts.bytes / flows.max(1), counts.records[EndReason::Lack as usize]);
+    let (bytes, lack) = (counts.bytes / flows.max(1), counts.records[EndReason::LackOfResources as usize]);
     let mpps = 1000.0 / ns;
     println!("{:<44} {mpps:>6.2} {ns:>9.1} {:>10} {flows:>10} {bytes:>8} {lack:>10}", load.name, count.records);
 }

@@ -7,7 +7,7 @@
 //! then says so ([`Writer::finish`]), and all is written anew, loosely, with nothing foretold.
 
 /// Words that the writer has room for: more than the most that loose values of one flow take (some 4200 bits).
-const ROOM: usize = 80;
+const SPARE_BYTES: usize = 80;
 
 /// See the module.
 pub(crate) trait Coder {
@@ -80,7 +80,7 @@ pub(crate) trait Coder {
 
 /// Writes.
 pub(crate) struct Writer {
-    words: [u64; ROOM],
+    words: [u64; SPARE_BYTES],
     at: usize,
     is_loose: bool,
     /// Whether all that was foretold came about.
@@ -89,7 +89,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub fn new(is_loose: bool) -> Self {
-        Self { words: [0; ROOM], at: 0, is_loose, holds: true }
+        Self { words: [0; SPARE_BYTES], at: 0, is_loose, holds: true }
     }
 
     /// What was written, as whole words; `None` if something foretold was otherwise.

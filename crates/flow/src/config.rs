@@ -8,26 +8,26 @@ use wire::{Decoded, IpProtocol};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// A flow without a packet for so long is over: the next one begins another.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// The same for single protocols, instead of [`Config::idle`]; of several for one protocol the last counts.
-    pub idle_of: Vec<(IpProtocol, Duration)>,
+    pub protocol_idle_timeouts: Vec<(IpProtocol, Duration)>,
     /// A record that is so old is made, and the flow goes on in another; `None`: only ended flows make records.
-    pub active: Option<Duration>,
+    pub active_timeout: Option<Duration>,
     /// What takes the place of the idle timeout once TCP has ended (FIN in both directions, or RST). Long enough that
     /// retransmitted FINs, which come 0.2 to a few seconds after each other, still find their flow.
-    pub linger: Duration,
+    pub close_timeout: Duration,
     /// A flow of many packets that has had none for so long is packed until the next one, or its record, needs it. It has
     /// no influence on the records; zero: never. Of less than [`Config::idle`], or nothing is left to be gained.
-    pub rest: Duration,
+    pub compress_after: Duration,
     /// What tells flows apart besides addresses, protocol and ports.
-    pub levels: Levels,
+    pub key_fields: KeyFields,
     /// Both directions in one record (RFC 5103), or each in one of its own.
     pub bidirectional: bool,
-    /// Most flows at once; at least 1, at most [`Config::MOST_FLOWS`]. Memory is reserved for all of them at the start and
+    /// Most flows at once; at least 1, at most [`Config::MAX_FLOWS`]. Memory is reserved for all of them at the start and
     /// touched when they come (`docs/METER.md` has the bytes).
     pub capacity: usize,
     /// How many of its first packets a flow remembers; up to 10 cost nothing more.
-    pub early: usize,
+    pub initial_packets: usize,
     /// How many of the first bytes carried in each direction are kept; 0: none. Up to 65535.
     pub payload: u16,
     /// The secret under which flows are hashed. It has no influence on the records.
@@ -36,12 +36,12 @@ pub struct Config {
 
 impl Config {
     /// 2^30.
-    pub const MOST_FLOWS: usize = 1 << 30;
+    pub const MAX_FLOWS: usize = 1 << 30;
 
     /// The idle timeout of a protocol, in nanoseconds.
     pub(crate) fn idle_nanos(&self) -> Box<[u64; 256]> {
-        let mut all = Box::new([nanos(self.idle); 256]);
-        for (protocol, idle) in &self.idle_of {
+        let mut all = Box::new([nanos(self.idle_timeout); 256]);
+        for (protocol, idle) in &self.protocol_idle_timeouts {
             all[usize::from(protocol.0)] = nanos(*idle);
         }
         all
@@ -55,15 +55,15 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            idle: Duration::from_secs(30),
-            idle_of: Vec::new(),
-            active: Some(Duration::from_secs(300)),
-            linger: Duration::from_secs(5),
-            rest: Duration::from_secs(5),
-            levels: Levels::default(),
+            idle_timeout: Duration::from_secs(30),
+            protocol_idle_timeouts: Vec::new(),
+            active_timeout: Some(Duration::from_secs(300)),
+            close_timeout: Duration::from_secs(5),
+            compress_after: Duration::from_secs(5),
+            key_fields: KeyFields::default(),
             bidirectional: true,
             capacity: 1 << 20,
-            early: 10,
+            initial_packets: 10,
             payload: 0,
             seed: 0,
         }
@@ -73,7 +73,7 @@ impl Default for Config {
 /// What tells flows apart besides addresses, protocol and ports. What does not is still in the record, as the first packet
 /// had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levels {
+pub struct KeyFields {
     /// The ids of the two VLAN tags.
     pub vlans: bool,
     /// Kind and number of the tunnel.
@@ -83,7 +83,7 @@ pub struct Levels {
     pub teid: bool,
 }
 
-impl Default for Levels {
+impl Default for KeyFields {
     fn default() -> Self {
         Self { vlans: true, tunnel: true, teid: false }
     }

@@ -37,17 +37,17 @@ pub struct Counts {
     /// Flows that are there now, those included that wait for their record.
     pub active: u64,
     /// Of these, those at rest: packed, until a packet or a record needs them ([`crate::Config::rest`]).
-    pub resting: u64,
+    pub compressed: u64,
     /// Flows that began.
-    pub begun: u64,
-    /// Records by [`EndReason`], which is the index. All but those of [`EndReason::Active`] ended a flow.
+    pub started: u64,
+    /// Records by [`EndReason`], which is the index. All but those of [`EndReason::ActiveTimeout`] ended a flow.
     pub records: [u64; 6],
     /// Flows that ended after an active timeout without another packet, and so without another record.
-    pub silent: u64,
-    /// Of the records of [`EndReason::Lack`], those whose part of the table was full though the rest was not.
-    pub crowded: u64,
+    pub ended_without_record: u64,
+    /// Of the records of [`EndReason::LackOfResources`], those whose part of the table was full though the rest was not.
+    pub shard_full: u64,
     /// Packets that came with a time before that of an earlier packet of their flow, and were counted with that one's.
-    pub backward: u64,
+    pub backward_timestamps: u64,
     /// Steps back of more than [`crate::STEP_BACK`]: every flow ended, and time began anew.
     pub restarts: u64,
     /// How late idle, active and ended records were made.
@@ -61,7 +61,7 @@ pub struct Counts {
 impl Counts {
     /// Flows that ended.
     pub fn ended(&self) -> u64 {
-        self.records.iter().sum::<u64>() - self.records[EndReason::Active as usize] + self.silent
+        self.records.iter().sum::<u64>() - self.records[EndReason::ActiveTimeout as usize] + self.ended_without_record
     }
 
     /// Those of several meters together.
@@ -70,14 +70,14 @@ impl Counts {
         self.packets += other.packets;
         self.other += other.other;
         self.active += other.active;
-        self.resting += other.resting;
-        self.begun += other.begun;
+        self.compressed += other.compressed;
+        self.started += other.started;
         for (a, b) in self.records.iter_mut().zip(other.records) {
             *a += b;
         }
-        self.silent += other.silent;
-        self.crowded += other.crowded;
-        self.backward += other.backward;
+        self.ended_without_record += other.ended_without_record;
+        self.shard_full += other.shard_full;
+        self.backward_timestamps += other.backward_timestamps;
         // Every meter sees every step of the clock.
         self.restarts = self.restarts.max(other.restarts);
         for (a, b) in self.lateness.records.iter_mut().zip(other.lateness.records) {

@@ -17,13 +17,13 @@
 //! direction's in the pair. One of the first ten touches that of the chunk instead of the last.
 
 use crate::config::Packet;
+use crate::extra_fields::ExtraFields;
 use crate::key::Key;
+use crate::packet_fields::PacketFields;
+use crate::packet_list::ListSums;
 use crate::pool::NONE;
-use crate::rare::Rare;
 use crate::record::TcpState;
-use crate::seen::Seen;
-use crate::slim::Sums;
-use crate::tcp::Shake;
+use crate::tcp::HandshakeUpdate;
 
 /// Bits of [`Hot::bits`].
 pub(crate) mod bit {
@@ -38,7 +38,7 @@ pub(crate) mod bit {
     pub const USED: u16 = 1 << 4;
     /// The reverse side has had a packet.
     pub const BACK: u16 = 1 << 5;
-    /// [`Rare::shake`](crate::rare::Rare::shake) holds spans instead of moments.
+    /// [`ExtraFields::shake`](crate::rare::ExtraFields::shake) holds spans instead of moments.
     pub const SYN_RTT: u16 = 1 << 6;
     pub const ACK_RTT: u16 = 1 << 7;
     pub const MAC: [u16; 2] = [1 << 8, 1 << 9];
@@ -46,14 +46,14 @@ pub(crate) mod bit {
     pub const LOCATED: u16 = 1 << 10;
     /// Two bits: which sides have sent FIN.
     pub const FINS: u32 = 11;
-    /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing; both: [`RESTS`].
+    /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing; both: [`COMPRESSED`].
     pub const PAIR: u16 = 1 << 13;
     /// Both: at rest, and [`super::Hot::more`] names a place in the slab, or none ([`crate::rest`]).
-    pub const RESTS: u16 = FULL | PAIR;
+    pub const COMPRESSED: u16 = FULL | PAIR;
     /// Has had a packet besides its first since a full table last looked at it ([`crate::begin`]).
-    pub const AGAIN: u16 = 1 << 14;
+    pub const SEEN_SINCE_SWEEP: u16 = 1 << 14;
     /// A pair, at rest or not, whose flow had an interim record ([`crate::cut`]).
-    pub const CUT: u16 = 1 << 15;
+    pub const HAS_INTERIM_RECORD: u16 = 1 << 15;
 }
 
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ pub(crate) struct Hot {
     pub packets: u8,
     pub queue: u16,
     /// Of IPv6: what the key has besides; its rare things are elsewhere.
-    pub rare: Rare,
+    pub rare: ExtraFields,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -82,7 +82,7 @@ pub(crate) struct Body {
     pub start: u64,
     /// Of the record that is being made.
     pub positions: [u64; 2],
-    pub sums: [Sums; 2],
+    pub sums: [ListSums; 2],
 }
 
 /// Two lines beside each other: the second costs a third of what a line elsewhere does (`docs/METER.md`).
@@ -93,7 +93,7 @@ pub(crate) struct Entry {
     pub body: Body,
 }
 
-const _: () = assert!(size_of::<Entry>() == 128 && size_of::<Rare>() == 24);
+const _: () = assert!(size_of::<Entry>() == 128 && size_of::<ExtraFields>() == 24);
 
 /// Where a label lies in [`Hot::around`].
 const LABEL: u64 = 0xffff_ffff;
@@ -116,7 +116,7 @@ impl Hot {
             state: TcpState::None,
             packets: 1,
             queue,
-            rare: Rare::of_words(key.wide),
+            rare: ExtraFields::of_words(key.wide),
         }
     }
 
@@ -126,8 +126,8 @@ impl Hot {
     }
 
     #[inline(always)]
-    pub const fn rests(&self) -> bool {
-        self.bits & bit::RESTS == bit::RESTS
+    pub const fn is_compressed(&self) -> bool {
+        self.bits & bit::COMPRESSED == bit::COMPRESSED
     }
 
     /// The side that sends a packet with this key.
@@ -165,7 +165,7 @@ impl Hot {
 
     /// Notes which times of the handshake are spans now.
     #[inline(always)]
-    pub fn learn(&mut self, shakes: Shake) {
+    pub fn add_extra(&mut self, shakes: HandshakeUpdate) {
         let [syn, ack] = shakes.learned().map(u16::from);
         self.bits |= (syn * bit::SYN_RTT) | (ack * bit::ACK_RTT);
     }
@@ -197,8 +197,8 @@ impl Hot {
 impl Body {
     /// The sums of a flow that a packet begins, and whether they can count it.
     #[inline(always)]
-    pub fn begin(&mut self, seen: &Seen) -> bool {
-        self.sums = [Sums::default(); 2];
+    pub fn begin(&mut self, seen: &PacketFields) -> bool {
+        self.sums = [ListSums::default(); 2];
         self.sums[0].first_flags = seen.flags;
         self.sums[0].take(seen, true)
     }

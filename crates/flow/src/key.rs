@@ -7,7 +7,7 @@
 //!
 //! PERF: 41 → 20 instructions per hash (`valgrind --tool=callgrind`) in place of two rounds of [`base::hash::mix64`].
 
-use crate::config::{Levels, Packet};
+use crate::config::{KeyFields, Packet};
 use base::hash::mix64;
 use std::hint::select_unpredictable;
 use std::net::{IpAddr, Ipv6Addr};
@@ -72,7 +72,7 @@ impl Key {
             v6: decoded.family == Family::V6,
             turned,
             tunnel: decoded.tunnel.map_or(0, |t| t.kind as u8),
-            around: around_word(decoded),
+            around: encapsulation_word(decoded),
         })
     }
 
@@ -124,7 +124,7 @@ pub(crate) fn is_icmp(protocol: IpProtocol) -> bool {
 }
 
 #[inline(always)]
-fn around_word(decoded: &Decoded) -> u64 {
+fn encapsulation_word(decoded: &Decoded) -> u64 {
     vlan_word(decoded) | u64::from(decoded.tunnel.map_or(0, |t| t.id))
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub fn new(seed: u64, levels: Levels) -> Self {
+    pub fn new(seed: u64, levels: KeyFields) -> Self {
         let vlans = if levels.vlans { u64::MAX << 32 } else { 0 };
         let masks = std::array::from_fn(|kind| {
             let numbered = kind > 0 && levels.tunnel && (levels.teid || kind != TunnelKind::GtpU as usize);
@@ -273,7 +273,7 @@ mod tests {
         for (name, bits, flip) in fields {
             let mut changed = 0;
             for round in 0..40 * bits {
-                let keys = Keys::new(prng.next_u64(), Levels::default());
+                let keys = Keys::new(prng.next_u64(), KeyFields::default());
                 let is_v6 = matches!(name, "first halves" | "middle") || prng.below(2) == 0;
                 let mut key = any_key(&mut prng, is_v6);
                 let before = keys.hash(&key);
@@ -292,7 +292,7 @@ mod tests {
         const PLACES: usize = 1 << 12;
         const KEYS: u64 = 1 << 18;
         for seed in 0..4 {
-            let keys = Keys::new(seed, Levels::default());
+            let keys = Keys::new(seed, KeyFields::default());
             // Of the bits that name the bucket, the tag, and the shard.
             for shift in [20, 28, 32, 48] {
                 let mut counts = vec![0_u64; PLACES];

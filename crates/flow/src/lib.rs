@@ -4,7 +4,7 @@
 //!
 //! * [`Meter`] makes the records of one interface, [`Shards`] is several of them as one; both take [`Packet`]s in the order
 //!   in which they came, and give records to a [`Sink`].
-//! * [`Router`] and [`Gather`] let the shards run in threads of their own, with the same outcome.
+//! * [`Router`] and [`ShardMerger`] let the shards run in threads of their own, with the same outcome.
 //! * [`Config`] says what flows are and how long they live; [`Counts`] what happened.
 //!
 //! ```
@@ -22,56 +22,59 @@
 //! let mut meter = Meter::new(Config::default(), 0);
 //! meter.push(&[packet], &mut records);
 //! meter.tick(Timestamp::from_secs_nanos(1031, 0), &mut records);
-//! assert_eq!((records[0].end, records[0].sides[0].packets), (EndReason::Idle, 1));
+//! assert_eq!((records[0].end_reason, records[0].directions[0].packets), (EndReason::IdleTimeout, 1));
 //! assert_eq!(meter.counts().lateness.records[7], 1, "it was late by 0.999999995 s: ticks come with whole seconds");
 //! ```
 #![forbid(unsafe_code)]
 
-mod begin;
 mod bits;
+mod compact_counters;
+mod compress;
+mod compressed;
 mod config;
 mod counts;
-mod cut;
-mod ends;
 mod entry;
-mod fetch;
-mod full;
-mod grow;
+mod expiry;
+mod extra_fields;
+mod flow_packet;
 mod id;
+mod insert;
+mod interim;
 mod key;
-mod lane;
 mod losses;
 mod macs;
 mod memory;
 mod meter;
-mod numbers;
 mod order;
-mod packed;
-mod pair;
+mod packet_fields;
+mod packet_list;
 mod payload;
 mod pool;
-mod rare;
+mod prefetch;
+mod promote;
 mod record;
 mod render;
-mod rest;
 mod router;
 pub mod sample;
 pub mod schema;
-mod seen;
 mod shards;
 mod slab;
-mod slim;
 mod table;
-mod take;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod tunnel_sequences;
+mod update;
 mod wheel;
+mod wide_counters;
 
-pub use config::{Config, Levels, Packet};
+pub use config::{Config, KeyFields, Packet};
 pub use counts::{Counts, Lateness};
 pub use memory::{Hints, NoHints};
 pub use meter::{Meter, STEP_BACK};
-pub use record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState, tunnel_name};
+pub use record::{
+    DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Sink, Stats, TcpState,
+    tunnel_name,
+};
 pub use router::Router;
-pub use shards::{Gather, Shards};
+pub use shards::{ShardMerger, Shards};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Seconds with losses that are remembered: those of more than an hour in which every second loses something.
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 
 /// Seconds in which packets were lost, and how many.
 #[derive(Default)]
@@ -13,7 +13,7 @@ impl Losses {
     /// Packets were lost in a second; seconds may come in any order.
     pub fn add(&mut self, second: u64, packets: u64) {
         *self.0.entry(second).or_default() += packets;
-        if self.0.len() > MOST
+        if self.0.len() > MAX
             && let (Some((first, _)), Some((last, _))) = (self.0.first_key_value(), self.0.last_key_value())
         {
             // What is far from now is not asked for again, on whichever side a clock has left it.
@@ -60,11 +60,11 @@ mod tests {
     fn what_is_forgotten_first_is_what_is_far_from_now() {
         let mut losses = Losses::default();
         losses.add(9_000_000, 1);
-        for second in 0..2 * MOST as u64 {
+        for second in 0..2 * MAX as u64 {
             losses.add(second, 1);
         }
-        let newest = 2 * MOST as u64 - 1;
+        let newest = 2 * MAX as u64 - 1;
         assert_eq!(losses.between(newest - 4000, newest), 4001);
-        assert!(losses.0.len() <= MOST && losses.between(9_000_000, 9_000_000) == 0);
+        assert!(losses.0.len() <= MAX && losses.between(9_000_000, 9_000_000) == 0);
     }
 }

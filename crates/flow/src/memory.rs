@@ -31,10 +31,10 @@ impl Hints for NoHints {
 }
 
 /// The hints in the words of who keeps values.
-pub(crate) trait Ask: Hints {
+pub(crate) trait HintsExt: Hints {
     /// An empty vector with room for so many. Its pages are given by the kernel when they are first written to, and it
     /// never moves unless it is pushed beyond that.
-    fn room<T>(self, count: usize) -> Vec<T> {
+    fn reserve<T>(self, count: usize) -> Vec<T> {
         let room: Vec<T> = Vec::with_capacity(count);
         let start = room.as_ptr().cast::<u8>();
         self.reserved(start..start.wrapping_add(room.capacity() * size_of::<T>()));
@@ -48,4 +48,4 @@ pub(crate) trait Ask: Hints {
     }
 }
 
-impl<H: Hints> Ask for H {}
+impl<H: Hints> HintsExt for H {}

@@ -8,39 +8,39 @@
 //! A full table ends a flow for each that it cannot take ([`crate::begin`] has which). Work per packet is bounded whatever
 //! comes: one search of at most eight buckets, one eviction. Memory is bounded by the capacity.
 
+use crate::compact_counters::CompactCounters;
+use crate::compressed::CompressedFlows;
 use crate::config::{Config, Packet, nanos};
 use crate::counts::Counts;
-use crate::ends::{Known, end_all, pass};
 use crate::entry::Entry;
-use crate::fetch::{AHEAD, Way};
-use crate::full::{self, Full};
+use crate::expiry::{StableFields, end_all, pass};
+use crate::extra_fields::ExtraFields;
+use crate::flow_packet::FlowPacket;
 use crate::key::Keys;
-use crate::lane::Lane;
 use crate::losses::Losses;
-use crate::memory::{Ask, Hints, NoHints};
-use crate::numbers::Numbers;
+use crate::memory::{Hints, HintsExt, NoHints};
 use crate::order::Due;
-use crate::pair::Pair;
+use crate::packet_list::PacketList;
 use crate::payload::Payloads;
 use crate::pool::Pool;
-use crate::rare::Rare;
+use crate::prefetch::{AHEAD, Pipeline};
 use crate::record::{Record, Sink};
-use crate::rest::Rest;
-use crate::slim::Chunk;
 use crate::table::Table;
+use crate::tunnel_sequences::TunnelSequences;
 use crate::wheel::Wheel;
+use crate::wide_counters::{self, WideCounters};
 use base::Timestamp;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
 /// How far time may step back before the meter takes it for another clock: all flows are then ended
-/// ([`crate::EndReason::Forced`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
+/// ([`crate::EndReason::ForcedEnd`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
 
 /// What a tick does for flows that want to rest, as if so many batches of so many packets had come: that there are few packets is
 /// no reason to keep them awake.
-const LAYS: usize = 32;
+const COMPRESS_BATCHES_PER_TICK: usize = 32;
 const BATCH: usize = 256;
 
 /// Nanoseconds in one second.
@@ -58,13 +58,13 @@ pub struct Meter<H = NoHints> {
     pub(crate) table: Table,
     pub(crate) flows: Pool<Entry>,
     /// One for each place of `flows` up to the last that had an IPv6 flow.
-    pub(crate) rares: Vec<Rare>,
-    pub(crate) chunks: Pool<Chunk>,
-    pub(crate) pairs: Pool<Pair>,
-    pub(crate) fulls: Pool<Full>,
+    pub(crate) rares: Vec<ExtraFields>,
+    pub(crate) chunks: Pool<PacketList>,
+    pub(crate) pairs: Pool<CompactCounters>,
+    pub(crate) fulls: Pool<WideCounters>,
     pub(crate) payloads: Option<Payloads>,
-    pub(crate) numbers: Numbers,
-    pub(crate) rest: Rest,
+    pub(crate) numbers: TunnelSequences,
+    pub(crate) rest: CompressedFlows,
     pub(crate) wheel: Wheel,
     pub(crate) losses: Losses,
     /// The second that has begun, once there is one.
@@ -74,7 +74,7 @@ pub struct Meter<H = NoHints> {
     /// The same, as far as it was looked ahead.
     pub(crate) ahead: u32,
     /// Flows that will probably make room for those that begin in the packets at hand, the next one first.
-    pub(crate) victims: VecDeque<(u32, u64, Known)>,
+    pub(crate) eviction_candidates: VecDeque<(u32, u64, StableFields)>,
     /// Flows whose timeouts are over in this second, in the order of their records.
     pub(crate) due: Due,
     pub(crate) counts: Counts,
@@ -83,7 +83,7 @@ pub struct Meter<H = NoHints> {
     /// Lent to the sink, and written over.
     pub(crate) record: Option<Box<Record>>,
     /// Empty between two calls of [`Meter::push`], which takes it.
-    pub(crate) way: Option<Box<Way>>,
+    pub(crate) pipeline: Option<Box<Pipeline>>,
 }
 
 impl Meter {
@@ -96,32 +96,32 @@ impl Meter {
 impl<H: Hints> Meter<H> {
     /// The same, for whoever can make memory quicker to reach.
     pub fn with_hints(config: Config, interface: u16, hints: H) -> Self {
-        let capacity = config.capacity.clamp(1, Config::MOST_FLOWS);
+        let capacity = config.capacity.clamp(1, Config::MAX_FLOWS);
         Self {
-            keys: Keys::new(config.seed, config.levels),
+            keys: Keys::new(config.seed, config.key_fields),
             idle: config.idle_nanos(),
-            active: config.active.map(nanos),
-            linger: nanos(config.linger),
+            active: config.active_timeout.map(nanos),
+            linger: nanos(config.close_timeout),
             table: Table::new(capacity, hints),
             flows: Pool::new(capacity, hints),
-            rares: hints.room(capacity),
+            rares: hints.reserve(capacity),
             chunks: Pool::new(capacity, hints),
             pairs: Pool::new(capacity, hints),
             fulls: Pool::new(capacity, hints),
             payloads: (config.payload > 0).then(|| Payloads::new(config.payload)),
-            numbers: Numbers::default(),
-            rest: Rest::new(nanos(config.rest), capacity, hints),
+            numbers: TunnelSequences::default(),
+            rest: CompressedFlows::new(nanos(config.compress_after), capacity, hints),
             wheel: Wheel::new(capacity, hints),
             losses: Losses::default(),
             second: None,
             hand: 0,
             ahead: 0,
-            victims: VecDeque::with_capacity(2 * AHEAD),
+            eviction_candidates: VecDeque::with_capacity(2 * AHEAD),
             due: Due::default(),
             counts: Counts::default(),
-            most_packets: full::MOST_PACKETS,
+            most_packets: wide_counters::MAX_PACKETS,
             record: None,
-            way: Some(Box::new(Way::new())),
+            pipeline: Some(Box::new(Pipeline::new())),
             interface,
             config,
             hints,
@@ -133,12 +133,12 @@ impl<H: Hints> Meter<H> {
         if self.is_other_second(now.secs()) {
             pass(std::slice::from_mut(self), now.secs(), sink);
         }
-        self.lay_idle();
+        self.compress_idle_flows();
     }
 
     /// Lets flows rest, as if packets had come.
-    pub(crate) fn lay_idle(&mut self) {
-        (0..LAYS).for_each(|_| self.lay(BATCH));
+    pub(crate) fn compress_idle_flows(&mut self) {
+        (0..COMPRESS_BATCHES_PER_TICK).for_each(|_| self.compress_idle(BATCH));
     }
 
     /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
@@ -154,7 +154,7 @@ impl<H: Hints> Meter<H> {
 
     /// What happened so far.
     pub fn counts(&self) -> Counts {
-        let rares = self.rares.len() * size_of::<Rare>();
+        let rares = self.rares.len() * size_of::<ExtraFields>();
         let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
         let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.rest.bytes();
         let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.numbers.bytes() + self.due.bytes();
@@ -163,7 +163,7 @@ impl<H: Hints> Meter<H> {
         Counts {
             bytes: (tables + pools + rest) as u64,
             held: (held + pools_held + rest) as u64,
-            resting: self.rest.count,
+            compressed: self.rest.count,
             ..self.counts
         }
     }
@@ -182,7 +182,7 @@ impl<H: Hints> Meter<H> {
 
     /// Writes what a packet says into a lane; not if it is not IP.
     #[inline(always)]
-    pub(crate) fn lane(&self, packet: &Packet, index: usize, lane: &mut Lane) -> bool {
+    pub(crate) fn lane(&self, packet: &Packet, index: usize, lane: &mut FlowPacket) -> bool {
         lane.set(packet, index, &self.keys, self.config.bidirectional)
     }
 

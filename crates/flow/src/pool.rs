@@ -1,6 +1,6 @@
 //! Numbered places for values: reserved at the start, touched when they are first needed, used again before new ones are.
 
-use crate::memory::{Ask, Hints};
+use crate::memory::{Hints, HintsExt};
 
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -21,7 +21,7 @@ const BLOCK: usize = 64;
 impl<T: Default> Pool<T> {
     /// Room for `most` values.
     pub fn new(most: usize, hints: impl Hints) -> Self {
-        Self { items: hints.room(most), used: 0, free: Vec::new(), most, touched: 0 }
+        Self { items: hints.reserve(most), used: 0, free: Vec::new(), most, touched: 0 }
     }
 
     /// A place for a value, and what lies there, to be written over; `None` if all are taken.

@@ -34,7 +34,7 @@ impl Key {
 
 /// What was around the packets: those of the first one, where they differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Around {
+pub struct Encapsulation {
     /// Ids of the VLAN tags, outer first.
     pub vlans: [Option<u16>; 2],
     /// The topmost MPLS label.
@@ -48,29 +48,30 @@ pub struct Around {
 #[repr(u8)]
 pub enum EndReason {
     /// No packet for the idle timeout. The numbers are those of flowEndReason (IPFIX element 136).
-    Idle = 1,
+    IdleTimeout = 1,
     /// The active timeout; the flow goes on, and its next record continues where this one ends.
-    Active = 2,
+    ActiveTimeout = 2,
     /// TCP's FIN in both directions, or a RST, and the linger after it.
-    Ended = 3,
+    EndOfFlow = 3,
     /// The meter was stopped, or the capture ended.
-    Forced = 4,
+    ForcedEnd = 4,
     /// The table was full.
-    Lack = 5,
+    LackOfResources = 5,
 }
 
 impl EndReason {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Idle, Self::Active, Self::Ended, Self::Forced, Self::Lack];
+    pub const ALL: [Self; 5] =
+        [Self::IdleTimeout, Self::ActiveTimeout, Self::EndOfFlow, Self::ForcedEnd, Self::LackOfResources];
 
     /// In a word, as text and columns have it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Idle => "idle",
-            Self::Active => "active",
-            Self::Ended => "ended",
-            Self::Forced => "forced",
-            Self::Lack => "lack",
+            Self::IdleTimeout => "idle_timeout",
+            Self::ActiveTimeout => "active_timeout",
+            Self::EndOfFlow => "end_of_flow",
+            Self::ForcedEnd => "forced_end",
+            Self::LackOfResources => "lack_of_resources",
         }
     }
 }
@@ -144,7 +145,7 @@ impl TcpState {
 
 /// Least, greatest, sum and sum of squares; the number of values is known beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moments {
+pub struct Stats {
     /// The least; 0 if there is none.
     pub min: u64,
     /// The greatest.
@@ -155,7 +156,7 @@ pub struct Moments {
     pub squares: u128,
 }
 
-impl Moments {
+impl Stats {
     /// The mean of `n` values; 0 of none.
     pub fn mean(&self, n: u64) -> f64 {
         if n == 0 { 0.0 } else { self.sum as f64 / n as f64 }
@@ -178,7 +179,7 @@ impl Moments {
 
 /// One direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Side {
+pub struct DirectionStats {
     /// When its first packet in this record came; zero if there is none.
     pub first: Timestamp,
     /// And its last.
@@ -193,13 +194,13 @@ pub struct Side {
     pub payload_bytes: u64,
     /// Packets that carried any.
     pub payload_packets: u64,
-    /// Lengths of the IP packets; `sum` is [`Side::ip_bytes`].
-    pub length: Moments,
+    /// Lengths of the IP packets; `sum` is [`DirectionStats::ip_bytes`].
+    pub length: Stats,
     /// Nanoseconds between packets of this direction (`packets - 1` values in all records of a flow together; the gap
     /// to the record before belongs to the later one). Steps back in time count as 0.
-    pub gap: Moments,
+    pub iat: Stats,
     /// How many gaps these are.
-    pub gaps: u64,
+    pub iat_count: u64,
     /// Packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR: in the order of their bits.
     pub flags: [u64; 8],
     /// Packets that advertised a window of zero (without RST).
@@ -223,10 +224,10 @@ pub struct Side {
 
 /// One of the first packets of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Early {
+pub struct InitialPacket {
     /// Nanoseconds after the first packet of the flow: exact within 2^38 of them (274 s), then in steps of 16; saturating at
     /// `u32::MAX` microseconds.
-    pub after: u64,
+    pub offset_ns: u64,
     /// Bytes of the IP packet on the wire.
     pub length: u16,
     /// TCP's flags; 0 of others.
@@ -235,7 +236,7 @@ pub struct Early {
     pub reverse: bool,
 }
 
-impl Early {
+impl InitialPacket {
     /// Its length as lists have it: that of the other direction is negative, and one of zero, which no packet has, the least
     /// number of 32 bits.
     #[inline(always)]
@@ -251,7 +252,7 @@ impl Early {
 
 /// Where packets lie in the store: `netgrain packets --flow` goes there without searching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Locator {
+pub struct PacketLocation {
     /// The queue whose files they are in.
     pub queue: u16,
     /// Position of the first packet's record in the queue's stream; in a capture file, its offset.
@@ -269,29 +270,29 @@ pub struct Record {
     /// Who with whom.
     pub key: Key,
     /// In what.
-    pub around: Around,
+    pub encapsulation: Encapsulation,
     /// Number of the interface, as the meter was given it.
     pub interface: u16,
     /// When the first packet of the flow came: before `first` of the sides in the records after an active timeout.
-    pub began: Timestamp,
+    pub flow_start: Timestamp,
     /// Records of this flow before this one.
-    pub part: u32,
+    pub record_index: u32,
     /// From source to destination, and back (all zero in unidirectional metering).
-    pub sides: [Side; 2],
+    pub directions: [DirectionStats; 2],
     /// Why now.
-    pub end: EndReason,
+    pub end_reason: EndReason,
     /// How far TCP got.
-    pub tcp: TcpState,
+    pub tcp_state: TcpState,
     /// Nanoseconds from SYN to SYN+ACK.
     pub syn_rtt: Option<u64>,
     /// And from SYN+ACK to the ACK.
     pub ack_rtt: Option<u64>,
     /// The first packets, in the first record of the flow.
-    pub early: Vec<Early>,
+    pub initial_packets: Vec<InitialPacket>,
     /// The first bytes carried, by direction, in the first record, where the meter was asked to keep them.
     pub payload: [Vec<u8>; 2],
     /// Where the packets are.
-    pub locator: Option<Locator>,
+    pub location: Option<PacketLocation>,
     /// Packets that the interface lost in the seconds of this record, and whether that is all that is known to be lost.
     pub lost: u64,
 }
@@ -299,7 +300,7 @@ pub struct Record {
 impl Record {
     /// When its first packet came.
     pub fn first(&self) -> Timestamp {
-        match self.sides {
+        match self.directions {
             [a, b] if b.packets == 0 => a.first,
             [a, b] if a.packets == 0 => b.first,
             [a, b] => a.first.min(b.first),
@@ -308,22 +309,22 @@ impl Record {
 
     /// When its last packet came.
     pub fn last(&self) -> Timestamp {
-        self.sides[0].last.max(self.sides[1].last)
+        self.directions[0].last.max(self.directions[1].last)
     }
 
     /// What decides, among records that are made in the same second of packet time, which comes first.
     pub(crate) fn order(&self) -> (Timestamp, u64, u64) {
-        (self.last(), self.id, self.locator.map_or(u64::MAX, |l| l.first))
+        (self.last(), self.id, self.location.map_or(u64::MAX, |l| l.first))
     }
 
     /// Packets of both directions. A record of the network may claim any number, so the sum ends at the largest.
     pub fn packets(&self) -> u64 {
-        self.sides[0].packets.saturating_add(self.sides[1].packets)
+        self.directions[0].packets.saturating_add(self.directions[1].packets)
     }
 
     /// Bytes of the frames of both directions, at most the largest number.
     pub fn bytes(&self) -> u64 {
-        self.sides[0].bytes.saturating_add(self.sides[1].bytes)
+        self.directions[0].bytes.saturating_add(self.directions[1].bytes)
     }
 }
 
@@ -333,7 +334,7 @@ pub trait Sink {
     fn record(&mut self, record: &Record);
 
     /// The records that follow, until the next call, were due when this second of packet time came. Only who puts the
-    /// records of several meters together needs to know ([`crate::Gather`]).
+    /// records of several meters together needs to know ([`crate::ShardMerger`]).
     fn second(&mut self, _second: u64) {}
 }
 
@@ -345,14 +346,14 @@ impl Sink for Vec<Record> {
 
 #[cfg(test)]
 mod tests {
-    use super::Moments;
+    use super::Stats;
 
     #[test]
     fn deviations_of_large_numbers_that_hardly_differ_are_exact() {
         let deviation = |values: &[u64]| {
             let sum = values.iter().sum();
             let squares = values.iter().map(|v| u128::from(*v).pow(2)).sum();
-            Moments { sum, squares, ..Moments::default() }.deviation(values.len() as u64)
+            Stats { sum, squares, ..Stats::default() }.deviation(values.len() as u64)
         };
         let beacon = 25_000_000_000;
         assert_eq!(deviation(&[beacon, beacon + 1]), 0.5_f64.sqrt());
@@ -368,7 +369,7 @@ mod tests {
     #[test]
     fn sums_of_what_a_record_claims_end_at_the_largest_number() {
         let mut record = crate::sample::any_record(&mut base::Prng::new(1));
-        for side in &mut record.sides {
+        for side in &mut record.directions {
             (side.packets, side.bytes) = (1 << 63, u64::MAX);
         }
         assert_eq!((record.packets(), record.bytes()), (u64::MAX, u64::MAX));

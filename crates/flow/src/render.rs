@@ -1,13 +1,15 @@
 //! From what a flow is in memory to the record that others read.
 
 use crate::entry::{Body, Entry, Hot, bit};
+use crate::extra_fields::ExtraFields;
 use crate::key::{self, NO_VLAN};
 use crate::memory::Hints;
 use crate::meter::Meter;
+use crate::packet_list::{self, LOG};
 use crate::pool::NONE;
-use crate::rare::Rare;
-use crate::record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
-use crate::slim::{self, LOG};
+use crate::record::{
+    DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState,
+};
 use base::Timestamp;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, MacAddr, TunnelKind};
@@ -18,18 +20,18 @@ pub(crate) fn blank() -> Record {
     Record {
         id: 0,
         key: Key { src: nobody, dst: nobody, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
-        around: Around::default(),
+        encapsulation: Encapsulation::default(),
         interface: 0,
-        began: Timestamp::ZERO,
-        part: 0,
-        sides: [Side::default(); 2],
-        end: EndReason::Idle,
-        tcp: TcpState::None,
+        flow_start: Timestamp::ZERO,
+        record_index: 0,
+        directions: [DirectionStats::default(); 2],
+        end_reason: EndReason::IdleTimeout,
+        tcp_state: TcpState::None,
         syn_rtt: None,
         ack_rtt: None,
-        early: Vec::new(),
+        initial_packets: Vec::new(),
         payload: [Vec::new(), Vec::new()],
-        locator: None,
+        location: None,
         lost: 0,
     }
 }
@@ -46,31 +48,32 @@ impl<H: Hints> Meter<H> {
                 chunk => &self.chunks[chunk].log[..usize::from(hot.packets) - 1],
             };
             render_list(hot, body, rare, words, out);
-            out.part = 0;
+            out.record_index = 0;
         } else {
             self.render_counters(flow, out);
             shake = self.shake(flow);
         }
-        out.early.truncate(self.config.early);
+        out.initial_packets.truncate(self.config.initial_packets);
         out.id = id;
         out.key = key_of(hot, rare);
-        out.around = if hot.is_bare() { Around::default() } else { around_of(hot, self.label(flow)) };
+        out.encapsulation =
+            if hot.is_bare() { Encapsulation::default() } else { encapsulation_of(hot, self.label(flow)) };
         let numbers = if hot.tunnel > 0 { self.numbers.of(flow) } else { [None; 2] };
-        (out.sides[0].tunnel_sequence, out.sides[1].tunnel_sequence) = (numbers[0], numbers[1]);
+        (out.directions[0].tunnel_sequence, out.directions[1].tunnel_sequence) = (numbers[0], numbers[1]);
         out.interface = self.interface;
-        out.began = Timestamp::from_nanos(body.start);
-        out.end = reason;
-        out.tcp = hot.state;
+        out.flow_start = Timestamp::from_nanos(body.start);
+        out.end_reason = reason;
+        out.tcp_state = hot.state;
         out.syn_rtt = hot.has(bit::SYN_RTT).then_some(shake[0]);
         out.ack_rtt = hot.has(bit::ACK_RTT).then_some(shake[1]);
         for (side, bytes) in out.payload.iter_mut().enumerate() {
             bytes.clear();
-            if let Some(payloads) = self.payloads.as_ref().filter(|_| out.part == 0) {
+            if let Some(payloads) = self.payloads.as_ref().filter(|_| out.record_index == 0) {
                 bytes.extend_from_slice(payloads.of(flow, side));
             }
         }
         let [first, last] = body.positions;
-        out.locator = hot.has(bit::LOCATED).then_some(Locator { queue: hot.queue, first, last });
+        out.location = hot.has(bit::LOCATED).then_some(PacketLocation { queue: hot.queue, first, last });
         out.lost = if self.losses.is_none() { 0 } else { self.losses.between(out.first().secs(), out.last().secs()) };
     }
 
@@ -80,18 +83,18 @@ impl<H: Hints> Meter<H> {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
         if hot.has(bit::FULL) {
             let full = &self.fulls[hot.more];
-            out.part = full.part;
-            out.sides = [0, 1].map(|side| full.sides[side].render(mac_of(hot, rare, side)));
+            out.record_index = full.part;
+            out.directions = [0, 1].map(|side| full.sides[side].render(mac_of(hot, rare, side)));
         } else {
             let pair = &self.pairs[hot.more];
-            let tie = self.tie(hot.bits, pair);
-            out.part = tie.part;
+            let tie = self.continuation(hot.bits, pair);
+            out.record_index = tie.part;
             let firsts = self.firsts(flow, pair, &tie);
-            for (n, out) in out.sides.iter_mut().enumerate() {
+            for (n, out) in out.directions.iter_mut().enumerate() {
                 pair.sides[n].render(&body.sums[n], firsts[n], tie.before[n], mac_of(hot, rare, n), out);
             }
         }
-        self.early(flow, &mut out.early);
+        self.initial_packets(flow, &mut out.initial_packets);
     }
 
     /// The topmost MPLS label.
@@ -105,66 +108,66 @@ impl<H: Hints> Meter<H> {
     #[inline(never)]
     fn label_in_tunnel(&self, flow: u32) -> Option<u32> {
         let hot = &self.flows[flow].hot;
-        if hot.rests() { self.head(flow).label } else { self.fulls[hot.more].label }
+        if hot.is_compressed() { self.head(flow).label } else { self.fulls[hot.more].label }
     }
 
     /// The first packets of a flow that is not a list any more.
-    fn early(&self, flow: u32, out: &mut Vec<Early>) {
+    fn initial_packets(&self, flow: u32, out: &mut Vec<InitialPacket>) {
         out.clear();
         let hot = &self.flows[flow].hot;
         let (chunk, more) = match hot.bits & (bit::FULL | bit::PAIR) {
-            bit::PAIR if hot.has(bit::CUT) => return,
+            bit::PAIR if hot.has(bit::HAS_INTERIM_RECORD) => return,
             bit::PAIR => (self.pairs[hot.more].chunk(), &[][..]),
             _ if self.fulls[hot.more].part == 0 => (self.fulls[hot.more].chunk, &self.fulls[hot.more].more[..]),
             _ => return,
         };
         let (length, flags) = (self.rare(flow).first_length(), self.flows[flow].body.sums[0].first_flags);
-        out.push(Early { after: 0, length, flags, reverse: false });
+        out.push(InitialPacket { offset_ns: 0, length, flags, reverse: false });
         if chunk != NONE {
             let words = &self.chunks[chunk].log[..usize::from(hot.packets).min(LOG) - 1];
-            out.extend(words.iter().map(|w| slim::unpack(*w)));
-            out.extend(more.iter().map(|w| slim::unpack(*w)));
+            out.extend(words.iter().map(|w| packet_list::unpack(*w)));
+            out.extend(more.iter().map(|w| packet_list::unpack(*w)));
         }
     }
 }
 
 /// Who sent the first frame of a side.
 #[inline(always)]
-fn mac_of(hot: &Hot, rare: &Rare, side: usize) -> Option<MacAddr> {
+fn mac_of(hot: &Hot, rare: &ExtraFields, side: usize) -> Option<MacAddr> {
     hot.has(bit::MAC[side]).then_some(MacAddr(rare.mac(side)))
 }
 
 /// First packets and both sides of a flow of few packets, from the list of them.
 #[inline(always)]
-fn render_list(hot: &Hot, body: &Body, rare: &Rare, words: &[u64], out: &mut Record) {
-    let Record { sides, early, .. } = out;
+fn render_list(hot: &Hot, body: &Body, rare: &ExtraFields, words: &[u64], out: &mut Record) {
+    let Record { directions: sides, initial_packets: early, .. } = out;
     let (length, flags) = (rare.first_length(), body.sums[0].first_flags);
     early.clear();
-    early.push(Early { after: 0, length, flags, reverse: false });
+    early.push(InitialPacket { offset_ns: 0, length, flags, reverse: false });
     begin_side(&mut sides[0], body.start, length.into(), flags);
     let had = std::mem::take(&mut sides[1].packets) > 0;
     for word in words {
-        let packet = slim::unpack(*word);
+        let packet = packet_list::unpack(*word);
         early.push(packet);
-        let (at, length) = (body.start + packet.after, u64::from(packet.length));
+        let (at, length) = (body.start + packet.offset_ns, u64::from(packet.length));
         let side = &mut sides[usize::from(packet.reverse)];
         if side.packets == 0 {
             begin_side(side, at, length, packet.flags);
             continue;
         }
         let gap = at - side.last.nanos();
-        side.gap.min = if side.gaps == 0 { gap } else { side.gap.min.min(gap) };
-        side.gap.max = side.gap.max.max(gap);
-        side.gap.sum += gap;
-        side.gap.squares += u128::from(gap) * u128::from(gap);
-        side.gaps += 1;
+        side.iat.min = if side.iat_count == 0 { gap } else { side.iat.min.min(gap) };
+        side.iat.max = side.iat.max.max(gap);
+        side.iat.sum += gap;
+        side.iat.squares += u128::from(gap) * u128::from(gap);
+        side.iat_count += 1;
         side.last = Timestamp::from_nanos(at);
         side.packets += 1;
         side.length.min = side.length.min.min(length);
         side.length.max = side.length.max.max(length);
         side.length.sum += length;
         side.length.squares += u128::from(length * length);
-        for (count, one) in side.flags.iter_mut().zip(slim::SINGLE[usize::from(packet.flags)]) {
+        for (count, one) in side.flags.iter_mut().zip(packet_list::SINGLE[usize::from(packet.flags)]) {
             *count += one;
         }
     }
@@ -172,23 +175,23 @@ fn render_list(hot: &Hot, body: &Body, rare: &Rare, words: &[u64], out: &mut Rec
     if sides[1].packets > 0 {
         body.sums[1].render(sides[1].length.sum, mac_of(hot, rare, 1), &mut sides[1]);
     } else if had {
-        sides[1] = Side::default();
+        sides[1] = DirectionStats::default();
     }
 }
 
 /// Writes what one packet says over what a side was.
 #[inline(always)]
-fn begin_side(side: &mut Side, at: u64, length: u64, flags: u8) {
+fn begin_side(side: &mut DirectionStats, at: u64, length: u64, flags: u8) {
     side.first = Timestamp::from_nanos(at);
     side.last = side.first;
-    (side.packets, side.gaps) = (1, 0);
-    side.gap = Moments::default();
-    side.length = Moments { min: length, max: length, sum: length, squares: (length * length).into() };
-    side.flags = slim::SINGLE[usize::from(flags)];
+    (side.packets, side.iat_count) = (1, 0);
+    side.iat = Stats::default();
+    side.length = Stats { min: length, max: length, sum: length, squares: (length * length).into() };
+    side.flags = packet_list::SINGLE[usize::from(flags)];
 }
 
 #[inline(always)]
-fn key_of(hot: &Hot, rare: &Rare) -> Key {
+fn key_of(hot: &Hot, rare: &ExtraFields) -> Key {
     let protocol = IpProtocol(hot.protocol);
     let turned = u32::from(hot.has(bit::TURNED));
     let ports = hot.ports.rotate_left(16 * turned);
@@ -203,8 +206,8 @@ fn key_of(hot: &Hot, rare: &Rare) -> Key {
     Key { src, dst, src_port, dst_port, protocol }
 }
 
-fn around_of(hot: &Hot, mpls: Option<u32>) -> Around {
+fn encapsulation_of(hot: &Hot, mpls: Option<u32>) -> Encapsulation {
     let tag = |shift: u32| Some((hot.around >> shift) as u16).filter(|id| *id != NO_VLAN);
     let tunnel: Option<TunnelKind> = key::tunnel_kind(hot.tunnel);
-    Around { vlans: [tag(48), tag(32)], mpls, tunnel: tunnel.map(|kind| (kind, hot.around as u32)) }
+    Encapsulation { vlans: [tag(48), tag(32)], mpls, tunnel: tunnel.map(|kind| (kind, hot.around as u32)) }
 }

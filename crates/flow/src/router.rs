@@ -17,7 +17,7 @@ pub struct Router {
 impl Router {
     /// Among `shards` meters that were made with [`crate::Shards::part`] of this configuration.
     pub fn new(config: &Config, shards: usize) -> Self {
-        let keys = Keys::new(config.seed, config.levels);
+        let keys = Keys::new(config.seed, config.key_fields);
         Self { keys, bidirectional: config.bidirectional, shards: shards.max(1), second: None }
     }
 

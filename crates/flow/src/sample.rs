@@ -1,7 +1,7 @@
 //! Records for tests and measurements: any that there can be, and some as a network makes them. The random numbers arrive
 //! as an argument, so the same seed makes the same records everywhere.
 
-use crate::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
+use crate::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
 use base::{Prng, Timestamp};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{IpProtocol, MacAddr, TunnelKind};
@@ -15,9 +15,9 @@ pub fn any(prng: &mut Prng) -> u64 {
     if bits == 0 { 0 } else { prng.next_u64() >> (64 - bits) }
 }
 
-fn any_moments(prng: &mut Prng) -> Moments {
+fn any_moments(prng: &mut Prng) -> Stats {
     let squares = u128::from(any(prng)) * u128::from(any(prng));
-    Moments { min: any(prng), max: any(prng), sum: any(prng), squares }
+    Stats { min: any(prng), max: any(prng), sum: any(prng), squares }
 }
 
 fn maybe<T>(prng: &mut Prng, value: impl FnOnce(&mut Prng) -> T) -> Option<T> {
@@ -32,9 +32,9 @@ fn any_address(prng: &mut Prng) -> IpAddr {
     }
 }
 
-fn any_side(prng: &mut Prng) -> Side {
+fn any_side(prng: &mut Prng) -> DirectionStats {
     let ip_bytes = any(prng);
-    Side {
+    DirectionStats {
         first: Timestamp::from_nanos(START * 1_000_000_000 + any(prng) % 1_000_000_000_000),
         last: Timestamp::from_nanos(START * 1_000_000_000 + any(prng) % 1_500_000_000_000),
         packets: any(prng).max(1),
@@ -42,9 +42,9 @@ fn any_side(prng: &mut Prng) -> Side {
         ip_bytes,
         payload_bytes: any(prng),
         payload_packets: any(prng),
-        length: Moments { sum: ip_bytes, ..any_moments(prng) },
-        gap: any_moments(prng),
-        gaps: any(prng),
+        length: Stats { sum: ip_bytes, ..any_moments(prng) },
+        iat: any_moments(prng),
+        iat_count: any(prng),
         flags: std::array::from_fn(|_| any(prng)),
         zero_window: any(prng),
         retransmitted: any(prng),
@@ -64,7 +64,13 @@ fn any_side(prng: &mut Prng) -> Side {
 
 /// A record that no meter would make, most of the time: every field is anything that it can be.
 pub fn any_record(prng: &mut Prng) -> Record {
-    let ends = [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Lack];
+    let ends = [
+        EndReason::IdleTimeout,
+        EndReason::ActiveTimeout,
+        EndReason::EndOfFlow,
+        EndReason::ForcedEnd,
+        EndReason::LackOfResources,
+    ];
     let states = [
         TcpState::None,
         TcpState::Midstream,
@@ -79,7 +85,7 @@ pub fn any_record(prng: &mut Prng) -> Record {
     let mut sides = [any_side(prng), any_side(prng)];
     // Some records have one side only; none has no packets at all.
     if prng.below(3) == 0 {
-        sides[prng.below(2) as usize] = Side::default();
+        sides[prng.below(2) as usize] = DirectionStats::default();
     }
     Record {
         id: prng.next_u64(),
@@ -90,26 +96,26 @@ pub fn any_record(prng: &mut Prng) -> Record {
             dst_port: any(prng) as u16,
             protocol: IpProtocol(any(prng) as u8),
         },
-        around: Around {
+        encapsulation: Encapsulation {
             vlans: [maybe(prng, |p| any(p) as u16 & 0xfff), maybe(prng, |p| any(p) as u16 & 0xfff)],
             mpls: maybe(prng, |p| any(p) as u32),
             tunnel: maybe(prng, |p| (tunnels[p.below(4) as usize], any(p) as u32)),
         },
         interface: any(prng) as u16,
-        began: if prng.below(2) == 0 {
+        flow_start: if prng.below(2) == 0 {
             sides[0].first
         } else {
             Timestamp::from_nanos(START * 1_000_000_000 + any(prng) % 1_000_000_000)
         },
-        part: if prng.below(2) == 0 { 0 } else { any(prng) as u32 },
-        sides,
-        end: ends[prng.below(5) as usize],
-        tcp: states[prng.below(8) as usize],
+        record_index: if prng.below(2) == 0 { 0 } else { any(prng) as u32 },
+        directions: sides,
+        end_reason: ends[prng.below(5) as usize],
+        tcp_state: states[prng.below(8) as usize],
         syn_rtt: maybe(prng, any),
         ack_rtt: maybe(prng, any),
-        early: (0..prng.below(12))
-            .map(|_| Early {
-                after: any(prng),
+        initial_packets: (0..prng.below(12))
+            .map(|_| InitialPacket {
+                offset_ns: any(prng),
                 length: any(prng) as u16,
                 flags: any(prng) as u8,
                 reverse: prng.below(2) == 0,
@@ -120,7 +126,7 @@ pub fn any_record(prng: &mut Prng) -> Record {
             prng.fill(&mut bytes);
             bytes
         }),
-        locator: maybe(prng, |p| Locator { queue: any(p) as u16, first: any(p), last: any(p) }),
+        location: maybe(prng, |p| PacketLocation { queue: any(p) as u16, first: any(p), last: any(p) }),
         lost: any(prng),
     }
 }
@@ -132,14 +138,14 @@ fn heavy(prng: &mut Prng, least: f64, shape: f64) -> f64 {
 
 /// Conversations of a site with some thousands of hosts: names and pings of a packet or two, web and bulk, scans; packet by
 /// packet, so that every number of a record is that of packets that could have been.
-pub struct Site {
+pub struct TrafficModel {
     prng: Prng,
     now: f64,
     flows_per_second: f64,
     position: u64,
 }
 
-impl Site {
+impl TrafficModel {
     /// From [`START`] on.
     pub fn new(seed: u64, flows_per_second: f64) -> Self {
         Self { prng: Prng::new(seed), now: START as f64 * 1e9, flows_per_second, position: 24 }
@@ -176,7 +182,7 @@ impl Site {
         let is_tcp = protocol == IpProtocol::TCP;
         let rtt = heavy(p, 2e5, 0.7).min(4e8);
         let head = if six { 40 } else { 20 } + if is_tcp { 32 } else { 8 };
-        let mut sides = [Side::default(); 2];
+        let mut sides = [DirectionStats::default(); 2];
         let (mut after, mut early, mut rtts) = (0.0f64, Vec::new(), [None; 2]);
         for n in 0..packets {
             let reverse = n % 2 == 1 || (n > 8 && p.below(5) < 2);
@@ -220,8 +226,8 @@ impl Site {
             let length = head + payload;
             let side = &mut sides[usize::from(reverse)];
             if side.packets > 0 {
-                add(&mut side.gap, at - side.last.nanos(), side.gaps == 0);
-                side.gaps += 1;
+                add(&mut side.iat, at - side.last.nanos(), side.iat_count == 0);
+                side.iat_count += 1;
             } else {
                 side.first = Timestamp::from_nanos(at);
                 side.mac = Some(MacAddr([2, 0, 0, 0, u8::from(reverse), (client % 7) as u8]));
@@ -241,11 +247,12 @@ impl Site {
                 side.retransmitted_bytes += payload;
             }
             if early.len() < 10 {
-                early.push(Early { after: after as u64, length: length as u16, flags, reverse });
+                early.push(InitialPacket { offset_ns: after as u64, length: length as u16, flags, reverse });
             }
         }
         self.position += 16 + 60 + p.below(9000);
-        let (first, end) = (self.position, if is_tcp && packets > 1 { EndReason::Ended } else { EndReason::Idle });
+        let (first, end) =
+            (self.position, if is_tcp && packets > 1 { EndReason::EndOfFlow } else { EndReason::IdleTimeout });
         let last = first + if packets > 1 { p.below(1 + after as u64 / 100) } else { 0 };
         Record {
             id: p.next_u64(),
@@ -256,28 +263,28 @@ impl Site {
                 dst_port: port,
                 protocol,
             },
-            around: Around::default(),
+            encapsulation: Encapsulation::default(),
             interface: 0,
-            began: Timestamp::from_nanos(began),
-            part: 0,
-            sides,
-            end,
-            tcp: match (is_tcp, packets) {
+            flow_start: Timestamp::from_nanos(began),
+            record_index: 0,
+            directions: sides,
+            end_reason: end,
+            tcp_state: match (is_tcp, packets) {
                 (false, _) => TcpState::None,
                 (true, 1) => TcpState::SynSent,
                 _ => TcpState::Closed,
             },
             syn_rtt: rtts[0],
             ack_rtt: rtts[1],
-            early,
+            initial_packets: early,
             payload: [Vec::new(), Vec::new()],
-            locator: Some(Locator { queue: 0, first, last }),
+            location: Some(PacketLocation { queue: 0, first, last }),
             lost: 0,
         }
     }
 }
 
-fn add(m: &mut Moments, value: u64, is_first: bool) {
+fn add(m: &mut Stats, value: u64, is_first: bool) {
     m.min = if is_first { value } else { m.min.min(value) };
     m.max = m.max.max(value);
     m.sum += value;

@@ -2,15 +2,15 @@
 //!
 //! The records, their order included, do not depend on the number of shards, as long as none of them is full: each has its
 //! part of the capacity and a little more, and which flows a full table ends depends on which are in it. Whether that
-//! happened is counted (`counts().records[EndReason::Lack as usize]`).
+//! happened is counted (`counts().records[EndReason::LackOfResources as usize]`).
 //!
-//! From several threads, each shard is a [`Meter`] of its own, and [`Gather`] puts the records in order: see there.
+//! From several threads, each shard is a [`Meter`] of its own, and [`ShardMerger`] puts the records in order: see there.
 
 use crate::config::{Config, Packet};
 use crate::counts::Counts;
-use crate::ends::{end_all, pass};
+use crate::expiry::{end_all, pass};
+use crate::flow_packet::FlowPacket;
 use crate::key::shard_of;
-use crate::lane::Lane;
 use crate::memory::{Hints, NoHints};
 use crate::meter::Meter;
 use crate::record::{Record, Sink};
@@ -20,7 +20,7 @@ use base::Timestamp;
 pub struct Shards<H = NoHints> {
     meters: Vec<Meter<H>>,
     /// The packets of this second that each meter has still to take.
-    lanes: Vec<Vec<Lane>>,
+    lanes: Vec<Vec<FlowPacket>>,
 }
 
 impl Shards {
@@ -51,7 +51,7 @@ impl<H: Hints> Shards<H> {
         if let [meter] = &mut self.meters[..] {
             return meter.push(packets, sink);
         }
-        let mut lane = Lane::default();
+        let mut lane = FlowPacket::default();
         for (index, packet) in packets.iter().enumerate() {
             let second = packet.ts.secs();
             if self.meters[0].is_other_second(second) {
@@ -80,7 +80,7 @@ impl<H: Hints> Shards<H> {
         if self.meters[0].is_other_second(now.secs()) {
             pass(&mut self.meters, now.secs(), sink);
         }
-        self.meters.iter_mut().for_each(Meter::lay_idle);
+        self.meters.iter_mut().for_each(Meter::compress_idle_flows);
     }
 
     /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
@@ -103,15 +103,15 @@ impl<H: Hints> Shards<H> {
 /// Records of one shard that wait for those of the others.
 ///
 /// With a meter per thread: give each packet to the meter that [`crate::Router`] names, give *every* meter a
-/// tick whenever a packet begins a second ([`crate::Router::second`]), and after each such tick [`Gather::merge`] what the
+/// tick whenever a packet begins a second ([`crate::Router::second`]), and after each such tick [`ShardMerger::merge`] what the
 /// meters made. The records come out as from one meter.
 #[derive(Debug, Default)]
-pub struct Gather {
+pub struct ShardMerger {
     records: Vec<(u64, Record)>,
     second: u64,
 }
 
-impl Gather {
+impl ShardMerger {
     /// Gives the records of all shards to `sink`, in the order in which one meter had made them, and forgets them.
     pub fn merge<'a>(shards: impl IntoIterator<Item = &'a mut Self>, sink: &mut dyn Sink) {
         let mut all: Vec<(u64, Record)> = Vec::new();
@@ -131,7 +131,7 @@ impl Gather {
     }
 }
 
-impl Sink for Gather {
+impl Sink for ShardMerger {
     fn record(&mut self, record: &Record) {
         self.records.push((self.second, record.clone()));
     }

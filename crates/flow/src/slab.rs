@@ -6,7 +6,7 @@
 //!
 //! Free places of a block are a list through the places themselves.
 
-use crate::memory::{Ask, Hints};
+use crate::memory::{Hints, HintsExt};
 use crate::pool::NONE;
 
 /// Words of which a place is a multiple.
@@ -17,7 +17,7 @@ const BLOCK: usize = 256;
 /// Sizes of places: 1 to so many units.
 const SIZES: usize = 16;
 /// Words in the largest place.
-pub(crate) const MOST_WORDS: usize = SIZES * UNIT;
+pub(crate) const MAX_WORDS: usize = SIZES * UNIT;
 /// No unit of a block.
 const NOWHERE: u16 = u16::MAX;
 
@@ -36,7 +36,7 @@ struct Block {
 }
 
 impl Block {
-    const fn has_room(&self) -> bool {
+    const fn has_space(&self) -> bool {
         self.free != NOWHERE || self.made as usize + self.size as usize <= BLOCK
     }
 }
@@ -60,11 +60,11 @@ impl Slab {
     pub fn new(bytes: usize, hints: impl Hints) -> Self {
         // A place is named by its first unit.
         let most = (bytes / size_of::<Unit>()).min(NONE as usize) / BLOCK;
-        let (units, blocks) = (hints.room(most * BLOCK), hints.room(most));
+        let (units, blocks) = (hints.reserve(most * BLOCK), hints.reserve(most));
         Self { units, blocks, roomy: [NONE; SIZES], empty: NONE, most, taken: 0 }
     }
 
-    /// Puts words into a place, at least one and at most [`MOST_WORDS`]; `None` if there is no room.
+    /// Puts words into a place, at least one and at most [`MAX_WORDS`]; `None` if there is no room.
     pub fn put(&mut self, words: &[u64]) -> Option<u32> {
         let size = words.len().div_ceil(UNIT);
         let at = match self.roomy[size - 1] {
@@ -82,7 +82,7 @@ impl Slab {
             unit
         };
         block.taken += 1;
-        if !block.has_room() {
+        if !block.has_space() {
             self.unlink(at);
         }
         let place = first + unit;
@@ -110,7 +110,7 @@ impl Slab {
     pub fn free(&mut self, place: u32) {
         let (at, unit) = (place as usize / BLOCK, place as usize % BLOCK);
         let block = &mut self.blocks[at];
-        let had_room = block.has_room();
+        let had_room = block.has_space();
         self.units[place as usize][0] = block.free.into();
         block.free = unit as u16;
         block.taken -= 1;

@@ -14,10 +14,10 @@
 //! Room is reserved for all buckets and only as many are in use as the flows need, so that those of few flows lie in the caches
 //! near the processor and in few pages. With more flows the table grows, and its owner enters all of them again.
 
-use crate::memory::{Ask, Hints};
+use crate::memory::{Hints, HintsExt};
 
 /// Places in a bucket.
-pub(crate) const PLACES: usize = 12;
+pub(crate) const BUCKET_SLOTS: usize = 12;
 /// Flows per bucket when as many are there as were reserved: one bucket in a hundred is then over full. With seven it is one
 /// in forty, and every sixth search of a flood goes on beyond its first line.
 const LOAD: usize = 6;
@@ -31,14 +31,14 @@ const AHEAD: usize = 4;
 #[derive(Clone)]
 #[repr(C, align(64))]
 struct Bucket {
-    tags: [u8; PLACES],
-    flows: [u32; PLACES],
+    tags: [u8; BUCKET_SLOTS],
+    flows: [u32; BUCKET_SLOTS],
     spilled: u16,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-const EMPTY: Bucket = Bucket { tags: [0; PLACES], flows: [0; PLACES], spilled: 0 };
+const EMPTY: Bucket = Bucket { tags: [0; BUCKET_SLOTS], flows: [0; BUCKET_SLOTS], spilled: 0 };
 
 pub(crate) struct Table {
     /// Those in use.
@@ -49,13 +49,13 @@ pub(crate) struct Table {
 
 /// All [`REACH`] buckets are full.
 #[derive(Debug)]
-pub(crate) struct Crowded;
+pub(crate) struct BucketsFull;
 
 impl Table {
     /// A table in which `capacity` flows find room.
     pub fn new(capacity: usize, hints: impl Hints) -> Self {
         let most = capacity.div_ceil(LOAD).max(1);
-        let mut buckets = hints.room(most);
+        let mut buckets = hints.reserve(most);
         buckets.resize(most.min(FIRST), EMPTY);
         Self { buckets, most }
     }
@@ -84,8 +84,8 @@ impl Table {
 
     /// Where a flow with this hash is looked for. Who goes there several times works it out once.
     #[inline(always)]
-    pub fn spot(&self, hash: u64) -> Spot {
-        Spot { home: (((hash & 0xffff_ffff) * self.buckets.len() as u64) >> 32) as u32, tag: tag(hash) }
+    pub fn bucket_hint(&self, hash: u64) -> BucketHint {
+        BucketHint { home: (((hash & 0xffff_ffff) * self.buckets.len() as u64) >> 32) as u32, tag: tag(hash) }
     }
 
     #[inline(always)]
@@ -100,20 +100,20 @@ impl Table {
 
     /// Asks for the line where a search begins.
     #[inline(always)]
-    pub fn fetch(&self, spot: Spot, hints: impl Hints) {
+    pub fn fetch(&self, spot: BucketHint, hints: impl Hints) {
         hints.fetch(&self.buckets[spot.home as usize]);
     }
 
     /// The flow that a search would look at first, if there is one.
     #[inline(always)]
-    pub fn guess(&self, spot: Spot) -> Option<u32> {
+    pub fn guess(&self, spot: BucketHint) -> Option<u32> {
         let bucket = &self.buckets[spot.home as usize];
-        bucket.places(spot.tag).next().map(|place| bucket.flows[place])
+        bucket.slots(spot.tag).next().map(|place| bucket.flows[place])
     }
 
     /// The flow at this spot for which `same` holds.
     #[inline(always)]
-    pub fn find(&self, Spot { home, tag }: Spot, same: impl Fn(u32) -> bool) -> Option<u32> {
+    pub fn find(&self, BucketHint { home, tag }: BucketHint, same: impl Fn(u32) -> bool) -> Option<u32> {
         let home = home as usize;
         let bucket = &self.buckets[home];
         let found = bucket.find(tag, &same);
@@ -125,14 +125,14 @@ impl Table {
 
     /// Enters a flow that is not there.
     #[inline(always)]
-    pub fn insert(&mut self, spot: Spot, flow: u32) -> Result<(), Crowded> {
+    pub fn insert(&mut self, spot: BucketHint, flow: u32) -> Result<(), BucketsFull> {
         if self.buckets[spot.home as usize].put(spot.tag, flow) { Ok(()) } else { self.spill(spot, flow) }
     }
 
     /// The same where its own bucket is full.
     #[cold]
     #[inline(never)]
-    fn spill(&mut self, Spot { home, tag }: Spot, flow: u32) -> Result<(), Crowded> {
+    fn spill(&mut self, BucketHint { home, tag }: BucketHint, flow: u32) -> Result<(), BucketsFull> {
         let home = home as usize;
         for step in 1..self.reach() {
             let at = self.after(home, step);
@@ -141,12 +141,12 @@ impl Table {
                 return Ok(());
             }
         }
-        Err(Crowded)
+        Err(BucketsFull)
     }
 
     /// Removes a flow that is there.
     #[inline(always)]
-    pub fn remove(&mut self, spot: Spot, flow: u32) {
+    pub fn remove(&mut self, spot: BucketHint, flow: u32) {
         if !self.buckets[spot.home as usize].take(spot.tag, flow) {
             self.remove_spilled(spot, flow);
         }
@@ -155,7 +155,7 @@ impl Table {
     /// The same where it is not in its own bucket.
     #[cold]
     #[inline(never)]
-    fn remove_spilled(&mut self, Spot { home, tag }: Spot, flow: u32) {
+    fn remove_spilled(&mut self, BucketHint { home, tag }: BucketHint, flow: u32) {
         let home = home as usize;
         for step in 1..self.reach() {
             let at = self.after(home, step);
@@ -168,15 +168,15 @@ impl Table {
     }
 
     /// The flows in the bucket of this spot.
-    pub fn neighbours(&self, spot: Spot) -> impl Iterator<Item = u32> + '_ {
+    pub fn neighbours(&self, spot: BucketHint) -> impl Iterator<Item = u32> + '_ {
         let bucket = &self.buckets[spot.home as usize];
-        (0..PLACES).filter(|p| bucket.tags[*p] != 0).map(|p| bucket.flows[p])
+        (0..BUCKET_SLOTS).filter(|p| bucket.tags[*p] != 0).map(|p| bucket.flows[p])
     }
 }
 
 /// What a table makes of a hash: the bucket that it names, and the tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct BucketHint {
     home: u32,
     tag: u8,
 }
@@ -220,7 +220,7 @@ impl Iterator for Hits {
 impl Bucket {
     /// The places with this tag, in their order; 0 finds those that are free.
     #[inline(always)]
-    fn places(&self, tag: u8) -> Hits {
+    fn slots(&self, tag: u8) -> Hits {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = self.tags;
         let all = u64::from(tag) * 0x0101_0101_0101_0101;
         let front = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
@@ -230,7 +230,7 @@ impl Bucket {
 
     #[inline(always)]
     fn find(&self, tag: u8, same: &impl Fn(u32) -> bool) -> Option<u32> {
-        for place in self.places(tag) {
+        for place in self.slots(tag) {
             if same(self.flows[place]) {
                 return Some(self.flows[place]);
             }
@@ -240,14 +240,14 @@ impl Bucket {
 
     #[inline(always)]
     fn put(&mut self, tag: u8, flow: u32) -> bool {
-        let Some(place) = self.places(0).next() else { return false };
+        let Some(place) = self.slots(0).next() else { return false };
         (self.tags[place], self.flows[place]) = (tag, flow);
         true
     }
 
     #[inline(always)]
     fn take(&mut self, tag: u8, flow: u32) -> bool {
-        for place in self.places(tag) {
+        for place in self.slots(tag) {
             if self.flows[place] == flow {
                 self.tags[place] = 0;
                 return true;
@@ -290,7 +290,7 @@ mod tests {
                 // Hashes that collide in their buckets and tags now and then, and in all their bits.
                 let hash = (prng.below(40) << 32) | (prng.below(25) * 0x0a00_0000);
                 let known = map.get(&hash).copied();
-                let spot = table.spot(hash);
+                let spot = table.bucket_hint(hash);
                 assert_eq!(table.find(spot, |f| Some(f) == known), known, "seed {seed}");
                 match known {
                     Some(known) if prng.below(2) == 0 => {
@@ -300,7 +300,7 @@ mod tests {
                     Some(_) => (),
                     None => match table.insert(spot, flow) {
                         Ok(()) => assert_eq!(map.insert(hash, flow), None),
-                        Err(Crowded) => {
+                        Err(BucketsFull) => {
                             crowded += 1;
                             let victim = table.neighbours(spot).next().expect("it is full");
                             assert!(map.values().any(|f| *f == victim), "seed {seed}");
@@ -313,8 +313,8 @@ mod tests {
                 }
             }
             assert!(crowded > 0 || capacity > 60, "seed {seed}, room for {capacity}");
-            map.iter().for_each(|(hash, flow)| table.remove(table.spot(*hash), *flow));
-            assert!(table.buckets.iter().all(|b| b.spilled == 0 && b.tags == [0; PLACES]), "seed {seed}");
+            map.iter().for_each(|(hash, flow)| table.remove(table.bucket_hint(*hash), *flow));
+            assert!(table.buckets.iter().all(|b| b.spilled == 0 && b.tags == [0; BUCKET_SLOTS]), "seed {seed}");
         }
     }
 }

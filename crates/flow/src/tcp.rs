@@ -2,27 +2,27 @@
 //! conversation got (§3.3.2).
 
 use crate::bits::Coder;
+use crate::packet_fields::PacketFields;
 use crate::record::TcpState;
-use crate::seen::Seen;
 use std::hint::select_unpredictable;
 use wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 /// Whether bytes were sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum SegmentOrder {
     /// Some of them go beyond all that came before, or there are none.
     New,
     /// All of them came before.
-    Again,
+    Retransmitted,
     /// They fill a hole.
-    Late,
+    OutOfOrder,
 }
 
 /// How far one side has sent: the highest sequence number, and the last two holes below it. Numbers wrap
 /// around. A hole older than the last two is forgotten, and what fills it
 /// counts as sent before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct SequenceSpace {
     high: Option<u32>,
     /// First missing number, and the one after the last; equal if there is no hole. The newer one first.
     holes: [(u32, u32); 2],
@@ -33,7 +33,7 @@ const FAR: u32 = 1 << 16;
 /// What lies further from what was sent before than any window reaches (RFC 7323 §2.3) begins one, too.
 const WINDOW: u32 = 1 << 30;
 
-impl Sent {
+impl SequenceSpace {
     pub fn up_to(high: Option<u32>) -> Self {
         Self { high, ..Self::default() }
     }
@@ -56,24 +56,24 @@ impl Sent {
         }
     }
 
-    pub fn see(&mut self, seen: &Seen) -> Order {
+    pub fn observe(&mut self, seen: &PacketFields) -> SegmentOrder {
         if !seen.tcp || seen.flags & RST != 0 {
-            return Order::New;
+            return SegmentOrder::New;
         }
         let (seq, space) = (seen.seq, seen.space());
         let end = seq.wrapping_add(space);
         let Some(high) = self.high else {
             self.high = Some(end);
-            return Order::New;
+            return SegmentOrder::New;
         };
         if space == 0 {
-            return Order::New;
+            return SegmentOrder::New;
         }
         let is_new_syn = seen.flags & SYN != 0 && high.wrapping_sub(seq) > FAR;
         let is_elsewhere = (end.wrapping_sub(high) as i32).unsigned_abs() > WINDOW || space > WINDOW;
         if is_new_syn || is_elsewhere {
             *self = Self::up_to(Some(end));
-            return Order::New;
+            return SegmentOrder::New;
         }
         if end.wrapping_sub(high) as i32 > 0 {
             if seq.wrapping_sub(high) as i32 > 0 {
@@ -81,9 +81,9 @@ impl Sent {
             }
             self.high = Some(end);
             self.forget(end);
-            return Order::New;
+            return SegmentOrder::New;
         }
-        if self.fill(seq, end) { Order::Late } else { Order::Again }
+        if self.fill(seq, end) { SegmentOrder::OutOfOrder } else { SegmentOrder::Retransmitted }
     }
 
     /// Forgets holes so old that numbers could be taken for those of another turn.
@@ -128,7 +128,7 @@ impl Sent {
 /// If the packet is the next of its side and there is nothing remarkable about it: how far the side has sent then. Without
 /// a branch but the last: every third packet is not TCP, and every other carries nothing.
 #[inline(always)]
-pub(crate) fn in_order(high: u32, is_known: bool, seen: &Seen) -> Option<(u32, bool)> {
+pub(crate) fn in_order(high: u32, is_known: bool, seen: &PacketFields) -> Option<(u32, bool)> {
     let counts = seen.tcp & (seen.flags & RST == 0);
     let space = seen.space();
     let moves = counts & ((space > 0) | !is_known);
@@ -142,7 +142,7 @@ pub(crate) type Fins = u8;
 
 /// The state after the first packet of a flow, which side 0 sends: what [`next`] says, told without a branch whether it is TCP.
 #[inline(always)]
-pub(crate) fn first(seen: &Seen, bidirectional: bool) -> (TcpState, Fins) {
+pub(crate) fn first(seen: &PacketFields, bidirectional: bool) -> (TcpState, Fins) {
     let flags = seen.flags;
     let state = match flags {
         _ if flags & RST != 0 => TcpState::Reset,
@@ -157,7 +157,7 @@ pub(crate) fn first(seen: &Seen, bidirectional: bool) -> (TcpState, Fins) {
 
 /// The state after a packet. In unidirectional metering the FIN of the one side is the end.
 #[inline(always)]
-pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirectional: bool) -> TcpState {
+pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &PacketFields, bidirectional: bool) -> TcpState {
     use TcpState::*;
     if !seen.tcp {
         return state;
@@ -186,9 +186,9 @@ pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirect
 
 /// What a packet does to the times of the handshake, which are moments until both ends of a span are known. In bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shake(u8);
+pub(crate) struct HandshakeUpdate(u8);
 
-impl Shake {
+impl HandshakeUpdate {
     pub const NOTHING: Self = Self(0);
     /// The last of several SYNs counts, so that a lost one is not taken for a long way.
     const SYN: Self = Self(1);
@@ -225,7 +225,7 @@ impl Shake {
     }
 }
 
-/// What [`next`] and [`Shake::of`] say of a packet without FIN and RST, as long as the conversation goes on: a state below, what
+/// What [`next`] and [`HandshakeUpdate::of`] say of a packet without FIN and RST, as long as the conversation goes on: a state below, what
 /// happens to the times above.
 static STEPS: [u8; 128] = {
     use TcpState::*;
@@ -235,10 +235,10 @@ static STEPS: [u8; 128] = {
     while at < all.len() {
         let (before, tcp, side) = (states[at >> 4], at >> 3 & 1 == 1, at >> 2 & 1);
         let flags = if at & 1 == 1 { SYN } else { 0 } | if at >> 1 & 1 == 1 { ACK } else { 0 };
-        let seen = Seen { tcp, flags, side, ..Seen::NOTHING };
+        let seen = PacketFields { tcp, flags, side, ..PacketFields::NOTHING };
         // Without a FIN of its own a packet does not change who has sent one.
         let after = if matches!(before, HalfClosed) { before } else { next(before, &mut 0, &seen, true) };
-        all[at] = after as u8 | Shake::of(before, after, side, flags).0 << 4;
+        all[at] = after as u8 | HandshakeUpdate::of(before, after, side, flags).0 << 4;
         at += 1;
     }
     all
@@ -247,22 +247,22 @@ static STEPS: [u8; 128] = {
 /// The state after a packet without FIN and RST, and what becomes of the times, both looked up: which of them a packet is
 /// cannot be predicted while conversations begin.
 #[inline(always)]
-pub(crate) fn step(state: TcpState, side: usize, seen: &Seen) -> (TcpState, Shake) {
+pub(crate) fn step(state: TcpState, side: usize, seen: &PacketFields) -> (TcpState, HandshakeUpdate) {
     let flags = usize::from(seen.flags >> 1 & 1) | usize::from(seen.flags >> 3 & 2);
     const _: () = assert!(SYN == 1 << 1 && ACK == 1 << 4);
     let step = STEPS[(state as usize) << 4 | usize::from(seen.tcp) << 3 | (side & 1) << 2 | flags];
-    (TcpState::of(step & 7), Shake(step >> 4))
+    (TcpState::of(step & 7), HandshakeUpdate(step >> 4))
 }
 
 /// Whether a packet without SYN, FIN and RST leaves the state as it is.
 #[inline(always)]
-pub(crate) fn is_settled(state: TcpState) -> bool {
-    const SETTLED: u8 = 1 << TcpState::Midstream as u8
+pub(crate) fn is_final(state: TcpState) -> bool {
+    const FINAL: u8 = 1 << TcpState::Midstream as u8
         | 1 << TcpState::Established as u8
         | 1 << TcpState::HalfClosed as u8
         | 1 << TcpState::Closed as u8
         | 1 << TcpState::Reset as u8;
-    SETTLED >> state as u8 & 1 == 1
+    FINAL >> state as u8 & 1 == 1
 }
 
 /// Whether nothing but repetitions is to come.
@@ -279,7 +279,7 @@ mod tests {
     fn what_the_first_packet_says_is_what_it_would_say_as_any_other() {
         for flags in 0..=255 {
             for (tcp, bidirectional) in [(true, true), (true, false), (false, true), (false, false)] {
-                let seen = Seen { tcp, flags: if tcp { flags } else { 0 }, ..Seen::default() };
+                let seen = PacketFields { tcp, flags: if tcp { flags } else { 0 }, ..PacketFields::default() };
                 let mut fins = 0;
                 let state = next(TcpState::None, &mut fins, &seen, bidirectional);
                 assert_eq!(first(&seen, bidirectional), (state, fins), "{seen:?}, {bidirectional}");
@@ -292,12 +292,12 @@ mod tests {
         use TcpState::*;
         for flags in (0..=255).filter(|flags| flags & (FIN | RST) == 0) {
             for (tcp, side) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
-                let seen = Seen { tcp, side, flags: if tcp { flags } else { 0 }, ..Seen::NOTHING };
+                let seen = PacketFields { tcp, side, flags: if tcp { flags } else { 0 }, ..PacketFields::NOTHING };
                 for (before, fins) in
                     [(None, 0), (Midstream, 0), (SynSent, 0), (SynReceived, 0), (Established, 0), (HalfClosed, 1)]
                 {
                     let after = next(before, &mut { fins }, &seen, true);
-                    let expected = (after, Shake::of(before, after, side, seen.flags));
+                    let expected = (after, HandshakeUpdate::of(before, after, side, seen.flags));
                     assert_eq!(step(before, side, &seen), expected, "{before:?}, {seen:?}");
                 }
             }
@@ -308,12 +308,12 @@ mod tests {
     fn times_are_moments_until_both_ends_of_a_span_are_known() {
         let mut times = [0, 0];
         for (shake, at, expected) in [
-            (Shake::SYN, 5, [5, 0]),
-            (Shake::SYN, 7, [7, 0]),
-            (Shake::ANSWER, 20, [13, 20]),
-            (Shake::ANSWER_AGAIN, 22, [13, 22]),
-            (Shake::NOTHING, 30, [13, 22]),
-            (Shake::END, 40, [13, 18]),
+            (HandshakeUpdate::SYN, 5, [5, 0]),
+            (HandshakeUpdate::SYN, 7, [7, 0]),
+            (HandshakeUpdate::ANSWER, 20, [13, 20]),
+            (HandshakeUpdate::ANSWER_AGAIN, 22, [13, 22]),
+            (HandshakeUpdate::NOTHING, 30, [13, 22]),
+            (HandshakeUpdate::END, 40, [13, 18]),
         ] {
             times = shake.times(times, at);
             assert_eq!(times, expected, "{shake:?}");

@@ -6,7 +6,7 @@
 //! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn. A turn in which nothing is due says
 //! that time leaps: then the meter looks for the earliest deadline of all and goes on from there.
 
-use crate::memory::{Ask, Hints};
+use crate::memory::{Hints, HintsExt};
 
 /// Seconds in one turn: more than the default active timeout.
 pub(crate) const SECONDS: u64 = 512;
@@ -23,7 +23,7 @@ pub(crate) struct Wheel {
 
 impl Wheel {
     pub fn new(capacity: usize, hints: impl Hints) -> Self {
-        Self { heads: Box::new([NONE; SECONDS as usize]), links: hints.room(capacity) }
+        Self { heads: Box::new([NONE; SECONDS as usize]), links: hints.reserve(capacity) }
     }
 
     pub fn bytes(&self) -> usize {

@@ -43,7 +43,7 @@ const PACKETS_MIDDLE: u64 = PACKETS_SHORT + 27_705;
 /// The flows alive now. 16 bytes each.
 #[derive(Clone, Debug)]
 pub(crate) struct Backbone {
-    alive: Vec<Alive>,
+    alive: Vec<ActiveFlow>,
     next_id: u64,
     prng: Prng,
     /// The flows of the next packets. They are drawn together so that their cache misses overlap.
@@ -54,7 +54,7 @@ pub(crate) struct Backbone {
 const DRAWN: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
-struct Alive {
+struct ActiveFlow {
     id: u64,
     left: u32,
 }
@@ -64,7 +64,7 @@ impl Backbone {
         let alive = (0..u64::from(flows))
             .map(|id| {
                 let length = length_met(&mut prng);
-                Alive { id, left: 1 + prng.below(u64::from(length)) as u32 }
+                ActiveFlow { id, left: 1 + prng.below(u64::from(length)) as u32 }
             })
             .collect();
         Self { alive, next_id: u64::from(flows), prng, drawn: [0; DRAWN], taken: DRAWN }
@@ -88,7 +88,7 @@ impl Backbone {
             *drawn = flow.id;
             flow.left -= 1;
             if flow.left == 0 {
-                *flow = Alive { id: self.next_id, left: length(&mut self.prng) };
+                *flow = ActiveFlow { id: self.next_id, left: length(&mut self.prng) };
                 self.next_id += 1;
             }
         }

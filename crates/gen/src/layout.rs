@@ -26,22 +26,22 @@ pub(crate) mod at {
     pub const IP_PROTOCOL: usize = 23;
     pub const UDP_LEN: Range<usize> = 38..40;
     pub const MAGIC: Range<usize> = 42..44;
-    pub const FILLING: usize = 56;
+    pub const PADDING: usize = 56;
     /// All that depends on the flow: checksum, addresses, ports.
     pub const FLOW: Range<usize> = 24..38;
     /// All that depends on the frame: sequence and departure.
     pub const STAMP: Range<usize> = 44..56;
 }
 
-const TRUE_MAC: [u8; 5] = [0x02, 0x6e, 0x67, 0, 0];
-const PLAIN_MAC: [u8; 5] = [0x02, 0, 0, 0, 0];
+const SIGNED_MAC: [u8; 5] = [0x02, 0x6e, 0x67, 0, 0];
+const UNSIGNED_MAC: [u8; 5] = [0x02, 0, 0, 0, 0];
 
 /// A frame of `len` bytes with zeros at [`at::FLOW`] and [`at::STAMP`], no CRC, and filling that depends on `seed` and `len`.
 pub(crate) fn template(len: usize, truth: bool, seed: u64) -> Vec<u8> {
     let mut f = vec![0; len];
-    Prng::new(seed ^ (len as u64) << 32).fill(&mut f[at::FILLING..]);
+    Prng::new(seed ^ (len as u64) << 32).fill(&mut f[at::PADDING..]);
     for (range, last) in [(at::DST_MAC, 2), (at::SRC_MAC, 1)] {
-        f[range.start..range.end - 1].copy_from_slice(if truth { &TRUE_MAC } else { &PLAIN_MAC });
+        f[range.start..range.end - 1].copy_from_slice(if truth { &SIGNED_MAC } else { &UNSIGNED_MAC });
         f[range.end - 1] = last;
     }
     f[at::ETHERTYPE].copy_from_slice(&0x0800u16.to_be_bytes());

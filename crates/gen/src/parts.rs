@@ -48,7 +48,7 @@ impl Parts {
     /// no truth.
     pub fn new(spec: &Spec) -> Option<Self> {
         let Sizes::Fixed(len) = spec.sizes else { return None };
-        if spec.order != Order::Even || !spec.truth {
+        if spec.order != Order::Even || !spec.signature {
             return None;
         }
         let template = layout::template(usize::from(len), true, spec.seed);

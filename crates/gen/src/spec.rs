@@ -1,4 +1,4 @@
-//! What traffic to make, as people write it: `60`, `1000,flows=100k,rate=1Mpps`, `imix`, `backbone,flows=1M,truth`.
+//! What traffic to make, as people write it: `60`, `1000,flows=100k,rate=1Mpps`, `imix`, `backbone,flows=1M,signature`.
 
 use crate::layout::{MAX_FRAME, MIN_FRAME};
 use base::units::{Rate, parse_count, parse_rate, parse_span};
@@ -69,7 +69,7 @@ pub struct Spec {
     /// Stop after so long.
     pub duration: Option<Duration>,
     /// Frames carry sequence, departure and CRC.
-    pub truth: bool,
+    pub signature: bool,
 }
 
 impl Spec {
@@ -79,7 +79,7 @@ impl Spec {
             Sizes::Backbone => (DEFAULT_BACKBONE_FLOWS, Order::Heavy),
             _ => (DEFAULT_FLOWS, Order::Even),
         };
-        Self { sizes, flows, order, seed: 1, rate: Rate::Flat, packets: None, duration: None, truth: false }
+        Self { sizes, flows, order, seed: 1, rate: Rate::Flat, packets: None, duration: None, signature: false }
     }
 }
 
@@ -119,7 +119,7 @@ impl FromStr for Spec {
                         }
                     }
                 }
-                "truth" if value.is_none() => spec.truth = true,
+                "truth" if value.is_none() => spec.signature = true,
                 "truth" => return Err(bad("a word that stands alone: truth")),
                 _ => return Err(SpecError::Key(part.to_owned())),
             }
@@ -177,7 +177,7 @@ impl fmt::Display for Spec {
         if let Some(duration) = self.duration {
             write!(f, ",duration={}ns", duration.as_nanos())?;
         }
-        if self.truth { f.write_str(",truth") } else { Ok(()) }
+        if self.signature { f.write_str(",truth") } else { Ok(()) }
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(spec.sizes, Sizes::Fixed(1000));
         assert_eq!((spec.flows, spec.seed, spec.packets), (100_000, 7, Some(2_500_000)));
         assert_eq!((spec.rate, spec.duration), (Rate::Packets(1e6), Some(Duration::from_secs(10))));
-        assert!(spec.truth);
+        assert!(spec.signature);
         assert_eq!("imix".parse::<Spec>().unwrap().sizes, Sizes::Imix([7, 4, 1]));
         assert_eq!("backbone".parse::<Spec>().unwrap().order, Order::Heavy);
     }

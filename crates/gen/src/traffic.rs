@@ -14,7 +14,7 @@ pub struct Traffic {
     flows: Flows,
     prng: Prng,
     window: Box<Window>,
-    truth: bool,
+    signature: bool,
     sequence: u64,
 }
 
@@ -52,7 +52,7 @@ impl Traffic {
     /// The traffic that `spec` describes. Pace and limits are the caller's business.
     pub fn new(spec: &Spec) -> Self {
         let weights = spec.sizes.weights();
-        let shapes = weights.iter().map(|(len, _)| Shape::new(usize::from(*len), spec.truth, spec.seed)).collect();
+        let shapes = weights.iter().map(|(len, _)| Shape::new(usize::from(*len), spec.signature, spec.seed)).collect();
         let mut prng = Prng::new(spec.seed);
         let flows = match spec.order {
             Order::Even => Flows::Even { next: 0, flows: u64::from(spec.flows) },
@@ -60,7 +60,7 @@ impl Traffic {
         };
         let tickets = |(shape, (_, weight)): (usize, &(u16, u16))| vec![shape as u8; usize::from(*weight)];
         let lottery = weights.iter().enumerate().flat_map(tickets).collect();
-        Self { shapes, lottery, flows, prng, window: Window::new(), truth: spec.truth, sequence: 0 }
+        Self { shapes, lottery, flows, prng, window: Window::new(), signature: spec.signature, sequence: 0 }
     }
 
     /// Bytes of the longest frame that can come.
@@ -107,7 +107,7 @@ impl Traffic {
         frame.copy_from_slice(&shape.template);
         let flow = Flow::of(self.flows.next()).bytes(shape.header_sum);
         frame[at::FLOW].copy_from_slice(&flow);
-        let crc = if self.truth { self.window.flow(&flow) } else { 0 };
+        let crc = if self.signature { self.window.flow(&flow) } else { 0 };
         Prepared { shape: number, len: len as u16, crc }
     }
 
@@ -115,7 +115,7 @@ impl Traffic {
     /// truth there is nothing to add.
     #[inline]
     pub fn stamp(&mut self, buf: &mut [u8], prepared: &Prepared, now: Timestamp) {
-        if !self.truth {
+        if !self.signature {
             return;
         }
         let word = u128::from(self.sequence & LOW_48) << 48 | u128::from(now.nanos() & LOW_48);

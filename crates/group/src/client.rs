@@ -1,8 +1,8 @@
 //! The other side of the door: asking for groups, and being a member of one.
 
-use crate::door::empty;
-use crate::request::{Answer, MESSAGE_MAX, Request};
-use crate::silent::Silent;
+use crate::control::empty;
+use crate::request::{MESSAGE_MAX, Request, Response};
+use crate::unresponsive::UnresponsiveQueue;
 use ring::{AttachError, Branch, Desc, Listener};
 use serde_json::Value;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use sys::unix::Connection;
 
 /// How long the engine may take to carry something out: it compiles programs meanwhile.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long it may take to say how things stand: it may be carrying out what others asked for.
 const QUESTION: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub enum ClientError {
     /// No engine there, or no way to it.
     Unreachable(io::Error),
     /// It is there, and has not answered for so long.
-    Silent(Duration),
+    NoResponse(Duration),
     /// The engine said no; its own words.
     Refused(String),
     /// What came was not what the protocol says.
@@ -46,7 +46,7 @@ impl fmt::Display for ClientError {
                 write!(f, "permission denied on the engine's socket; run as its owner or a member of its group")
             }
             Self::Unreachable(e) => write!(f, "no engine answers there: {e}"),
-            Self::Silent(patience) => write!(
+            Self::NoResponse(patience) => write!(
                 f,
                 "the engine has not answered for {} s: it is stopped, or has too much to do; look at its process, then ask again",
                 patience.as_secs()
@@ -66,36 +66,36 @@ pub struct Client(Arc<Connection>);
 
 /// A seat in a group: one listener for each queue. It is given up when all of them are dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct MemberSession {
     /// Where it sits.
-    pub place: u8,
+    pub slot: u8,
     /// The program that judged when it came.
     pub generation: u64,
     /// One for each queue of the group.
     pub listeners: Vec<Listener>,
     /// Queues that do not know of it: they deliver nothing as long as that is so.
-    pub silent: Vec<Silent>,
+    pub unresponsive: Vec<UnresponsiveQueue>,
     connection: Arc<Connection>,
 }
 
-impl Seat {
+impl MemberSession {
     /// How to leave without losing what is already delivered.
-    pub fn farewell(&self) -> Farewell {
-        Farewell(Client(Arc::clone(&self.connection)))
+    pub fn leave_handle(&self) -> LeaveHandle {
+        LeaveHandle(Client(Arc::clone(&self.connection)))
     }
 }
 
 /// The way out of a seat.
 #[derive(Debug)]
-pub struct Farewell(Client);
+pub struct LeaveHandle(Client);
 
-impl Farewell {
+impl LeaveHandle {
     /// Asks for no more packets. Each listener has [`ended`](Listener::ended) once it has given out what was delivered before.
     ///
     /// # Errors
     /// [`ClientError`]; what was delivered is then as far as one gets.
     pub fn leave(&self) -> Result<(), ClientError> {
-        self.0.ask(&Request::Leave).map(|_| ())
+        self.0.request(&Request::Leave).map(|_| ())
     }
 }
 
@@ -106,7 +106,7 @@ impl Client {
     /// [`ClientError::Unreachable`].
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let connection = Connection::connect(path).map_err(ClientError::Unreachable)?;
-        connection.set_timeout(PATIENCE).map_err(ClientError::Unreachable)?;
+        connection.set_timeout(TIMEOUT).map_err(ClientError::Unreachable)?;
         Ok(Self(Arc::new(connection)))
     }
 
@@ -115,7 +115,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn ask(&self, request: &Request) -> Result<(Answer, Vec<Value>), ClientError> {
+    pub fn request(&self, request: &Request) -> Result<(Response, Vec<Value>), ClientError> {
         let text =
             serde_json::to_vec(request).map_err(|_| ClientError::Protocol("a request that cannot be written"))?;
         if text.len() > MESSAGE_MAX {
@@ -123,7 +123,7 @@ impl Client {
         }
         let patience = match request {
             Request::List | Request::Stats { .. } | Request::Program { .. } => QUESTION,
-            _ => PATIENCE,
+            _ => TIMEOUT,
         };
         let answer = self.exchange(&text, patience);
         if !matches!(answer, Ok(_) | Err(ClientError::Refused(_))) {
@@ -132,15 +132,15 @@ impl Client {
         answer
     }
 
-    fn exchange(&self, text: &[u8], patience: Duration) -> Result<(Answer, Vec<Value>), ClientError> {
+    fn exchange(&self, text: &[u8], patience: Duration) -> Result<(Response, Vec<Value>), ClientError> {
         self.0.set_timeout(patience).map_err(ClientError::Unreachable)?;
         let silent = |e| match e {
-            ClientError::Unreachable(e) if e.kind() == io::ErrorKind::WouldBlock => ClientError::Silent(patience),
+            ClientError::Unreachable(e) if e.kind() == io::ErrorKind::WouldBlock => ClientError::NoResponse(patience),
             e => e,
         };
         // An engine that refuses this connection says so and closes it; its words are worth more than the broken pipe.
         let sent = self.0.send(text, &[]);
-        let answer: Answer = match self.receive() {
+        let answer: Response = match self.receive() {
             Ok(answer) => answer,
             Err(e) => return Err(silent(sent.err().map_or(e, ClientError::Unreachable))),
         };
@@ -166,19 +166,19 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn join(self, request: &Request) -> Result<Seat, ClientError> {
-        let (answer, _) = self.ask(request)?;
+    pub fn join(self, request: &Request) -> Result<MemberSession, ClientError> {
+        let (answer, _) = self.request(request)?;
         if answer.branches == 0 || answer.branches > BRANCHES_MAX {
             return Err(ClientError::Protocol("an impossible number of branches"));
         }
         let listeners = (0..answer.branches)
             .map(|_| Branch::receive(&self.0).map_err(ClientError::Branch))
             .collect::<Result<_, _>>()?;
-        Ok(Seat {
-            place: answer.place.unwrap_or_default(),
+        Ok(MemberSession {
+            slot: answer.slot.unwrap_or_default(),
             generation: answer.generation.unwrap_or_default(),
             listeners,
-            silent: answer.silent,
+            unresponsive: answer.unresponsive,
             connection: self.0,
         })
     }
@@ -243,12 +243,12 @@ mod tests {
     fn an_answer_that_comes_too_late_is_nobodys() {
         let (client, engine, _held) = both();
         let silent = client.exchange(b"{}", Duration::from_millis(10));
-        assert!(matches!(silent, Err(ClientError::Silent(_))), "{silent:?}");
+        assert!(matches!(silent, Err(ClientError::NoResponse(_))), "{silent:?}");
         // It comes between the last look and the end of the connection, and after it.
         engine.send(ANSWER, &[]).expect("a connection that is open");
         client.hang_up();
         assert!(engine.send(ANSWER, &[]).is_err(), "nobody takes it");
-        let next = client.ask(&Request::List);
+        let next = client.request(&Request::List);
         assert!(matches!(next, Err(ClientError::Unreachable(_))), "{next:?}");
     }
 
@@ -259,9 +259,9 @@ mod tests {
             engine.send(nonsense, &[]).expect("an answer");
             engine.send(b"nor is this an object", &[]).expect("an answer");
             engine.send(ANSWER, &[]).expect("an answer");
-            let answer = client.ask(&Request::List);
+            let answer = client.request(&Request::List);
             assert!(matches!(answer, Err(ClientError::Protocol(_))), "{answer:?}");
-            let next = client.ask(&Request::List);
+            let next = client.request(&Request::List);
             assert!(matches!(next, Err(ClientError::Unreachable(_))), "{next:?}");
             let mut requests = 0;
             let mut message = vec![0; MESSAGE_MAX];
@@ -273,7 +273,7 @@ mod tests {
         let (client, engine, _held) = both();
         engine.send(br#"{"ok":false,"error":"no"}"#, &[]).expect("an answer");
         engine.send(ANSWER, &[]).expect("an answer");
-        assert!(matches!(client.ask(&Request::List), Err(ClientError::Refused(why)) if why == "no"));
-        assert!(client.ask(&Request::List).is_ok(), "the connection goes on");
+        assert!(matches!(client.request(&Request::List), Err(ClientError::Refused(why)) if why == "no"));
+        assert!(client.request(&Request::List).is_ok(), "the connection goes on");
     }
 }

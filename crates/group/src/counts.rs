@@ -7,9 +7,9 @@
 //! forwards = forwarded + forward_lost + forward_own       over all ports
 //! ```
 //! Packets that the dispatcher let go because it was too far behind (`skipped`) were not received. What a reader was given
-//! and did not get to is known to the reader alone ([`Seen`]).
+//! and did not get to is known to the reader alone ([`ReaderCounts`]).
 
-use crate::steer::MEMBERS;
+use crate::steering::MEMBERS;
 use crate::verdict::{CLASSES, class};
 use serde::Serialize;
 use std::ops::AddAssign;
@@ -42,27 +42,27 @@ pub struct ClassCounts {
 
 /// What a reader says of itself; for display, because it may say anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Seen {
+pub struct ReaderCounts {
     /// Packets it has taken from its branch.
-    pub seen: u64,
+    pub taken: u64,
     /// Among them, those whose bytes were overwritten before it looked.
     pub late: u64,
 }
 
 /// What became of a packet that was handed to an outlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum SinkResult {
     /// It is there.
-    There,
+    Written,
     /// It is not: refused by the port, overwritten before its turn, captured in part only, or more than the file was to have.
     Failed,
     /// It was not to be: this host had sent it itself.
-    Own,
+    OwnTraffic,
 }
 
 /// What became of the packets that were handed to a port or a file; kept by its thread.
 #[derive(Debug, Default)]
-pub struct PortCounts {
+pub struct SinkCounts {
     sent: AtomicU64,
     failed: AtomicU64,
     own: AtomicU64,
@@ -70,7 +70,7 @@ pub struct PortCounts {
 
 /// The same at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PortSums {
+pub struct SinkTotals {
     /// Packets sent or written.
     pub sent: u64,
     /// Packets that should have been.
@@ -81,30 +81,30 @@ pub struct PortSums {
 
 /// The books of outlets that were closed. Their threads still put away what is in their branches.
 #[derive(Debug, Default)]
-pub struct Closed {
-    sums: PortSums,
-    at_work: Vec<Arc<PortCounts>>,
+pub struct ClosedSinkTotals {
+    sums: SinkTotals,
+    at_work: Vec<Arc<SinkCounts>>,
 }
 
-impl PortCounts {
+impl SinkCounts {
     /// One more.
-    pub fn count(&self, put: Put) {
+    pub fn count(&self, put: SinkResult) {
         let counter = match put {
-            Put::There => &self.sent,
-            Put::Failed => &self.failed,
-            Put::Own => &self.own,
+            SinkResult::Written => &self.sent,
+            SinkResult::Failed => &self.failed,
+            SinkResult::OwnTraffic => &self.own,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// As of now.
-    pub fn sums(&self) -> PortSums {
+    pub fn sums(&self) -> SinkTotals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        PortSums { sent: load(&self.sent), failed: load(&self.failed), own: load(&self.own) }
+        SinkTotals { sent: load(&self.sent), failed: load(&self.failed), own: load(&self.own) }
     }
 }
 
-impl AddAssign for PortSums {
+impl AddAssign for SinkTotals {
     fn add_assign(&mut self, o: Self) {
         self.sent += o.sent;
         self.failed += o.failed;
@@ -112,18 +112,18 @@ impl AddAssign for PortSums {
     }
 }
 
-impl Closed {
+impl ClosedSinkTotals {
     /// One more.
-    pub fn keep(&mut self, counts: Arc<PortCounts>) {
+    pub fn keep(&mut self, counts: Arc<SinkCounts>) {
         // Who has ended counts no more, so that the list is as long as there are threads.
         let (ended, at_work) = self.at_work.drain(..).partition(|counts| Arc::strong_count(counts) == 1);
         self.at_work = at_work;
         self.at_work.push(counts);
-        ended.iter().for_each(|counts: &Arc<PortCounts>| self.sums += counts.sums());
+        ended.iter().for_each(|counts: &Arc<SinkCounts>| self.sums += counts.sums());
     }
 
     /// All of them as of now.
-    pub fn sums(&self) -> PortSums {
+    pub fn sums(&self) -> SinkTotals {
         let mut all = self.sums;
         self.at_work.iter().for_each(|counts| all += counts.sums());
         all
@@ -299,11 +299,11 @@ mod tests {
 
     #[test]
     fn what_a_closed_outlet_counts_is_kept_and_what_it_still_counts_too() {
-        let (mut closed, thread) = (Closed::default(), Arc::<PortCounts>::default());
-        thread.count(Put::There);
+        let (mut closed, thread) = (ClosedSinkTotals::default(), Arc::<SinkCounts>::default());
+        thread.count(SinkResult::Written);
         closed.keep(Arc::clone(&thread));
-        [Put::Failed, Put::Own].into_iter().for_each(|put| thread.count(put));
-        let sums = PortSums { sent: 1, failed: 1, own: 1 };
+        [SinkResult::Failed, SinkResult::OwnTraffic].into_iter().for_each(|put| thread.count(put));
+        let sums = SinkTotals { sent: 1, failed: 1, own: 1 };
         assert_eq!(closed.sums(), sums);
         drop(thread);
         closed.keep(Arc::default());

@@ -6,15 +6,16 @@
 //! for no longer than it takes for those, and the group at which it had to stop is the first to judge the next. A live stream
 //! that has ended is judged for a while ([`GRACE`]) and no longer. A source that can wait is never shed.
 //!
-//! Invariant: whatever changes a group changes it between two batches, on this thread. Others leave [`Order`]s and are
+//! Invariant: whatever changes a group changes it between two batches, on this thread. Others leave [`DispatcherCommand`]s and are
 //! answered when they have been carried out, so a program is exchanged without a lock on the packets' path, and the answer
 //! to a question about the books is of one moment. While there is no group, the ring has no gate.
 
-use crate::group::{Books, CHUNK, Group, Swap};
+use crate::group::{CHUNK, Group, GroupAccounting, Swap};
 use crate::members::Membership;
 use crate::verdict::{Packet, Program};
 use ring::{
-    BranchWriter, Control, Desc, FILE_HEADER, Gate, Hub, JoinError, Offer, Place, Producer, RECORD_HEADER, RingMemory,
+    BranchWriter, Control, Desc, DescPosition, FILE_HEADER, JoinError, ListenerRegistry, LosslessReader, OfferedRing,
+    Producer, RECORD_HEADER, RingMemory,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -26,10 +27,10 @@ use std::time::{Duration, Instant};
 pub const BATCH: usize = 256;
 
 /// What the dispatcher's gate is called in tables and in the names of losses.
-const GATE: &str = "groups";
+const READER_NAME: &str = "groups";
 
 /// How long to sleep when there is nothing, so that readers do not wait long; an order wakes.
-pub const NAP: Duration = Duration::from_micros(300);
+pub const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
 /// How long to sleep while there is no group.
 const REST: Duration = Duration::from_millis(2);
@@ -39,7 +40,7 @@ const REST: Duration = Duration::from_millis(2);
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// What a dispatcher is asked to do.
-pub enum Order {
+pub enum DispatcherCommand {
     /// One group more.
     Add {
         /// The group.
@@ -48,7 +49,7 @@ pub enum Order {
         seated: Sender<()>,
     },
     /// One group fewer; its last books.
-    Remove(u32, Sender<Option<Books>>),
+    Remove(u32, Sender<Option<GroupAccounting>>),
     /// Members of a group have changed, in this place.
     Change {
         /// Which group.
@@ -56,7 +57,7 @@ pub enum Order {
         /// All of them, from now on.
         membership: Arc<Membership>,
         /// The place.
-        place: u8,
+        slot: u8,
         /// The branch of a newcomer.
         branch: Option<BranchWriter>,
         /// Told when it is done.
@@ -69,16 +70,16 @@ pub enum Order {
         /// The program.
         swap: Swap,
         /// Told when it is done.
-        done: Sender<Swapped>,
+        done: Sender<SwapResult>,
     },
     /// The books of all groups.
-    Tell(Sender<Vec<Books>>),
+    Report(Sender<Vec<GroupAccounting>>),
     /// End.
     Stop,
 }
 
 /// A swap that was carried out.
-pub struct Swapped {
+pub struct SwapResult {
     /// When. Whoever ordered it may have to wait for a processor before it hears of it.
     pub at: Instant,
     /// What judged before: whoever ordered it has the time to throw it away.
@@ -87,7 +88,7 @@ pub struct Swapped {
 
 /// Where orders are left for a dispatcher.
 #[derive(Default)]
-pub struct Orders {
+pub struct CommandQueue {
     /// Whom to wake.
     dispatcher: OnceLock<Thread>,
     pending: AtomicBool,
@@ -96,16 +97,16 @@ pub struct Orders {
 
 #[derive(Default)]
 struct Inner {
-    list: Vec<Order>,
+    list: Vec<DispatcherCommand>,
     /// The dispatcher has ended; its last books.
-    ended: Option<Vec<Books>>,
+    ended: Option<Vec<GroupAccounting>>,
     /// It ended before its stream did, and nobody had asked it to.
     early: bool,
 }
 
-impl Orders {
+impl CommandQueue {
     /// Leaves an order. One for a dispatcher that has ended is dropped, and with it whoever waits for the answer is told.
-    pub fn leave(&self, order: Order) {
+    pub fn leave(&self, order: DispatcherCommand) {
         let mut inner = self.lock();
         if inner.ended.is_none() {
             inner.list.push(order);
@@ -118,7 +119,7 @@ impl Orders {
     }
 
     /// The last books of a dispatcher that has ended.
-    pub fn last_books(&self) -> Option<Vec<Books>> {
+    pub fn last_accounting(&self) -> Option<Vec<GroupAccounting>> {
         self.lock().ended.clone()
     }
 
@@ -134,7 +135,7 @@ impl Orders {
     }
 
     #[inline]
-    fn take(&self) -> Vec<Order> {
+    fn take(&self) -> Vec<DispatcherCommand> {
         if !self.pending.load(Ordering::Acquire) {
             return Vec::new();
         }
@@ -143,7 +144,7 @@ impl Orders {
         std::mem::take(&mut inner.list)
     }
 
-    fn close(&self, books: Vec<Books>, early: bool) {
+    fn close(&self, books: Vec<GroupAccounting>, early: bool) {
         let mut inner = self.lock();
         inner.early = early;
         inner.list.clear();
@@ -158,7 +159,7 @@ impl Orders {
 
 /// What a turn was good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum TurnResult {
     /// So many descriptors were dealt with.
     Batch(usize),
     /// Nothing now.
@@ -170,16 +171,16 @@ pub enum Turn {
 /// See the module's text.
 pub struct Dispatcher {
     memory: Arc<RingMemory>,
-    hub: Arc<Hub>,
-    orders: Arc<Orders>,
+    registry: Arc<ListenerRegistry>,
+    commands: Arc<CommandQueue>,
     /// Packets come whether there is room or not.
     live: bool,
-    gate: Option<Gate>,
+    reader: Option<LosslessReader>,
     groups: Vec<Group>,
     /// Who waits until their groups get packets.
     newcomers: Vec<Sender<()>>,
     descs: Vec<Desc>,
-    done: Place,
+    done: DescPosition,
     shedding: bool,
     /// The group that judges first.
     first: usize,
@@ -191,17 +192,17 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// For this ring. It joins when the first group comes.
-    pub fn new(offer: &Offer, orders: Arc<Orders>, live: bool) -> Self {
+    pub fn new(offer: &OfferedRing, orders: Arc<CommandQueue>, live: bool) -> Self {
         Self {
             memory: Arc::clone(&offer.memory),
-            hub: Arc::clone(&offer.hub),
-            orders,
+            registry: Arc::clone(&offer.hub),
+            commands: orders,
             live,
-            gate: None,
+            reader: None,
             groups: Vec::new(),
             newcomers: Vec::new(),
             descs: Vec::with_capacity(BATCH),
-            done: Place::default(),
+            done: DescPosition::default(),
             shedding: false,
             first: 0,
             grace: GRACE,
@@ -220,10 +221,10 @@ impl Dispatcher {
     ///
     /// # Errors
     /// When the ring has no place for one more gate.
-    pub fn seat(&mut self, producer: &mut Producer) -> Result<(), JoinError> {
-        let (memory, hub) = (&self.memory, &self.hub);
+    pub fn slot(&mut self, producer: &mut Producer) -> Result<(), JoinError> {
+        let (memory, hub) = (&self.memory, &self.registry);
         let gate = std::thread::scope(|scope| {
-            let asking = scope.spawn(|| Gate::join(memory, hub, GATE));
+            let asking = scope.spawn(|| LosslessReader::join(memory, hub, READER_NAME));
             // Nobody writes yet: the request is answered here, as the writer will later.
             while !asking.is_finished() {
                 producer.service();
@@ -231,52 +232,52 @@ impl Dispatcher {
             }
             asking.join().unwrap_or(Err(JoinError::NoAnswer))
         })?;
-        self.take_gate(gate);
+        self.take_reader(gate);
         Ok(())
     }
 
-    fn take_gate(&mut self, gate: Gate) {
+    fn take_reader(&mut self, gate: LosslessReader) {
         (self.done, self.shedding) = (gate.released(), false);
-        self.gate = Some(gate);
+        self.reader = Some(gate);
     }
 
     /// Works until the stream ends.
     pub fn run(mut self) {
         sys::cpu::sleep_exactly();
         // Set once: a dispatcher has its orders for itself.
-        let _ = self.orders.dispatcher.set(std::thread::current());
+        let _ = self.commands.dispatcher.set(std::thread::current());
         loop {
             match self.turn() {
-                Turn::Batch(_) => {}
-                Turn::Idle => std::thread::park_timeout(if self.gate.is_some() { NAP } else { REST }),
-                Turn::End => return,
+                TurnResult::Batch(_) => {}
+                TurnResult::Idle => std::thread::park_timeout(if self.reader.is_some() { IDLE_SLEEP } else { REST }),
+                TurnResult::End => return,
             }
         }
     }
 
     /// Carries out what was ordered, then deals with one batch.
-    pub fn turn(&mut self) -> Turn {
-        for order in self.orders.take() {
-            self.obey(order);
+    pub fn turn(&mut self) -> TurnResult {
+        for order in self.commands.take() {
+            self.carry_out(order);
         }
         if self.stopped {
-            return Turn::End;
+            return TurnResult::End;
         }
         if self.groups.is_empty() {
-            self.gate = None;
+            self.reader = None;
             // Those whose groups have gone again wait no longer either.
             for seated in self.newcomers.drain(..) {
                 let _ = seated.send(());
             }
             // Without a gate it sees no end but this one.
-            return if self.memory.control.ended() { Turn::End } else { Turn::Idle };
+            return if self.memory.control.ended() { TurnResult::End } else { TurnResult::Idle };
         }
-        if self.gate.is_none() {
+        if self.reader.is_none() {
             // The ring's writer answers between two of its batches. It may not have begun yet, or all places may be taken.
-            let Ok(gate) = Gate::join(&self.memory, &self.hub, GATE) else {
-                return if self.memory.control.ended() { Turn::End } else { Turn::Idle };
+            let Ok(gate) = LosslessReader::join(&self.memory, &self.registry, READER_NAME) else {
+                return if self.memory.control.ended() { TurnResult::End } else { TurnResult::Idle };
             };
-            self.take_gate(gate);
+            self.take_reader(gate);
         }
         for seated in self.newcomers.drain(..) {
             let _ = seated.send(());
@@ -284,47 +285,47 @@ impl Dispatcher {
         self.batch()
     }
 
-    fn obey(&mut self, order: Order) {
+    fn carry_out(&mut self, order: DispatcherCommand) {
         // Whoever no longer waits for an answer does not need it.
         match order {
-            Order::Add { group, seated } => {
+            DispatcherCommand::Add { group, seated } => {
                 self.groups.push(*group);
                 self.newcomers.push(seated);
             }
-            Order::Remove(id, reply) => {
-                let gone = self.groups.iter().position(|g| g.id() == id).map(|i| self.groups.remove(i).books());
+            DispatcherCommand::Remove(id, reply) => {
+                let gone = self.groups.iter().position(|g| g.id() == id).map(|i| self.groups.remove(i).accounting());
                 let _ = reply.send(gone);
             }
-            Order::Change { group, membership, place, branch, done } => {
+            DispatcherCommand::Change { group, membership, slot: place, branch, done } => {
                 if let Some(group) = self.groups.iter_mut().find(|g| g.id() == group) {
                     group.change(membership, place, branch);
                 }
                 let _ = done.send(());
             }
-            Order::Swap { group, swap, done } => {
+            DispatcherCommand::Swap { group, swap, done } => {
                 let group = self.groups.iter_mut().find(|g| g.id() == group);
                 let before = group.and_then(|group| group.swap(swap));
-                let _ = done.send(Swapped { at: Instant::now(), before });
+                let _ = done.send(SwapResult { at: Instant::now(), before });
             }
-            Order::Tell(reply) => {
+            DispatcherCommand::Report(reply) => {
                 let _ = reply.send(self.books());
             }
-            Order::Stop => self.stopped = true,
+            DispatcherCommand::Stop => self.stopped = true,
         }
     }
 
-    fn books(&mut self) -> Vec<Books> {
-        self.groups.iter_mut().map(Group::books).collect()
+    fn books(&mut self) -> Vec<GroupAccounting> {
+        self.groups.iter_mut().map(Group::accounting).collect()
     }
 
-    fn batch(&mut self) -> Turn {
-        let Some(gate) = &mut self.gate else { return Turn::Idle };
+    fn batch(&mut self) -> TurnResult {
+        let Some(gate) = &mut self.reader else { return TurnResult::Idle };
         // Asked first: what was published before the end is seen by the look that follows.
         let ended = gate.ended();
         self.descs.clear();
         self.descs.extend_from_slice(gate.next(BATCH));
         if self.descs.is_empty() {
-            return if ended { Turn::End } else { Turn::Idle };
+            return if ended { TurnResult::End } else { TurnResult::Idle };
         }
         if ended {
             self.ended.get_or_insert_with(Instant::now);
@@ -369,15 +370,15 @@ impl Dispatcher {
             }
         }
         self.done.desc += self.descs.len() as u64;
-        if let Some(gate) = &mut self.gate {
+        if let Some(gate) = &mut self.reader {
             gate.release(self.done);
         }
-        Turn::Batch(self.descs.len())
+        TurnResult::Batch(self.descs.len())
     }
 }
 
 /// More than a ring's `part` lies between this place and the writer.
-fn is_behind(memory: &RingMemory, done: Place, part: u64) -> bool {
+fn is_behind(memory: &RingMemory, done: DescPosition, part: u64) -> bool {
     let written = memory.control.positions();
     written.oldest_pos(memory.byte_capacity() / part) > done.pos
         || written.oldest_desc(memory.desc_capacity() / part) > done.desc
@@ -385,7 +386,7 @@ fn is_behind(memory: &RingMemory, done: Place, part: u64) -> bool {
 
 /// Its length on the wire; the descriptor has no room for long ones.
 #[inline]
-fn wire_len(gate: &Gate, desc: &Desc) -> u32 {
+fn wire_len(gate: &LosslessReader, desc: &Desc) -> u32 {
     if desc.wire_len < u16::MAX {
         return desc.wire_len.into();
     }
@@ -396,8 +397,8 @@ fn wire_len(gate: &Gate, desc: &Desc) -> u32 {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         // The ring is let go before anybody is told.
-        self.gate = None;
+        self.reader = None;
         let books = self.books();
-        self.orders.close(books, !self.stopped && !self.memory.control.ended());
+        self.commands.close(books, !self.stopped && !self.memory.control.ended());
     }
 }

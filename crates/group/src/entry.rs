@@ -1,20 +1,20 @@
 //! One group as the registry knows it, and as tables show it.
 
-use crate::counts::{Closed, Counts, PortCounts, PortSums, Seen};
-use crate::group::Books;
+use crate::counts::{ClosedSinkTotals, Counts, ReaderCounts, SinkCounts, SinkTotals};
+use crate::engine_services::{IngressInterface, PacketSink, RingHandle};
+use crate::group::GroupAccounting;
 use crate::members::Membership;
-use crate::outside::{Outlet, Source, Track};
 use crate::request::Policy;
-use crate::silent::Silent;
-use crate::steer::{MEMBERS, Steering};
-use crate::verdict::{About, Compiled, Datagrams, Filling};
+use crate::steering::{MEMBERS, Steering};
+use crate::unresponsive::UnresponsiveQueue;
+use crate::verdict::{Compiled, FragmentCounts, MapUsage, ProgramInfo};
 use ring::Branch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Visitor {
+pub struct ClientIdentity {
     /// User.
     pub uid: u32,
     /// Process.
@@ -26,9 +26,9 @@ pub struct Visitor {
 pub(crate) struct Entry {
     pub id: u32,
     pub policy: Policy,
-    pub owner: Visitor,
+    pub owner: ClientIdentity,
     /// It ends with its owner's connection.
-    pub brief: bool,
+    pub ephemeral: bool,
     pub steering: Steering,
     /// Names of the ports that its packets come from.
     pub sources: Vec<String>,
@@ -38,44 +38,44 @@ pub(crate) struct Entry {
     pub loader: u32,
     pub generation: u64,
     pub membership: Arc<Membership>,
-    pub seats: BTreeMap<u8, Seat>,
+    pub slots: BTreeMap<u8, MemberSlot>,
     /// Each port that its program sends to, once for those queues that it was opened for at a time.
-    pub ports: BTreeMap<String, Vec<Opened>>,
+    pub ports: BTreeMap<String, Vec<EgressPort>>,
     /// What members said of themselves that have left.
-    pub departed: Seen,
+    pub departed: ReaderCounts,
     /// Outlets that were detached, and ports that no program names any more.
-    pub closed: Closed,
+    pub closed: ClosedSinkTotals,
 }
 
 /// A port that packets of some queues are sent to.
-pub(crate) struct Opened {
-    pub counts: Arc<PortCounts>,
+pub(crate) struct EgressPort {
+    pub counts: Arc<SinkCounts>,
     /// Which, in the order of the group's.
-    pub tracks: BTreeSet<usize>,
+    pub rings: BTreeSet<usize>,
 }
 
 /// What one dispatcher told of its books.
-pub(crate) struct Page {
-    pub books: Vec<Books>,
+pub(crate) struct DispatcherAccounting {
+    pub accounting: Vec<GroupAccounting>,
     /// Its stream has ended: they do not change any more.
     pub ended: bool,
     /// Why they are not those of now, if they should be.
-    pub silence: Option<Silent>,
+    pub silence: Option<UnresponsiveQueue>,
 }
 
-pub(crate) struct Seat {
+pub(crate) struct MemberSlot {
     pub name: String,
-    pub who: Visitor,
+    pub who: ClientIdentity,
     pub branches: Vec<Branch>,
     /// Where the engine puts this member's packets; nothing for a process.
-    pub outlet: Option<(Outlet, Arc<PortCounts>)>,
+    pub sink: Option<(PacketSink, Arc<SinkCounts>)>,
 }
 
 /// One member, for tables.
 #[derive(Clone, Debug)]
 pub struct MemberView {
     /// Where it sits.
-    pub place: u8,
+    pub slot: u8,
     /// What it calls itself.
     pub name: String,
     /// Its process.
@@ -87,11 +87,11 @@ pub struct MemberView {
     /// Its filter.
     pub filter: Option<String>,
     /// What it says of itself.
-    pub seen: Seen,
+    pub seen: ReaderCounts,
     /// How full its fullest branch is.
     pub fill: f64,
     /// Where its packets are put, and what became of them; nothing for a process.
-    pub outlet: Option<(Outlet, PortSums)>,
+    pub sink: Option<(PacketSink, SinkTotals)>,
 }
 
 /// One group, for tables.
@@ -102,7 +102,7 @@ pub struct GroupView {
     /// Who may join.
     pub policy: Policy,
     /// Who created it.
-    pub owner: Visitor,
+    pub owner: ClientIdentity,
     /// How hashes are dealt.
     pub steering: Steering,
     /// The ports that its packets come from.
@@ -116,47 +116,47 @@ pub struct GroupView {
     /// Whoever asked may not see the program and the members' filters.
     pub hidden: bool,
     /// How the program runs.
-    pub about: Option<About>,
+    pub program_info: Option<ProgramInfo>,
     /// The program's number.
     pub generation: u64,
     /// Its ports, and what became of the packets for each.
-    pub ports: Vec<(String, PortSums)>,
+    pub ports: Vec<(String, SinkTotals)>,
     /// Its members.
     pub members: Vec<MemberView>,
     /// What members said of themselves that have left.
-    pub departed: Seen,
+    pub departed: ReaderCounts,
     /// What became of packets for outlets that are closed.
-    pub closed: PortSums,
+    pub closed: SinkTotals,
     /// Its books, over all queues; empty where nobody asked for them.
     pub counts: Counts,
     /// The program's own counters.
     pub counters: Vec<(String, u64)>,
     /// What its program remembers of datagrams that were cut.
-    pub datagrams: Option<Datagrams>,
+    pub datagrams: Option<FragmentCounts>,
     /// How full its maps are.
-    pub maps: Vec<Filling>,
+    pub maps: Vec<MapUsage>,
     /// Its queues that do not tell how they stand.
-    pub silent: Vec<Silent>,
+    pub unresponsive: Vec<UnresponsiveQueue>,
 }
 
 impl GroupView {
     /// Leaves out what is nobody's business but its owner's.
     pub(crate) fn hide(&mut self) {
         (self.program, self.headline, self.hidden) = (None, None, true);
-        if let Some(about) = &mut self.about {
+        if let Some(about) = &mut self.program_info {
             // They name its maps and its ports.
-            (about.spread, about.notes) = (Vec::new(), Vec::new());
+            (about.partition_by, about.notes) = (Vec::new(), Vec::new());
         }
         self.maps.clear();
         self.members.iter_mut().for_each(|member| member.filter = None);
     }
 }
 
-impl Seat {
-    fn seen(&self) -> Seen {
-        self.branches.iter().map(Branch::reported).fold(Seen::default(), |sum, (seen, late)| Seen {
+impl MemberSlot {
+    fn seen(&self) -> ReaderCounts {
+        self.branches.iter().map(Branch::reported).fold(ReaderCounts::default(), |sum, (seen, late)| ReaderCounts {
             // Strangers wrote these: any number may stand there.
-            seen: sum.seen.saturating_add(seen),
+            taken: sum.taken.saturating_add(seen),
             late: sum.late.saturating_add(late),
         })
     }
@@ -164,7 +164,7 @@ impl Seat {
 
 impl Entry {
     /// Whether its packets still come from these ports: somebody may have made another of its name since they were asked for.
-    pub fn is_of(&self, sources: &[Source]) -> Result<(), String> {
+    pub fn is_of(&self, sources: &[IngressInterface]) -> Result<(), String> {
         if self.sources.iter().eq(sources.iter().map(|source| &source.name)) {
             return Ok(());
         }
@@ -172,30 +172,30 @@ impl Entry {
     }
 
     /// Whether its packets come by this ring.
-    pub fn has(&self, track: &Track) -> bool {
+    pub fn has(&self, track: &RingHandle) -> bool {
         self.queues.as_ref().is_none_or(|q| q.contains(&track.queue)) && self.sources.contains(&track.source.name)
     }
 
     /// Nobody sits in this place any more.
     pub fn vacate(&mut self, place: u8) {
-        if let Some(seat) = self.seats.remove(&place) {
+        if let Some(seat) = self.slots.remove(&place) {
             let seen = seat.seen();
-            self.departed.seen = self.departed.seen.saturating_add(seen.seen);
+            self.departed.taken = self.departed.taken.saturating_add(seen.taken);
             self.departed.late = self.departed.late.saturating_add(seen.late);
-            seat.outlet.into_iter().for_each(|(_, counts)| self.closed.keep(counts));
+            seat.sink.into_iter().for_each(|(_, counts)| self.closed.keep(counts));
         }
         self.membership = Arc::new(self.membership.with(place, None));
     }
 
     /// For tables, with what the dispatchers of its queues told.
-    pub fn view(&self, name: &str, pages: &[&Page]) -> GroupView {
+    pub fn view(&self, name: &str, pages: &[&DispatcherAccounting]) -> GroupView {
         let queues = pages.len();
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
-        let (mut maps, mut datagrams) = (Vec::<Filling>::new(), None);
+        let (mut maps, mut datagrams) = (Vec::<MapUsage>::new(), None);
         let mut fill = vec![0.0; MEMBERS];
         // All queues of a group share its maps and what it knows of datagrams, and each that still runs tells of them as they are now.
         let now_first = [false, true].map(|ended| pages.iter().filter(move |page| page.ended == ended));
-        for book in now_first.into_iter().flatten().flat_map(|page| &page.books).filter(|b| b.id == self.id) {
+        for book in now_first.into_iter().flatten().flat_map(|page| &page.accounting).filter(|b| b.id == self.id) {
             counts += &book.counts;
             for map in &book.maps {
                 if !maps.iter().any(|known| known.map == map.map) {
@@ -211,10 +211,10 @@ impl Entry {
                 }
             }
         }
-        let members = self.seats.iter().filter_map(|(place, seat)| {
+        let members = self.slots.iter().filter_map(|(place, seat)| {
             let member = self.membership.member(*place)?;
             Some(MemberView {
-                place: *place,
+                slot: *place,
                 name: seat.name.clone(),
                 pid: seat.who.pid,
                 classes: member.classes,
@@ -222,7 +222,7 @@ impl Entry {
                 filter: member.filter.as_ref().map(|f| f.text().to_owned()),
                 seen: seat.seen(),
                 fill: fill[usize::from(*place)],
-                outlet: seat.outlet.as_ref().map(|(to, counts)| (to.clone(), counts.sums())),
+                sink: seat.sink.as_ref().map(|(to, counts)| (to.clone(), counts.sums())),
             })
         });
         GroupView {
@@ -235,7 +235,7 @@ impl Entry {
             program: self.program.as_ref().map(|p| p.text().to_owned()),
             headline: self.program.as_ref().map(|p| p.headline().to_owned()),
             hidden: false,
-            about: self.program.as_ref().map(|p| p.about(queues)),
+            program_info: self.program.as_ref().map(|p| p.about(queues)),
             generation: self.generation,
             ports: self.ports.iter().map(|(name, all)| (name.clone(), sums(all))).collect(),
             members: members.collect(),
@@ -245,13 +245,13 @@ impl Entry {
             counters,
             maps,
             datagrams: datagrams.flatten(),
-            silent: pages.iter().filter_map(|page| page.silence.clone()).collect(),
+            unresponsive: pages.iter().filter_map(|page| page.silence.clone()).collect(),
         }
     }
 }
 
-fn sums(opened: &[Opened]) -> PortSums {
-    opened.iter().fold(PortSums::default(), |mut sums, one| {
+fn sums(opened: &[EgressPort]) -> SinkTotals {
+    opened.iter().fold(SinkTotals::default(), |mut sums, one| {
         sums += one.counts.sums();
         sums
     })

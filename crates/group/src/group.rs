@@ -5,8 +5,8 @@
 
 use crate::counts::Counts;
 use crate::members::Membership;
-use crate::steer::{MEMBERS, places};
-use crate::verdict::{Datagrams, Delivery, Filling, Packet, Program, Verdict, class};
+use crate::steering::{MEMBERS, members};
+use crate::verdict::{Delivery, FragmentCounts, MapUsage, Packet, Program, Verdict, class};
 use base::Timestamp;
 use ring::{BranchWriter, Desc, flag};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct Group {
 
 /// The books of a group on one ring.
 #[derive(Clone, Debug, Default)]
-pub struct Books {
+pub struct GroupAccounting {
     /// Which group.
     pub id: u32,
     /// The generation of its program here.
@@ -75,9 +75,9 @@ pub struct Books {
     /// The programs' own counters, by name; those of programs that were swapped out included.
     pub counters: Vec<(String, u64)>,
     /// How full the maps of its program are.
-    pub maps: Vec<Filling>,
+    pub maps: Vec<MapUsage>,
     /// What its program remembers of datagrams that were cut.
-    pub datagrams: Option<Datagrams>,
+    pub datagrams: Option<FragmentCounts>,
     /// How full each member's branch is, by place; 0 where nobody is.
     pub fill: Vec<f64>,
 }
@@ -121,7 +121,7 @@ impl Group {
         self.host = swap.host.as_ref().and_then(port);
         self.knows_direction = swap.knows_direction;
         if let (Some(new), Some(old)) = (&mut swap.program, &mut self.program) {
-            new.inherit(&mut **old);
+            new.transfer_state(&mut **old);
         }
         self.counters = swap.counters;
         self.generation = self.generation.max(swap.generation);
@@ -158,7 +158,7 @@ impl Group {
         self.verdicts.clear();
         self.verdicts.resize(some.len(), Verdict::default());
         if let Some(program) = &mut self.program {
-            program.judge(some, &mut self.verdicts);
+            program.evaluate(some, &mut self.verdicts);
         }
         self.deliver(some);
     }
@@ -188,7 +188,7 @@ impl Group {
         let mut eligible = membership.eligible(classes);
         for (packet, verdict) in batch.iter().zip(&*verdicts) {
             if !verdict.forwards.as_slice().is_empty() || verdict.kernel {
-                let desc = packet.desc.judged(0, *generation, verdict.mark);
+                let desc = packet.desc.evaluated_by(0, *generation, verdict.mark);
                 let route = |port: &u8| routes.get(usize::from(*port)).copied().unwrap_or(usize::MAX);
                 let to = verdict.forwards.as_slice();
                 if packet.desc.flags & flag::OUTGOING != 0 && !*knows_direction {
@@ -210,7 +210,7 @@ impl Group {
             }
             match classes {
                 class::ANY => counts.broadcast += 1,
-                classes => places(classes).for_each(|c| counts.classes[usize::from(c)].packets += 1),
+                classes => members(classes).for_each(|c| counts.classes[usize::from(c)].packets += 1),
             }
             let targets = match verdict.delivery {
                 _ if eligible.set == 0 => 0,
@@ -223,20 +223,20 @@ impl Group {
                 counts.no_member += 1;
                 match classes {
                     class::ANY => counts.broadcast_alone += 1,
-                    classes => places(classes).for_each(|c| counts.classes[usize::from(c)].no_member += 1),
+                    classes => members(classes).for_each(|c| counts.classes[usize::from(c)].no_member += 1),
                 }
                 continue;
             }
             counts.passed += 1;
             counts.copies += u64::from(targets.count_ones());
-            let wanted = if targets & membership.picky() == 0 {
+            let wanted = if targets & membership.slots_with_filter() == 0 {
                 targets
             } else {
                 matching(targets, packet, classes, membership, counts)
             };
-            for place in places(wanted) {
+            for place in members(wanted) {
                 let class = membership.class_of(place, classes);
-                let desc = packet.desc.judged(class, *generation, verdict.mark);
+                let desc = packet.desc.evaluated_by(class, *generation, verdict.mark);
                 let (part, class) = (&mut counts.members[usize::from(place)], &mut counts.classes[usize::from(class)]);
                 class.copies += 1;
                 if branches[usize::from(place)].as_mut().is_some_and(|branch| branch.push(desc)) {
@@ -262,8 +262,8 @@ impl Group {
     }
 
     /// The books as of the last batch.
-    pub fn books(&mut self) -> Books {
-        Books {
+    pub fn accounting(&mut self) -> GroupAccounting {
+        GroupAccounting {
             id: self.id,
             generation: self.generation,
             counts: self.counts.clone(),
@@ -278,7 +278,7 @@ impl Group {
 /// Those of the targets whose own filter the packet passes.
 fn matching(targets: u64, packet: &Packet<'_>, classes: u64, membership: &Membership, counts: &mut Counts) -> u64 {
     let mut wanted = targets;
-    for place in places(targets & membership.picky()) {
+    for place in members(targets & membership.slots_with_filter()) {
         let filter = membership.member(place).and_then(|m| m.filter.as_ref());
         if filter.is_some_and(|f| !f.matches(packet)) {
             wanted &= !(1 << place);

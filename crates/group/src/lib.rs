@@ -2,7 +2,7 @@
 //!
 //! A *group* is a program, the queues it looks at, and its *members*: processes that each have a branch of the ring
 //! ([`ring::Branch`]), descriptors of their own over the one copy of the bytes. Members are in *classes*, and a program
-//! delivers to all members of some classes, or steers to one of them by a hash ([`steer`]). Groups on the same port know
+//! delivers to all members of some classes, or steers to one of them by a hash ([`steering`]). Groups on the same port know
 //! nothing of each other. Programs are exchanged while packets flow, without one being lost between.
 //!
 //! Invariant (the ledger, continued): of every packet that a group received it is known whether its program dropped it,
@@ -15,38 +15,41 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod control;
 mod counts;
 mod dispatch;
-mod door;
+mod engine_services;
 mod entry;
 mod group;
+mod idle_backoff;
+mod join;
 mod limits;
 mod members;
-mod nap;
 mod object;
-mod outside;
 mod registry;
 mod request;
-mod seats;
-mod silent;
-pub mod steer;
+pub mod steering;
+mod unresponsive;
 mod verdict;
 
-pub use client::{Client, ClientError, Farewell, Generations, Seat};
-pub use counts::{ClassCounts, Closed, Counts, MemberCounts, PortCounts, PortSums, Put, Seen};
-pub use dispatch::{BATCH, Dispatcher, NAP, Order, Orders, Swapped, Turn};
-pub use door::Door;
-pub use entry::{GroupView, MemberView, Visitor};
-pub use group::{Books, Group, Port, Swap};
+pub use client::{Client, ClientError, Generations, LeaveHandle, MemberSession};
+pub use control::ControlServer;
+pub use counts::{
+    ClassCounts, ClosedSinkTotals, Counts, MemberCounts, ReaderCounts, SinkCounts, SinkResult, SinkTotals,
+};
+pub use dispatch::{BATCH, CommandQueue, Dispatcher, DispatcherCommand, IDLE_SLEEP, SwapResult, TurnResult};
+pub use engine_services::{EngineServices, IngressInterface, PacketSink, RingHandle};
+pub use entry::{ClientIdentity, GroupView, MemberView};
+pub use group::{Group, GroupAccounting, Port, Swap};
+pub use idle_backoff::MemberBackoff;
+pub use join::JoinResult;
 pub use limits::Limits;
 pub use members::{Eligible, Member, Membership};
-pub use nap::Nap;
-pub use outside::{Outlet, Outside, Source, Track};
-pub use registry::{GROUPS, Loaded, Registry};
-pub use request::{Answer, FILE_MOST, Policy, Request};
-pub use seats::Joined;
-pub use silent::{Silent, Standing};
-pub use steer::{MEMBERS, Steering, WEIGHT_MAX};
+pub use registry::{GROUPS, LoadResult, Registry};
+pub use request::{FILE_BYTES_DEFAULT, Policy, Request, Response};
+pub use steering::{MEMBERS, Steering, WEIGHT_MAX};
+pub use unresponsive::{DispatcherState, UnresponsiveQueue};
 pub use verdict::{
-    About, CLASSES, Compiled, Datagrams, Delivery, FORWARDS, Filling, Forwards, Packet, Program, Sieve, Verdict, class,
+    CLASSES, Compiled, Delivery, FORWARDS, Forwards, FragmentCounts, MapUsage, MemberFilter, Packet, Program,
+    ProgramInfo, Verdict, class,
 };

@@ -8,7 +8,7 @@
 //! Invariant: what is held is counted anew from who sits where, whenever somebody asks for more; there is no sum beside it
 //! that could differ.
 
-use crate::entry::{Entry, Visitor};
+use crate::entry::{ClientIdentity, Entry};
 use crate::registry::{BRANCH_DESCS, GROUPS, Registry, State};
 use crate::verdict::Compiled;
 use ring::DESC_BYTES;
@@ -26,7 +26,7 @@ const FILES_OF_OTHERS: u64 = 256;
 const BRANCHES_MAX: u64 = 4096;
 
 /// How long a dispatcher may take to carry out an order: it may be waiting for the ring's writer itself.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,12 +45,12 @@ pub struct Limits {
     /// Ports that guests' packets may be sent through. Root and the engine's user may use any.
     pub ports: Vec<String>,
     /// How long an order may take before the answer says that it has not been carried out yet.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// What somebody holds, or asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct ResourceUse {
     pub groups: usize,
     pub branches: usize,
     pub bytes: u64,
@@ -67,17 +67,17 @@ impl Limits {
             all_branches: (left / FILES_OF_BRANCH).min(BRANCHES_MAX) as usize,
             program_bytes: memory / 4,
             ports: Vec::new(),
-            patience: PATIENCE,
+            timeout: TIMEOUT,
         }
     }
 
     /// For this machine and process.
     pub fn here() -> Self {
-        Self::of(sys::allowance::allowance().limit, sys::limits::open_files())
+        Self::of(sys::memory_limit::memory_limit().limit, sys::limits::open_files())
     }
 
     /// Whether there may be so much more, when the user holds `mine`, all guests together `guests`, and everybody `all`.
-    pub(crate) fn admit(&self, guest: bool, held: [Held; 3], more: Held) -> Result<(), String> {
+    pub(crate) fn admit(&self, guest: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
         let [mine, guests, all] = held;
         let room = |what: &str, has: usize, more: usize, most: usize, whose: &str| {
             if more == 0 || has + more <= most {
@@ -119,7 +119,7 @@ pub(crate) fn branch_bytes(descs: u64) -> u64 {
     descs.next_power_of_two() * DESC_BYTES as u64
 }
 
-impl AddAssign for Held {
+impl AddAssign for ResourceUse {
     fn add_assign(&mut self, o: Self) {
         self.groups += o.groups;
         self.branches += o.branches;
@@ -129,46 +129,52 @@ impl AddAssign for Held {
 
 impl Registry {
     /// Whether it is somebody whom the engine has let in, and no more: neither root nor the engine's own user.
-    pub(crate) fn is_guest(&self, uid: u32) -> bool {
+    pub(crate) fn is_unprivileged(&self, uid: u32) -> bool {
         uid != 0 && uid != self.own_uid
     }
 
     /// Whether this visitor may hold so much more. What the program of the group `but` holds is not counted.
-    pub(crate) fn admit(&self, state: &State, who: Visitor, but: Option<&str>, more: Held) -> Result<(), String> {
-        let mut held = [Held::default(); 3];
-        let mut count = |uid: u32, part: Held| {
-            let counts = [uid == who.uid, self.is_guest(uid), true];
+    pub(crate) fn admit(
+        &self,
+        state: &State,
+        who: ClientIdentity,
+        but: Option<&str>,
+        more: ResourceUse,
+    ) -> Result<(), String> {
+        let mut held = [ResourceUse::default(); 3];
+        let mut count = |uid: u32, part: ResourceUse| {
+            let counts = [uid == who.uid, self.is_unprivileged(uid), true];
             held.iter_mut().zip(counts).filter(|(_, counts)| *counts).for_each(|(sum, _)| *sum += part);
         };
         for (name, entry) in &state.groups {
-            count(entry.owner.uid, Held { groups: 1, ..Held::default() });
-            for seat in entry.seats.values() {
+            count(entry.owner.uid, ResourceUse { groups: 1, ..ResourceUse::default() });
+            for seat in entry.slots.values() {
                 let bytes = seat.branches.iter().map(|b| branch_bytes(b.shape().descs)).sum();
-                count(seat.who.uid, Held { branches: seat.branches.len(), bytes, ..Held::default() });
+                count(seat.who.uid, ResourceUse { branches: seat.branches.len(), bytes, ..ResourceUse::default() });
             }
             if but != Some(name.as_str()) {
-                let ports = entry.ports.values().flatten().map(|o| o.tracks.len()).sum();
+                let ports = entry.ports.values().flatten().map(|o| o.rings.len()).sum();
                 count(entry.loader, of_program(ports, entry.program.as_ref()));
             }
         }
-        self.limits.admit(self.is_guest(who.uid), held, more)
+        self.limits.admit(self.is_unprivileged(who.uid), held, more)
     }
 
     /// Whether this visitor may load this program into this group, in place of the one that is there.
     pub(crate) fn may_load(
         &self,
         state: &State,
-        who: Visitor,
+        who: ClientIdentity,
         (name, entry): (&str, &Entry),
         program: Option<&Arc<dyn Compiled>>,
     ) -> Result<(), String> {
         let groups = usize::from(!state.groups.contains_key(name));
         let Some(program) = program else {
-            return self.admit(state, who, Some(name), Held { groups, ..Held::default() });
+            return self.admit(state, who, Some(name), ResourceUse { groups, ..ResourceUse::default() });
         };
         program.ports().iter().try_for_each(|port| self.may_send(who, port))?;
         if program.wants_kernel()
-            && self.is_guest(who.uid)
+            && self.is_unprivileged(who.uid)
             && self.tracks_of(entry).any(|t| self.outside.shuts_host_out(&t.source))
         {
             return Err(format!(
@@ -188,12 +194,12 @@ impl Registry {
         // The way to the host is a port too.
         let ports = program.ports().len() + usize::from(program.wants_kernel());
         let more = of_program(ports * self.tracks_of(entry).count(), Some(program));
-        self.admit(state, who, Some(name), Held { groups, ..more })
+        self.admit(state, who, Some(name), ResourceUse { groups, ..more })
     }
 
     /// Whether this visitor may have packets sent through this port.
-    pub(crate) fn may_send(&self, who: Visitor, port: &str) -> Result<(), String> {
-        if !self.is_guest(who.uid) || self.limits.ports.iter().any(|p| p == port) {
+    pub(crate) fn may_send(&self, who: ClientIdentity, port: &str) -> Result<(), String> {
+        if !self.is_unprivileged(who.uid) || self.limits.ports.iter().any(|p| p == port) {
             return Ok(());
         }
         Err(format!(
@@ -204,17 +210,17 @@ impl Registry {
     }
 }
 
-fn of_program(ports: usize, program: Option<&Arc<dyn Compiled>>) -> Held {
+fn of_program(ports: usize, program: Option<&Arc<dyn Compiled>>) -> ResourceUse {
     let bytes = ports as u64 * branch_bytes(BRANCH_DESCS) + program.map_or(0, |p| p.memory());
-    Held { groups: 0, branches: ports, bytes }
+    ResourceUse { groups: 0, branches: ports, bytes }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn held(groups: usize, branches: usize, bytes: u64) -> Held {
-        Held { groups, branches, bytes }
+    fn held(groups: usize, branches: usize, bytes: u64) -> ResourceUse {
+        ResourceUse { groups, branches, bytes }
     }
 
     #[test]
@@ -231,7 +237,7 @@ mod tests {
     #[test]
     fn a_guest_is_bounded_by_its_own_part_and_by_that_of_all_guests_and_others_only_by_what_there_is() {
         let limits = Limits { groups: 2, branches: 10, bytes: 1000, all_branches: 20, ..Limits::of(0, 0) };
-        let (none, much) = (Held::default(), held(48, 15, 2000));
+        let (none, much) = (ResourceUse::default(), held(48, 15, 2000));
         let guest = |mine, guests, more| limits.admit(true, [mine, guests, guests], more);
         assert_eq!(guest(none, none, held(2, 10, 1000)), Ok(()));
         for more in [held(3, 0, 0), held(0, 11, 0), held(0, 0, 1001)] {

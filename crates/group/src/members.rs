@@ -1,7 +1,7 @@
 //! Who is in a group, and what follows from it for delivery; worked out aside, then handed to the dispatchers whole.
 
-use crate::steer::{MEMBERS, Steering, Table, Weights, fold, places, slot, winner};
-use crate::verdict::{CLASSES, Sieve, class};
+use crate::steering::{BucketTable, MEMBERS, Steering, Weights, fold, members, slot, winner};
+use crate::verdict::{CLASSES, MemberFilter, class};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct Member {
     /// Its part of what is steered, against the others'; at least 1, at most [`crate::WEIGHT_MAX`].
     pub weight: u8,
     /// Packets that do not match are not for it.
-    pub filter: Option<Arc<dyn Sieve>>,
+    pub filter: Option<Arc<dyn MemberFilter>>,
 }
 
 impl fmt::Debug for Member {
@@ -35,11 +35,11 @@ pub struct Membership {
     weights: Weights,
     by_class: [u64; CLASSES],
     /// Members of any class that a broadcast reaches.
-    anyone: u64,
+    any_class: u64,
     /// Members with a filter.
     picky: u64,
     /// One for each set that a single class, or a broadcast, makes eligible.
-    tables: Vec<Arc<Table>>,
+    tables: Vec<Arc<BucketTable>>,
 }
 
 /// Who may get a packet, and how one among them is picked.
@@ -47,7 +47,7 @@ pub struct Membership {
 pub struct Eligible<'a> {
     /// A bit for each place.
     pub set: u64,
-    table: Option<&'a Table>,
+    table: Option<&'a BucketTable>,
     of: &'a Membership,
 }
 
@@ -65,7 +65,7 @@ impl Membership {
             steering,
             weights: [0; MEMBERS],
             by_class: [0; CLASSES],
-            anyone: 0,
+            any_class: 0,
             picky: 0,
             tables: Vec::new(),
         }
@@ -75,30 +75,30 @@ impl Membership {
     pub fn with(&self, place: u8, member: Option<Member>) -> Self {
         let mut new = self.clone();
         new.members[usize::from(place)] = member;
-        (new.weights, new.by_class, new.anyone, new.picky) = ([0; MEMBERS], [0; CLASSES], 0, 0);
+        (new.weights, new.by_class, new.any_class, new.picky) = ([0; MEMBERS], [0; CLASSES], 0, 0);
         for (place, member) in new.members.iter().enumerate() {
             let Some(member) = member else { continue };
             let bit = 1u64 << place;
             new.weights[place] = member.weight;
-            places(member.classes & class::ANY).for_each(|c| new.by_class[usize::from(c)] |= bit);
-            new.anyone |= if member.classes & class::ANY != 0 { bit } else { 0 };
+            members(member.classes & class::ANY).for_each(|c| new.by_class[usize::from(c)] |= bit);
+            new.any_class |= if member.classes & class::ANY != 0 { bit } else { 0 };
             new.picky |= if member.filter.is_some() { bit } else { 0 };
         }
         new.tables = new.worked_out(&self.tables);
         new
     }
 
-    fn worked_out(&self, before: &[Arc<Table>]) -> Vec<Arc<Table>> {
-        let mut tables: Vec<Arc<Table>> = Vec::new();
+    fn worked_out(&self, before: &[Arc<BucketTable>]) -> Vec<Arc<BucketTable>> {
+        let mut tables: Vec<Arc<BucketTable>> = Vec::new();
         if self.steering == Steering::Fold {
             return tables;
         }
-        for set in [self.anyone].into_iter().chain(self.by_class) {
+        for set in [self.any_class].into_iter().chain(self.by_class) {
             if set == 0 || tables.iter().any(|t| t.set() == set) {
                 continue;
             }
             let known = before.iter().find(|t| t.is_of(set, &self.weights)).cloned();
-            tables.extend(known.or_else(|| Table::new(set, &self.weights).map(Arc::new)));
+            tables.extend(known.or_else(|| BucketTable::new(set, &self.weights).map(Arc::new)));
         }
         tables
     }
@@ -116,16 +116,16 @@ impl Membership {
 
     /// Places whose members have a filter.
     #[inline]
-    pub fn picky(&self) -> u64 {
+    pub fn slots_with_filter(&self) -> u64 {
         self.picky
     }
 
     /// Who may get a packet of these classes.
     pub fn eligible(&self, classes: u64) -> Eligible<'_> {
         let set = if classes == class::ANY {
-            self.anyone
+            self.any_class
         } else {
-            places(classes).fold(0, |set, c| set | self.by_class[usize::from(c)])
+            members(classes).fold(0, |set, c| set | self.by_class[usize::from(c)])
         };
         Eligible { set, table: self.tables.iter().map(Arc::as_ref).find(|t| t.set() == set), of: self }
     }
@@ -212,7 +212,7 @@ mod tests {
     fn tables_that_did_not_change_are_kept() {
         let m = Membership::default().with(0, member(1, 1)).with(1, member(1, 1));
         let n = m.with(2, member(2, 1));
-        let kept = |t: &Arc<Table>| m.tables.iter().any(|o| Arc::ptr_eq(o, t));
+        let kept = |t: &Arc<BucketTable>| m.tables.iter().any(|o| Arc::ptr_eq(o, t));
         assert_eq!(n.tables.iter().filter(|t| kept(t)).count(), 1, "that of class 0");
         assert_eq!(n.with(2, None).tables.len(), 1);
     }

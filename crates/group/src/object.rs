@@ -1,9 +1,9 @@
 //! Groups as the objects that are told at the socket and printed with `--json`.
 
+use crate::engine_services::PacketSink;
 use crate::entry::{GroupView, MemberView};
-use crate::outside::Outlet;
 use crate::request::MESSAGE_MAX;
-use crate::steer::{Steering, places};
+use crate::steering::{Steering, members};
 use crate::verdict::class;
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 const SHOWN: usize = 400;
 
 /// Those that are shown where there is room for no more.
-const SHOWN_AT_LEAST: usize = 16;
+const SHOWN_MIN: usize = 16;
 
 impl GroupView {
     /// A group as an object; `docs/GROUPS.md` says what each field means.
@@ -23,9 +23,9 @@ impl GroupView {
     /// not make the list unreadable for everybody.
     pub(crate) fn message(&self) -> String {
         let fits = |told: &String| told.len() <= MESSAGE_MAX;
-        let cut = [SHOWN, SHOWN_AT_LEAST].into_iter().map(|most| object(self, most).to_string()).find(fits);
+        let cut = [SHOWN, SHOWN_MIN].into_iter().map(|most| object(self, most).to_string()).find(fits);
         cut.unwrap_or_else(|| {
-            let mut told = object(self, SHOWN_AT_LEAST);
+            let mut told = object(self, SHOWN_MIN);
             for list in ["members", "interfaces", "maps"] {
                 told[list] = json!([]);
             }
@@ -58,18 +58,18 @@ fn object(group: &GroupView, most: usize) -> Value {
     let ports: Vec<Value> = group
         .ports
         .iter()
-        .map(|(name, n)| json!({"interface": name, "sent": n.sent, "failed": n.failed, "own": n.own}))
+        .map(|(name, n)| json!({"interface": name, "sent": n.sent, "failed": n.failed, "own_traffic": n.own}))
         .collect();
     let maps: Vec<Value> = group
         .maps
         .iter()
-        .map(|m| json!({"map": cut(&m.map, most), "used": m.used, "most": m.most, "refused": m.refused}))
+        .map(|m| json!({"map": cut(&m.map, most), "used": m.used, "capacity": m.capacity, "refused": m.refused}))
         .collect();
-    let about = group.about.as_ref();
-    let spread = about.map(|a| a.spread.iter().map(|line| cut(line, most)).collect::<Vec<_>>());
+    let about = group.program_info.as_ref();
+    let spread = about.map(|a| a.partition_by.iter().map(|line| cut(line, most)).collect::<Vec<_>>());
     json!({
-        "runs": about.map(|a| &a.runs), "why": about.and_then(|a| a.why.as_ref()).map(|why| cut(why, most)),
-        "compile_us": about.map(|a| a.compile_us), "spread": spread,
+        "execution": about.map(|a| &a.execution), "reason": about.and_then(|a| a.reason.as_ref()).map(|why| cut(why, most)),
+        "compile_us": about.map(|a| a.compile_us), "partition_by": spread,
         "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
         "steering": match group.steering { Steering::Rendezvous => "rendezvous", Steering::Fold => "fold" },
         "sources": group.sources, "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "headline": group.headline.as_ref().map(|line| cut(line, most)),
@@ -77,27 +77,29 @@ fn object(group: &GroupView, most: usize) -> Value {
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
         "copies": c.copies, "lost": c.all_members().lost, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
         "forward_own": c.forward_own,
-        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "maps": maps, "datagrams": group.datagrams, "members": members,
+        "to_host": c.to_kernel, "classes": classes, "counters": counters, "maps": maps, "fragments": group.datagrams, "members": members,
         "departed": {
             "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
-            "seen": group.departed.seen, "late": group.departed.late,
-            "sent": group.closed.sent, "failed": group.closed.failed, "own": group.closed.own,
+            "seen": group.departed.taken, "late": group.departed.late,
+            "sent": group.closed.sent, "failed": group.closed.failed, "own_traffic": group.closed.own,
         },
-        "silent": group.silent, "contradictions": c.contradictions(),
+        "unresponsive": group.unresponsive, "accounting_errors": c.contradictions(),
     })
 }
 
 /// A member as an object.
 fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
-    let part = &group.counts.members[usize::from(m.place)];
-    let classes: Vec<String> = places(m.classes).map(class::name).collect();
-    let outlet = m.outlet.as_ref().map(|(to, n)| match to {
-        Outlet::Port(name) => json!({"interface": name, "sent": n.sent, "failed": n.failed, "own": n.own}),
-        Outlet::File { path, most } => json!({"file": path, "most": most, "sent": n.sent, "failed": n.failed}),
+    let part = &group.counts.members[usize::from(m.slot)];
+    let classes: Vec<String> = members(m.classes).map(class::name).collect();
+    let outlet = m.sink.as_ref().map(|(to, n)| match to {
+        PacketSink::Port(name) => json!({"interface": name, "sent": n.sent, "failed": n.failed, "own_traffic": n.own}),
+        PacketSink::File { path, max_bytes: most } => {
+            json!({"file": path, "max_bytes": most, "sent": n.sent, "failed": n.failed})
+        }
     });
     json!({
-        "place": m.place, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,
+        "slot": m.slot, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,
         "filter": m.filter.as_ref().map(|f| cut(f, most)), "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
-        "seen": m.seen.seen, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4, "outlet": outlet,
+        "seen": m.seen.taken, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4, "sink": outlet,
     })
 }

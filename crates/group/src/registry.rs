@@ -1,19 +1,19 @@
 //! The groups of an engine as people see them: names, owners, members, programs. Whatever happens here is worked out aside
-//! and reaches the packets as [`Order`]s. Who sits in them is in `seats.rs`.
+//! and reaches the packets as [`DispatcherCommand`]s. Who sits in them is in `slots.rs`.
 //!
 //! Invariant: an order is given only for what has been found sound. A program that cannot be compiled, or that asks for a
 //! port or a host that cannot be had, changes nothing, and the one before it runs on.
 
-use crate::counts::{Closed, Seen};
-use crate::dispatch::{Order, Swapped};
-use crate::entry::{Entry, GroupView, Opened, Page, Visitor};
-use crate::group::{Books, Group, Port, Swap};
+use crate::counts::{ClosedSinkTotals, ReaderCounts};
+use crate::dispatch::{DispatcherCommand, SwapResult};
+use crate::engine_services::{EngineServices, IngressInterface, PacketSink, RingHandle};
+use crate::entry::{ClientIdentity, DispatcherAccounting, EgressPort, Entry, GroupView};
+use crate::group::{Group, GroupAccounting, Port, Swap};
 use crate::limits::Limits;
 use crate::members::Membership;
-use crate::outside::{Outlet, Outside, Source, Track};
-use crate::request::{NAME_MAX, PROGRAM_MAX, Policy, Request, told_bytes};
-use crate::silent::Silent;
-use crate::verdict::{About, Compiled};
+use crate::request::{NAME_MAX, PROGRAM_MAX, Policy, Request, encoded_bytes};
+use crate::unresponsive::UnresponsiveQueue;
+use crate::verdict::{Compiled, ProgramInfo};
 use ring::Branch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,24 +28,24 @@ pub const GROUPS: usize = 64;
 pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
 /// How long a dispatcher may take to tell its books, of which there are older ones.
-const BOOKS: Duration = Duration::from_secs(2);
+const ACCOUNTING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How much a thread that makes a program gives way.
 const NICE: i32 = 10;
 
 /// See the module's text.
 pub struct Registry {
-    pub(crate) tracks: Vec<Track>,
-    pub(crate) outside: Box<dyn Outside>,
+    pub(crate) rings: Vec<RingHandle>,
+    pub(crate) outside: Box<dyn EngineServices>,
     pub(crate) own_uid: u32,
     pub(crate) limits: Limits,
     state: Mutex<State>,
     /// What each dispatcher told last of its books.
-    told: Mutex<Vec<Vec<Books>>>,
+    reported: Mutex<Vec<Vec<GroupAccounting>>>,
     /// Connections so far, through all doors.
     connections: AtomicU64,
     /// Those that are there now, by user.
-    guests: Mutex<BTreeMap<u32, usize>>,
+    clients: Mutex<BTreeMap<u32, usize>>,
 }
 
 #[derive(Default)]
@@ -55,36 +55,36 @@ pub(crate) struct State {
 }
 
 /// An order that was left for the dispatcher of a ring, and where it answers.
-pub(crate) type Ordered<'a, T> = (&'a Track, Receiver<T>);
+pub(crate) type PendingCommand<'a, T> = (&'a RingHandle, Receiver<T>);
 
 /// What a new program has come to.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadResult {
     /// The generation in force.
     pub generation: u64,
     /// How the program runs; nothing where everything is copied.
-    pub about: Option<About>,
+    pub program_info: Option<ProgramInfo>,
     /// What it takes over from the program before, in words.
-    pub heritage: Option<String>,
+    pub state_transfer: Option<String>,
     /// From the order to the last queue that has carried it out; making the program is not in it.
     pub took: Duration,
     /// Queues that have not carried it out (or, for a new group, joined their ring) within the patience of a visitor
     /// ([`Limits::patience`]). On all others the program judges.
-    pub silent: Vec<Silent>,
+    pub unresponsive: Vec<UnresponsiveQueue>,
 }
 
 impl Registry {
     /// For these rings, with the limits of this machine and process.
-    pub fn new(tracks: Vec<Track>, outside: Box<dyn Outside>, own_uid: u32) -> Self {
+    pub fn new(tracks: Vec<RingHandle>, outside: Box<dyn EngineServices>, own_uid: u32) -> Self {
         Self {
-            tracks,
+            rings: tracks,
             outside,
             own_uid,
             limits: Limits::here(),
             state: Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             connections: AtomicU64::new(0),
-            guests: Mutex::default(),
+            clients: Mutex::default(),
         }
     }
 
@@ -95,8 +95,8 @@ impl Registry {
     }
 
     /// The engine itself, which owns the groups that were planned.
-    pub fn engine(&self) -> Visitor {
-        Visitor { uid: self.own_uid, pid: std::process::id(), connection: 0 }
+    pub fn engine(&self) -> ClientIdentity {
+        ClientIdentity { uid: self.own_uid, pid: std::process::id(), connection: 0 }
     }
 
     /// The number of a new connection, of which no two doors ever give the same.
@@ -106,7 +106,7 @@ impl Registry {
 
     /// Lets one more of a user in, through whichever door, if `may` says so: it is told how many of this user and of all are in.
     pub(crate) fn let_in(&self, uid: u32, may: impl FnOnce(usize, usize) -> bool) -> bool {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let comes = may(guests.get(&uid).copied().unwrap_or(0), guests.values().sum());
         if comes {
             *guests.entry(uid).or_default() += 1;
@@ -116,7 +116,7 @@ impl Registry {
 
     /// One of a user has gone.
     pub(crate) fn let_out(&self, uid: u32) {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(n) = guests.get_mut(&uid) {
             *n -= 1;
             if *n == 0 {
@@ -126,9 +126,9 @@ impl Registry {
     }
 
     /// The ports that packets come from, each once.
-    pub fn sources(&self) -> Vec<Source> {
-        let mut sources: Vec<Source> = Vec::new();
-        for track in &self.tracks {
+    pub fn sources(&self) -> Vec<IngressInterface> {
+        let mut sources: Vec<IngressInterface> = Vec::new();
+        for track in &self.rings {
             if !sources.contains(&track.source) {
                 sources.push(track.source.clone());
             }
@@ -141,30 +141,34 @@ impl Registry {
     ///
     /// # Errors
     /// In words, what is wrong with the request.
-    pub fn create(&self, who: Visitor, request: &Request) -> Result<Loaded, String> {
+    pub fn create(&self, who: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
         let (loaded, seated) = self.found(who, request)?;
-        Ok(Loaded { silent: self.wait(seated).1, ..loaded })
+        Ok(LoadResult { unresponsive: self.wait(seated).1, ..loaded })
     }
 
     /// The same before the dispatchers work, for which it does not wait.
     ///
     /// # Errors
     /// In words, what is wrong with the request.
-    pub fn create_first(&self, who: Visitor, request: &Request) -> Result<Loaded, String> {
+    pub fn create_first(&self, who: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
         self.found(who, request).map(|(loaded, _)| loaded)
     }
 
     /// A new group, and who tells when it gets packets.
-    fn found(&self, who: Visitor, request: &Request) -> Result<(Loaded, Vec<Ordered<'_, ()>>), String> {
-        let Request::Create { group, program, policy, fold, ports, queues, brief } = request else {
+    fn found(
+        &self,
+        who: ClientIdentity,
+        request: &Request,
+    ) -> Result<(LoadResult, Vec<PendingCommand<'_, ()>>), String> {
+        let Request::Create { group, program, policy, fold, ports, queues, ephemeral: brief } = request else {
             return Err("not a request to create a group".into());
         };
         check_name(group)?;
         let sources = self.named(ports.as_deref())?;
         for queue in queues.iter().flatten() {
-            let of = |track: &&Track| sources.contains(&track.source);
-            if !self.tracks.iter().filter(of).any(|t| t.queue == *queue) {
-                let known: BTreeSet<u16> = self.tracks.iter().filter(of).map(|t| t.queue).collect();
+            let of = |track: &&RingHandle| sources.contains(&track.source);
+            if !self.rings.iter().filter(of).any(|t| t.queue == *queue) {
+                let known: BTreeSet<u16> = self.rings.iter().filter(of).map(|t| t.queue).collect();
                 let known: Vec<String> = known.iter().map(u16::to_string).collect();
                 let known =
                     if let [one] = &*known { format!("queue {one}") } else { format!("queues {}", known.join(", ")) };
@@ -192,7 +196,7 @@ impl Registry {
             id: state.last_id,
             policy: *policy,
             owner: who,
-            brief: *brief || *policy == Policy::Private,
+            ephemeral: *brief || *policy == Policy::Private,
             steering,
             sources: sources.into_iter().map(|s| s.name).collect(),
             queues,
@@ -200,10 +204,10 @@ impl Registry {
             loader: who.uid,
             generation: 1,
             membership: Arc::new(Membership::new(steering)),
-            seats: BTreeMap::new(),
+            slots: BTreeMap::new(),
             ports: BTreeMap::new(),
-            departed: Seen::default(),
-            closed: Closed::default(),
+            departed: ReaderCounts::default(),
+            closed: ClosedSinkTotals::default(),
         };
         self.may_load(&state, who, (group, &entry), compiled.as_ref())?;
         let swaps = self.swaps(&mut entry, group, compiled.as_ref())?;
@@ -212,19 +216,28 @@ impl Registry {
         let orders = self.tracks_of(&entry).zip(swaps).map(|(track, swap)| {
             let (seated, told) = channel();
             let group = Box::new(Group::new(entry.id, Arc::clone(&entry.membership), swap));
-            track.orders.leave(Order::Add { group, seated });
+            track.commands.leave(DispatcherCommand::Add { group, seated });
             (track, told)
         });
         let orders = orders.collect();
         state.groups.insert(group.clone(), entry);
-        Ok((Loaded { generation: 1, about, heritage: None, took: Duration::ZERO, silent: Vec::new() }, orders))
+        Ok((
+            LoadResult {
+                generation: 1,
+                program_info: about,
+                state_transfer: None,
+                took: Duration::ZERO,
+                unresponsive: Vec::new(),
+            },
+            orders,
+        ))
     }
 
     /// A group less.
     ///
     /// # Errors
     /// There is none of this name, or it is not the visitor's.
-    pub fn delete(&self, who: Visitor, group: &str) -> Result<(), String> {
+    pub fn delete(&self, who: ClientIdentity, group: &str) -> Result<(), String> {
         let mut state = self.lock();
         self.permitted(state.find(group)?, who)?;
         if let Some(entry) = state.groups.remove(group) {
@@ -237,7 +250,7 @@ impl Registry {
     ///
     /// # Errors
     /// There is no group of this name, or it is not for the visitor.
-    pub fn program(&self, who: Visitor, group: &str) -> Result<(Option<String>, u64), String> {
+    pub fn program(&self, who: ClientIdentity, group: &str) -> Result<(Option<String>, u64), String> {
         let mut state = self.lock();
         let entry = state.find(group)?;
         self.permitted(entry, who)?;
@@ -249,7 +262,7 @@ impl Registry {
     ///
     /// # Errors
     /// In words, why it cannot; the one before it runs on.
-    pub fn swap(&self, who: Visitor, group: &str, source: Option<&str>) -> Result<Loaded, String> {
+    pub fn swap(&self, who: ClientIdentity, group: &str, source: Option<&str>) -> Result<LoadResult, String> {
         let sources = self.sources_of(group)?;
         let compiled = source.map(|text| self.sound(text, &sources)).transpose()?;
         let mut state = self.lock();
@@ -267,23 +280,29 @@ impl Registry {
                 return Err(why);
             }
         };
-        let heritage = compiled.as_ref().zip(entry.program.as_ref()).and_then(|(new, old)| new.heritage(&**old));
+        let heritage = compiled.as_ref().zip(entry.program.as_ref()).and_then(|(new, old)| new.state_transfer(&**old));
         (entry.program, entry.loader) = (compiled, who.uid);
         let started = Instant::now();
         let orders = self.tracks_of(entry).zip(swaps).map(|(track, swap)| {
             let (done, told) = channel();
-            track.orders.leave(Order::Swap { group: entry.id, swap, done });
+            track.commands.leave(DispatcherCommand::Swap { group: entry.id, swap, done });
             (track, told)
         });
         let (done, silent) = self.wait(orders.collect());
         // What judged before is thrown away here, where no packet waits: it may have large tables.
-        let took = done.into_iter().map(|Swapped { at, .. }| at.saturating_duration_since(started)).max();
+        let took = done.into_iter().map(|SwapResult { at, .. }| at.saturating_duration_since(started)).max();
         let took = took.unwrap_or_default();
         let mut about = self.about(entry);
         if let Some(about) = &mut about {
             about.notes.extend(heritage.clone());
         }
-        Ok(Loaded { generation: entry.generation, about, heritage, took, silent })
+        Ok(LoadResult {
+            generation: entry.generation,
+            program_info: about,
+            state_transfer: heritage,
+            took,
+            unresponsive: silent,
+        })
     }
 
     /// All groups, those of a port, or one, with their books. Everybody may see that a group is there and what it counts; its program and its
@@ -291,7 +310,7 @@ impl Registry {
     ///
     /// # Errors
     /// There is none of this name.
-    pub fn view(&self, who: Visitor, only: Option<&str>, port: Option<&str>) -> Result<Vec<GroupView>, String> {
+    pub fn view(&self, who: ClientIdentity, only: Option<&str>, port: Option<&str>) -> Result<Vec<GroupView>, String> {
         let mut state = self.lock();
         if let Some(group) = only {
             state.find(group)?;
@@ -303,8 +322,8 @@ impl Registry {
             (None, None) => true,
         });
         let view = |(name, entry): (&String, &Entry)| {
-            let numbers = (0..).zip(&self.tracks).filter(|(_, track)| entry.has(track)).map(|(number, _)| number);
-            let pages: Vec<&Page> = numbers.filter_map(|number: usize| pages.get(number)).collect();
+            let numbers = (0..).zip(&self.rings).filter(|(_, track)| entry.has(track)).map(|(number, _)| number);
+            let pages: Vec<&DispatcherAccounting> = numbers.filter_map(|number: usize| pages.get(number)).collect();
             let mut view = entry.view(name, &pages);
             if self.permitted(entry, who).is_err() {
                 view.hide();
@@ -314,39 +333,42 @@ impl Registry {
         Ok(wanted.map(view).collect())
     }
 
-    fn about(&self, entry: &Entry) -> Option<About> {
+    fn about(&self, entry: &Entry) -> Option<ProgramInfo> {
         entry.program.as_ref().map(|program| program.about(self.tracks_of(entry).count()))
     }
 
     /// What each dispatcher tells of its books now; of one that does not, what it told last.
-    fn pages(&self) -> Vec<Page> {
-        let patience = self.limits.patience.min(BOOKS);
+    fn pages(&self) -> Vec<DispatcherAccounting> {
+        let patience = self.limits.timeout.min(ACCOUNTING_TIMEOUT);
         let deadline = Instant::now() + patience;
-        let ask = |track: &Track| {
+        let ask = |track: &RingHandle| {
             let (reply, answer) = channel();
-            track.orders.leave(Order::Tell(reply));
+            track.commands.leave(DispatcherCommand::Report(reply));
             answer
         };
-        let asked: Vec<Receiver<Vec<Books>>> = self.tracks.iter().map(ask).collect();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.resize(self.tracks.len(), Vec::new());
-        let page = |((track, answer), told): ((&Track, Receiver<Vec<Books>>), &mut Vec<Books>)| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let (books, ended, silence) = match answer.recv_timeout(left) {
-                Ok(books) => (books, false, None),
-                Err(_) => match track.orders.last_books() {
-                    Some(books) => (books, true, track.orders.has_failed().then(|| Silent::failed(track))),
-                    None => (std::mem::take(told), false, Some(Silent::untold(track, patience))),
-                },
+        let asked: Vec<Receiver<Vec<GroupAccounting>>> = self.rings.iter().map(ask).collect();
+        let mut told = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        told.resize(self.rings.len(), Vec::new());
+        let page =
+            |((track, answer), told): ((&RingHandle, Receiver<Vec<GroupAccounting>>), &mut Vec<GroupAccounting>)| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let (books, ended, silence) = match answer.recv_timeout(left) {
+                    Ok(books) => (books, false, None),
+                    Err(_) => match track.commands.last_accounting() {
+                        Some(books) => {
+                            (books, true, track.commands.has_failed().then(|| UnresponsiveQueue::failed(track)))
+                        }
+                        None => (std::mem::take(told), false, Some(UnresponsiveQueue::unanswered(track, patience))),
+                    },
+                };
+                told.clone_from(&books);
+                DispatcherAccounting { accounting: books, ended, silence }
             };
-            told.clone_from(&books);
-            Page { books, ended, silence }
-        };
-        self.tracks.iter().zip(asked).zip(told.iter_mut()).map(page).collect()
+        self.rings.iter().zip(asked).zip(told.iter_mut()).map(page).collect()
     }
 
     /// The ports of these names; all without.
-    fn named(&self, names: Option<&[String]>) -> Result<Vec<Source>, String> {
+    fn named(&self, names: Option<&[String]>) -> Result<Vec<IngressInterface>, String> {
         let mut all = self.sources();
         let Some(names) = names else { return Ok(all) };
         if let Some(stranger) = names.iter().find(|name| !all.iter().any(|s| s.name == **name)) {
@@ -361,14 +383,14 @@ impl Registry {
     }
 
     /// The ports of a group.
-    pub(crate) fn sources_of(&self, group: &str) -> Result<Vec<Source>, String> {
+    pub(crate) fn sources_of(&self, group: &str) -> Result<Vec<IngressInterface>, String> {
         let names = self.lock().find(group)?.sources.clone();
         Ok(self.sources().into_iter().filter(|source| names.contains(&source.name)).collect())
     }
 
     /// The link type of these ports' frames, which must be one.
-    pub(crate) fn link_type(&self, sources: &[Source]) -> Result<u32, String> {
-        let mut of = self.tracks.iter().filter(|t| sources.contains(&t.source)).map(|t| (t, t.offer.shape.link_type));
+    pub(crate) fn link_type(&self, sources: &[IngressInterface]) -> Result<u32, String> {
+        let mut of = self.rings.iter().filter(|t| sources.contains(&t.source)).map(|t| (t, t.offer.shape.link_type));
         let Some((first, link_type)) = of.next() else { return Ok(1) };
         match of.find(|(_, other)| *other != link_type) {
             None => Ok(link_type),
@@ -379,8 +401,8 @@ impl Registry {
         }
     }
 
-    fn sound(&self, text: &str, sources: &[Source]) -> Result<Arc<dyn Compiled>, String> {
-        let bytes = told_bytes(text);
+    fn sound(&self, text: &str, sources: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
+        let bytes = encoded_bytes(text);
         if bytes > PROGRAM_MAX {
             return Err(format!("a program of {bytes} bytes as it is sent; at most {PROGRAM_MAX}"));
         }
@@ -399,11 +421,11 @@ impl Registry {
     fn swaps(&self, entry: &mut Entry, group: &str, to: Option<&Arc<dyn Compiled>>) -> Result<Vec<Swap>, String> {
         let names = to.map(|c| c.ports().to_vec()).unwrap_or_default();
         let counters = to.map(|c| c.counters().to_vec()).unwrap_or_default();
-        let tracks: Vec<&Track> = self.tracks_of(entry).collect();
-        let queues: Vec<Source> = tracks.iter().map(|track| track.source.clone()).collect();
+        let tracks: Vec<&RingHandle> = self.tracks_of(entry).collect();
+        let queues: Vec<IngressInterface> = tracks.iter().map(|track| track.source.clone()).collect();
         // Each port has a way to the host of its own.
         let wants_host = to.is_some_and(|c| c.wants_kernel());
-        let host = |port: &Source| if wants_host { self.outside.host(port) } else { Ok(None) };
+        let host = |port: &IngressInterface| if wants_host { self.outside.host(port) } else { Ok(None) };
         let hosts: Vec<Option<String>> = queues.iter().map(host).collect::<Result<_, _>>()?;
         let instances = to.map(|c| c.instances(&queues, group)).transpose()?;
         let mut programs = instances.into_iter().flatten();
@@ -424,7 +446,7 @@ impl Registry {
         for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
             // Where it is open for some of the queues, as the way to the host is for those of one port, only the others lack it.
             let open: BTreeSet<usize> =
-                entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.tracks).copied().collect();
+                entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.rings).copied().collect();
             let lacking: BTreeSet<usize> = (0..tracks.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();
             if lacking.is_empty() {
                 continue;
@@ -440,13 +462,13 @@ impl Registry {
                 branches.push((&track.source, branch));
             }
             let from: Vec<_> = branches.iter().map(|(source, branch)| (*source, branch)).collect();
-            let counts = self.outside.open(&Outlet::Port(name.clone()), &from, true)?;
-            opened.push((name.clone(), Opened { counts, tracks: lacking }));
+            let counts = self.outside.open(&PacketSink::Port(name.clone()), &from, true)?;
+            opened.push((name.clone(), EgressPort { counts, rings: lacking }));
         }
         // What the new program does not name is closed, and its thread ends with its branches.
         for (name, list) in &mut entry.ports {
-            list.iter_mut().for_each(|o| o.tracks.retain(|track| wants(name, *track)));
-            for closed in list.extract_if(.., |o| o.tracks.is_empty()) {
+            list.iter_mut().for_each(|o| o.rings.retain(|track| wants(name, *track)));
+            for closed in list.extract_if(.., |o| o.rings.is_empty()) {
                 entry.closed.keep(closed.counts);
             }
         }
@@ -462,7 +484,13 @@ impl Registry {
         let orders = self.tracks_of(entry).map(|track| {
             let (done, told) = channel();
             let membership = Arc::clone(&entry.membership);
-            track.orders.leave(Order::Change { group: entry.id, membership, place, branch: None, done });
+            track.commands.leave(DispatcherCommand::Change {
+                group: entry.id,
+                membership,
+                slot: place,
+                branch: None,
+                done,
+            });
             (track, told)
         });
         self.wait(orders.collect());
@@ -470,17 +498,17 @@ impl Registry {
 
     /// Until all of them have carried out what they were told, or patience ends: what they gave back, and those that have not
     /// answered. One that has ended with its stream has nothing to carry out.
-    pub(crate) fn wait<T>(&self, orders: Vec<Ordered<'_, T>>) -> (Vec<T>, Vec<Silent>) {
-        let patience = self.limits.patience;
+    pub(crate) fn wait<T>(&self, orders: Vec<PendingCommand<'_, T>>) -> (Vec<T>, Vec<UnresponsiveQueue>) {
+        let patience = self.limits.timeout;
         let deadline = Instant::now() + patience;
         let (mut done, mut silent) = (Vec::new(), Vec::new());
         for (track, told) in orders {
             match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(given) => done.push(given),
-                Err(RecvTimeoutError::Timeout) => silent.push(Silent::idle(track, patience)),
-                Err(RecvTimeoutError::Disconnected) if track.orders.has_ended_well() => {}
+                Err(RecvTimeoutError::Timeout) => silent.push(UnresponsiveQueue::idle(track, patience)),
+                Err(RecvTimeoutError::Disconnected) if track.commands.has_ended_well() => {}
                 // It panics just now, or did before.
-                Err(RecvTimeoutError::Disconnected) => silent.push(Silent::failed(track)),
+                Err(RecvTimeoutError::Disconnected) => silent.push(UnresponsiveQueue::failed(track)),
             }
         }
         (done, silent)
@@ -489,18 +517,18 @@ impl Registry {
     pub(crate) fn end(&self, entry: &Entry) {
         for track in self.tracks_of(entry) {
             // Nobody asks for the last books of a group that has gone.
-            track.orders.leave(Order::Remove(entry.id, channel().0));
+            track.commands.leave(DispatcherCommand::Remove(entry.id, channel().0));
         }
     }
 
-    pub(crate) fn tracks_of<'a>(&'a self, entry: &Entry) -> impl Iterator<Item = &'a Track> {
-        self.tracks.iter().filter(|track| entry.has(track))
+    pub(crate) fn tracks_of<'a>(&'a self, entry: &Entry) -> impl Iterator<Item = &'a RingHandle> {
+        self.rings.iter().filter(|track| entry.has(track))
     }
 
-    pub(crate) fn permitted(&self, entry: &Entry, who: Visitor) -> Result<(), String> {
+    pub(crate) fn permitted(&self, entry: &Entry, who: ClientIdentity) -> Result<(), String> {
         let (owner, policy) = (entry.owner, entry.policy);
         let may = match policy {
-            _ if !self.is_guest(who.uid) => true,
+            _ if !self.is_unprivileged(who.uid) => true,
             Policy::Private => owner.pid == who.pid && owner.uid == who.uid,
             Policy::Restricted => owner.uid == who.uid,
             Policy::Shared => true,
@@ -523,7 +551,7 @@ impl Registry {
 impl Drop for Registry {
     fn drop(&mut self) {
         // Nobody can ask for anything any more, so nobody is left to judge for.
-        self.tracks.iter().for_each(|track| track.orders.leave(Order::Stop));
+        self.rings.iter().for_each(|track| track.commands.leave(DispatcherCommand::Stop));
     }
 }
 

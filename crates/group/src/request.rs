@@ -11,23 +11,23 @@
 //! member for as long as it stays open; its end is the farewell, whatever the reason. Who asks to leave before loses nothing. Unknown fields are refused, so that a
 //! misspelt one is not silently without effect.
 
-use crate::silent::{Silent, Standing};
-use crate::steer::Steering;
-use crate::verdict::About;
+use crate::steering::Steering;
+use crate::unresponsive::{DispatcherState, UnresponsiveQueue};
+use crate::verdict::ProgramInfo;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Most bytes of a message: a long program fits.
 pub const MESSAGE_MAX: usize = 128 << 10;
 
-/// Most bytes of a program as it is sent ([`told_bytes`]): whoever asks for it gets it in one message, with what is around it.
+/// Most bytes of a program as it is sent ([`encoded_bytes`]): whoever asks for it gets it in one message, with what is around it.
 pub(crate) const PROGRAM_MAX: usize = MESSAGE_MAX - (1 << 10);
 
 /// Most bytes of a member's filter as it is sent.
 pub(crate) const FILTER_MAX: usize = 32 << 10;
 
 /// Bytes that a text has in a message, where quotes and line ends are two.
-pub(crate) fn told_bytes(text: &str) -> usize {
+pub(crate) fn encoded_bytes(text: &str) -> usize {
     serde_json::to_string(text).map_or(usize::MAX, |told| told.len())
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn told_bytes(text: &str) -> usize {
 pub const NAME_MAX: usize = 48;
 
 /// Most bytes of a file that the engine writes for a group, when nobody said.
-pub const FILE_MOST: u64 = 1 << 30;
+pub const FILE_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Who may join a group and change it. Root and the user that the engine runs as always may; the socket's own permissions
 /// come before.
@@ -64,7 +64,7 @@ impl Policy {
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// A new group.
     Create {
@@ -87,7 +87,7 @@ pub enum Request {
         queues: Option<Vec<u16>>,
         /// It ends with this connection.
         #[serde(default)]
-        brief: bool,
+        ephemeral: bool,
     },
     /// A group less; its members are told the end of the stream.
     Delete {
@@ -129,7 +129,7 @@ pub enum Request {
         file: Option<PathBuf>,
         /// Most bytes of the file.
         #[serde(default = "file_most")]
-        most: u64,
+        max_bytes: u64,
         /// As for [`Request::Join`].
         #[serde(default)]
         classes: Vec<String>,
@@ -145,14 +145,14 @@ pub enum Request {
         /// Of which.
         group: String,
         /// Where.
-        place: u8,
+        slot: u8,
     },
     /// Change the weight of a member, in this place.
-    Weigh {
+    SetWeight {
         /// Of which.
         group: String,
         /// Where.
-        place: u8,
+        slot: u8,
         /// From now on.
         weight: u8,
     },
@@ -184,7 +184,7 @@ fn one() -> u8 {
 }
 
 fn file_most() -> u64 {
-    FILE_MOST
+    FILE_BYTES_DEFAULT
 }
 
 impl Request {
@@ -196,7 +196,7 @@ impl Request {
 
 /// The first message of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct Response {
     /// Whether it was done.
     pub ok: bool,
     /// Why not, and what to do.
@@ -207,13 +207,13 @@ pub struct Answer {
     pub generation: Option<u64>,
     /// The place of the new member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<u8>,
+    pub slot: Option<u8>,
     /// The program's source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
     /// How the program runs that was loaded.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub about: Option<About>,
+    pub about: Option<ProgramInfo>,
     /// Microseconds from the order to the last queue that has carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
@@ -222,7 +222,7 @@ pub struct Answer {
     pub late: usize,
     /// The queues that have not carried it out: those that are late, and those whose dispatchers have failed and never will.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub silent: Vec<Silent>,
+    pub unresponsive: Vec<UnresponsiveQueue>,
     /// Objects that follow.
     #[serde(default)]
     pub items: usize,
@@ -235,16 +235,16 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
-impl Answer {
+impl Response {
     /// Done.
     pub fn done() -> Self {
         Self { ok: true, ..Self::default() }
     }
 
     /// Done, but for these queues.
-    pub(crate) fn done_but(silent: Vec<Silent>) -> Self {
-        let late = silent.iter().filter(|one| one.state == Standing::Late).count();
-        Self { late, silent, ..Self::done() }
+    pub(crate) fn done_but(silent: Vec<UnresponsiveQueue>) -> Self {
+        let late = silent.iter().filter(|one| one.state == DispatcherState::Late).count();
+        Self { late, unresponsive: silent, ..Self::done() }
     }
 
     /// Not done.
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn requests_are_what_the_page_says_and_a_misspelt_field_is_refused() {
         let text = r#"{"do":"create","group":"web","program":"main = tcp >-> steer_flow"}"#;
-        let Request::Create { group, program, policy, fold, ports: None, queues, brief } =
+        let Request::Create { group, program, policy, fold, ports: None, queues, ephemeral: brief } =
             serde_json::from_str(text).unwrap()
         else {
             panic!("not a create")
@@ -275,8 +275,8 @@ mod tests {
 
     #[test]
     fn answers_say_only_what_there_is_to_say() {
-        assert_eq!(serde_json::to_string(&Answer::done()).unwrap(), r#"{"ok":true,"items":0}"#);
-        let no = Answer::refusal("no");
+        assert_eq!(serde_json::to_string(&Response::done()).unwrap(), r#"{"ok":true,"items":0}"#);
+        let no = Response::refusal("no");
         assert_eq!(serde_json::to_string(&no).unwrap(), r#"{"ok":false,"error":"no","items":0}"#);
     }
 }

@@ -5,7 +5,7 @@
 //! beside it. At the end of a program that decided nothing the packet is copied to the default class. What was remarked
 //! before a drop happens all the same: a bridge forwards and keeps nothing.
 
-use crate::outside::Source;
+use crate::engine_services::IngressInterface;
 use ring::Desc;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -132,7 +132,7 @@ impl Default for Verdict {
 /// A program with its state, for one queue.
 pub trait Program: Any + Send {
     /// Judges a batch; `out` is as long, and every verdict in it is [`Verdict::default`] before.
-    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]);
+    fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]);
 
     /// What it has counted itself, in the order of [`Compiled::counters`]; modulo 2^64, because programs count down too.
     fn counters(&self) -> Vec<u64> {
@@ -140,70 +140,70 @@ pub trait Program: Any + Send {
     }
 
     /// How full the maps are in which it remembers; of those that several queues share, only the first one tells.
-    fn maps(&self) -> Vec<Filling> {
+    fn maps(&self) -> Vec<MapUsage> {
         Vec::new()
     }
 
     /// What it remembers of datagrams that were cut, if it does; all queues share that.
-    fn datagrams(&self) -> Option<Datagrams> {
+    fn datagrams(&self) -> Option<FragmentCounts> {
         None
     }
 
     /// Takes over what it can from the program that judged on this queue until now and judges no more. It is called between
     /// two batches, so it moves and does not copy; what is left behind is thrown away elsewhere.
-    fn inherit(&mut self, before: &mut dyn Program) {
+    fn transfer_state(&mut self, before: &mut dyn Program) {
         let _ = before;
     }
 }
 
 /// How full a map of a program is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Filling {
+pub struct MapUsage {
     /// Its name.
     pub map: String,
     /// Entries, those that have expired and were not yet taken out included.
     pub used: u64,
     /// Entries that there is room for.
-    pub most: u64,
+    pub capacity: u64,
     /// Entries that it refused because it was full.
     pub refused: u64,
 }
 
 /// What a program remembers of datagrams that were cut, so that their parts stay together. Each way of steering remembers by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Datagrams {
+pub struct FragmentCounts {
     /// Datagrams that were remembered; these are held, or were forgotten for one of the three reasons below.
-    pub remembered: u64,
+    pub created: u64,
     /// Those that are held now, those whose time is over and whose place nobody needed included.
-    pub held: u64,
+    pub entries: u64,
     /// Those that there is room for.
-    pub most: u64,
+    pub capacity: u64,
     /// Those that had to make room before their time.
-    pub displaced: u64,
+    pub evicted: u64,
     /// Those whose time was over.
     pub expired: u64,
     /// Those whose identification came again, on another datagram.
     pub replaced: u64,
     /// Later parts that went by what is remembered of their first.
-    pub followed: u64,
+    pub matched: u64,
     /// Later parts of which the first was not known.
     pub orphaned: u64,
 }
 
 /// How a program runs, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct ProgramInfo {
     /// In a word: `native`, `interpreted`, `built in`.
-    pub runs: String,
+    pub execution: String,
     /// Why it does not run faster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
+    pub reason: Option<String>,
     /// Microseconds that it took to make.
     #[serde(default)]
     pub compile_us: u64,
     /// What its packets can be spread by so that no state is shared: a line for each cluster of maps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub spread: Vec<String>,
+    pub partition_by: Vec<String>,
     /// What whoever loads it should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -215,7 +215,7 @@ pub trait Compiled: Any + Send + Sync {
     ///
     /// # Errors
     /// In words, why there can be none: no memory for what it remembers, say.
-    fn instances(&self, queues: &[Source], group: &str) -> Result<Vec<Box<dyn Program>>, String>;
+    fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, String>;
 
     /// Its source.
     fn text(&self) -> &str;
@@ -253,7 +253,7 @@ pub trait Compiled: Any + Send + Sync {
     }
 
     /// What it will have taken over from the program that judges until now, in words; nothing where neither remembers anything.
-    fn heritage(&self, before: &dyn Compiled) -> Option<String> {
+    fn state_transfer(&self, before: &dyn Compiled) -> Option<String> {
         let _ = before;
         None
     }
@@ -264,14 +264,14 @@ pub trait Compiled: Any + Send + Sync {
     }
 
     /// How it runs on so many queues.
-    fn about(&self, queues: usize) -> About {
+    fn about(&self, queues: usize) -> ProgramInfo {
         let _ = queues;
-        About { runs: "built in".into(), ..About::default() }
+        ProgramInfo { execution: "built in".into(), ..ProgramInfo::default() }
     }
 }
 
 /// A member's own filter.
-pub trait Sieve: Send + Sync {
+pub trait MemberFilter: Send + Sync {
     /// Whether the packet is for the member.
     fn matches(&self, packet: &Packet<'_>) -> bool;
 

@@ -2,7 +2,7 @@
 //!
 //! The cost per packet must stay near that of reading its addresses. Packets of one conversation follow each other, so a
 //! small table of the exact tuples seen in this block, the same for both directions, answers most of them with one compare.
-//! Those that are not in it wait for each other (`filling.rs`); the table can forget, but it can never hide a key. At the end
+//! Those that are not in it wait for each other (`set_builder.rs`); the table can forget, but it can never hide a key. At the end
 //! of the block each filter is folded to the size that its keys want.
 //!
 //! The limit: a packet of two new hosts and two new ports is nine keys. Two of them set eight bits in 32 bytes, three four bits,
@@ -14,11 +14,11 @@
 //! What is a key is said by [`wire::Headers`]. A filter, as libpcap's, looks at fixed places instead: where headers are cut or contradict
 //! themselves, what lies at those places is a key too.
 
-use crate::filling::{BATCH, Filling, Met, Recent, Thin, changing, having};
-use crate::fit::{self, Fill};
-use crate::key::{self, KINDS, Kind, Sets};
-use crate::places;
+use crate::host_sub_blocks;
+use crate::key::{self, KINDS, KeyKind, Sets};
 use crate::set::{GROUP, Group, Set, bits_of, group_of};
+use crate::set_builder::{BATCH, Recent, SetBuilder, SmallValueSet, SparseSetBuilder, changing, having};
+use crate::set_sizing::{self, Occupancy};
 use fearless_simd::{Level, Simd, dispatch};
 use std::borrow::Cow;
 use wire::link::{RAW_IPV4, RAW_IPV6};
@@ -46,44 +46,44 @@ const GENERATION: u64 = 1 << 48;
 const MARK: u64 = 1 << 63;
 
 /// The keys of one block.
-pub struct Keys {
+pub struct BlockKeys {
     /// Of IPv4: both addresses; generation, protocol, ports.
     v4: Recent<2>,
     v6: Recent<5>,
     /// Of the block, shifted to where it is in a tuple.
     generation: u64,
-    ends: Box<Ends>,
+    ends: Box<EndpointBatch>,
     kept: Box<[u64; BATCH]>,
-    hosts: Filling<GROUPS, 2>,
-    flows: Filling<FEW_GROUPS, 1>,
-    ports: Filling<FEW_GROUPS, 1>,
-    nets: Thin<NET_GROUPS>,
-    places: places::Filling,
+    hosts: SetBuilder<GROUPS, 2>,
+    flows: SetBuilder<FEW_GROUPS, 1>,
+    ports: SetBuilder<FEW_GROUPS, 1>,
+    nets: SparseSetBuilder<NET_GROUPS>,
+    host_sub_blocks: host_sub_blocks::HostMapBuilder,
     links: [Group; LINK_GROUPS],
-    protocols: Met,
-    first_bytes: Met,
+    protocols: SmallValueSet,
+    first_bytes: SmallValueSet,
     /// Ethertype and tag of the packet before.
     link: u64,
     /// How often a tag or an ethertype was put into its filter.
     linked: usize,
 }
 
-impl Default for Keys {
+impl Default for BlockKeys {
     fn default() -> Self {
         Self {
             v4: Recent::new(),
             v6: Recent::new(),
             generation: GENERATION,
-            ends: Box::new(Ends { highs: [[0; BATCH]; 2], hosts: [[0; BATCH]; 2], rest: [0; BATCH], len: 0 }),
+            ends: Box::new(EndpointBatch { highs: [[0; BATCH]; 2], hosts: [[0; BATCH]; 2], rest: [0; BATCH], len: 0 }),
             kept: Box::new([0; BATCH]),
-            hosts: Filling::new(),
-            flows: Filling::new(),
-            ports: Filling::new(),
-            nets: Thin::new(),
-            places: places::Filling::new(),
+            hosts: SetBuilder::new(),
+            flows: SetBuilder::new(),
+            ports: SetBuilder::new(),
+            nets: SparseSetBuilder::new(),
+            host_sub_blocks: host_sub_blocks::HostMapBuilder::new(),
             links: [[0; 4]; LINK_GROUPS],
-            protocols: Met::new(),
-            first_bytes: Met::new(),
+            protocols: SmallValueSet::new(),
+            first_bytes: SmallValueSet::new(),
             link: 0,
             linked: 0,
         }
@@ -96,10 +96,10 @@ fn insert<const N: usize>(filter: &mut [Group; N], hash: u64) {
     (0..4).for_each(|w| group[w] |= bits[w]);
 }
 
-impl Keys {
+impl BlockKeys {
     /// The packets that come begin in this sixteenth of the block; without a word, in the first.
     pub fn enter(&mut self, part: usize) {
-        self.places.enter(part);
+        self.host_sub_blocks.enter(part);
     }
 
     /// Adds the keys of one packet, of which `frame` was captured and `wire_len` bytes were sent.
@@ -126,8 +126,8 @@ impl Keys {
                     self.add_plain_v4(frame, l3);
                 }
                 let (addresses, rest) = (be64(addresses), self.rest(frame, &headers));
-                self.places.mark(key::place_v4((addresses >> 32) as u32));
-                self.places.mark(key::place_v4(addresses as u32));
+                self.host_sub_blocks.mark(key::place_v4((addresses >> 32) as u32));
+                self.host_sub_blocks.mark(key::place_v4(addresses as u32));
                 let turned = addresses.rotate_left(32);
                 // No branch, which would be a coin's.
                 let tuple = if addresses <= turned { [addresses, rest] } else { [turned, reversed(rest)] };
@@ -141,8 +141,8 @@ impl Keys {
                     self.add_plain_v6(frame, l3);
                 }
                 let word = |i: usize| be64(&addresses[8 * i..]);
-                self.places.mark(key::place_v6(word(0), word(1)));
-                self.places.mark(key::place_v6(word(2), word(3)));
+                self.host_sub_blocks.mark(key::place_v6(word(0), word(1)));
+                self.host_sub_blocks.mark(key::place_v6(word(2), word(3)));
                 let (rest, turn) = (self.rest(frame, &headers), word(0) > word(2));
                 let (a, b) = if turn { (2, 0) } else { (0, 2) };
                 let rest = if turn { reversed(rest) } else { rest };
@@ -202,8 +202,8 @@ impl Keys {
         let ports = if be32(&head[4..]) & 0x1fff == 0 { PORTS | u64::from(be32(&head[l4..])) } else { 0 };
         let rest = self.generation | u64::from(head[9]) << 32 | ports;
         let addresses = be64(&head[12..]);
-        self.places.mark(key::place_v4((addresses >> 32) as u32));
-        self.places.mark(key::place_v4(addresses as u32));
+        self.host_sub_blocks.mark(key::place_v4((addresses >> 32) as u32));
+        self.host_sub_blocks.mark(key::place_v4(addresses as u32));
         let turned = addresses.rotate_left(32);
         if self.v4.meet(if addresses <= turned { [addresses, rest] } else { [turned, reversed(rest)] }) {
             self.take_in();
@@ -220,8 +220,8 @@ impl Keys {
             next => (next, PORTS | u64::from(be32(&head[40..]))),
         };
         let rest = self.generation | u64::from(protocol) << 32 | ports;
-        self.places.mark(key::place_v6(word(0), word(1)));
-        self.places.mark(key::place_v6(word(2), word(3)));
+        self.host_sub_blocks.mark(key::place_v6(word(0), word(1)));
+        self.host_sub_blocks.mark(key::place_v6(word(2), word(3)));
         let turn = word(0) > word(2);
         let (a, b) = if turn { (2, 0) } else { (0, 2) };
         let rest = if turn { reversed(rest) } else { rest };
@@ -330,7 +330,7 @@ impl Keys {
     fn add_arp(&mut self, frame: &[u8], l3: usize) {
         let arp = padded(frame, l3);
         for address in [&arp[14..18], &arp[24..28]].map(be32) {
-            self.places.mark(key::place_v4(address));
+            self.host_sub_blocks.mark(key::place_v4(address));
             let key = std::iter::once(key::host_v4(address));
             dispatch!(Level::new(), simd => self.hosts.extend(simd, key));
             self.nets
@@ -348,7 +348,7 @@ impl Keys {
     fn sets_by<S: Simd>(&mut self, simd: S) -> Sets {
         self.take_in_by(simd);
         let links = (Cow::Borrowed(&self.links[..]), self.linked);
-        let (places, pairs) = self.places.filled();
+        let (places, pairs) = self.host_sub_blocks.filled();
         let filters = [
             self.hosts.filled(simd),
             self.flows.filled(simd),
@@ -357,13 +357,14 @@ impl Keys {
             links,
             (Cow::Borrowed(places), pairs),
         ];
-        let mut fills: [Fill; KINDS - 2] = std::array::from_fn(|i| Fill::of(Kind::ALL[i], &filters[i].0, filters[i].1));
-        fit::fit(&mut fills, SETS_BUDGET - MAPS);
+        let mut fills: [Occupancy; KINDS - 2] =
+            std::array::from_fn(|i| Occupancy::of(KeyKind::ALL[i], &filters[i].0, filters[i].1));
+        set_sizing::fit(&mut fills, SETS_BUDGET - MAPS);
         let mut sets: [Set; KINDS] = [const { Set::NONE }; KINDS];
         for ((fill, (filter, keys)), set) in fills.iter().zip(&filters).zip(&mut sets) {
             *set = fill.set(filter, *keys);
         }
-        for (kind, map) in [(Kind::Protocols, self.protocols.map()), (Kind::FirstBytes, self.first_bytes.map())] {
+        for (kind, map) in [(KeyKind::Protocols, self.protocols.map()), (KeyKind::FirstBytes, self.first_bytes.map())] {
             if map != [0; 4] {
                 sets[kind as usize] = Set::Groups(vec![map]);
             }
@@ -385,7 +386,7 @@ impl Keys {
         self.flows.clear();
         self.ports.clear();
         self.nets.clear();
-        self.places.clear();
+        self.host_sub_blocks.clear();
         self.links.fill([0; 4]);
         self.protocols.clear();
         self.first_bytes.clear();
@@ -394,7 +395,7 @@ impl Keys {
 }
 
 /// The ends of new tuples, side by side. Kept, since to clear room for each batch costs as much as a tenth of the rest.
-struct Ends {
+struct EndpointBatch {
     /// What their prefixes are of: addresses of IPv4, the upper halves of others.
     highs: [[u64; BATCH]; 2],
     /// The hashes of the hosts.
@@ -431,23 +432,23 @@ const fn reversed(rest: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use filter::Need;
+    use filter::KeyCondition;
     use wire::build::Frame;
     use wire::link;
 
-    fn add(keys: &mut Keys, ends: (u32, u16, u32, u16)) {
+    fn add(keys: &mut BlockKeys, ends: (u32, u16, u32, u16)) {
         let mut frame = [0; 60];
         Frame::udp4(ends.0.to_be_bytes(), ends.1, ends.2.to_be_bytes(), ends.3).fill(&mut frame);
         keys.add(&frame, 60, link::ETHERNET);
     }
 
-    fn has(keys: &mut Keys, host: u32) -> bool {
-        keys.sets().admit(&Need::Host(std::net::Ipv4Addr::from(host).into()))
+    fn has(keys: &mut BlockKeys, host: u32) -> bool {
+        keys.sets().admit(&KeyCondition::Host(std::net::Ipv4Addr::from(host).into()))
     }
 
     #[test]
     fn a_tuple_of_a_block_long_ago_is_new_again_when_generations_begin_anew() {
-        let mut keys = Keys::default();
+        let mut keys = BlockKeys::default();
         add(&mut keys, (1, 2, 3, 4));
         assert!(has(&mut keys, 1) && has(&mut keys, 3) && !has(&mut keys, 2));
         for _ in 0..u16::MAX {
@@ -460,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_block_that_is_told_of_while_it_fills_keeps_what_it_had() {
-        let mut keys = Keys::default();
+        let mut keys = BlockKeys::default();
         for n in 0..3000 {
             add(&mut keys, (0x0a00_0000 + n, 1000, 0x0b00_0000 + n % 7, 53));
             if n % 500 == 13 {

@@ -2,13 +2,13 @@
 //! captures of others; so all of them are asked in the same way.
 
 use crate::bytes::{CRC, append_crc, close_stripe};
-use crate::fit::{self, Fill};
 use crate::header::Layout;
-use crate::key::{KINDS, Kind, Sets};
+use crate::key::{KINDS, KeyKind, Sets};
 use crate::reader::Block;
 use crate::rows;
-use crate::sealed::{self, MOST_BLOCKS, MOST_CONTEXT, Places, Summary};
+use crate::sealed::{self, MAX_BLOCKS, MAX_CONTEXT, SubBlockIndex, Summary};
 use crate::set::{GROUP, Set, encode_group};
+use crate::set_sizing::{self, Occupancy};
 use crate::{Entry, Header, Rows};
 use base::{Tally, Timestamp};
 use std::io::{self, Write};
@@ -49,15 +49,15 @@ impl Builder {
         let tally = entry.tally();
         self.blocks.push((Block::of(&entry, &tally), tally));
         let from = self.parts.len();
-        entry.parts.encode(&mut self.parts);
+        entry.sub_blocks.encode(&mut self.parts);
         append_crc(&mut self.parts, from);
         let from = self.rows.len();
         rows::encode(&entry.rows, &mut self.rows);
         append_crc(&mut self.rows, from);
         self.rows_end.push(self.rows.len());
         let mut sets = entry.sets;
-        let places = &mut sets.0[Kind::Places as usize];
-        if entry.parts.is_unknown() && *places != Set::NONE {
+        let places = &mut sets.0[KeyKind::HostSubBlocks as usize];
+        if entry.sub_blocks.is_unknown() && *places != Set::NONE {
             // Nobody could read them by themselves.
             *places = Set::All;
         }
@@ -95,7 +95,7 @@ impl Builder {
     /// # Errors
     /// `InvalidInput` for more blocks than a TiB has.
     pub fn seal(mut self, bytes: u64, end: Timestamp, context: &[Range<u64>]) -> io::Result<Sealing> {
-        if self.blocks.len() > MOST_BLOCKS || self.rows.len() > u32::MAX as usize {
+        if self.blocks.len() > MAX_BLOCKS || self.rows.len() > u32::MAX as usize {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "a packet file of more than 1 TiB cannot be indexed; split it (netgrain convert)",
@@ -109,7 +109,7 @@ impl Builder {
         }
         let mut front = self.header.encode_for(Layout::Sealed);
         let groups = self.fit(bytes, front.len());
-        let mut places = Places::default();
+        let mut places = SubBlockIndex::default();
         let mut at = (front.len() + summary.encode(&places).len()) as u64;
         let mut place = |len: usize| {
             at += len as u64;
@@ -141,8 +141,8 @@ impl Builder {
 
     /// Decides how many groups each kind has, and folds all sets to at most that.
     fn fit(&mut self, bytes: u64, header: usize) -> [usize; KINDS] {
-        let mut fills: [Fill; KINDS] = std::array::from_fn(|kind| {
-            let mut fill = Fill::new(Kind::ALL[kind], CRC);
+        let mut fills: [Occupancy; KINDS] = std::array::from_fn(|kind| {
+            let mut fill = Occupancy::new(KeyKind::ALL[kind], CRC);
             self.sets.iter().for_each(|sets| fill.add(&sets.0[kind]));
             fill
         });
@@ -154,11 +154,11 @@ impl Builder {
         // a group of each kind for each block.
         let least = (fills.len() * sealed::stripe(self.blocks.len())).max(PAGE.saturating_sub(fixed));
         let room = (bytes as usize / 100).saturating_sub(fixed).max(least);
-        fit::fit(fills, room);
+        set_sizing::fit(fills, room);
         for sets in &mut self.sets {
             fills.iter().zip(&mut sets.0).for_each(|(fill, set)| fill.apply(set));
         }
-        std::array::from_fn(|kind| fills.get(kind).map_or(1, Fill::groups))
+        std::array::from_fn(|kind| fills.get(kind).map_or(1, Occupancy::groups))
     }
 
     /// Some groups of a kind, from `first` on, each of all blocks.
@@ -260,7 +260,7 @@ fn joined(context: &[Range<u64>]) -> Vec<Range<u64>> {
     sorted.sort_by_key(|r| r.start);
     let mut out: Vec<Range<u64>> = Vec::new();
     for range in sorted {
-        let full = out.len() == MOST_CONTEXT;
+        let full = out.len() == MAX_CONTEXT;
         match out.last_mut() {
             Some(last) if range.start <= last.end || full => last.end = last.end.max(range.end),
             _ => out.push(range),

@@ -10,9 +10,9 @@
 
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::key::{KINDS, Sets};
-use crate::parts::Parts;
 use crate::rows::{self, Rows};
-use crate::set::{GROUP, MOST_GROUPS, Set, decode_groups, encode_group};
+use crate::set::{GROUP, MAX_GROUPS, Set, decode_groups, encode_group};
+use crate::sub_blocks::SubBlocks;
 use base::{Tally, Timestamp};
 
 const TAG: [u8; 4] = *b"BLK5";
@@ -24,7 +24,7 @@ pub(crate) const NO_RECORD: u32 = u32::MAX;
 pub(crate) const HEAD: usize = 8;
 
 /// The longest entry that is believed: rows for each second of a day, and the largest sets.
-const LONGEST: usize = 16 << 20;
+const LEN_MAX: usize = 16 << 20;
 
 /// One block of the packet file. A record belongs to the block in which it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Entry {
     /// CRC32C of those bytes.
     pub crc: u32,
     /// Where records begin in its sixteenths.
-    pub parts: Parts,
+    pub sub_blocks: SubBlocks,
     /// Earliest stamp in it; the latest one in `last`. Meaningless without packets.
     pub first: Timestamp,
     /// See `first`.
@@ -57,14 +57,14 @@ impl Entry {
     }
 
     /// As bytes of a growing index, at this place of it.
-    pub(crate) fn encode(&self, stand: Stand, base: u32, number: u32) -> Vec<u8> {
+    pub(crate) fn encode(&self, stand: EntryState, base: u32, number: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sets.bytes() + 256);
         out.extend(TAG);
         out.extend([0; 4]);
         let first_record = self.first_record.unwrap_or(NO_RECORD);
         [base, number, self.block, self.bytes, first_record, self.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
         [self.first, self.last].iter().for_each(|t| out.extend(t.nanos().to_le_bytes()));
-        self.parts.encode(&mut out);
+        self.sub_blocks.encode(&mut out);
         for set in &self.sets.0 {
             let groups = if let Set::Groups(groups) = set { groups.len() as u16 } else { ALL };
             out.extend(groups.to_le_bytes());
@@ -87,7 +87,7 @@ impl Entry {
     pub(crate) fn length(head: &[u8]) -> Option<usize> {
         let mut head = Cursor(head);
         let length = (head.take(4)? == TAG).then(|| head.u32())?? as usize;
-        (HEAD + CRC..=LONGEST).contains(&length).then_some(length)
+        (HEAD + CRC..=LEN_MAX).contains(&length).then_some(length)
     }
 
     /// Whether one begins so, whole or not.
@@ -98,26 +98,26 @@ impl Entry {
 
 /// What an entry of a growing index is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum EntryState {
     /// The last words about its block.
     Full = 0,
     /// The next entry goes on with its block.
-    More = 1,
+    Continued = 1,
     /// Others will take its place.
-    Filling = 2,
+    InProgress = 2,
 }
 
 /// An entry as it stands in a growing index.
-pub(crate) struct Told {
+pub(crate) struct ParsedEntry {
     pub entry: Entry,
-    pub stand: Stand,
+    pub state: EntryState,
     /// Entries of the chain before it.
     pub base: u32,
     /// Words before it.
     pub number: u32,
 }
 
-impl Told {
+impl ParsedEntry {
     /// Reads exactly these bytes.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut part = Cursor(checked(bytes)?);
@@ -125,15 +125,15 @@ impl Told {
         let (base, number) = (part.u32()?, part.u32()?);
         let (block, bytes, first_record, crc) = (part.u32()?, part.u32()?, part.u32()?, part.u32()?);
         let (first, last) = (Timestamp::from_nanos(part.u64()?), Timestamp::from_nanos(part.u64()?));
-        let parts = Parts::decode(&mut part)?;
+        let parts = SubBlocks::decode(&mut part)?;
         let mut counts = [0; KINDS];
         for count in &mut counts {
             *count = part.u16()?;
         }
         let stand = match part.u16()? {
-            0 => Stand::Full,
-            1 => Stand::More,
-            2 => Stand::Filling,
+            0 => EntryState::Full,
+            1 => EntryState::Continued,
+            2 => EntryState::InProgress,
             _ => return None,
         };
         let length = part.u32()? as usize;
@@ -145,12 +145,12 @@ impl Told {
             }
         }
         let first_record = (first_record != NO_RECORD).then_some(first_record);
-        let entry = Entry { block, bytes, first_record, crc, parts, first, last, rows, sets };
-        part.0.is_empty().then_some(Self { entry, stand, base, number })
+        let entry = Entry { block, bytes, first_record, crc, sub_blocks: parts, first, last, rows, sets };
+        part.0.is_empty().then_some(Self { entry, state: stand, base, number })
     }
 }
 
 fn groups(part: &mut Cursor<'_>, count: usize) -> Option<Set> {
-    let is_size = count == 0 || count.is_power_of_two() && count <= MOST_GROUPS;
+    let is_size = count == 0 || count.is_power_of_two() && count <= MAX_GROUPS;
     is_size.then(|| Some(Set::Groups(decode_groups(part.take(count * GROUP)?).collect())))?
 }

@@ -16,11 +16,11 @@
 //! that follow tell only the rows since. So nothing is ever written over that somebody may still need, however long the
 //! block takes. Words to be continued admit every key; those that follow bring the sets.
 
-use crate::entry::{HEAD, Stand, Told};
+use crate::entry::{EntryState, HEAD, ParsedEntry};
 use crate::key::Sets;
 use crate::read::{Tail, up_to};
 use crate::reader::ReadAt;
-use crate::rows::Sums;
+use crate::rows::ReadLimits;
 use crate::{Entry, Header, Index, Rows};
 use std::io;
 
@@ -54,7 +54,7 @@ pub struct Growing {
     chain: u64,
     entries: u32,
     /// How many words there were.
-    spoken: u32,
+    written: u32,
     /// What the chain does not tell of the block that is filling.
     rows: Rows,
     /// Slots that must stay as they are.
@@ -65,12 +65,12 @@ pub struct Growing {
 
 /// Bytes for one place in the index.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct IndexWrite {
     /// Where.
     pub at: u64,
     /// What.
     pub bytes: Vec<u8>,
-    stand: Stand,
+    state: EntryState,
     rows: Rows,
 }
 
@@ -81,7 +81,7 @@ impl Growing {
             slots: slots_at(header.len()) as u64,
             chain: chain_at(header.len()) as u64,
             entries: 0,
-            spoken: 0,
+            written: 0,
             rows: Rows::new(),
             newest: None,
             syncing: None,
@@ -96,25 +96,25 @@ impl Growing {
 
     /// What to write so that the index tells of a block as `entry` does, whose rows have grown by `news` since it was told
     /// of before; `last` if nothing more comes for that block. Changes nothing: a write that fails is asked for again.
-    pub fn say(&self, entry: &Entry, news: &Rows, last: bool) -> Words {
+    pub fn write_entry(&self, entry: &Entry, news: &Rows, last: bool) -> IndexWrite {
         let mut rows = self.rows.clone();
         rows.merge(news);
         let mut entry = Entry { rows, ..entry.clone() };
-        let encode = |entry: &Entry, stand| entry.encode(stand, self.entries, self.spoken);
-        let mut stand = if last { Stand::Full } else { Stand::Filling };
+        let encode = |entry: &Entry, stand| entry.encode(stand, self.entries, self.written);
+        let mut stand = if last { EntryState::Full } else { EntryState::InProgress };
         let mut bytes = encode(&entry, stand);
-        if stand == Stand::Filling && bytes.len() > SLOT {
-            (stand, entry.sets) = (Stand::More, Sets::ALL);
+        if stand == EntryState::InProgress && bytes.len() > SLOT {
+            (stand, entry.sets) = (EntryState::Continued, Sets::ALL);
             bytes = encode(&entry, stand);
         }
-        let at = if stand == Stand::Filling { self.slots + (self.free() * SLOT) as u64 } else { self.chain };
-        Words { at, bytes, stand, rows: entry.rows }
+        let at = if stand == EntryState::InProgress { self.slots + (self.free() * SLOT) as u64 } else { self.chain };
+        IndexWrite { at, bytes, state: stand, rows: entry.rows }
     }
 
     /// They are written.
-    pub fn said(&mut self, words: Words) {
-        self.spoken += 1;
-        if words.stand == Stand::Filling {
+    pub fn entry_written(&mut self, words: IndexWrite) {
+        self.written += 1;
+        if words.state == EntryState::InProgress {
             (self.newest, self.rows) = (Some(self.free()), words.rows);
             return;
         }
@@ -143,12 +143,18 @@ impl Growing {
 /// what the slots say.
 pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> io::Result<Index> {
     let (slots, broken) = read_slots(source, slots_at(header_len))?;
-    let mut chain =
-        Chain { entries: Vec::new(), told: 0, sums: Sums::new(), continued: false, newest: None, earlier: Vec::new() };
+    let mut chain = Chain {
+        entries: Vec::new(),
+        read_entries: 0,
+        sums: ReadLimits::new(),
+        continued: false,
+        newest: None,
+        earlier: Vec::new(),
+    };
     let mut at = chain_at(header_len);
     let (mut window, mut from) = (Vec::new(), at);
     loop {
-        chain.hear(&slots);
+        chain.merge_written(&slots);
         let rest = window.get(at - from..).unwrap_or(&[]);
         let wanted = Entry::length(rest).unwrap_or(HEAD);
         if rest.len() < wanted {
@@ -158,10 +164,10 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
         let told = Entry::length(rest).and_then(|length| {
             // The length may be known only now; what is longer than the window is read once more.
             let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
-            Some((Told::parse(whole.as_deref().unwrap_or(rest).get(..length)?)?, length))
+            Some((ParsedEntry::parse(whole.as_deref().unwrap_or(rest).get(..length)?)?, length))
         });
         match told {
-            Some((told, length)) if told.stand != Stand::Filling && chain.add(&told) => at += length,
+            Some((told, length)) if told.state != EntryState::InProgress && chain.add(&told) => at += length,
             _ => break,
         }
     }
@@ -178,13 +184,13 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
 }
 
 /// What the slots hold, oldest first, and where the first begins that is not empty and not whole.
-fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<Told>, Option<u64>)> {
+fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, Option<u64>)> {
     let (mut slots, mut broken) = (Vec::new(), None);
     let bytes = up_to(source, at as u64, SLOTS * SLOT)?;
     let used = bytes.iter().rposition(|b| *b != 0).unwrap_or(0);
     for (i, slot) in bytes.chunks(SLOT).enumerate() {
-        let told = Entry::length(slot).and_then(|length| Told::parse(slot.get(..length)?));
-        match told.filter(|told| told.stand == Stand::Filling) {
+        let told = Entry::length(slot).and_then(|length| ParsedEntry::parse(slot.get(..length)?));
+        match told.filter(|told| told.state == EntryState::InProgress) {
             Some(told) => slots.push(told),
             // All of it: words of which only the beginning is gone were words.
             None if i * SLOT > used || bytes[used] == 0 => {}
@@ -198,8 +204,8 @@ fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<Told>, Option<
 struct Chain {
     entries: Vec<Entry>,
     /// How many were read: a block that is told of in pieces has several.
-    told: u32,
-    sums: Sums,
+    read_entries: u32,
+    sums: ReadLimits,
     /// The last entry is to be continued.
     continued: bool,
     /// The newest words about the block behind, or about the one that is continued.
@@ -210,7 +216,7 @@ struct Chain {
 
 impl Chain {
     /// Takes the next entry; false if it cannot be that.
-    fn add(&mut self, told: &Told) -> bool {
+    fn add(&mut self, told: &ParsedEntry) -> bool {
         let Some((entry, sums)) = self.joined(told) else { return false };
         if self.continued {
             self.earlier.extend(self.entries.pop());
@@ -218,13 +224,13 @@ impl Chain {
         self.earlier.extend(self.newest.take());
         self.entries.push(entry);
         self.sums = sums;
-        self.told += 1;
-        self.continued = told.stand == Stand::More;
+        self.read_entries += 1;
+        self.continued = told.state == EntryState::Continued;
         true
     }
 
     /// Takes what the slots say at this place of the chain.
-    fn hear(&mut self, slots: &[Told]) {
+    fn merge_written(&mut self, slots: &[ParsedEntry]) {
         for told in slots {
             if let Some((entry, _)) = self.joined(told) {
                 self.earlier.extend(self.newest.replace(entry));
@@ -233,10 +239,10 @@ impl Chain {
     }
 
     /// What is told here together with what it continues, and the sums with it.
-    fn joined(&self, told: &Told) -> Option<(Entry, Sums)> {
+    fn joined(&self, told: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
         let before = if self.continued { self.entries.last() } else { None };
         let block = before.map_or(self.entries.len() as u32, |before| before.block);
-        if told.base != self.told || told.entry.block != block {
+        if told.base != self.read_entries || told.entry.block != block {
             return None;
         }
         let mut sums = self.sums.clone();

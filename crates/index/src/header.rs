@@ -20,7 +20,7 @@ const LENGTH_AT: usize = 12;
 const FIXED: usize = 64;
 
 /// The longest header that is believed: three texts of 65 535 bytes.
-pub(crate) const LONGEST: usize = FIXED + 3 * (2 + u16::MAX as usize) + CRC;
+pub(crate) const LEN_MAX: usize = FIXED + 3 * (2 + u16::MAX as usize) + CRC;
 
 /// The stream position of a file of which nobody knows it any more.
 pub const UNKNOWN_POS: u64 = u64::MAX;
@@ -37,9 +37,9 @@ pub struct Header {
     /// Bytes kept of each packet.
     pub snaplen: u32,
     /// Who stamped the packets.
-    pub stamps: String,
+    pub timestamp_source: String,
     /// How far off a stamp may be, in nanoseconds; 0 where nobody knows.
-    pub stamp_error: u32,
+    pub timestamp_error: u32,
     /// The capture filter; empty for none.
     pub filter: String,
     /// Stream position of the file's first byte; [`UNKNOWN_POS`] in an index that was made again from the packets.
@@ -105,10 +105,10 @@ impl Header {
         out.extend([0; 4]);
         out.extend(content.to_le_bytes());
         out.extend(self.queue.to_le_bytes());
-        [self.link_type, self.snaplen, self.stamp_error].iter().for_each(|n| out.extend(n.to_le_bytes()));
+        [self.link_type, self.snaplen, self.timestamp_error].iter().for_each(|n| out.extend(n.to_le_bytes()));
         [self.first_pos, self.start.nanos(), bytes, modified].iter().for_each(|n| out.extend(n.to_le_bytes()));
         debug_assert_eq!(out.len(), FIXED);
-        for text in [&self.interface, &self.stamps, &self.filter] {
+        for text in [&self.interface, &self.timestamp_source, &self.filter] {
             let mut len = text.len().min(usize::from(u16::MAX));
             while !text.is_char_boundary(len) {
                 len -= 1;
@@ -130,7 +130,7 @@ impl Header {
             return Err(IndexError::Version { found });
         }
         let length = head.u16().and(head.u32()).ok_or(IndexError::Header)? as usize;
-        if (FIXED..=LONGEST).contains(&length) { Ok(length) } else { Err(IndexError::Header) }
+        if (FIXED..=LEN_MAX).contains(&length) { Ok(length) } else { Err(IndexError::Header) }
     }
 
     /// Reads exactly these bytes.
@@ -165,8 +165,18 @@ impl Header {
                 String::from_utf8(part.take(len.into())?.to_vec()).ok()
             };
             let (interface, stamps, filter) = (text()?, text()?, text()?);
-            let header =
-                Self { interface, queue, link_type, snaplen, stamps, stamp_error, filter, first_pos, start, content };
+            let header = Self {
+                interface,
+                queue,
+                link_type,
+                snaplen,
+                timestamp_source: stamps,
+                timestamp_error: stamp_error,
+                filter,
+                first_pos,
+                start,
+                content,
+            };
             Some((header, layout))
         };
         read().ok_or(IndexError::Header)

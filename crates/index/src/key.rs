@@ -6,7 +6,7 @@ use base::hash::mix64;
 
 /// What a set is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum KeyKind {
     /// Addresses, those of ARP too.
     Hosts,
     /// Both ends and the protocol of a conversation.
@@ -14,11 +14,11 @@ pub enum Kind {
     /// Ports of TCP, UDP, SCTP, DCCP and UDP-Lite.
     Ports,
     /// The first 16 and 24 bits of IPv4 addresses, 32, 48 and 64 of IPv6 ones.
-    Nets,
+    Networks,
     /// Ethertypes under all tags, and VLAN ids.
-    Links,
+    Macs,
     /// Addresses again, with the parts of the block that they are in: see `places.rs`.
-    Places,
+    HostSubBlocks,
     /// The protocol above IP: an exact map.
     Protocols,
     /// The first byte of IPv4 addresses: an exact map.
@@ -28,14 +28,14 @@ pub enum Kind {
 /// How many kinds there are; the last two are exact maps of one group each.
 pub(crate) const KINDS: usize = 8;
 
-impl Kind {
+impl KeyKind {
     pub(crate) const ALL: [Self; KINDS] = [
         Self::Hosts,
         Self::Flows,
         Self::Ports,
-        Self::Nets,
-        Self::Links,
-        Self::Places,
+        Self::Networks,
+        Self::Macs,
+        Self::HostSubBlocks,
         Self::Protocols,
         Self::FirstBytes,
     ];
@@ -45,9 +45,9 @@ impl Kind {
     /// host there are two or three prefixes, and who asks for a prefix expects much: two bits, in one word.
     pub(crate) const fn bits(self) -> i32 {
         match self {
-            Self::Nets | Self::Places => 2,
+            Self::Networks | Self::HostSubBlocks => 2,
             Self::Flows | Self::Ports => 4,
-            Self::Hosts | Self::Links | Self::Protocols | Self::FirstBytes => 8,
+            Self::Hosts | Self::Macs | Self::Protocols | Self::FirstBytes => 8,
         }
     }
 }
@@ -64,7 +64,7 @@ impl Sets {
     pub const NONE: Self = Self([const { Set::NONE }; KINDS]);
 
     /// What is known of the keys of a kind.
-    pub fn of(&self, kind: Kind) -> &Set {
+    pub fn of(&self, kind: KeyKind) -> &Set {
         &self.0[kind as usize]
     }
 

@@ -4,15 +4,15 @@ use crate::bytes::{CRC, Cursor};
 use crate::growing;
 use crate::header::{self, Header, Layout, VERSION};
 use crate::key::{KINDS, Sets};
-use crate::parts::{Parts, Spots};
-use crate::plan::Plan;
 use crate::reader::ReadAt;
-use crate::rows::{self, Rows, Sums};
-use crate::sealed::{self, Places, Summary};
+use crate::rows::{self, ReadLimits, Rows};
+use crate::sealed::{self, SubBlockIndex, Summary};
 use crate::set::{Set, decode_groups};
+use crate::set_query::SetQuery;
+use crate::sub_blocks::{SubBlockMask, SubBlocks};
 use crate::{Entry, bytes};
 use base::Timestamp;
-use filter::Need;
+use filter::KeyCondition;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -151,21 +151,21 @@ impl Index {
     }
 
     /// Numbers of the blocks that may hold a packet that has what is needed.
-    pub fn candidates(&self, need: &Need) -> impl Iterator<Item = u32> + '_ {
-        let plan = Plan::of(need);
+    pub fn candidates(&self, need: &KeyCondition) -> impl Iterator<Item = u32> + '_ {
+        let plan = SetQuery::of(need);
         self.entries.iter().filter(move |e| plan.spots(&e.sets).is_somewhere()).map(|e| e.block)
     }
 }
 
 impl Sets {
     /// Whether the block may hold a packet that has what is needed.
-    pub fn admit(&self, need: &Need) -> bool {
+    pub fn admit(&self, need: &KeyCondition) -> bool {
         self.spots(need).is_somewhere()
     }
 
     /// In which parts of the block one may begin.
-    pub fn spots(&self, need: &Need) -> Spots {
-        Plan::of(need).spots(self)
+    pub fn spots(&self, need: &KeyCondition) -> SubBlockMask {
+        SetQuery::of(need).spots(self)
     }
 }
 
@@ -185,12 +185,12 @@ pub(crate) fn read_header(source: &impl ReadAt) -> io::Result<(Header, Layout, u
         bytes = up_to(source, 0, length)?;
     }
     let (header, layout) = Header::parse(bytes.get(..length).ok_or(IndexError::Header)?)?;
-    debug_assert!(length <= header::LONGEST);
+    debug_assert!(length <= header::LEN_MAX);
     Ok((header, layout, length))
 }
 
 /// The summary that begins at `at`.
-pub(crate) fn read_summary(source: &impl ReadAt, at: usize) -> io::Result<(Summary, Places)> {
+pub(crate) fn read_summary(source: &impl ReadAt, at: usize) -> io::Result<(Summary, SubBlockIndex)> {
     let damaged = IndexError::Damaged { part: "summary" };
     let head = up_to(source, at as u64, sealed::HEAD)?;
     let length = Summary::length(&head).ok_or(damaged)?;
@@ -227,7 +227,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
         }
     }
     let mut entries = Vec::with_capacity(blocks);
-    let mut sums = Sums::new();
+    let mut sums = ReadLimits::new();
     let parts = read_parts(source, &places, 0..blocks)?;
     for (((block, rows), sets), parts) in table.into_iter().zip(sets).zip(parts) {
         let parts = parts.ok_or(damaged("parts"))?;
@@ -242,7 +242,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
             bytes: block.bytes,
             first_record,
             crc: block.crc,
-            parts,
+            sub_blocks: parts,
             first: block.first,
             last: block.last,
             rows,
@@ -266,19 +266,19 @@ fn empty_as_none(mut sets: Sets) -> Sets {
 /// The parts of these blocks, as far as they can be believed.
 pub(crate) fn read_parts(
     source: &impl ReadAt,
-    places: &Places,
+    places: &SubBlockIndex,
     blocks: Range<usize>,
-) -> io::Result<Vec<Option<Parts>>> {
+) -> io::Result<Vec<Option<SubBlocks>>> {
     let from = places.parts + (blocks.start * sealed::PARTS) as u64;
     let bytes = up_to(source, from, blocks.len() * sealed::PARTS)?;
-    let parts = |bytes: &[u8]| Parts::decode(&mut Cursor(bytes::checked(bytes)?));
-    let mut out: Vec<Option<Parts>> = bytes.chunks(sealed::PARTS).map(parts).collect();
+    let parts = |bytes: &[u8]| SubBlocks::decode(&mut Cursor(bytes::checked(bytes)?));
+    let mut out: Vec<Option<SubBlocks>> = bytes.chunks(sealed::PARTS).map(parts).collect();
     out.resize(blocks.len(), None);
     Ok(out)
 }
 
 /// The rows of a block that lie at this place.
-pub(crate) fn read_rows(source: &impl ReadAt, places: &Places, at: Range<u64>) -> io::Result<Rows> {
+pub(crate) fn read_rows(source: &impl ReadAt, places: &SubBlockIndex, at: Range<u64>) -> io::Result<Rows> {
     let damaged = IndexError::Damaged { part: "ledger rows" };
     let length = (at.end - at.start) as usize;
     let from = places.rows.checked_add(at.start).ok_or(damaged)?;

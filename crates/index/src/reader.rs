@@ -3,14 +3,14 @@
 
 use crate::bytes::checked;
 use crate::header::Layout;
-use crate::parts::{Parts, Spots};
-use crate::plan::Plan;
 use crate::read::{Tail, read_header, read_parts, read_rows, read_summary, up_to};
-use crate::sealed::{self, Places, Summary};
+use crate::sealed::{self, SubBlockIndex, Summary};
 use crate::set::decode_groups;
+use crate::set_query::SetQuery;
+use crate::sub_blocks::{SubBlockMask, SubBlocks};
 use crate::{Entry, Header, Index, IndexError, Rows};
 use base::{Tally, Timestamp};
-use filter::Need;
+use filter::KeyCondition;
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
@@ -108,11 +108,11 @@ pub struct Reader {
     header: Header,
     summary: Summary,
     blocks: Vec<Block>,
-    kind: Kind,
+    kind: IndexState,
     read: u64,
 }
 
-enum Kind {
+enum IndexState {
     Growing {
         entries: Vec<Entry>,
         /// What was said of the same blocks before.
@@ -124,20 +124,20 @@ enum Kind {
     Sealed {
         /// What was read first.
         front: Vec<u8>,
-        places: Places,
+        host_sub_blocks: SubBlockIndex,
         /// Where each block's rows are, once the table is read.
         rows: Vec<Range<u64>>,
     },
 }
 
 /// What was read at first, then the file; and how much of it.
-struct Counted<'a, R> {
+struct CountingReader<'a, R> {
     source: &'a R,
     front: &'a [u8],
     read: Cell<u64>,
 }
 
-impl<R: ReadAt> ReadAt for Counted<'_, R> {
+impl<R: ReadAt> ReadAt for CountingReader<'_, R> {
     fn size(&self) -> io::Result<u64> {
         self.source.size()
     }
@@ -171,7 +171,7 @@ impl Reader {
     /// As [`Reader::open`].
     pub fn begin(source: &impl ReadAt) -> io::Result<Self> {
         let front = up_to(source, 0, FIRST)?;
-        let counted = Counted { source, front: &front, read: Cell::new(front.len() as u64) };
+        let counted = CountingReader { source, front: &front, read: Cell::new(front.len() as u64) };
         let (header, layout, at) = read_header(&counted)?;
         if layout == Layout::Growing {
             let size = source.size()?;
@@ -181,12 +181,18 @@ impl Reader {
             let Tail::Open { broken, torn, earlier, .. } = index.tail else {
                 return Err(IndexError::Damaged { part: "end" }.into());
             };
-            let kind = Kind::Growing { entries: index.entries, earlier, end: broken.unwrap_or(size), torn };
+            let kind = IndexState::Growing { entries: index.entries, earlier, end: broken.unwrap_or(size), torn };
             return Ok(Self { header, summary, blocks, kind, read });
         }
         let (summary, places) = read_summary(&counted, at)?;
         let read = counted.read.get();
-        Ok(Self { header, summary, blocks: Vec::new(), kind: Kind::Sealed { front, places, rows: Vec::new() }, read })
+        Ok(Self {
+            header,
+            summary,
+            blocks: Vec::new(),
+            kind: IndexState::Sealed { front, host_sub_blocks: places, rows: Vec::new() },
+            read,
+        })
     }
 
     /// Reads the block table, if it was not yet.
@@ -195,11 +201,11 @@ impl Reader {
     /// As [`Reader::open`].
     pub fn load(&mut self, source: &impl ReadAt) -> io::Result<()> {
         let count = self.summary.blocks as usize;
-        let Kind::Sealed { front, places, rows } = &mut self.kind else { return Ok(()) };
+        let IndexState::Sealed { front, host_sub_blocks: places, rows } = &mut self.kind else { return Ok(()) };
         if self.blocks.len() == count {
             return Ok(());
         }
-        let counted = Counted { source, front, read: Cell::new(0) };
+        let counted = CountingReader { source, front, read: Cell::new(0) };
         let table = up_to(&counted, places.table, sealed::table(count));
         self.read += counted.read.get();
         let table = sealed::decode_table(&table?).ok_or(IndexError::Damaged { part: "table" })?;
@@ -219,29 +225,29 @@ impl Reader {
 
     /// Whether the packet file is whole: nothing will be added.
     pub fn is_sealed(&self) -> bool {
-        matches!(self.kind, Kind::Sealed { .. })
+        matches!(self.kind, IndexState::Sealed { .. })
     }
 
     /// Where words begin that cannot be believed, of an index that grows: they are being written at this moment, or are
     /// damaged. If there are none, where it ended when it was read. `None` for a sealed one.
     pub fn end(&self) -> Option<u64> {
         match self.kind {
-            Kind::Growing { end, .. } => Some(end),
-            Kind::Sealed { .. } => None,
+            IndexState::Growing { end, .. } => Some(end),
+            IndexState::Sealed { .. } => None,
         }
     }
 
     /// Whether that were the only words about a block.
     pub fn is_torn(&self) -> bool {
-        matches!(self.kind, Kind::Growing { torn: true, .. })
+        matches!(self.kind, IndexState::Growing { torn: true, .. })
     }
 
     /// What an index that grows said of its last blocks before, with fewer packets and all their rows, the newest first:
     /// whether its newest words survived a failure of the power says nothing of the packets that they are about.
     pub fn earlier(&self) -> &[Entry] {
         match &self.kind {
-            Kind::Growing { earlier, .. } => earlier,
-            Kind::Sealed { .. } => &[],
+            IndexState::Growing { earlier, .. } => earlier,
+            IndexState::Sealed { .. } => &[],
         }
     }
 
@@ -255,8 +261,8 @@ impl Reader {
     ///
     /// # Errors
     /// What the system says.
-    pub fn candidates(&mut self, source: &impl ReadAt, need: &Need) -> io::Result<Vec<bool>> {
-        Ok(self.spots(source, need)?.into_iter().map(Spots::is_somewhere).collect())
+    pub fn candidates(&mut self, source: &impl ReadAt, need: &KeyCondition) -> io::Result<Vec<bool>> {
+        Ok(self.sub_block_mask(source, need)?.into_iter().map(SubBlockMask::is_somewhere).collect())
     }
 
     /// For each block, in which of its parts a packet may begin that has what is needed. A part of the index that is damaged
@@ -264,14 +270,15 @@ impl Reader {
     ///
     /// # Errors
     /// What the system says.
-    pub fn spots(&mut self, source: &impl ReadAt, need: &Need) -> io::Result<Vec<Spots>> {
-        let plan = Plan::of(need);
+    pub fn sub_block_mask(&mut self, source: &impl ReadAt, need: &KeyCondition) -> io::Result<Vec<SubBlockMask>> {
+        let plan = SetQuery::of(need);
         match &self.kind {
-            Kind::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.spots(&e.sets)).collect()),
-            Kind::Sealed { front, places, .. } => {
-                let source = Counted { source, front, read: Cell::new(0) };
-                let mut stripes = Stripes { source: &source, places, blocks: self.summary.blocks as usize };
-                let answer = stripes.ask(&plan);
+            IndexState::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.spots(&e.sets)).collect()),
+            IndexState::Sealed { front, host_sub_blocks: places, .. } => {
+                let source = CountingReader { source, front, read: Cell::new(0) };
+                let mut stripes =
+                    Stripes { source: &source, host_sub_blocks: places, blocks: self.summary.blocks as usize };
+                let answer = stripes.read_groups(&plan);
                 self.read += source.read.get();
                 answer
             }
@@ -282,12 +289,12 @@ impl Reader {
     ///
     /// # Errors
     /// What the system says.
-    pub fn parts(&mut self, source: &impl ReadAt, blocks: Range<usize>) -> io::Result<Vec<Parts>> {
+    pub fn parts(&mut self, source: &impl ReadAt, blocks: Range<usize>) -> io::Result<Vec<SubBlocks>> {
         let blocks = blocks.start.min(blocks.end)..blocks.end.min(self.summary.blocks as usize);
         match &self.kind {
-            Kind::Growing { entries, .. } => Ok(entries[blocks].iter().map(|e| e.parts).collect()),
-            Kind::Sealed { front, places, .. } => {
-                let source = Counted { source, front, read: Cell::new(0) };
+            IndexState::Growing { entries, .. } => Ok(entries[blocks].iter().map(|e| e.sub_blocks).collect()),
+            IndexState::Sealed { front, host_sub_blocks: places, .. } => {
+                let source = CountingReader { source, front, read: Cell::new(0) };
                 let parts = read_parts(&source, places, blocks);
                 self.read += source.read.get();
                 Ok(parts?.into_iter().map(Option::unwrap_or_default).collect())
@@ -301,10 +308,10 @@ impl Reader {
     /// What the system says; [`IndexError`] as `InvalidData` if they are damaged.
     pub fn rows(&mut self, source: &impl ReadAt, block: usize) -> io::Result<Rows> {
         match &self.kind {
-            Kind::Growing { entries, .. } => Ok(entries.get(block).map(|e| e.rows.clone()).unwrap_or_default()),
-            Kind::Sealed { front, places, rows } => {
+            IndexState::Growing { entries, .. } => Ok(entries.get(block).map(|e| e.rows.clone()).unwrap_or_default()),
+            IndexState::Sealed { front, host_sub_blocks: places, rows } => {
                 let Some(at) = rows.get(block) else { return Ok(Rows::new()) };
-                let source = Counted { source, front, read: Cell::new(0) };
+                let source = CountingReader { source, front, read: Cell::new(0) };
                 let rows = read_rows(&source, places, at.clone());
                 self.read += source.read.get();
                 rows
@@ -321,43 +328,43 @@ impl Reader {
 /// The sets of a sealed index, of which only the groups that matter are read.
 struct Stripes<'a, R> {
     source: &'a R,
-    places: &'a Places,
+    host_sub_blocks: &'a SubBlockIndex,
     blocks: usize,
 }
 
 impl<R: ReadAt> Stripes<'_, R> {
-    fn ask(&mut self, plan: &Plan) -> io::Result<Vec<Spots>> {
+    fn read_groups(&mut self, plan: &SetQuery) -> io::Result<Vec<SubBlockMask>> {
         match plan {
-            Plan::Anything => Ok(vec![Spots::ANYWHERE; self.blocks]),
-            Plan::Key(kind, _) | Plan::Map(kind, _) => {
-                let (offset, groups) = self.places.sets[*kind as usize];
+            SetQuery::Anything => Ok(vec![SubBlockMask::ANYWHERE; self.blocks]),
+            SetQuery::Key(kind, _) | SetQuery::Map(kind, _) => {
+                let (offset, groups) = self.host_sub_blocks.sets[*kind as usize];
                 if groups == 0 {
-                    return Ok(vec![Spots::ANYWHERE; self.blocks]);
+                    return Ok(vec![SubBlockMask::ANYWHERE; self.blocks]);
                 }
                 let length = sealed::stripe(self.blocks);
                 let at = offset + (plan.group(groups as usize) * length) as u64;
                 let stripe = up_to(self.source, at, length)?;
-                let Some(stripe) = checked(&stripe) else { return Ok(vec![Spots::ANYWHERE; self.blocks]) };
+                let Some(stripe) = checked(&stripe) else { return Ok(vec![SubBlockMask::ANYWHERE; self.blocks]) };
                 Ok(decode_groups(stripe).map(|group| plan.of_group(&group)).collect())
             }
-            Plan::All(parts) => {
-                let mut answer = vec![Spots::ANYWHERE; self.blocks];
+            SetQuery::All(parts) => {
+                let mut answer = vec![SubBlockMask::ANYWHERE; self.blocks];
                 for part in parts {
                     if !answer.iter().any(|spots| spots.is_somewhere()) {
                         break;
                     }
-                    let more = self.ask(part)?;
+                    let more = self.read_groups(part)?;
                     answer.iter_mut().zip(more).for_each(|(a, b)| a.0 &= b.0);
                 }
                 Ok(answer)
             }
-            Plan::Any(parts) => {
-                let mut answer = vec![Spots::NOWHERE; self.blocks];
+            SetQuery::Any(parts) => {
+                let mut answer = vec![SubBlockMask::NOWHERE; self.blocks];
                 for part in parts {
-                    if answer.iter().all(|spots| *spots == Spots::ANYWHERE) {
+                    if answer.iter().all(|spots| *spots == SubBlockMask::ANYWHERE) {
                         break;
                     }
-                    let more = self.ask(part)?;
+                    let more = self.read_groups(part)?;
                     answer.iter_mut().zip(more).for_each(|(a, b)| a.0 |= b.0);
                 }
                 Ok(answer)

@@ -7,7 +7,7 @@
 
 mod bytes;
 
-pub(crate) use bytes::{Sums, decode, encode};
+pub(crate) use bytes::{ReadLimits, decode, encode};
 
 use base::{Ledger, Row, Tally};
 use std::collections::BTreeMap;
@@ -114,13 +114,13 @@ impl Rows {
         self.runs.iter().map(|(second, (seconds, tally))| Run { second: *second, seconds: *seconds, tally: *tally })
     }
 
-    /// In time order, one for each second. An index holds at most [`Rows::MOST_SILENCE`] silent ones.
+    /// In time order, one for each second. An index holds at most [`Rows::MAX_SILENCE`] silent ones.
     pub fn iter(&self) -> impl Iterator<Item = Row> + '_ {
         self.runs().flat_map(|run| (0..run.seconds).map(move |i| Row { second: run.second + i, tally: run.tally }))
     }
 
     /// Silent seconds that are believed of one part of an index: eight years.
-    pub const MOST_SILENCE: u64 = 1 << 28;
+    pub const MAX_SILENCE: u64 = 1 << 28;
 
     /// Whether there is no row, not even a silent one.
     pub fn is_empty(&self) -> bool {

@@ -19,10 +19,10 @@
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::entry::NO_RECORD;
 use crate::key::KINDS;
-use crate::parts;
 use crate::reader::Block;
 use crate::rows::{self, Rows};
-use crate::set::{GROUP, MOST_GROUPS};
+use crate::set::{GROUP, MAX_GROUPS};
+use crate::sub_blocks;
 use base::{Row, Tally, Timestamp};
 use std::ops::Range;
 
@@ -36,19 +36,19 @@ pub(crate) const HEAD: usize = 8;
 pub(crate) const TABLE_ROW: usize = 52;
 
 /// Bytes of the parts of a block, with their checksum.
-pub(crate) const PARTS: usize = parts::ENCODED + CRC;
+pub(crate) const PARTS: usize = sub_blocks::ENCODED + CRC;
 
 /// Blocks that are believed of one file: a TiB.
-pub(crate) const MOST_BLOCKS: usize = 1 << 20;
+pub(crate) const MAX_BLOCKS: usize = 1 << 20;
 
 /// Packets lost before one block that are believed: so that sums of them are sums.
-const MOST_LOST: u64 = 1 << 40;
+const MAX_LOST: u64 = 1 << 40;
 
 /// Ranges of context that are believed of one file.
-pub(crate) const MOST_CONTEXT: usize = 4096;
+pub(crate) const MAX_CONTEXT: usize = 4096;
 
 /// The longest summary: so many ranges, and a tally.
-pub(crate) const LONGEST: usize = 512 + 16 * MOST_CONTEXT;
+pub(crate) const LEN_MAX: usize = 512 + 16 * MAX_CONTEXT;
 
 /// What is known of a whole file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Summary {
 
 /// Where the parts are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct SubBlockIndex {
     pub size: u64,
     pub table: u64,
     pub parts: u64,
@@ -89,7 +89,7 @@ pub(crate) const fn table(blocks: usize) -> usize {
 }
 
 impl Summary {
-    pub(crate) fn encode(&self, places: &Places) -> Vec<u8> {
+    pub(crate) fn encode(&self, places: &SubBlockIndex) -> Vec<u8> {
         let mut out = TAG.to_vec();
         out.extend([0; 4]);
         let (first, last) = self.stamps.unwrap_or((Timestamp::MAX, Timestamp::ZERO));
@@ -114,14 +114,14 @@ impl Summary {
     pub(crate) fn length(head: &[u8]) -> Option<usize> {
         let mut head = Cursor(head);
         let length = (head.take(4)? == TAG).then(|| head.u32())?? as usize;
-        (HEAD + CRC..=LONGEST).contains(&length).then_some(length)
+        (HEAD + CRC..=LEN_MAX).contains(&length).then_some(length)
     }
 
     /// Reads exactly these bytes; what does not fit into the index is refused.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, Places)> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, SubBlockIndex)> {
         let mut part = Cursor(checked(bytes)?);
         part.take(HEAD)?;
-        let mut places = Places { size: part.u64()?, ..Places::default() };
+        let mut places = SubBlockIndex { size: part.u64()?, ..SubBlockIndex::default() };
         let time = |part: &mut Cursor<'_>| Some(Timestamp::from_nanos(part.u64()?));
         let bytes = part.u64()?;
         let (end, first, last) = (time(&mut part)?, time(&mut part)?, time(&mut part)?);
@@ -131,7 +131,7 @@ impl Summary {
             *place = (part.u64()?, part.u32()?);
         }
         let ranges = part.u32()? as usize;
-        if blocks as usize > MOST_BLOCKS || ranges > MOST_CONTEXT || !places.fit(blocks as usize) {
+        if blocks as usize > MAX_BLOCKS || ranges > MAX_CONTEXT || !places.fit(blocks as usize) {
             return None;
         }
         let mut context = Vec::with_capacity(ranges);
@@ -144,7 +144,7 @@ impl Summary {
     }
 }
 
-impl Places {
+impl SubBlockIndex {
     /// Whether all parts lie within the index.
     fn fit(&self, blocks: usize) -> bool {
         let within = |offset: u64, len: u64| offset.checked_add(len).is_some_and(|end| end <= self.size);
@@ -153,7 +153,7 @@ impl Places {
             && within(self.parts, (blocks * PARTS) as u64)
             && self.sets.iter().all(|(offset, groups)| {
                 let groups = *groups as usize;
-                let is_size = groups == 0 || groups.is_power_of_two() && groups <= MOST_GROUPS;
+                let is_size = groups == 0 || groups.is_power_of_two() && groups <= MAX_GROUPS;
                 is_size && within(*offset, (groups * stripe(blocks)) as u64)
             })
     }
@@ -165,7 +165,7 @@ pub(crate) fn encode_block(block: &Block, rows: (u32, u32), out: &mut Vec<u8>) {
     [block.number, block.bytes, first_record, block.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
     [block.first, block.last].iter().for_each(|t| out.extend(t.nanos().to_le_bytes()));
     out.extend(u32::try_from(block.packets).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend(block.lost.min(MOST_LOST).to_le_bytes());
+    out.extend(block.lost.min(MAX_LOST).to_le_bytes());
     [rows.0, rows.1].iter().for_each(|n| out.extend(n.to_le_bytes()));
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn decode_table(bytes: &[u8]) -> Option<Vec<(Block, Range<u64>)>> {
             let (packets, lost) = (row.u32()?.into(), row.u64()?);
             let (offset, length) = (u64::from(row.u32()?), u64::from(row.u32()?));
             let first_record = (first_record != NO_RECORD).then_some(first_record);
-            if number != place || lost > MOST_LOST {
+            if number != place || lost > MAX_LOST {
                 return None;
             }
             Some((Block { number, bytes, first_record, crc, first, last, packets, lost }, offset..offset + length))

@@ -15,7 +15,7 @@ pub(crate) type Group = [u64; 4];
 pub const GROUP: usize = 32;
 
 /// More groups than this are never believed of a file, nor made.
-pub(crate) const MOST_GROUPS: usize = 1 << 12;
+pub(crate) const MAX_GROUPS: usize = 1 << 12;
 
 /// Keys of one kind in one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Set {
 
     /// The group that answers for a key.
     #[inline]
-    pub(crate) fn answer(&self, hash: u64) -> Group {
+    pub(crate) fn may_contain(&self, hash: u64) -> Group {
         match self {
             Self::All => [u64::MAX; 4],
             Self::Groups(groups) if groups.is_empty() => [0; 4],
@@ -128,8 +128,8 @@ pub(crate) fn decode_groups(bytes: &[u8]) -> impl Iterator<Item = Group> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fit::{self, Fill};
-    use crate::key::Kind;
+    use crate::key::KeyKind;
+    use crate::set_sizing::{self, Occupancy};
     use base::Prng;
 
     const FULL: usize = 256;
@@ -175,8 +175,8 @@ mod tests {
         for n in [100, 1000, 3000, 8000] {
             let keys: Vec<u64> = (0..n).map(|_| prng.next_u64()).collect();
             let full = filled(&keys);
-            let mut fill = [Fill::of(Kind::Hosts, &full, n)];
-            fit::fit(&mut fill, 4096);
+            let mut fill = [Occupancy::of(KeyKind::Hosts, &full, n)];
+            set_sizing::fit(&mut fill, 4096);
             let set = fill[0].set(&full, n);
             let Set::Groups(groups) = &set else { panic!("{n} keys are too many for 4 kB") };
             let wrong = (0..100_000).filter(|_| admits(&set, groups.len(), prng.next_u64())).count() as f64 / 1e5;

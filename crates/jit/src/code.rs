@@ -1,12 +1,12 @@
 //! Machine code in memory: writable while it is made, executable afterwards, never both, and gone with its last owner.
 
 use crate::emit::{self, PARAMETERS, Task};
-use crate::form::Form;
-use crate::host::{Context, Host};
+use crate::host::{Context, HostCall};
 use crate::matcher::Frame;
 use crate::memory::Memory;
 use crate::packet::{Packet, Verdict};
 use crate::refusal::Refusal;
+use crate::specialisations::Specialisations;
 use cranelift_codegen::ir::{AbiParam, types};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
@@ -31,7 +31,7 @@ pub(crate) struct Code {
 impl Code {
     /// For these tasks, each of the form of a verified program. Addresses of its sets are put into the code, so it must stay
     /// where it is for as long as the code is run.
-    pub fn of(tasks: &[(Task, &Form)]) -> Result<Self, Refusal> {
+    pub fn of(tasks: &[(Task, &Specialisations)]) -> Result<Self, Refusal> {
         let mut code = Self { functions: [None; 4], bytes: 0, module: Mutex::new(Some(module()?)) };
         let Some(module) = code.module.get_mut().ok().and_then(|m| m.as_mut()) else { return Ok(code) };
         let mut made = Vec::new();
@@ -59,23 +59,23 @@ impl Code {
     }
 
     /// Whether there are keys to announce.
-    pub const fn has_scout(&self) -> bool {
-        self.functions[Task::Scout as usize].is_some()
+    pub const fn has_prefetch(&self) -> bool {
+        self.functions[Task::Prefetch as usize].is_some()
     }
 
     /// Announces to the tables the keys that judging these packets will ask them about.
     ///
     /// # Safety
     /// As for [`Code::judge`], but that nothing is written.
-    pub unsafe fn scout(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
-        if let Some(scout) = self.functions[Task::Scout as usize] {
+    pub unsafe fn prefetch(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
+        if let Some(scout) = self.functions[Task::Prefetch as usize] {
             let (count, first) = (packets.len() as u64, first as u64);
             // SAFETY: the caller's promise; no verdict is written by this function.
             unsafe { scout(context, packets.as_mut_ptr().cast(), std::ptr::null_mut(), count, first) };
         }
     }
 
-    /// Judges packets ([`Task::Judge`] or [`Task::Resume`]), of which the first has number `first` among those judged together.
+    /// Judges packets ([`Task::Evaluate`] or [`Task::Resume`]), of which the first has number `first` among those judged together.
     ///
     /// # Safety
     /// The context's tables are as many as the program has maps, in their order and made for them; its counters are
@@ -136,11 +136,11 @@ fn module() -> Result<JITModule, Refusal> {
     let isa = isa.finish(settings::Flags::new(flags)).map_err(|e| Refusal::Host(e.to_string()))?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     builder.memory_provider(Box::<Memory>::default());
-    for host in [Host::Act, Host::Trace, Host::Member, Host::Look, Host::Datagram] {
+    for host in [HostCall::Act, HostCall::Trace, HostCall::Member, HostCall::ParseDepth, HostCall::Datagram] {
         builder.symbol(emit::symbol(host, 0), host.address(0));
     }
     for words in 1..=MAX_KEY_WORDS as u8 {
-        for host in [Host::Has, Host::Get, Host::Put, Host::Add, Host::Delete, Host::Announce] {
+        for host in [HostCall::Has, HostCall::Get, HostCall::Put, HostCall::Add, HostCall::Delete, HostCall::Announce] {
             builder.symbol(emit::symbol(host, words), host.address(words));
         }
     }
@@ -148,7 +148,7 @@ fn module() -> Result<JITModule, Refusal> {
 }
 
 /// Whether it asks tables.
-pub(crate) fn asks_tables(program: &Program) -> bool {
+pub(crate) fn uses_tables(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(|inst| {
         matches!(
             inst,

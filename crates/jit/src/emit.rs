@@ -3,7 +3,7 @@
 //! ```text
 //! entry:  end = packets + count · size
 //! head:   packet == end → return, else a fresh record              registers and record are SSA variables
-//! tests:  is it plain? → b0 of the program for such packets        `emit/plain.rs`
+//! tests:  is it plain? → b0 of the program for such packets        `emit/common_case.rs`
 //! look:   are its headers known? else find them → b0 of the whole program
 //! b0 … bn a program's, one for one                                 once for each form
 //! exit:   record → verdict; next packet → head                     once for each form
@@ -16,19 +16,19 @@
 //! uses. The optimizer moves none up across a branch: it hoists only what does not depend on the loop, and every load
 //! depends on the packet.
 //!
-//! The same program is emitted a second time as a *scout* ([`Task::Scout`]): without effects, and with each access to a table
+//! The same program is emitted a second time as a *scout* ([`Task::Prefetch`]): without effects, and with each access to a table
 //! replaced by a word to the table that this key will be asked about. What an access would have answered is taken to be 0; a
 //! scout that is led astray by that announces in vain and harms nothing.
 
 mod bytes;
+mod common_case;
 mod number;
-mod plain;
 
-use crate::form::Form;
-use crate::host::{self, Host};
+use crate::host::{self, HostCall};
 use crate::matcher;
-use crate::packet::{Sight, at};
+use crate::packet::{ParseDepth, at};
 use crate::refusal::Refusal;
+use crate::specialisations::Specialisations;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Type, Value};
@@ -36,7 +36,8 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use lang::interp::Action;
 use lang::ir::{
-    BlockId, DEFAULT_CLASS, End, Inst, Kind, Log, MAX_KEY_WORDS, Meta, Operand, Parts, Program, Reg, Set, Var,
+    BlockId, DEFAULT_CLASS, End, FragmentScope, Inst, Log, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var,
+    VerdictKind,
 };
 use std::collections::HashMap;
 
@@ -45,18 +46,18 @@ use std::collections::HashMap;
 #[repr(usize)]
 pub(crate) enum Task {
     /// Judging.
-    Judge = 0,
+    Evaluate = 0,
     /// The same, from the record that the verdict holds already: the first part of the program ran elsewhere.
     Resume,
     /// Announcing the keys that judging will ask tables about.
-    Scout,
+    Prefetch,
     /// Saying whether frames match; no context, no record that leaves the loop but for its kind.
     Match,
 }
 
 impl Task {
-    const fn judges(self) -> bool {
-        matches!(self, Self::Judge | Self::Resume)
+    const fn is_evaluation(self) -> bool {
+        matches!(self, Self::Evaluate | Self::Resume)
     }
 }
 
@@ -81,7 +82,7 @@ const FOUND: MemFlagsData = MemFlagsData::trusted();
 
 /// Writes the function into `func`.
 pub(crate) fn emit(
-    form: &Form,
+    form: &Specialisations,
     task: Task,
     module: &mut dyn Module,
     func: &mut ir::Function,
@@ -104,7 +105,7 @@ pub(crate) fn emit(
 
     let (packet_size, verdict_size) = match task {
         Task::Match => (matcher::at::FRAME, 1),
-        Task::Judge | Task::Resume | Task::Scout => (at::PACKET, at::VERDICT),
+        Task::Evaluate | Task::Resume | Task::Prefetch => (at::PACKET, at::VERDICT),
     };
     let size = b.ins().iconst(I64, packet_size as i64);
     let bytes = b.ins().imul(count, size);
@@ -140,20 +141,20 @@ pub(crate) fn emit(
     };
     e.begin(start);
     let step = [(packet, packet_size), (verdict, verdict_size), (number, 1)];
-    if !form.plain.is_empty() {
+    if !form.common_case.is_empty() {
         let any = e.b.create_block();
-        e.is_ordinary(any);
-        for (shape, program) in &form.plain {
+        e.is_unparsed_ethernet(any);
+        for (shape, program) in &form.common_case {
             let other = e.b.create_block();
-            e.is_plain(*shape, form.sight, other);
+            e.is_common_case(*shape, form.parse_depth, other);
             e.run(program, head, &step)?;
             e.on_in(other);
         }
         e.b.ins().jump(any, &[]);
         e.on_in(any);
     }
-    if form.sight > Sight::Bytes {
-        e.look(form.sight)?;
+    if form.parse_depth > ParseDepth::Bytes {
+        e.look(form.parse_depth)?;
     }
     e.run(&form.whole, head, &step)?;
     e.b.seal_block(head);
@@ -181,7 +182,7 @@ struct Emitter<'a> {
     sets: &'a [Set],
     task: Task,
     module: &'a mut dyn Module,
-    imports: HashMap<(Host, u8), ir::FuncRef>,
+    imports: HashMap<(HostCall, u8), ir::FuncRef>,
     /// Where the words of a key are put for the call about it.
     key: StackSlot,
     context: Value,
@@ -236,14 +237,14 @@ impl Emitter<'_> {
     }
 
     /// Finds the headers, as far as the program asks for them, unless that was done.
-    fn look(&mut self, sight: Sight) -> Result<(), Refusal> {
+    fn look(&mut self, sight: ParseDepth) -> Result<(), Refusal> {
         let [look, known] = [(); 2].map(|()| self.b.create_block());
         let far = self.b.ins().load(I16, FOUND, self.here, at::KNOWN as i32);
         let enough = self.b.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, far, sight as i64);
         self.b.ins().brif(enough, known, &[], look, &[]);
         self.on_in(look);
         let sight = self.number(sight as u64);
-        self.call(Host::Look, 0, &[self.here, sight])?;
+        self.call(HostCall::ParseDepth, 0, &[self.here, sight])?;
         self.b.ins().jump(known, &[]);
         self.on_in(known);
         Ok(())
@@ -273,7 +274,7 @@ impl Emitter<'_> {
             for var in [Var::Hash, Var::Hash2, Var::State] {
                 self.b.def_var(self.record[var as usize], zero);
             }
-            let (kind, classes) = (self.number(Kind::Copy as u64), self.number(DEFAULT_CLASS));
+            let (kind, classes) = (self.number(VerdictKind::Copy as u64), self.number(DEFAULT_CLASS));
             self.b.def_var(self.record[Var::Kind as usize], kind);
             self.b.def_var(self.record[Var::Classes as usize], classes);
             self.b.def_var(self.record[Var::Mark as usize], mark);
@@ -286,11 +287,11 @@ impl Emitter<'_> {
     fn write(&mut self) {
         let to = self.b.use_var(self.verdict);
         if self.task == Task::Match {
-            let (kind, drop) = (self.b.use_var(self.record[Var::Kind as usize]), self.number(Kind::Drop as u64));
+            let (kind, drop) = (self.b.use_var(self.record[Var::Kind as usize]), self.number(VerdictKind::Drop as u64));
             let passes = self.b.ins().icmp(IntCC::NotEqual, kind, drop);
             self.b.ins().store(MemFlagsData::trusted(), passes, to, 0);
         }
-        if !self.task.judges() {
+        if !self.task.is_evaluation() {
             return;
         }
         for (var, width, at) in RECORD {
@@ -323,7 +324,7 @@ impl Emitter<'_> {
             }
             End::Pass => _ = self.b.ins().jump(self.exit, &[]),
             End::Drop => {
-                let kind = self.number(Kind::Drop as u64);
+                let kind = self.number(VerdictKind::Drop as u64);
                 self.b.def_var(self.record[Var::Kind as usize], kind);
                 self.b.ins().jump(self.exit, &[]);
             }
@@ -374,15 +375,15 @@ impl Emitter<'_> {
             }
             Inst::Member { set, hi, lo, .. } => self.member(*set, *hi, *lo)?,
             Inst::Datagram { parts, form, value, .. } => self.datagram(*parts, *form, *value)?,
-            Inst::Has { map, key, .. } => self.table(Host::Has, *map, key, None)?,
-            Inst::MapGet { map, key, .. } => self.table(Host::Get, *map, key, None)?,
-            Inst::MapAdd { map, key, by, .. } => self.table(Host::Add, *map, key, Some(*by))?,
+            Inst::Has { map, key, .. } => self.table(HostCall::Has, *map, key, None)?,
+            Inst::MapGet { map, key, .. } => self.table(HostCall::Get, *map, key, None)?,
+            Inst::MapAdd { map, key, by, .. } => self.table(HostCall::Add, *map, key, Some(*by))?,
             Inst::MapPut { map, key, value } => {
-                self.table(Host::Put, *map, key, Some(*value))?;
+                self.table(HostCall::Put, *map, key, Some(*value))?;
                 return Ok(());
             }
             Inst::MapDelete { map, key } => {
-                self.table(Host::Delete, *map, key, None)?;
+                self.table(HostCall::Delete, *map, key, None)?;
                 return Ok(());
             }
             Inst::Count { .. } | Inst::Forward { .. } | Inst::Kernel | Inst::Log(_) => return self.effect(inst),
@@ -394,7 +395,7 @@ impl Emitter<'_> {
     }
 
     fn effect(&mut self, inst: &Inst) -> Result<(), Refusal> {
-        if !self.task.judges() {
+        if !self.task.is_evaluation() {
             return Ok(());
         }
         match *inst {
@@ -416,7 +417,7 @@ impl Emitter<'_> {
                     self.write();
                     let (traces, so_far) =
                         (self.fixed(I64, self.context, host::at::TRACES), self.b.use_var(self.verdict));
-                    self.call(Host::Trace, 0, &[traces, so_far])?;
+                    self.call(HostCall::Trace, 0, &[traces, so_far])?;
                 }
                 self.act(Action::Log(log))?;
             }
@@ -428,7 +429,7 @@ impl Emitter<'_> {
     fn act(&mut self, action: Action) -> Result<(), Refusal> {
         let (acts, number) = (self.fixed(I64, self.context, host::at::ACTS), self.b.use_var(self.number));
         let code = self.b.ins().iconst(I32, i64::from(host::code(action)));
-        self.call(Host::Act, 0, &[acts, number, code]).map(drop)
+        self.call(HostCall::Act, 0, &[acts, number, code]).map(drop)
     }
 
     fn set(&mut self, var: Var, from: Operand) {
@@ -437,7 +438,7 @@ impl Emitter<'_> {
             Var::Classes => value,
             // An unknown number is a drop.
             Var::Kind => {
-                let (most, drop) = (self.number(Kind::Pick as u64), self.number(Kind::Drop as u64));
+                let (most, drop) = (self.number(VerdictKind::Pick as u64), self.number(VerdictKind::Drop as u64));
                 let known = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, value, most);
                 self.b.ins().select(known, value, drop)
             }
@@ -450,9 +451,9 @@ impl Emitter<'_> {
     }
 
     /// Few packets are parts of a datagram. A scout leaves no trace, and takes what the packet says itself.
-    fn datagram(&mut self, parts: Parts, form: u32, value: Operand) -> Result<Value, Refusal> {
+    fn datagram(&mut self, parts: FragmentScope, form: u32, value: Operand) -> Result<Value, Refusal> {
         let value = self.operand(value);
-        if !self.task.judges() {
+        if !self.task.is_evaluation() {
             return Ok(value);
         }
         if let Some(here) = self.b.current_block() {
@@ -460,11 +461,11 @@ impl Emitter<'_> {
         }
         let datagrams = self.fixed(I64, self.context, host::at::DATAGRAMS);
         let of = self.number(host::of_datagram(parts, form));
-        self.call(Host::Datagram, 0, &[datagrams, self.here, of, value])
+        self.call(HostCall::Datagram, 0, &[datagrams, self.here, of, value])
     }
 
     /// Asks a table of the context about a key.
-    fn table(&mut self, host: Host, map: u16, key: &[Reg], value: Option<Operand>) -> Result<Value, Refusal> {
+    fn table(&mut self, host: HostCall, map: u16, key: &[Reg], value: Option<Operand>) -> Result<Value, Refusal> {
         for (i, word) in key.iter().enumerate() {
             let word = self.reg(*word);
             self.b.ins().stack_store(I64, word, self.key, 8 * i as i32);
@@ -473,8 +474,8 @@ impl Emitter<'_> {
         let table = self.fixed(I64, tables, 8 * usize::from(map));
         let key_at = self.b.ins().stack_addr(I64, self.key, 0);
         let mut arguments = vec![table, key_at];
-        let host = if self.task == Task::Scout { Host::Announce } else { host };
-        if !matches!(host, Host::Announce | Host::Delete) {
+        let host = if self.task == Task::Prefetch { HostCall::Announce } else { host };
+        if !matches!(host, HostCall::Announce | HostCall::Delete) {
             let now = self.fixed(I64, self.here, at::TIME);
             arguments.push(now);
             arguments.extend(value.map(|v| self.operand(v)));
@@ -483,7 +484,7 @@ impl Emitter<'_> {
     }
 
     /// Calls Rust; 0 if it does not answer.
-    fn call(&mut self, host: Host, words: u8, arguments: &[Value]) -> Result<Value, Refusal> {
+    fn call(&mut self, host: HostCall, words: u8, arguments: &[Value]) -> Result<Value, Refusal> {
         let function = match self.imports.get(&(host, words)) {
             Some(function) => *function,
             None => {
@@ -533,7 +534,7 @@ impl Emitter<'_> {
     }
 }
 
-fn signature(module: &dyn Module, host: Host) -> ir::Signature {
+fn signature(module: &dyn Module, host: HostCall) -> ir::Signature {
     let mut signature = module.make_signature();
     let (arguments, answers) = host.shape();
     signature.params.extend(arguments.iter().map(|bits| ir::AbiParam::new(if *bits == 32 { I32 } else { I64 })));
@@ -544,6 +545,6 @@ fn signature(module: &dyn Module, host: Host) -> ir::Signature {
 }
 
 /// What a function of ours is called where the code is linked.
-pub(crate) fn symbol(host: Host, words: u8) -> String {
+pub(crate) fn symbol(host: HostCall, words: u8) -> String {
     format!("netgrain_{host:?}_{words}")
 }

@@ -1,11 +1,11 @@
 //! What generated code asks of Rust: tables, large sets, which way a datagram goes, and notes of what was done. Every pointer that
 //! arrives here was put into the code or its context by this room.
 
-use crate::packet::{Act, Packet, Sight, Verdict};
+use crate::packet::{Packet, PacketAction, ParseDepth, Verdict};
 use crate::table::Table;
-use lang::Datagrams;
-use lang::interp::{Action, Outcome};
-use lang::ir::{Log, Parts, Set};
+use lang::FragmentTracker;
+use lang::interp::{Action, Execution};
+use lang::ir::{FragmentScope, Log, Set};
 
 /// What the code needs beside the packets, for the time of one call.
 #[derive(Debug)]
@@ -16,9 +16,9 @@ pub(crate) struct Context {
     pub counters: *mut u64,
     /// As many as the program has maps.
     pub tables: *const *mut Table,
-    pub acts: *mut Vec<Act>,
-    pub traces: *mut Vec<Outcome>,
-    pub datagrams: *const Datagrams,
+    pub acts: *mut Vec<PacketAction>,
+    pub traces: *mut Vec<Execution>,
+    pub datagrams: *const FragmentTracker,
     /// The number of the first packet of this call since the worker was made.
     pub sequence: u64,
 }
@@ -59,14 +59,14 @@ const fn action(code: u32) -> Action {
 }
 
 /// Something was done to a packet.
-pub(crate) unsafe extern "C" fn act(acts: *mut Vec<Act>, packet: u64, code: u32) {
+pub(crate) unsafe extern "C" fn act(acts: *mut Vec<PacketAction>, packet: u64, code: u32) {
     // SAFETY: the context's list, which nobody else touches while the code runs.
     let acts = unsafe { &mut *acts };
-    acts.push(Act { packet: packet as u32, action: action(code) });
+    acts.push(PacketAction { packet: packet as u32, action: action(code) });
 }
 
 /// The record so far is to be kept.
-pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Outcome>, record: *const Verdict) {
+pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Execution>, record: *const Verdict) {
     // SAFETY: the context's list and one of the verdicts that the code was called with, which nobody else touches meanwhile.
     let (traces, record) = unsafe { (&mut *traces, &*record) };
     traces.push(record.outcome());
@@ -83,12 +83,12 @@ pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64
 pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
     // SAFETY: one of the packets that the code was called with, which nobody else uses meanwhile.
     let packet = unsafe { &mut *packet };
-    packet.look(if sight == Sight::Inner as u64 { Sight::Inner } else { Sight::Outer });
+    packet.look(if sight == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
 }
 
 /// What the parts of a packet's datagram are steered or known by.
 pub(crate) unsafe extern "C" fn datagram(
-    datagrams: *const Datagrams,
+    datagrams: *const FragmentTracker,
     packet: *const Packet<'_>,
     of: u64,
     number: u64,
@@ -100,17 +100,17 @@ pub(crate) unsafe extern "C" fn datagram(
 }
 
 /// Whose parts and a form as one number.
-pub(crate) const fn of_datagram(parts: Parts, form: u32) -> u64 {
+pub(crate) const fn of_datagram(parts: FragmentScope, form: u32) -> u64 {
     (parts as u64) << 32 | form as u64
 }
 
-const fn parts_and_form(of: u64) -> (Parts, u32) {
-    const OUTER: u64 = Parts::Outer as u64;
-    const INNER: u64 = Parts::Inner as u64;
+const fn parts_and_form(of: u64) -> (FragmentScope, u32) {
+    const OUTER: u64 = FragmentScope::Outer as u64;
+    const INNER: u64 = FragmentScope::Inner as u64;
     let parts = match of >> 32 {
-        OUTER => Parts::Outer,
-        INNER => Parts::Inner,
-        _ => Parts::Around,
+        OUTER => FragmentScope::Outer,
+        INNER => FragmentScope::Inner,
+        _ => FragmentScope::Enclosing,
     };
     (parts, of as u32)
 }
@@ -152,11 +152,11 @@ pub(crate) mod map {
 
 /// A function that generated code calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Host {
+pub(crate) enum HostCall {
     Act,
     Trace,
     Member,
-    Look,
+    ParseDepth,
     Datagram,
     Has,
     Get,
@@ -166,7 +166,7 @@ pub(crate) enum Host {
     Announce,
 }
 
-impl Host {
+impl HostCall {
     /// Its address, for keys of so many words.
     pub fn address(self, words: u8) -> *const u8 {
         macro_rules! by_words {
@@ -187,7 +187,7 @@ impl Host {
             Self::Act => act as *const u8,
             Self::Trace => trace as *const u8,
             Self::Member => member as *const u8,
-            Self::Look => look as *const u8,
+            Self::ParseDepth => look as *const u8,
             Self::Datagram => datagram as *const u8,
             Self::Has => by_words!(has),
             Self::Get => by_words!(get),
@@ -206,7 +206,7 @@ impl Host {
             Self::Has | Self::Get => (&[64, 64, 64], true),
             Self::Put => (&[64, 64, 64, 64], false),
             Self::Add | Self::Datagram => (&[64, 64, 64, 64], true),
-            Self::Trace | Self::Look | Self::Delete | Self::Announce => (&[64, 64], false),
+            Self::Trace | Self::ParseDepth | Self::Delete | Self::Announce => (&[64, 64], false),
         }
     }
 }

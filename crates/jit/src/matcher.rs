@@ -4,9 +4,9 @@
 
 use crate::code::Code;
 use crate::emit::Task;
-use crate::form::Form;
-use crate::packet::Sight;
+use crate::packet::ParseDepth;
 use crate::refusal::Refusal;
+use crate::specialisations::Specialisations;
 use lang::ir::{Inst, Meta, Program, Start};
 use std::marker::PhantomData;
 
@@ -54,17 +54,17 @@ pub(crate) mod at {
 pub struct Matcher {
     code: Code,
     /// What the code was made from; boxed, because the code knows where its sets are.
-    _form: Box<Form>,
+    _form: Box<Specialisations>,
 }
 
 impl Matcher {
     /// Of a filter.
     ///
     /// # Errors
-    /// When it is more than a filter over bytes ([`Refusal::NoFilter`]); else as for [`crate::Judge::native`].
+    /// When it is more than a filter over bytes ([`Refusal::NoFilter`]); else as for [`crate::Evaluate::native`].
     pub fn of(program: &Program) -> Result<Self, Refusal> {
         program.verify()?;
-        let form = Box::new(Form::of(program, Start::Fresh));
+        let form = Box::new(Specialisations::of(program, Start::Fresh));
         if let Some(more) = form.whole.blocks.iter().flat_map(|b| &b.code).find_map(more_than_bytes) {
             return Err(Refusal::NoFilter(more));
         }
@@ -84,7 +84,7 @@ impl Matcher {
 /// What an instruction needs beside the bytes, or does beside answering.
 fn more_than_bytes(inst: &Inst) -> Option<&'static str> {
     match inst {
-        _ if Sight::of_inst(inst) != Sight::Bytes => Some("asks for headers that were found"),
+        _ if ParseDepth::of_inst(inst) != ParseDepth::Bytes => Some("asks for headers that were found"),
         Inst::Meta { meta: Meta::WireLen | Meta::CapLen, .. } => None,
         Inst::Meta { .. } => Some("asks what the source knows"),
         Inst::Has { .. } | Inst::MapGet { .. } | Inst::MapPut { .. } | Inst::MapAdd { .. } | Inst::MapDelete { .. } => {

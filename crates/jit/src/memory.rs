@@ -4,7 +4,7 @@
 use cranelift_jit::{BranchProtection, JITMemoryKind, JITMemoryProvider};
 use cranelift_module::{ModuleError, ModuleResult};
 use std::io;
-use sys::code::CodePages;
+use sys::code_pages::CodePages;
 
 /// Most programs need less.
 const PART: usize = 16 << 10;

@@ -1,8 +1,8 @@
 //! What goes into a judge and what comes out, in layouts that generated code reads and writes directly.
 
 use lang::Facts;
-use lang::interp::{Action, Outcome};
-use lang::ir::{Fact, Inst, Kind, Layer, Meta, Parts, Program};
+use lang::interp::{Action, Execution};
+use lang::ir::{Fact, FragmentScope, Inst, Layer, Meta, Program, VerdictKind};
 use std::marker::PhantomData;
 
 /// One packet to judge. Several programs may judge the same packets one after the other: what one of them had to look for in the
@@ -15,7 +15,7 @@ pub struct Packet<'a> {
     /// What the source knows is put in by whoever makes the packet; what the headers say is found when a program asks for it.
     pub facts: Facts,
     link_type: u16,
-    known: Sight,
+    known: ParseDepth,
     bytes: PhantomData<&'a [u8]>,
 }
 
@@ -27,7 +27,7 @@ unsafe impl Sync for Packet<'_> {}
 /// How far into a packet one has to look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
-pub enum Sight {
+pub enum ParseDepth {
     /// Bytes and what the source says of them.
     #[default]
     Bytes,
@@ -37,7 +37,7 @@ pub enum Sight {
     Inner,
 }
 
-impl Sight {
+impl ParseDepth {
     /// How far a program looks.
     pub fn of(program: &Program) -> Self {
         let insts = program.blocks.iter().flat_map(|b| &b.code);
@@ -48,10 +48,10 @@ impl Sight {
         match inst {
             Inst::Fact { layer: Layer::Inner, .. }
             | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
-            | Inst::Datagram { parts: Parts::Inner | Parts::Around, .. } => Self::Inner,
+            | Inst::Datagram { parts: FragmentScope::Inner | FragmentScope::Enclosing, .. } => Self::Inner,
             Inst::Fact { layer: Layer::Outer, .. }
             | Inst::Meta { meta: Meta::Ethernet | Meta::Vlan, .. }
-            | Inst::Datagram { parts: Parts::Outer, .. } => Self::Outer,
+            | Inst::Datagram { parts: FragmentScope::Outer, .. } => Self::Outer,
             _ => Self::Bytes,
         }
     }
@@ -67,13 +67,13 @@ impl<'a> Packet<'a> {
         assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
         facts.wire_len = facts.wire_len.max(bytes.len() as u32);
         let (start, len) = (bytes.as_ptr(), bytes.len() as u64);
-        Self { start, len, facts, link_type, known: Sight::Bytes, bytes: PhantomData }
+        Self { start, len, facts, link_type, known: ParseDepth::Bytes, bytes: PhantomData }
     }
 
     /// With facts that are complete.
     #[inline]
     pub fn seen(bytes: &'a [u8], facts: Facts) -> Self {
-        Self { known: Sight::Inner, ..Self::new(bytes, 0, facts) }
+        Self { known: ParseDepth::Inner, ..Self::new(bytes, 0, facts) }
     }
 
     /// Its bytes.
@@ -85,15 +85,15 @@ impl<'a> Packet<'a> {
 
     /// Sees to it that the facts are known so far.
     #[inline]
-    pub(crate) fn look(&mut self, sight: Sight) {
+    pub(crate) fn look(&mut self, sight: ParseDepth) {
         if self.known < sight {
             self.find(sight);
         }
     }
 
     #[inline]
-    fn find(&mut self, sight: Sight) {
-        self.facts.look(self.bytes(), self.link_type, sight == Sight::Inner);
+    fn find(&mut self, sight: ParseDepth) {
+        self.facts.look(self.bytes(), self.link_type, sight == ParseDepth::Inner);
         self.known = sight;
     }
 }
@@ -119,21 +119,21 @@ pub struct Verdict {
 impl Verdict {
     /// The record that a first part of a program left behind, for [`crate::Worker::resume`].
     #[inline]
-    pub const fn resumed(kind: Kind, classes: u64, [hash, hash2]: [u32; 2], mark: u32, state: u32) -> Self {
+    pub const fn resumed(kind: VerdictKind, classes: u64, [hash, hash2]: [u32; 2], mark: u32, state: u32) -> Self {
         Self { classes, hash, hash2, mark, state, kind: kind as u8, kernel: 0 }
     }
 
     /// As the interpreter goes on from it.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Execution {
         let Self { classes, hash, hash2, mark, state, .. } = *self;
         let (kind, kernel) = (self.kind(), self.kernel());
-        Outcome { kind, classes, hash, hash2, mark, state, kernel, ..Outcome::default() }
+        Execution { kind, classes, hash, hash2, mark, state, kernel, ..Execution::default() }
     }
 
     /// What becomes of the packet.
     #[inline]
-    pub const fn kind(&self) -> Kind {
-        Kind::from_number(self.kind as u64)
+    pub const fn kind(&self) -> VerdictKind {
+        VerdictKind::from_number(self.kind as u64)
     }
 
     /// Whether a copy goes to the stack of this host.
@@ -142,15 +142,15 @@ impl Verdict {
         self.kernel != 0
     }
 
-    pub(crate) fn of(outcome: &Outcome) -> Self {
-        let Outcome { kind, classes, hash, hash2, mark, state, kernel, .. } = *outcome;
+    pub(crate) fn of(outcome: &Execution) -> Self {
+        let Execution { kind, classes, hash, hash2, mark, state, kernel, .. } = *outcome;
         Self { classes, hash, hash2, mark, state, kind: kind as u8, kernel: kernel.into() }
     }
 }
 
 /// Something done to a packet beside its delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Act {
+pub struct PacketAction {
     /// Which packet of those judged together.
     pub packet: u32,
     /// What.

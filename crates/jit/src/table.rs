@@ -16,7 +16,7 @@ use lang::ir::{Expiry, MAX_KEY_WORDS, Map};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use sys::pages::Words;
+use sys::zeroed_pages::ZeroedPages;
 
 /// Where in a slot.
 mod at {
@@ -33,7 +33,7 @@ const LINE: usize = 8;
 /// words is none.
 #[derive(Debug)]
 pub struct Table {
-    slots: Words,
+    slots: ZeroedPages,
     /// Slots minus one.
     mask: usize,
     /// Words of a slot, as a power of two.
@@ -76,7 +76,7 @@ impl Table {
         let (slots, stride) = Self::size(map);
         let mut prng = base::Prng::new(secret);
         Ok(Self {
-            slots: Words::zeroed(slots * stride)?,
+            slots: ZeroedPages::zeroed(slots * stride)?,
             mask: slots - 1,
             stride_log2: stride.trailing_zeros(),
             words,
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn a_random_walk_holds_what_the_reference_holds() {
         let seed = testkit::seed("a_random_walk_holds_what_the_reference_holds");
-        for expiry in [Expiry::Never, Expiry::Idle(50), Expiry::Life(50), Expiry::Idle(0)] {
+        for expiry in [Expiry::Never, Expiry::Idle(50), Expiry::Lifetime(50), Expiry::Idle(0)] {
             walk::<1>(seed, 1, expiry, 4);
             walk::<1>(seed, 7, expiry, 40);
             walk::<2>(seed, 30, expiry, 200);

@@ -4,7 +4,7 @@ use crate::key::Key;
 use crate::prefix::Prefix;
 use crate::syntax::{Binding, Error, Expr, Node, entry};
 use crate::table::{self, Function};
-use crate::term::{Act, FlowMap, Pred, Prop};
+use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const MAX_STEPS: usize = 200_000;
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
     /// An action.
-    Act(Act),
+    Act(ActionTerm),
     /// A predicate.
     Pred(Pred),
     /// A property.
@@ -42,7 +42,7 @@ pub enum Value<'a> {
     /// A change of a number.
     Change(i64),
     /// An arm of `case_of`.
-    Arm(u64, Act),
+    Arm(u64, ActionTerm),
     /// Several.
     List(Vec<Value<'a>>),
     /// A function of the table and what it was given so far.
@@ -55,7 +55,7 @@ pub enum Value<'a> {
 ///
 /// # Errors
 /// Numbers that are out of range, filters that such frames have nothing for, and programs that grow too large.
-pub fn evaluate(text: &str, bindings: &[Binding], link_type: u16) -> Result<Act, Error> {
+pub fn evaluate(text: &str, bindings: &[Binding], link_type: u16) -> Result<ActionTerm, Error> {
     let Some(main) = entry(bindings) else {
         let end = text.trim_end().len();
         let error = Error::new(end..end, "there is no `main`");
@@ -67,7 +67,7 @@ pub fn evaluate(text: &str, bindings: &[Binding], link_type: u16) -> Result<Act,
     let mut eval = Eval { text, bindings, link_type, steps: 0, levels: 0 };
     let value = eval.binding(main)?;
     match eval.fitted(value, &Type::Act, &main.body)? {
-        Value::Act(act) => Ok(Act::Seq(vec![]).then("", act, &eval.source(&main.body))),
+        Value::Act(act) => Ok(ActionTerm::Seq(vec![]).then("", act, &eval.source(&main.body))),
         _ => Err(Error::new(main.span.clone(), "`main` must be an action")),
     }
 }
@@ -163,7 +163,7 @@ impl<'a> Eval<'a> {
                 Value::Closure(params, body, vec![], scope.clone())
             }
             Node::Do(steps) | Node::Chain(steps) => {
-                let mut all = Act::Seq(vec![]);
+                let mut all = ActionTerm::Seq(vec![]);
                 for step in steps {
                     let act = self.act(step, scope)?;
                     all = all.then("", act, &self.source(step));
@@ -176,14 +176,14 @@ impl<'a> Eval<'a> {
                     return Err(Error::new(p.span.clone(), "`if` takes a predicate"));
                 };
                 let (then, other) = (self.act(then, scope)?, self.act(other, scope)?);
-                self.checked(Act::If(condition, Box::new(then), Box::new(other)), e)?
+                self.checked(ActionTerm::If(condition, Box::new(then), Box::new(other)), e)?
             }
             Node::Case(of, arms) => {
                 let value = self.expr(of, scope)?;
                 let Value::Prop(of) = self.fitted(value, &Type::Prop, of)? else {
                     return Err(Error::new(of.span.clone(), "`case` takes a property"));
                 };
-                let (mut taken, mut other): (Vec<(u64, Act)>, _) = (Vec::new(), None);
+                let (mut taken, mut other): (Vec<(u64, ActionTerm)>, _) = (Vec::new(), None);
                 for (pattern, act) in arms {
                     let span = pattern.as_ref().map_or(act.span.clone(), |p| p.span.clone());
                     if other.is_some() {
@@ -209,12 +209,12 @@ impl<'a> Eval<'a> {
                         _ => return Err(Error::new(span, "an arm is for a number")),
                     }
                 }
-                self.checked(Act::Case(of, taken, Box::new(other.unwrap_or(Act::Unit))), e)?
+                self.checked(ActionTerm::Case(of, taken, Box::new(other.unwrap_or(ActionTerm::Unit))), e)?
             }
         })
     }
 
-    fn act(&mut self, e: &'a Expr, scope: &Scope<'a>) -> Result<Act, Error> {
+    fn act(&mut self, e: &'a Expr, scope: &Scope<'a>) -> Result<ActionTerm, Error> {
         let value = self.expr(e, scope)?;
         match self.fitted(value, &Type::Act, e)? {
             Value::Act(act) => Ok(act),
@@ -223,7 +223,7 @@ impl<'a> Eval<'a> {
     }
 
     /// The term, unless it is too large.
-    fn checked(&self, act: Act, e: &Expr) -> Result<Value<'a>, Error> {
+    fn checked(&self, act: ActionTerm, e: &Expr) -> Result<Value<'a>, Error> {
         let mut words = 0;
         if measure(&act, 0, &mut words) { Ok(Value::Act(act)) } else { Err(too_large(e)) }
     }
@@ -288,13 +288,13 @@ impl<'a> Eval<'a> {
                     }
                     self.steps += 1;
                     let value = function
-                        .meaning(&given, self.link_type)
+                        .evaluate(&given, self.link_type)
                         .map_err(|why| Error::new(e.span.clone(), format!("`{}`: {why}", function.name)))?;
                     match value {
                         Value::Act(act) => self.checked(act, e)?,
                         Value::Pred(p) => {
                             // A predicate is measured as the filter it would be.
-                            self.checked(Act::Filter(p.clone()), e)?;
+                            self.checked(ActionTerm::Filter(p.clone()), e)?;
                             Value::Pred(p)
                         }
                         other => other,
@@ -365,20 +365,21 @@ fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, 
 }
 
 /// Counts the words of a term; false if they or its levels are too many.
-fn measure(act: &Act, level: usize, words: &mut usize) -> bool {
+fn measure(act: &ActionTerm, level: usize, words: &mut usize) -> bool {
     *words += 1;
     if *words > MAX_WORDS || level > MAX_LEVELS {
         return false;
     }
-    let below: Vec<&Act> = match act {
-        Act::If(_, a, b) => vec![a, b],
-        Act::Case(_, arms, other) => arms.iter().map(|a| &a.1).chain([&**other]).collect(),
-        Act::Seq(steps) => steps.iter().map(|s| &s.1).collect(),
-        Act::Par(acts) => acts.iter().collect(),
-        Act::Inv(inner) | Act::Within(_, inner) => vec![inner],
+    let below: Vec<&ActionTerm> = match act {
+        ActionTerm::If(_, a, b) => vec![a, b],
+        ActionTerm::Case(_, arms, other) => arms.iter().map(|a| &a.1).chain([&**other]).collect(),
+        ActionTerm::Seq(steps) => steps.iter().map(|s| &s.1).collect(),
+        ActionTerm::Par(acts) => acts.iter().collect(),
+        ActionTerm::Inv(inner) | ActionTerm::Within(_, inner) => vec![inner],
         _ => vec![],
     };
-    let question = if let Act::Filter(p) | Act::If(p, ..) = act { measure_pred(p, level + 1, words) } else { true };
+    let question =
+        if let ActionTerm::Filter(p) | ActionTerm::If(p, ..) = act { measure_pred(p, level + 1, words) } else { true };
     question && below.into_iter().all(|a| measure(a, level + 1, words))
 }
 

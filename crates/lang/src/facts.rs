@@ -135,13 +135,13 @@ impl Facts {
         self.ethernet = headers.is_ethernet().into();
         self.vlan = headers.vlan().map_or(0, |id| id | 1 << 12);
         if innermost && may_be_tunnel(frame, &outer) {
-            self.look_inside(frame, link_type);
+            self.decode_inner(frame, link_type);
         }
     }
 
     #[inline(never)]
-    fn look_inside(&mut self, frame: &[u8], link_type: u16) {
-        let (decoded, part) = Decoded::through_parts(frame, self.wire_len, link_type);
+    fn decode_inner(&mut self, frame: &[u8], link_type: u16) {
+        let (decoded, part) = Decoded::for_each_fragment(frame, self.wire_len, link_type);
         if decoded.depth > 0 || (self.outer.family == 0 && decoded.family != Family::Other) {
             self.inner = LayerFacts::of_decoded(&decoded);
             self.depth = decoded.depth;

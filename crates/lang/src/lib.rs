@@ -2,17 +2,17 @@
 //!
 //! * [`ir`]: the intermediate form, its verifier, printer and costs: the contract of every back end. [`Facts`]: what a program may
 //!   know of a packet beside its bytes.
-//! * [`interp`]: what a program means. [`Datagrams`]: what keeps the parts of a datagram together.
+//! * [`interp`]: what a program means. [`FragmentTracker`]: what keeps the parts of a datagram together.
 //! * [`ebpf`]: the part of a program that the kernel runs.
 //! * [`term`]: programs with all functions applied; [`lower`] makes the intermediate form of them.
 //! * [`packet_filter`]: the other surface, which is that of tcpdump's filters (`netgrain-filter`).
 //! * [`Key`]: what state is kept by, and what several keys have in common.
 #![forbid(unsafe_code)]
 
-pub mod datagrams;
 pub mod ebpf;
 mod eval;
 pub mod facts;
+pub mod fragment_tracker;
 pub mod interp;
 pub mod ir;
 pub mod key;
@@ -25,14 +25,14 @@ pub mod table;
 pub mod term;
 pub mod types;
 
-pub use datagrams::Datagrams;
 pub use facts::Facts;
+pub use fragment_tracker::FragmentTracker;
 pub use key::{Field, Key};
 pub use prefix::Prefix;
 pub use syntax::{Error, headline};
 
 use ir::Program;
-use types::Known;
+use types::BindingInfo;
 
 /// A program that was checked.
 #[derive(Clone, Debug)]
@@ -40,9 +40,9 @@ pub struct Compiled {
     /// What runs.
     pub program: Program,
     /// All functions applied.
-    pub term: term::Act,
+    pub term: term::ActionTerm,
     /// The bindings, those first that others need.
-    pub bindings: Vec<Known>,
+    pub bindings: Vec<BindingInfo>,
 }
 
 /// Checks and translates a program.
@@ -51,14 +51,14 @@ pub struct Compiled {
 /// The first thing that is wrong, where, and what to write instead.
 ///
 /// ```
-/// use netgrain_lang::{Facts, compile, interp::{Interpreter, Memory}, ir::Kind};
+/// use netgrain_lang::{Facts, compile, interp::{Interpreter, ProgramState}, ir::VerdictKind};
 /// use wire::{build::Frame, link};
 /// let compiled = compile("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow")?;
 /// let mut bytes = [0; 60];
 /// let frame = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
 /// let facts = Facts::of(frame, 60, link::ETHERNET);
-/// let out = Interpreter::new(&compiled.program).run(frame, &facts, &mut Memory::of(&compiled.program, 7));
-/// assert_eq!((out.kind, out.actions), (Kind::Steer, vec![]));
+/// let out = Interpreter::new(&compiled.program).run(frame, &facts, &mut ProgramState::of(&compiled.program, 7));
+/// assert_eq!((out.kind, out.actions), (VerdictKind::Steer, vec![]));
 /// # Ok::<(), netgrain_lang::Error>(())
 /// ```
 pub fn compile(text: &str) -> Result<Compiled, Error> {
@@ -112,10 +112,10 @@ fn compiled(text: &str, link_type: u16) -> Result<Compiled, Error> {
 }
 
 /// The term as a program; what it steers by the common key of its maps is known once the maps are.
-fn lowered(text: &str, act: &term::Act) -> Result<Program, Error> {
+fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
     const WORD: &str = "steer_common";
     let program = lower::lower(act);
-    if !act.any(&|act| *act == term::Act::Steer(term::Steer::Common)) {
+    if !act.any(&|act| *act == term::ActionTerm::Steer(term::Steering::Common)) {
         return Ok(program);
     }
     let clusters = clusters(&[&program]);

@@ -1,6 +1,6 @@
 //! What programs write, as text: the same for the engine's lines and for `netgrain lang run`.
 
-use crate::interp::Outcome;
+use crate::interp::Execution;
 use crate::ir::{ANY_CLASS, Log, Program};
 use std::fmt::{self, Write};
 use wire::{FlowKey, Headers};
@@ -10,7 +10,7 @@ const SHOWN: usize = 34;
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct LogSubject<'a> {
     /// Of the packet.
     pub bytes: &'a [u8],
     /// On the wire.
@@ -18,10 +18,10 @@ pub struct Subject<'a> {
     /// As pcap numbers it.
     pub link_type: u16,
     /// What the program had decided by then; only a [`Log::Trace`] has it.
-    pub so_far: Option<&'a Outcome>,
+    pub so_far: Option<&'a Execution>,
 }
 
-impl Subject<'_> {
+impl LogSubject<'_> {
     /// The line.
     pub fn line(&self, log: Log, program: &Program) -> String {
         match log {
@@ -40,7 +40,7 @@ impl Subject<'_> {
                 }
                 text
             }
-            Log::Trace => self.so_far.map(Outcome::to_string).unwrap_or_default(),
+            Log::Trace => self.so_far.map(Execution::to_string).unwrap_or_default(),
         }
     }
 }
@@ -60,7 +60,7 @@ pub fn classes(mask: u64) -> String {
 }
 
 /// The record, all of it.
-impl fmt::Display for Outcome {
+impl fmt::Display for Execution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, hash, hash2, mark, state, .. } = self;
         write!(f, "{kind} class {} hash {hash:08x} {hash2:08x} mark {mark} state {state}", classes(self.classes))?;

@@ -2,9 +2,9 @@
 //! A byte that is not there ends the whole filter, past every `not`.
 
 use crate::ir::{self, Builder, Cmp, Fact, Inst, Label, Layer, Meta, Op, Program, Reg};
-use filter::deep::Deep;
-use filter::test::{Inside, Place, Spot, Test, Tunnel};
-use filter::tree::{self, Carrier, Dir, Version};
+use filter::anylink::AnyLinkTest;
+use filter::test::{ByteLocation, HeaderOffset, Test, Tunnel, TunnelRef};
+use filter::tree::{self, AddressProtocol, Dir, Version};
 use filter::{BRIDGED, Base, LinkFilter, Number};
 
 /// Why a filter has no intermediate form: it follows headers or tags, which takes a loop.
@@ -133,7 +133,7 @@ impl Emit<'_> {
     }
 
     /// Of what [`wire::Headers`] finds. What is not there does not hold, but rejects nothing.
-    fn deep(&mut self, deep: &Deep, yes: Label, no: Label) {
+    fn deep(&mut self, deep: &AnyLinkTest, yes: Label, no: Label) {
         let fact = |b: &mut Builder, fact| b.fact(Layer::Outer, fact);
         let is = |b: &mut Builder, what, value: u64| {
             let found = fact(b, what);
@@ -141,13 +141,13 @@ impl Emit<'_> {
         };
         match *deep {
             // One of these ids is refused before.
-            Deep::Vlan(_) => {
+            AnyLinkTest::Vlan(_) => {
                 let tag = self.b.meta(Meta::Vlan);
                 self.b.require(tag, Cmp::Ne, 0, no);
             }
-            Deep::EtherType(ethertype) => is(self.b, Fact::Ethertype, ethertype.into()),
-            Deep::Version(version) => is(self.b, Fact::Family, family(version)),
-            Deep::Protocol(version, protocol) => {
+            AnyLinkTest::EtherType(ethertype) => is(self.b, Fact::Ethertype, ethertype.into()),
+            AnyLinkTest::Version(version) => is(self.b, Fact::Family, family(version)),
+            AnyLinkTest::Protocol(version, protocol) => {
                 let found = fact(self.b, Fact::Family);
                 match version {
                     Some(version) => self.b.require(found, Cmp::Eq, family(version), no),
@@ -155,7 +155,7 @@ impl Emit<'_> {
                 }
                 is(self.b, Fact::Protocol, protocol.into());
             }
-            Deep::Address4 { within, dir, address, mask } => {
+            AnyLinkTest::Address4 { within, dir, address, mask } => {
                 let (ip, arp, look) = (self.b.label(), self.b.label(), self.b.label());
                 let at = |of: &mut Self, src, dst| {
                     let l3 = fact(of.b, Fact::L3);
@@ -164,7 +164,7 @@ impl Emit<'_> {
                 let found = fact(self.b, Fact::Family);
                 self.b.branch(found, Cmp::Eq, 4, ip, arp);
                 self.b.place(ip);
-                if matches!(within, None | Some(Carrier::Ip)) {
+                if matches!(within, None | Some(AddressProtocol::Ip)) {
                     at(self, 12, 16)
                 } else {
                     self.b.jump(no)
@@ -174,9 +174,9 @@ impl Emit<'_> {
                 self.b.require(l3, Cmp::Ne, 0, no);
                 let carriers: &[u64] = match within {
                     None => &[0x0806, 0x8035],
-                    Some(Carrier::Arp) => &[0x0806],
-                    Some(Carrier::Rarp) => &[0x8035],
-                    Some(Carrier::Ip) => &[],
+                    Some(AddressProtocol::Arp) => &[0x0806],
+                    Some(AddressProtocol::Rarp) => &[0x8035],
+                    Some(AddressProtocol::Ip) => &[],
                 };
                 for carrier in carriers {
                     let other = self.b.label();
@@ -190,14 +190,14 @@ impl Emit<'_> {
                 }
                 return;
             }
-            Deep::Address6 { dir, address, mask } => {
+            AnyLinkTest::Address6 { dir, address, mask } => {
                 is(self.b, Fact::Family, 6);
                 let l3 = fact(self.b, Fact::L3);
                 let halves = [64, 0].map(|by| ((mask >> by) as u64, (address >> by) as u64));
                 self.ends(l3, [8, 24], 8, dir, halves, yes, no);
                 return;
             }
-            Deep::Ports { of, dir, low, high } => {
+            AnyLinkTest::Ports { of, dir, low, high } => {
                 let found = fact(self.b, Fact::Family);
                 self.b.require(found, Cmp::Ne, 0, no);
                 let protocol = fact(self.b, Fact::Protocol);
@@ -319,27 +319,27 @@ impl Emit<'_> {
     }
 
     /// What a spot counts from, if not from the start of the frame.
-    fn start(&self, from: Option<Inside>) -> Option<Reg> {
+    fn start(&self, from: Option<TunnelRef>) -> Option<Reg> {
         let inside = from?;
         let [kind, link, payload] = self.tunnels[usize::from(inside.tunnel())];
         Some(match inside {
-            Inside::Kind(_) => kind,
-            Inside::Link(_) => link,
-            Inside::Payload(_) => payload,
+            TunnelRef::Kind(_) => kind,
+            TunnelRef::Link(_) => link,
+            TunnelRef::Payload(_) => payload,
         })
     }
 
-    fn field(&mut self, place: Place, width: u8) -> Reg {
+    fn field(&mut self, place: ByteLocation, width: u8) -> Reg {
         let (base, offset) = match place {
-            Place::At(spot) => (self.start(spot.from), spot.at),
-            Place::BehindIpv4 { header, offset } => (Some(self.ipv4_len(header)), header.at + offset),
+            ByteLocation::At(spot) => (self.start(spot.from), spot.at),
+            ByteLocation::BehindIpv4 { header, offset } => (Some(self.ipv4_len(header)), header.at + offset),
         };
         self.b.fits(base, offset, width.into(), self.reject);
         self.b.load(base, offset, width)
     }
 
     /// Bytes of the header of IPv4, and those before what its spot counts from.
-    fn ipv4_len(&mut self, header: Spot) -> Reg {
+    fn ipv4_len(&mut self, header: HeaderOffset) -> Reg {
         let start = self.start(header.from);
         self.b.fits(start, header.at, 1, self.reject);
         let first = self.b.load(start, header.at, 1);
@@ -392,7 +392,7 @@ impl Emit<'_> {
                     }
                 };
                 // Nothing is found at a distance from nowhere.
-                if let (Base::At(Spot { from: Some(_), .. }), Some(start)) = (base, header) {
+                if let (Base::At(HeaderOffset { from: Some(_), .. }), Some(start)) = (base, header) {
                     self.b.require(start, Cmp::Ne, NOWHERE, self.reject);
                 }
                 // A constant is added to the offset when the filter is made, and there a negative one leads back.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What to do with a packet: passes it on, changed in its record, or drops it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Act {
+pub enum ActionTerm {
     /// Passes.
     Unit,
     /// Drops.
@@ -18,23 +18,23 @@ pub enum Act {
     /// Passes what holds, drops what does not.
     Filter(Pred),
     /// One or the other.
-    If(Pred, Box<Act>, Box<Act>),
+    If(Pred, Box<ActionTerm>, Box<ActionTerm>),
     /// The first arm with the property's value; the last act if there is none.
-    Case(Prop, Vec<(u64, Act)>, Box<Act>),
+    Case(Prop, Vec<(u64, ActionTerm)>, Box<ActionTerm>),
     /// One after the other, each with the text the user wrote for it, until one drops.
-    Seq(Vec<(String, Act)>),
+    Seq(Vec<(String, ActionTerm)>),
     /// Passes as a copy what the act drops; drops what it passes.
-    Inv(Box<Act>),
+    Inv(Box<ActionTerm>),
     /// The first that does not drop. The record of whom to deliver to is as before when the next one is tried.
-    Par(Vec<Act>),
+    Par(Vec<ActionTerm>),
     /// The act, looking at something else.
-    Within(Look, Box<Act>),
+    Within(PacketScope, Box<ActionTerm>),
     /// To all members of all classes but that of controllers.
     Broadcast,
     /// To the members of this class.
     Classify(u8),
     /// To one member, or two.
-    Steer(Steer),
+    Steer(Steering),
     /// A copy out of this device.
     Forward(String),
     /// A copy out of each of these but the one that the packet came from.
@@ -42,7 +42,7 @@ pub enum Act {
     /// A copy to the stack of this host.
     Kernel,
     /// Writes something.
-    Log(Logged),
+    Log(LogItem),
     /// Sets the mark.
     Mark(u32),
     /// Sets the state of this run.
@@ -59,7 +59,7 @@ pub enum Act {
 
 /// What is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Logged {
+pub enum LogItem {
     /// This text.
     Text(String),
     /// What the packet itself says.
@@ -68,7 +68,7 @@ pub enum Logged {
 
 /// What an act looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum PacketScope {
     /// The IP packet in the tunnel; drops what has none.
     Inside,
     /// The outermost IP packet, also where the innermost is meant otherwise.
@@ -81,7 +81,7 @@ pub enum Look {
 
 /// An end of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Endpoint {
     /// Either, or the one that is looked at.
     Any,
     /// The sender's.
@@ -114,13 +114,13 @@ pub enum Pred {
     /// This protocol above IP.
     Protocol(u8),
     /// TCP, UDP or SCTP with a port between these.
-    Port(End, u16, u16),
+    Port(Endpoint, u16, u16),
     /// A flow with this port, which a later fragment has of its first one. Never 0.
-    FlowPort(End, u16),
+    FlowPort(Endpoint, u16),
     /// IP with an address in one of these.
-    Address(End, Vec<Prefix>),
+    Address(Endpoint, Vec<Prefix>),
     /// IP with an address of the port that the packet came from.
-    Host(End),
+    Host(Endpoint),
     /// This host sent it.
     Outgoing,
     /// A fragment of these kinds: first, later.
@@ -130,7 +130,7 @@ pub enum Pred {
     /// A link address of all ones, or of a group.
     Mac {
         /// Whose.
-        end: End,
+        end: Endpoint,
         /// Whether the group of all is meant, or any group.
         broadcast: bool,
     },
@@ -224,7 +224,7 @@ pub enum HeaderField {
 
 /// By what a member is chosen.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Steer {
+pub enum Steering {
     /// In turn, as this worker counts.
     RoundRobin,
     /// The hash of the card.
@@ -278,7 +278,7 @@ pub struct FlowMap {
     pub expiry: Expiry,
 }
 
-impl Act {
+impl ActionTerm {
     /// The predicate that holds for what it passes, if it does nothing but filter.
     pub fn as_filter(&self) -> Option<Pred> {
         match self {

@@ -7,8 +7,8 @@
 //! Written little-endian; read in both orders, in microseconds and nanoseconds, and with the longer record header of
 //! Kuznetzov's patched libpcap (24 bytes: interface, protocol and packet type follow).
 
-use crate::packet::Found;
-use crate::window::{Order, Window};
+use crate::packet::PacketBounds;
+use crate::window::{ByteOrder, Window};
 use crate::{Direction, ETHERNET, Error, MAX_PACKET, Packet};
 use base::Timestamp;
 use std::io::{self, Read, Write};
@@ -152,7 +152,7 @@ pub(crate) fn within_limit(data: &[u8]) -> io::Result<u32> {
 /// What the file header said.
 #[derive(Clone, Debug)]
 pub(crate) struct Classic {
-    order: Order,
+    order: ByteOrder,
     nanos_per_unit: u64,
     record_header: usize,
     link_type: u16,
@@ -167,18 +167,18 @@ const PACKET_OUTGOING: u8 = 4;
 
 impl Classic {
     /// Whether a file that begins so is a classic one, and in which order.
-    pub fn recognise(head: [u8; 4]) -> Option<Order> {
+    pub fn recognise(head: [u8; 4]) -> Option<ByteOrder> {
         let known = [magic::MICROS, magic::NANOS, magic::KUZNETZOV];
         if known.contains(&u32::from_le_bytes(head)) {
-            Some(Order::Little)
+            Some(ByteOrder::Little)
         } else if known.contains(&u32::from_be_bytes(head)) {
-            Some(Order::Big)
+            Some(ByteOrder::Big)
         } else {
             None
         }
     }
 
-    pub fn open<R: Read>(window: &mut Window<R>, order: Order) -> Result<Self, Error> {
+    pub fn open<R: Read>(window: &mut Window<R>, order: ByteOrder) -> Result<Self, Error> {
         window.demand(FILE_HEADER, "file header")?;
         let header = window.bytes();
         let magic = order.u32(header, 0);
@@ -244,7 +244,7 @@ impl Classic {
     }
 
     #[inline]
-    pub fn advance<R: Read>(&self, window: &mut Window<R>) -> Result<Option<Found>, Error> {
+    pub fn advance<R: Read>(&self, window: &mut Window<R>) -> Result<Option<PacketBounds>, Error> {
         let offset = window.offset();
         if window.need(self.record_header)? == 0 {
             return Ok(None);
@@ -269,11 +269,11 @@ impl Classic {
         };
         if caplen > MAX_PACKET {
             let (len, limit) = (u64::from(caplen), u64::from(MAX_PACKET));
-            return Err(Error::AbsurdLength { offset, what: "captured length", len, limit });
+            return Err(Error::LengthTooLarge { offset, what: "captured length", len, limit });
         }
         let whole = self.record_header + caplen as usize;
         window.demand(whole, "record")?;
-        Ok(Some(Found {
+        Ok(Some(PacketBounds {
             ts: Some(Timestamp::from_secs_nanos(secs, fraction)),
             wire_len: wire_len.max(caplen),
             wire_raised: wire_len < caplen,
@@ -339,7 +339,7 @@ mod tests {
         let mut file = written(Resolution::Nanos);
         file[32..36].copy_from_slice(&(MAX_PACKET + 1).to_le_bytes());
         let e = one(&file).err().unwrap();
-        assert!(matches!(e, Error::AbsurdLength { offset: 24, len: 262_145, limit: 262_144, .. }), "{e}");
+        assert!(matches!(e, Error::LengthTooLarge { offset: 24, len: 262_145, limit: 262_144, .. }), "{e}");
         assert!(e.to_string().starts_with("byte 24: the captured length is 262145"), "{e}");
     }
 

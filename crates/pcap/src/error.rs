@@ -40,7 +40,7 @@ pub enum Error {
         have: u64,
     },
     /// A length or number that no real file has.
-    AbsurdLength {
+    LengthTooLarge {
         /// Where the record or block begins.
         offset: u64,
         /// What was measured.
@@ -85,7 +85,7 @@ impl Error {
             Self::Io { offset, .. }
             | Self::Version { offset, .. }
             | Self::Truncated { offset, .. }
-            | Self::AbsurdLength { offset, .. }
+            | Self::LengthTooLarge { offset, .. }
             | Self::BadBlock { offset, .. }
             | Self::BadRecord { offset, .. }
             | Self::UnknownInterface { offset, .. } => offset,
@@ -126,7 +126,7 @@ impl Error {
             Self::Truncated { what, need, have, .. } => {
                 format!("the {what} needs {need} bytes, the file has {have}; it was cut short")
             }
-            Self::AbsurdLength { what, len, limit, .. } => {
+            Self::LengthTooLarge { what, len, limit, .. } => {
                 format!("the {what} is {len}, more than the {limit} that are believed; the file is damaged here")
             }
             Self::BadBlock { block, why, .. } => format!("block of type {block:#x}: {why}"),

@@ -53,7 +53,7 @@ pub enum Direction {
 
 /// A packet found in the window: all of it but the loan of the bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct PacketBounds {
     pub ts: Option<Timestamp>,
     pub wire_len: u32,
     pub wire_raised: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Found {
     pub offset: u64,
 }
 
-impl Found {
+impl PacketBounds {
     #[inline]
     pub fn lend<'a>(&self, buffer: &'a [u8]) -> Packet<'a> {
         Packet {

@@ -12,8 +12,8 @@
 //! file is closed when the next record does not fit, its padding is shorter than that record, and [`MAX_CAPLEN`] is
 //! chosen so that the length of such a padding fits its 16 bits.
 
-use crate::packet::Found;
-use crate::window::{Order, Window};
+use crate::packet::PacketBounds;
+use crate::window::{ByteOrder, Window};
 use crate::{Direction, ETHERNET, Error};
 use base::Timestamp;
 use std::io::{self, Read, Write};
@@ -174,7 +174,7 @@ impl Raw {
     }
 
     #[inline]
-    pub fn advance<R: Read>(&self, window: &mut Window<R>) -> Result<Option<Found>, Error> {
+    pub fn advance<R: Read>(&self, window: &mut Window<R>) -> Result<Option<PacketBounds>, Error> {
         loop {
             if window.need(RECORD_HEADER)? == 0 {
                 return Ok(None);
@@ -194,7 +194,7 @@ impl Raw {
                 return Err(Error::BadRecord { offset, why: "the nanoseconds of a record exceed a second" });
             }
             window.demand(whole, "record")?;
-            return Ok(Some(Found {
+            return Ok(Some(PacketBounds {
                 ts: Some(Timestamp::from_secs_nanos(u64::from(secs), u64::from(nanos))),
                 wire_len: u32::from(wire_len.max(caplen)),
                 wire_raised: wire_len < caplen,
@@ -212,7 +212,7 @@ impl Raw {
 
 #[inline]
 fn fields(b: &[u8]) -> (u32, u32, u16, u16) {
-    let order = Order::Little;
+    let order = ByteOrder::Little;
     (order.u32(b, 0), order.u32(b, 4), order.u16(b, 8), order.u16(b, 10))
 }
 

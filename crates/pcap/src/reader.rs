@@ -2,7 +2,7 @@
 
 use crate::classic::Classic;
 use crate::ng::Ng;
-use crate::packet::Found;
+use crate::packet::PacketBounds;
 use crate::raw::Raw;
 use crate::window::Window;
 use crate::{ETHERNET, Error, Packet};
@@ -36,7 +36,7 @@ impl fmt::Display for Format {
 pub struct Reader<R> {
     window: Window<R>,
     layout: Layout,
-    current: Option<Found>,
+    current: Option<PacketBounds>,
     records: u64,
     ended: bool,
 }

@@ -161,12 +161,12 @@ impl<R: Read> Window<R> {
 
 /// Numbers at an offset of a slice that is known to be long enough, in the byte order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum ByteOrder {
     Little,
     Big,
 }
 
-impl Order {
+impl ByteOrder {
     #[inline]
     pub fn u16(self, b: &[u8], at: usize) -> u16 {
         let b = [b[at], b[at + 1]];

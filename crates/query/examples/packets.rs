@@ -5,9 +5,9 @@
 //! cargo run -p netgrain-query --example packets -- STORE|FILE [FILTER [FROM [TO]]]
 //! ```
 
-use base::{Moment, Timestamp};
+use base::{TimeSpec, Timestamp};
 use filter::Filter;
-use netgrain_query::{Place, Question, ask};
+use netgrain_query::{Query, QuerySource, run};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,16 +42,16 @@ pub fn count(args: &[String]) -> Result<Counts, Box<dyn Error>> {
     let place = PathBuf::from(place);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let now = Timestamp::ZERO.after(now);
-    let moment = |text: &String| Moment::parse(text).map(|m| m.at(now, None));
-    let question = Question {
+    let moment = |text: &String| TimeSpec::parse(text).map(|m| m.at(now, None));
+    let question = Query {
         filter: rest.first().map(|text| Filter::parse(text)).transpose()?.unwrap_or_default(),
         from: rest.get(1).map(moment).transpose()?.unwrap_or(Timestamp::ZERO),
         to: rest.get(2).map(moment).transpose()?.unwrap_or(Timestamp::MAX),
-        ..Question::default()
+        ..Query::default()
     };
-    let place = if place.is_dir() { Place::Store(place) } else { Place::Files(vec![place]) };
+    let place = if place.is_dir() { QuerySource::Store(place) } else { QuerySource::Files(vec![place]) };
 
-    let mut answer = ask(&place, question)?;
+    let mut answer = run(&place, question)?;
     let (mut packets, mut bytes, mut lost, mut sum) = (Vec::new(), 0, 0, 0);
     while let Some(found) = answer.next()? {
         packets.resize(packets.len().max(found.origin + 1), 0u64);
@@ -71,6 +71,6 @@ pub fn count(args: &[String]) -> Result<Counts, Box<dyn Error>> {
     lines.push(format!("packets {packets} bytes {bytes} lost {lost} sum {sum}"));
     let cost = answer.cost();
     eprintln!("{} of {} bytes read, {} packets looked at", cost.bytes_read, cost.bytes, cost.packets);
-    answer.remarks().iter().for_each(|remark| eprintln!("{remark}"));
-    Ok(Counts { lines, packets, whole: answer.is_whole() })
+    answer.warnings().iter().for_each(|remark| eprintln!("{remark}"));
+    Ok(Counts { lines, packets, whole: answer.is_complete() })
 }

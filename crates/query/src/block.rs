@@ -2,7 +2,7 @@
 //!
 //! They lie as records of nanosecond pcap, so that those which follow each other can be lent as one piece.
 
-use crate::Found;
+use crate::FoundPacket;
 use base::Timestamp;
 use pcap::{Packet, record_header_ns};
 
@@ -63,12 +63,12 @@ impl Block {
         };
         let Packet { data, wire_len, link_type, .. } = *packet;
         let position = None;
-        self.push_found(&Found { ts: stamp(packet), wire_len, data, link_type, origin, lost, position });
+        self.push_found(&FoundPacket { ts: stamp(packet), wire_len, data, link_type, origin, lost, position });
     }
 
     /// One that was found, with what was lost before it.
-    pub fn push_found(&mut self, found: &Found<'_>) {
-        let Found { ts, wire_len, data, link_type, origin, lost, position } = *found;
+    pub fn push_found(&mut self, found: &FoundPacket<'_>) {
+        let FoundPacket { ts, wire_len, data, link_type, origin, lost, position } = *found;
         // A block of a MiB and the record that reaches over its end: far from the limit of these numbers.
         let (at, caplen) = (self.records.len() as u32, data.len() as u32);
         self.records.extend(record_header_ns(ts, caplen, wire_len));
@@ -95,10 +95,10 @@ impl Block {
     }
 
     /// The packet stood on.
-    pub fn packet(&self) -> Option<Found<'_>> {
+    pub fn packet(&self) -> Option<FoundPacket<'_>> {
         let i = self.items.get(self.next)?;
         let from = i.at as usize + HEADER;
-        Some(Found {
+        Some(FoundPacket {
             ts: i.ts,
             wire_len: i.wire_len,
             data: &self.records[from..from + i.caplen as usize],

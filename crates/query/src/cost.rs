@@ -14,8 +14,8 @@ pub struct Cost {
     pub blocks_skipped_time: u64,
     /// Of these, skipped by the key sets.
     pub blocks_skipped_keys: u64,
-    /// Of these, skipped because what was sought lies elsewhere in the stream ([`Seek`](crate::Seek)).
-    pub blocks_skipped_place: u64,
+    /// Of these, skipped because what was sought lies elsewhere in the stream ([`SeekHint`](crate::SeekHint)).
+    pub blocks_skipped_sub_block: u64,
     /// Blocks of which something was read, those that were read ahead and not needed included.
     pub blocks_read: u64,
     /// Bytes of the files that were looked at.

@@ -1,15 +1,15 @@
 //! What an answer is made of: cursors, each one run of packets that stands in its own order, and a supply of those that
 //! begin later.
 //!
-//! A cursor tests each packet itself ([`Book::wants`]) and stands only on such as answer the question. It lends what it
-//! stands on until it is moved. What it has to tell (cost, losses, remarks, origins) goes into the [`Book`].
+//! A cursor tests each packet itself ([`QueryContext::wants`]) and stands only on such as answer the question. It lends what it
+//! stands on until it is moved. What it has to tell (cost, losses, remarks, origins) goes into the [`QueryContext`].
 
-use crate::{Book, Found, QueryError};
+use crate::{FoundPacket, QueryContext, QueryError};
 use base::Timestamp;
 
 /// Where a cursor stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stand {
+pub enum CursorState {
     /// On a packet with this stamp.
     Packet(Timestamp),
     /// On nothing at this moment; what may still come is not earlier than this. Only cursors that follow say so, and they
@@ -25,10 +25,10 @@ pub trait Cursor: Send {
     ///
     /// # Errors
     /// What ends the whole answer. What ends or damages only this run is a remark in the book.
-    fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError>;
+    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError>;
 
     /// The packet stood on. Asked only while the cursor stands on one.
-    fn packet(&self) -> Found<'_>;
+    fn packet(&self) -> FoundPacket<'_>;
 
     /// Moves on to the last of the packets that follow the one stood on, lie directly behind each other as records of
     /// little-endian nanosecond pcap, all answer the question and are not later than `until`; says how many there are from
@@ -37,7 +37,7 @@ pub trait Cursor: Send {
     ///
     /// # Errors
     /// As [`Cursor::advance`].
-    fn extend(&mut self, _until: Timestamp, _book: &mut Book) -> Result<Option<Extent>, QueryError> {
+    fn extend(&mut self, _until: Timestamp, _book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         Ok(None)
     }
 
@@ -68,12 +68,12 @@ pub type Rank = (u32, u16);
 pub type Ranked = (Rank, Box<dyn Cursor>);
 
 /// Cursors that are opened only when the answer has come to where they begin.
-pub trait Supply: Send {
+pub trait CursorSource: Send {
     /// The earliest stamp that the next cursor can have; `None` if there is no other.
     ///
     /// # Errors
     /// What ends the whole answer.
-    fn begins(&mut self, book: &mut Book) -> Result<Option<Timestamp>, QueryError>;
+    fn begins(&mut self, book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError>;
 
     /// Whether the next cursor can be opened without waiting.
     fn is_ready(&mut self) -> bool {
@@ -85,5 +85,5 @@ pub trait Supply: Send {
     ///
     /// # Errors
     /// What ends the whole answer.
-    fn open(&mut self, book: &mut Book) -> Result<Option<Ranked>, QueryError>;
+    fn open(&mut self, book: &mut QueryContext) -> Result<Option<Ranked>, QueryError>;
 }

@@ -1,7 +1,7 @@
 //! Reads of whole blocks, several under way at once, into memory that is used again.
 //!
 //! A [`Chunk`] has room before the bytes that were read, where the beginning of a record is put that the block before
-//! ended in: so a record is one slice wherever it lies, and nothing else is copied. Memory is bounded by [`MOST_AHEAD`]
+//! ended in: so a record is one slice wherever it lies, and nothing else is copied. Memory is bounded by [`MAX_AHEAD`]
 //! whole blocks, or as many bytes in smaller pieces, that nobody waits for yet, and one for each cursor.
 //!
 //! How many reads are begun ahead doubles with each that is waited for ([`Disk::deepen`]), over all files of an answer: the first read of a
@@ -14,19 +14,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
-use sys::uring::{Aligned, Done, Uring};
+use sys::uring::{Aligned, Uring, UringCompletion};
 
 /// Room before the bytes and behind a whole block: the longest record and a page to round up to.
-pub const ROOM: usize = 17 * Aligned::ALIGN;
+pub const SPARE_BYTES: usize = 17 * Aligned::ALIGN;
 
 /// Bytes of a block.
 pub const BLOCK: usize = ring::BLOCK as usize;
 
-const _: () = assert!(ROOM >= ring::RECORD_HEADER + ring::CAPLEN_MAX && BLOCK.is_multiple_of(Aligned::ALIGN));
+const _: () = assert!(SPARE_BYTES >= ring::RECORD_HEADER + ring::CAPLEN_MAX && BLOCK.is_multiple_of(Aligned::ALIGN));
 
 /// Blocks that are begun to be read before anybody waits for them: deep enough to keep a disk busy, and bounded whatever the
 /// number of cursors.
-const MOST_AHEAD: usize = 16;
+const MAX_AHEAD: usize = 16;
 
 /// Reads of a few parts of blocks that are begun ahead: they are answered one by one, so more of them keep a disk busy.
 const DEEPEST: usize = 32;
@@ -35,7 +35,7 @@ const DEEPEST: usize = 32;
 const ENTRIES: u32 = 2 * DEEPEST as u32;
 
 /// What is read in one piece and is no block has at most these bytes in memory of its own size: two parts, and a record.
-const SMALL: usize = 2 * index::PART as usize + ROOM;
+const SMALL: usize = 2 * index::SUB_BLOCK as usize + SPARE_BYTES;
 
 /// A read that was begun.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Ticket(u64);
 
 /// What was read.
 pub struct Chunk {
-    /// The bytes lie from [`ROOM`] on.
+    /// The bytes lie from [`SPARE_BYTES`] on.
     pub memory: Aligned,
     /// How many.
     pub len: usize,
@@ -100,8 +100,8 @@ impl Disk {
     }
 
     /// Whether another read may be begun that nobody waits for yet.
-    pub fn has_room(&self) -> bool {
-        self.reads.len() < self.depth && self.begun + size(BLOCK) <= MOST_AHEAD * size(BLOCK)
+    pub fn has_capacity(&self) -> bool {
+        self.reads.len() < self.depth && self.begun + size(BLOCK) <= MAX_AHEAD * size(BLOCK)
     }
 
     /// What is read next is needed now: more may be begun ahead than before.
@@ -114,7 +114,7 @@ impl Disk {
         self.waited
     }
 
-    /// Is to read `len` bytes, at most a block and [`ROOM`], from `offset` on, a multiple of a page; begins with the next
+    /// Is to read `len` bytes, at most a block and [`SPARE_BYTES`], from `offset` on, a multiple of a page; begins with the next
     /// [`Disk::hand_over`] or [`Disk::wait`].
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Disk {
                 reap(ring, &mut self.reads, (&mut self.begun, &mut self.idle), Duration::from_secs(1))?;
             }
             let memory = self.idle.take(len);
-            ring.read(file, offset, memory, ROOM..ROOM + rounded(len), token)?;
+            ring.read(file, offset, memory, SPARE_BYTES..SPARE_BYTES + rounded(len), token)?;
         }
         self.begun += size(len);
         self.reads.insert(token, Read { file: Arc::clone(file), offset, len, outcome: None, abandoned: false });
@@ -213,7 +213,7 @@ impl Idle {
     fn keep(&mut self, memory: Aligned) {
         let (same, most) = match memory.len() < size(BLOCK) {
             true => (&mut self.pieces, DEEPEST),
-            false => (&mut self.blocks, MOST_AHEAD),
+            false => (&mut self.blocks, MAX_AHEAD),
         };
         if same.len() < most {
             same.push(memory);
@@ -223,7 +223,7 @@ impl Idle {
 
 /// Bytes of memory for a read of so many.
 const fn size(len: usize) -> usize {
-    ROOM + if len <= SMALL { SMALL } else { BLOCK + ROOM }
+    SPARE_BYTES + if len <= SMALL { SMALL } else { BLOCK + SPARE_BYTES }
 }
 
 impl Read {
@@ -233,7 +233,7 @@ impl Read {
         while have < self.len {
             // Direct reads go on at a page.
             let from = have - have % Aligned::ALIGN;
-            let part = &mut memory[ROOM + from..ROOM + rounded(self.len)];
+            let part = &mut memory[SPARE_BYTES + from..SPARE_BYTES + rounded(self.len)];
             match self.file.read_at(part, self.offset + from as u64) {
                 Ok(n) if from + n <= have => break,
                 Ok(n) => have = from + n,
@@ -246,7 +246,7 @@ impl Read {
 }
 
 fn rounded(len: usize) -> usize {
-    len.min(BLOCK + ROOM).next_multiple_of(Aligned::ALIGN)
+    len.min(BLOCK + SPARE_BYTES).next_multiple_of(Aligned::ALIGN)
 }
 
 /// Takes what has ended.
@@ -256,9 +256,9 @@ fn reap(
     (begun, idle): (&mut usize, &mut Idle),
     wait: Duration,
 ) -> io::Result<()> {
-    let mut done: Vec<Done<Aligned>> = Vec::new();
+    let mut done: Vec<UringCompletion<Aligned>> = Vec::new();
     ring.reap(wait, &mut done)?;
-    for Done { token, result, buffer } in done {
+    for UringCompletion { token, result, buffer } in done {
         let Some(memory) = buffer else { continue };
         match reads.get_mut(&token) {
             Some(read) if !read.abandoned => {
@@ -303,9 +303,9 @@ mod tests {
         for mut disk in [Disk::new(), plain()] {
             let mut flying = VecDeque::new();
             for _ in 0..300 {
-                if disk.has_room() && prng.below(3) > 0 {
+                if disk.has_capacity() && prng.below(3) > 0 {
                     let offset = prng.below(6 * 256) as usize * Aligned::ALIGN;
-                    let most = if prng.below(2) == 0 { SMALL } else { BLOCK + ROOM };
+                    let most = if prng.below(2) == 0 { SMALL } else { BLOCK + SPARE_BYTES };
                     let len = 1 + prng.below(most as u64) as usize;
                     let ticket = disk.start(&file, offset as u64, len).expect("a queue");
                     flying.push_back((offset, len, ticket));
@@ -320,12 +320,15 @@ mod tests {
                     let chunk = disk.wait(ticket).expect("a read");
                     let end = (offset + len).min(content.len());
                     let expected = content.get(offset..end).unwrap_or(&[]);
-                    assert!(chunk.memory[ROOM..ROOM + chunk.len] == *expected, "seed {seed}: {len} bytes at {offset}");
+                    assert!(
+                        chunk.memory[SPARE_BYTES..SPARE_BYTES + chunk.len] == *expected,
+                        "seed {seed}: {len} bytes at {offset}"
+                    );
                     disk.recycle(chunk.memory);
                 }
             }
             flying.drain(..).for_each(|(.., ticket)| disk.abandon(ticket));
-            assert!(disk.idle.blocks.len() <= MOST_AHEAD && disk.idle.pieces.len() <= DEEPEST);
+            assert!(disk.idle.blocks.len() <= MAX_AHEAD && disk.idle.pieces.len() <= DEEPEST);
         }
     }
 

@@ -1,14 +1,13 @@
 //! Finding packets again: the ring, the open file and sealed files of a store as one, or foreign captures with an index
 //! beside them; in time order, with memory that does not grow with the answer, and with its cost told.
 //!
-//! [`ask`] a [`Question`] of a [`Place`]; the [`Answer`] lends one packet after the other. This is also the Rust API for
+//! [`run`] a [`Query`] of a [`QuerySource`]; the [`Results`] lends one packet after the other. This is also the Rust API for
 //! reading packets by interval and filter, as `getPackets` of M3OMon and the loop of libpcap are.
 #![forbid(unsafe_code)]
 
-mod answer;
-mod behind;
 mod block;
-mod book;
+mod block_merge;
+mod context;
 mod cost;
 mod cursor;
 mod disk;
@@ -16,15 +15,16 @@ mod error;
 mod foreign;
 mod live;
 mod merge;
-mod ordered;
-mod question;
+mod priority;
+mod query;
+mod results;
 mod sealed;
 
-use book::Book;
+use context::QueryContext;
 
-pub use answer::{Answer, Batch, Found, Origin, ask};
-pub use behind::{Behind, step_behind};
 pub use cost::Cost;
 pub use error::QueryError;
 pub use foreign::indexes;
-pub use question::{Place, Question, Seek};
+pub use priority::{Background, lower_priority};
+pub use query::{Query, QuerySource, SeekHint};
+pub use results::{Batch, FoundPacket, Origin, Results, run};

@@ -5,49 +5,49 @@
 //! as the latest one before it in the same cursor (or as the beginning of its file, by its name), so that it follows where
 //! it arrived and holds up nobody.
 //!
-//! Cursors of a [`Supply`] are opened when the merge comes to the moment at which they can begin, and ahead of it while the
+//! Cursors of a [`CursorSource`] are opened when the merge comes to the moment at which they can begin, and ahead of it while the
 //! one in front has nothing left to ask of the disk. Memory is that of the cursors that overlap.
 
-use crate::cursor::{Cursor, Extent, Rank, Stand, Supply};
-use crate::{Book, Found, QueryError};
+use crate::cursor::{Cursor, CursorSource, CursorState, Extent, Rank};
+use crate::{FoundPacket, QueryContext, QueryError};
 use base::Timestamp;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
 /// How long to sleep when every cursor waits.
-const NAP: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Cursors that are opened ahead of their time, each with its files open.
-const MOST_AHEAD: usize = 16;
+const MAX_AHEAD: usize = 16;
 
 /// Where a cursor has its place: smaller ones first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct MergeKey {
     ts: Timestamp,
     rank: Rank,
     order: u64,
 }
 
-struct Standing {
-    key: Key,
+struct MergeEntry {
+    key: MergeKey,
     cursor: Box<dyn Cursor>,
     /// How many reads had been waited for when others were opened because this one is ending.
     relieved: Option<u64>,
 }
 
-impl PartialEq for Standing {
+impl PartialEq for MergeEntry {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
-impl Eq for Standing {}
-impl PartialOrd for Standing {
+impl Eq for MergeEntry {}
+impl PartialOrd for MergeEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Standing {
+impl Ord for MergeEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key.cmp(&other.key)
     }
@@ -57,14 +57,14 @@ impl Ord for Standing {
 #[derive(Default)]
 pub struct Merge {
     /// The one whose packet is lent.
-    top: Option<Standing>,
+    top: Option<MergeEntry>,
     /// The others that stand on a packet.
-    rest: BinaryHeap<Reverse<Standing>>,
+    rest: BinaryHeap<Reverse<MergeEntry>>,
     /// Those that stand on nothing; what they will have is not before the moment.
-    waiting: Vec<(Timestamp, Standing)>,
-    supplies: Vec<Box<dyn Supply>>,
+    waiting: Vec<(Timestamp, MergeEntry)>,
+    supplies: Vec<Box<dyn CursorSource>>,
     /// Opened ahead, with the moment at which they can begin, and not looked at yet.
-    ahead: Vec<(Timestamp, Standing)>,
+    ahead: Vec<(Timestamp, MergeEntry)>,
     order: u64,
     limit: Limit,
 }
@@ -73,7 +73,7 @@ pub struct Merge {
 #[derive(Clone, Copy, Debug, Default)]
 struct Limit {
     /// The first of the others.
-    rival: Option<Key>,
+    runner_up: Option<MergeKey>,
     /// The first moment at which something may have to be opened.
     opens: Option<Timestamp>,
     /// The last moment for which no waiting cursor needs to be asked again.
@@ -82,17 +82,17 @@ struct Limit {
 
 impl Limit {
     #[inline]
-    fn allows(&self, key: &Key) -> bool {
-        self.rival.is_none_or(|rival| *key < rival)
+    fn allows(&self, key: &MergeKey) -> bool {
+        self.runner_up.is_none_or(|rival| *key < rival)
             && self.opens.is_none_or(|at| key.ts < at)
             && self.waits.is_none_or(|until| key.ts <= until)
     }
 
     /// The last moment that a cursor of this place may go to; `None` if not even to the first.
-    fn until(&self, key: &Key) -> Option<Timestamp> {
+    fn until(&self, key: &MergeKey) -> Option<Timestamp> {
         let before = |ts: Timestamp| ts.nanos().checked_sub(1).map(Timestamp::from_nanos);
         let mut until = Timestamp::MAX;
-        if let Some(rival) = self.rival {
+        if let Some(rival) = self.runner_up {
             let first = (key.rank, key.order) < (rival.rank, rival.order);
             until = until.min(if first { rival.ts } else { before(rival.ts)? });
         }
@@ -112,7 +112,7 @@ impl Merge {
     }
 
     /// Cursors that begin later.
-    pub fn supply(&mut self, supply: Box<dyn Supply>) {
+    pub fn supply(&mut self, supply: Box<dyn CursorSource>) {
         self.supplies.push(supply);
         self.limit.opens = Some(Timestamp::ZERO);
     }
@@ -121,10 +121,10 @@ impl Merge {
     ///
     /// # Errors
     /// Those of the cursors.
-    pub fn advance(&mut self, book: &mut Book) -> Result<bool, QueryError> {
+    pub fn advance(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
         if let Some(mut top) = self.top.take() {
             match top.cursor.advance(book)? {
-                Stand::Packet(ts) => {
+                CursorState::Packet(ts) => {
                     top.key.ts = top.key.ts.max(ts);
                     if top.cursor.is_ending() && top.relieved != Some(book.disk.waited()) {
                         self.open_ahead(top.relieved.is_none(), book)?;
@@ -136,15 +136,15 @@ impl Merge {
                     }
                     self.rest.push(Reverse(top));
                 }
-                Stand::Waiting(until) => self.waiting.push((until, top)),
-                Stand::End => {}
+                CursorState::Waiting(until) => self.waiting.push((until, top)),
+                CursorState::End => {}
             }
         }
         self.choose(book)
     }
 
     /// The packet moved to.
-    pub fn packet(&self) -> Option<Found<'_>> {
+    pub fn packet(&self) -> Option<FoundPacket<'_>> {
         self.top.as_ref().map(|top| top.cursor.packet())
     }
 
@@ -153,7 +153,7 @@ impl Merge {
     ///
     /// # Errors
     /// Those of the cursor.
-    pub fn extend(&mut self, book: &mut Book) -> Result<Option<Extent>, QueryError> {
+    pub fn extend(&mut self, book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         let Some(top) = &mut self.top else { return Ok(None) };
         // What it stands on has had its turn already, whatever the others say.
         let until = self.limit.until(&top.key).unwrap_or(top.key.ts).max(top.key.ts);
@@ -169,13 +169,13 @@ impl Merge {
         self.top.as_ref().map_or(&[], |top| top.cursor.records())
     }
 
-    fn place(&mut self, at: Timestamp, rank: Rank, cursor: Box<dyn Cursor>) -> Standing {
+    fn place(&mut self, at: Timestamp, rank: Rank, cursor: Box<dyn Cursor>) -> MergeEntry {
         self.order += 1;
-        Standing { key: Key { ts: at, rank, order: self.order }, cursor, relieved: None }
+        MergeEntry { key: MergeKey { ts: at, rank, order: self.order }, cursor, relieved: None }
     }
 
     /// Puts the first of all on top.
-    fn choose(&mut self, book: &mut Book) -> Result<bool, QueryError> {
+    fn choose(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
         loop {
             self.open_due(book)?;
             let head = self.rest.peek().map(|Reverse(first)| first.key.ts);
@@ -184,13 +184,13 @@ impl Merge {
                 if book.is_stopped() {
                     return Ok(false);
                 }
-                if !self.ask_waiting(book)? {
-                    std::thread::sleep(NAP);
+                if !self.poll_waiting(book)? {
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 continue;
             }
             let Some(Reverse(top)) = self.rest.pop() else { return Ok(false) };
-            self.limit.rival = self.rest.peek().map(|Reverse(second)| second.key);
+            self.limit.runner_up = self.rest.peek().map(|Reverse(second)| second.key);
             self.limit.waits = self.waiting.iter().map(|(until, _)| *until).min();
             self.top = Some(top);
             return Ok(true);
@@ -198,31 +198,31 @@ impl Merge {
     }
 
     /// Asks those that wait; whether anything has changed.
-    fn ask_waiting(&mut self, book: &mut Book) -> Result<bool, QueryError> {
+    fn poll_waiting(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
         let mut changed = false;
         for (until, standing) in std::mem::take(&mut self.waiting) {
-            let now = self.look(standing, book)?;
-            changed |= now != Stand::Waiting(until);
+            let now = self.peek_waiting(standing, book)?;
+            changed |= now != CursorState::Waiting(until);
         }
         Ok(changed)
     }
 
     /// Moves a cursor to its next packet and puts it where it belongs then.
-    fn look(&mut self, mut standing: Standing, book: &mut Book) -> Result<Stand, QueryError> {
+    fn peek_waiting(&mut self, mut standing: MergeEntry, book: &mut QueryContext) -> Result<CursorState, QueryError> {
         let stand = standing.cursor.advance(book)?;
         match stand {
-            Stand::Packet(ts) => {
+            CursorState::Packet(ts) => {
                 standing.key.ts = standing.key.ts.max(ts);
                 self.rest.push(Reverse(standing));
             }
-            Stand::Waiting(until) => self.waiting.push((until, standing)),
-            Stand::End => {}
+            CursorState::Waiting(until) => self.waiting.push((until, standing)),
+            CursorState::End => {}
         }
         Ok(stand)
     }
 
     /// Opens all that can begin before the first packet that is known.
-    fn open_due(&mut self, book: &mut Book) -> Result<(), QueryError> {
+    fn open_due(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
         if let Some(Reverse(first)) = self.rest.peek()
             && self.limit.opens.is_none_or(|at| first.key.ts < at)
         {
@@ -233,7 +233,7 @@ impl Merge {
             let is_due = |at: Timestamp| head.is_none_or(|ts| at <= ts);
             if let Some(i) = self.ahead.iter().position(|(at, _)| is_due(*at)) {
                 let (_, standing) = self.ahead.remove(i);
-                self.look(standing, book)?;
+                self.peek_waiting(standing, book)?;
                 continue;
             }
             match self.soonest(book)? {
@@ -249,12 +249,12 @@ impl Merge {
 
     /// The one in front is ending: what comes next may begin to read, and what comes behind that, as long as the disk could
     /// do more and nothing has to be waited for. The `first` time one is opened anyway.
-    fn open_ahead(&mut self, first: bool, book: &mut Book) -> Result<(), QueryError> {
+    fn open_ahead(&mut self, first: bool, book: &mut QueryContext) -> Result<(), QueryError> {
         let mut forced = first;
         while let Some((at, i)) = self.soonest(book)? {
-            let is_good = self.ahead.len() < MOST_AHEAD
+            let is_good = self.ahead.len() < MAX_AHEAD
                 && self.ahead.iter().all(|(_, standing)| standing.cursor.is_ending())
-                && book.disk.has_room()
+                && book.disk.has_capacity()
                 && self.supplies[i].is_ready();
             if !is_good && !forced {
                 break;
@@ -265,7 +265,7 @@ impl Merge {
         Ok(())
     }
 
-    fn soonest(&mut self, book: &mut Book) -> Result<Option<(Timestamp, usize)>, QueryError> {
+    fn soonest(&mut self, book: &mut QueryContext) -> Result<Option<(Timestamp, usize)>, QueryError> {
         let mut soonest = None;
         for (i, supply) in self.supplies.iter_mut().enumerate() {
             if let Some(at) = supply.begins(book)? {
@@ -275,7 +275,7 @@ impl Merge {
         Ok(soonest)
     }
 
-    fn open(&mut self, supply: usize, at: Timestamp, book: &mut Book) -> Result<(), QueryError> {
+    fn open(&mut self, supply: usize, at: Timestamp, book: &mut QueryContext) -> Result<(), QueryError> {
         if let Some((rank, cursor)) = self.supplies[supply].open(book)? {
             let standing = self.place(at, rank, cursor);
             self.ahead.push((at, standing));
@@ -287,7 +287,7 @@ impl Merge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Question;
+    use crate::Query;
     use crate::cursor::Ranked;
     use base::Prng;
 
@@ -299,25 +299,25 @@ mod tests {
     }
 
     impl Cursor for Fake {
-        fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
+        fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
             book.cost.packets += 1;
             self.at += 1;
             Ok(match self.stamps.get(self.at - 1) {
-                None => Stand::End,
-                Some(Some(ts)) => Stand::Packet(Timestamp::from_nanos(*ts)),
+                None => CursorState::End,
+                Some(Some(ts)) => CursorState::Packet(Timestamp::from_nanos(*ts)),
                 Some(None) => {
                     let next = self.stamps[self.at..].iter().find_map(|s| *s).unwrap_or(u64::MAX);
-                    Stand::Waiting(Timestamp::from_nanos(next.saturating_sub(1)))
+                    CursorState::Waiting(Timestamp::from_nanos(next.saturating_sub(1)))
                 }
             })
         }
 
-        fn packet(&self) -> Found<'_> {
+        fn packet(&self) -> FoundPacket<'_> {
             let ts = Timestamp::from_nanos(self.stamps[self.at - 1].expect("asked only on a packet"));
-            Found { ts, wire_len: 0, data: &[], link_type: 1, origin: self.number, lost: 0, position: None }
+            FoundPacket { ts, wire_len: 0, data: &[], link_type: 1, origin: self.number, lost: 0, position: None }
         }
 
-        fn extend(&mut self, until: Timestamp, _book: &mut Book) -> Result<Option<Extent>, QueryError> {
+        fn extend(&mut self, until: Timestamp, _book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
             let mut extent = Extent { packets: 1, latest: self.packet().ts };
             while let Some(Some(ts)) = self.stamps.get(self.at).copied()
                 && Timestamp::from_nanos(ts) <= until
@@ -331,12 +331,12 @@ mod tests {
 
     struct Later(Vec<(u64, Rank, Fake)>);
 
-    impl Supply for Later {
-        fn begins(&mut self, _book: &mut Book) -> Result<Option<Timestamp>, QueryError> {
+    impl CursorSource for Later {
+        fn begins(&mut self, _book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
             Ok(self.0.first().map(|(at, ..)| Timestamp::from_nanos(*at)))
         }
 
-        fn open(&mut self, _book: &mut Book) -> Result<Option<Ranked>, QueryError> {
+        fn open(&mut self, _book: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
             let (_, rank, fake) = self.0.remove(0);
             Ok((fake.number % 5 != 4).then(|| (rank, Box::new(fake) as Box<dyn Cursor>)))
         }
@@ -383,7 +383,7 @@ mod tests {
             }
             model.sort();
             let expected: Vec<(u64, usize)> = model.iter().map(|m| (m.4, m.5)).collect();
-            let (mut merge, mut book) = (Merge::default(), Book::new(Question::default()));
+            let (mut merge, mut book) = (Merge::default(), QueryContext::new(Query::default()));
             merge.supply(Box::new(Later(all)));
             let (mut found, mut runs) = (Vec::new(), 0u64);
             while merge.advance(&mut book).expect("no error") {
@@ -406,7 +406,7 @@ mod tests {
         let fake =
             |number: usize, stamps: &[u64]| Fake { stamps: stamps.iter().map(|s| Some(*s)).collect(), at: 0, number };
         let later = vec![(10, (0, 0), fake(0, &[10, 11])), (1000, (0, 0), fake(1, &[1000]))];
-        let (mut merge, mut book) = (Merge::default(), Book::new(Question::default()));
+        let (mut merge, mut book) = (Merge::default(), QueryContext::new(Query::default()));
         merge.supply(Box::new(Later(later)));
         merge.add((0, 1), Box::new(fake(2, &[12])));
         for looks in [2, 3, 4] {
@@ -422,19 +422,19 @@ mod tests {
     fn an_answer_that_waits_ends_when_it_is_stopped() {
         struct Silent;
         impl Cursor for Silent {
-            fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
-                if let Some(stop) = &book.question.stop {
+            fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
+                if let Some(stop) = &book.query.stop {
                     stop.store(true, std::sync::atomic::Ordering::Relaxed);
                 }
-                Ok(Stand::Waiting(Timestamp::ZERO))
+                Ok(CursorState::Waiting(Timestamp::ZERO))
             }
 
-            fn packet(&self) -> Found<'_> {
+            fn packet(&self) -> FoundPacket<'_> {
                 unreachable!("it never stands on a packet")
             }
         }
-        let question = Question { stop: Some(Default::default()), ..Question::default() };
-        let (mut merge, mut book) = (Merge::default(), Book::new(question));
+        let question = Query { stop: Some(Default::default()), ..Query::default() };
+        let (mut merge, mut book) = (Merge::default(), QueryContext::new(question));
         merge.add((0, 0), Box::new(Silent));
         assert!(!merge.advance(&mut book).expect("no error"));
     }

@@ -6,7 +6,7 @@ mod common;
 use base::Prng;
 use common::*;
 use filter::Filter;
-use netgrain_query::{Place, Question, ask};
+use netgrain_query::{Query, QuerySource, run};
 use std::time::Duration;
 use testkit::{Counting, TempDir};
 
@@ -30,9 +30,9 @@ fn a_long_answer_over_many_files_and_queues_takes_a_bounded_memory() {
         stream.record(dir.path());
     }
     for filter in ["", "host 10.0.0.3"] {
-        let question = Question { filter: Filter::parse(filter).expect("a filter"), ..Question::default() };
+        let question = Query { filter: Filter::parse(filter).expect("a filter"), ..Query::default() };
         let before = COUNTING.begin();
-        let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
         let mut packets = 0;
         while let Some(batch) = answer.next_batch().expect("an answer") {
             packets += batch.packets;

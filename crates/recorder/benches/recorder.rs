@@ -114,8 +114,8 @@ fn header() -> Header {
         queue: 0,
         link_type: 1,
         snaplen: 65_535,
-        stamps: "simulated".into(),
-        stamp_error: 0,
+        timestamp_source: "simulated".into(),
+        timestamp_error: 0,
         filter: String::new(),
         first_pos: 0,
         start: Timestamp::ZERO,
@@ -163,10 +163,10 @@ fn index_alone(ring: &Arc<Ring>, lap: &[Desc]) -> f64 {
         let mut cutter = Cutter::new(Arc::clone(ring) as Arc<dyn Bytes>);
         let mut jobs = Vec::new();
         let segment = Desc::control(Control::Segment { pos: 0, gap: 0 }, Timestamp::ZERO);
-        cutter.walk(&[segment], &mut jobs).expect("a segment");
+        cutter.read_descriptors(&[segment], &mut jobs).expect("a segment");
         let began = Instant::now();
         for batch in lap.chunks(1024) {
-            cutter.walk(batch, &mut jobs).expect("a whole stream");
+            cutter.read_descriptors(batch, &mut jobs).expect("a whole stream");
             jobs.clear();
         }
         best = best.min(began.elapsed().as_nanos() as f64 / lap.len() as f64);

@@ -1,4 +1,4 @@
-//! How far a queue's files in the store reach that are in order: what begins before that needs a note ([`store::disorder`]).
+//! How far a queue's files in the store reach that are in order: what begins before that needs a note ([`store::out_of_order`]).
 //!
 //! Of files in order, each begins no earlier than the one before it ends. So the newest of them, by name, is the one that ends
 //! last, and its index tells when: one hour is listed and one index is opened, however large the store is.
@@ -9,8 +9,8 @@ use index::Reader;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::catalogue::{Entry, Hours};
-use store::disorder::{Disorder, Span};
 use store::names;
+use store::out_of_order::{OutOfOrderMarkers, Span};
 
 /// Hours in which a file of the queue is looked for.
 const HOURS: usize = 7 * 24;
@@ -19,7 +19,7 @@ const HOURS: usize = 7 * 24;
 /// cannot read the store will be told so when it writes there.
 pub fn end(config: &Config) -> Timestamp {
     let folder = names::interface_folder(&config.store, &config.header.interface);
-    let newest = InOrder::back(&folder, config.header.queue).and_then(|mut in_order| in_order.next());
+    let newest = OrderedFiles::back(&folder, config.header.queue).and_then(|mut in_order| in_order.next());
     newest.ok().flatten().map_or(Timestamp::ZERO, |entry| latest(&entry))
 }
 
@@ -27,7 +27,7 @@ pub fn end(config: &Config) -> Timestamp {
 /// may be. Looked for where the names say, and by the notes.
 pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
     let (folder, queue) = (names::interface_folder(&config.store, &config.header.interface), config.header.queue);
-    let noted = Disorder::read(&folder).ok()?;
+    let noted = OutOfOrderMarkers::read(&folder).ok()?;
     let by_note = noted
         .iter()
         .filter(|((_, q, _), span, _)| *q == queue && *span != Span::UNKNOWN && span.overlaps(start, start));
@@ -48,9 +48,9 @@ pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
 }
 
 /// The files of a queue that have no note, by their names, from the newest on.
-pub struct InOrder {
+pub struct OrderedFiles {
     hours: Hours,
-    noted: Disorder,
+    noted: OutOfOrderMarkers,
     queue: u16,
     /// Those of the hour that was listed last; the newest is last.
     found: Vec<Entry>,
@@ -58,13 +58,13 @@ pub struct InOrder {
     left: usize,
 }
 
-impl InOrder {
+impl OrderedFiles {
     /// Before the newest.
     ///
     /// # Errors
     /// When the notes cannot be read.
     pub fn back(folder: &Path, queue: u16) -> io::Result<Self> {
-        let (hours, noted) = (Hours::back(folder, Timestamp::MAX), Disorder::read(folder)?);
+        let (hours, noted) = (Hours::back(folder, Timestamp::MAX), OutOfOrderMarkers::read(folder)?);
         Ok(Self { hours, noted, queue, found: Vec::new(), left: HOURS })
     }
 
@@ -96,7 +96,7 @@ fn latest(entry: &Entry) -> Timestamp {
 
 /// From when to when a file has packets, or something to tell, as far as its index knows; and whether it is whole.
 pub fn span(entry: &Entry) -> (Timestamp, Timestamp, bool) {
-    let index = entry.index.as_ref().and_then(|path| Reader::begin(&sys::plain::open(path).ok()?).ok());
+    let index = entry.index.as_ref().and_then(|path| Reader::begin(&sys::nofollow::open(path).ok()?).ok());
     let Some(index) = index else { return (entry.start, entry.start, false) };
     let (first, last) = index.summary().stamps.unwrap_or((entry.start, entry.start));
     (first.min(entry.start), last.max(entry.start), index.is_sealed())

@@ -12,7 +12,7 @@ mod raw;
 mod seconds;
 
 pub use job::{Cut, Job, Part, Release};
-pub use order::Late;
+pub use order::OutOfOrderCounts;
 pub use raw::RawCutter;
 
 use base::{Tally, Timestamp};
@@ -85,7 +85,7 @@ impl Cutter {
     ///
     /// # Errors
     /// [`BrokenStream`]; what came before is in `jobs`, and [`Cutter::finish`] closes the file.
-    pub fn walk(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
+    pub fn read_descriptors(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
         // One borrow of the memory for the whole batch: a virtual call per packet is cheap, a counted reference is not.
         let memory = Arc::clone(&self.memory);
         for d in descriptors {
@@ -126,7 +126,7 @@ impl Cutter {
             Control::Segment { pos, gap } => self.open(pos, gap, d.timestamp(), jobs)?,
             Control::Lost { cause, packets, .. } => {
                 let mut tally = Tally::default();
-                tally.lose(cause, packets);
+                tally.add_lost(cause, packets);
                 self.block.count(second, &tally);
             }
             Control::Filtered { packets } => {
@@ -171,7 +171,7 @@ impl Cutter {
         if self.segment.is_none() {
             return;
         }
-        if self.block.has_news(self.next) {
+        if self.block.has_unreported(self.next) {
             jobs.push(Job::Write(self.block.so_far(self.next, false, &self.memory, self.seen)));
         } else {
             jobs.push(Job::Release(Release { pos: self.block.sent(), descriptors: self.seen }));

@@ -5,16 +5,16 @@
 //! descriptors, cuts blocks, and builds their index; the [`writer`] moves blocks and index to a [`store::Device`] and
 //! publishes whole files by renaming them. [`Recorder`] joins the two; [`Feed`] is what they need of the ring.
 
-mod ahead;
 mod chain;
 pub mod cutter;
 pub mod feed;
-mod gate;
+mod future_files;
+mod ring_feed;
 mod run;
 pub mod writer;
 
-pub use ahead::Wall;
 pub use feed::{Feed, Wait};
-pub use gate::GateFeed;
-pub use run::{Handle, Recorder, Summary, Waiting};
+pub use future_files::WallClock;
+pub use ring_feed::RingFeed;
+pub use run::{Handle, Recorder, Summary, ThreadWaits};
 pub use writer::{Config, Event, Format, Writer};

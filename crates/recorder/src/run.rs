@@ -1,7 +1,7 @@
 //! The recorder that the engine owns: a feed on one side, a device on the other, two threads between.
 
 use crate::chain;
-use crate::cutter::{BrokenStream, Cutter, Job, Late, RawCutter, Release};
+use crate::cutter::{BrokenStream, Cutter, Job, OutOfOrderCounts, RawCutter, Release};
 use crate::feed::{Feed, Wait};
 use crate::writer::{Config, Event, Format, Totals, Writer};
 use base::Ledger;
@@ -48,7 +48,7 @@ struct Shared {
 /// Which threads stand still for a reason that is not theirs: a disk that takes its time. Whoever watches over them must
 /// not take that for a thread that hangs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub struct ThreadWaits {
     /// The index thread has work for the writing thread, which has enough already.
     pub index: bool,
     /// The writing thread is in a call to the device, or operations of it are under way there.
@@ -93,8 +93,8 @@ impl Handle {
     }
 
     /// Who waits for the disk at this moment.
-    pub fn waiting(&self) -> Waiting {
-        Waiting { index: self.0.index_waits.load(Relaxed), writer: self.0.write_waits.load(Relaxed) }
+    pub fn waiting(&self) -> ThreadWaits {
+        ThreadWaits { index: self.0.index_waits.load(Relaxed), writer: self.0.write_waits.load(Relaxed) }
     }
 }
 
@@ -108,7 +108,7 @@ pub struct Summary {
     /// See `published`.
     pub hidden: u64,
     /// Packets that are earlier than one before them: they came out of the order of time.
-    pub late: Late,
+    pub late: OutOfOrderCounts,
     /// Bytes of packet files written.
     pub bytes: u64,
     /// The stream was not what its producer promised.
@@ -146,13 +146,13 @@ impl<D: Device> Recorder<D> {
     pub fn run<F: Feed>(self, feed: &mut F, mut tell: impl FnMut(Event) + Send) -> io::Result<Summary> {
         let Self { mut device, mut config, handle } = self;
         config.after = config.after.max(chain::end(&config));
-        let (depth, heartbeat) = (config.depth, config.heartbeat.clone());
+        let (depth, heartbeat) = (config.depth, config.offered_page.clone());
         let memory = feed.memory();
         let cold = (!memory.is_warm()).then(|| Arc::clone(&memory));
         if cold.is_none()
             && let Some(remark) = device.adopt(&memory)
         {
-            tell(Event::Remark(remark));
+            tell(Event::Warning(remark));
         }
         let machine = Machine::new(config.format, memory);
         let (jobs, to_do) = sync_channel(depth);
@@ -176,7 +176,7 @@ impl<D: Device> Recorder<D> {
             // What files with a hidden name do not tell, the next recovery enters.
             heartbeat.end();
             if hidden == 0 {
-                heartbeat.settle();
+                heartbeat.confirm();
             }
         }
         Ok(Summary { ledger: ledger.to_ledger(), published, hidden, late, bytes, broken, index_time, write_time })
@@ -197,10 +197,10 @@ impl Machine {
         }
     }
 
-    fn walk(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
+    fn read_descriptors(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
         match self {
-            Self::Pcap(cutter) => cutter.walk(descriptors, jobs),
-            Self::Raw(cutter) => cutter.walk(descriptors, jobs),
+            Self::Pcap(cutter) => cutter.read_descriptors(descriptors, jobs),
+            Self::Raw(cutter) => cutter.read_descriptors(descriptors, jobs),
         }
     }
 
@@ -230,7 +230,7 @@ fn cut<F: Feed>(
         let waited = feed.wait(if outstanding { BUSY_WAIT } else { FEED_WAIT });
         let descriptors = feed.descriptors();
         let exhausted = descriptors.is_empty() && waited == Wait::Gone;
-        match cutter.walk(descriptors, &mut made) {
+        match cutter.read_descriptors(descriptors, &mut made) {
             Ok(end) => ended = end,
             Err(error) => broken = Some(error),
         }
@@ -283,7 +283,7 @@ fn write<D: Device>(
         if let Some(warm) = cold.take_if(|memory| memory.is_warm())
             && let Some(remark) = writer.adopt(&warm)
         {
-            tell(Event::Remark(remark));
+            tell(Event::Warning(remark));
         }
         let mut fresh = false;
         while writer.has_room() {
@@ -308,7 +308,7 @@ fn write<D: Device>(
             // Only now is it known how the file system takes writes.
             let device = shared.device.get_or_init(|| writer.describe());
             if !writer.is_best() {
-                tell(Event::Remark(format!("recording by {device}")));
+                tell(Event::Warning(format!("recording by {device}")));
             }
         }
         if writer.released() != told {
@@ -326,7 +326,7 @@ fn write<D: Device>(
     writer.take_events().into_iter().for_each(&mut tell);
     let totals = writer.totals().clone();
     if totals.late.packets > 0 {
-        tell(Event::Disorder(totals.late));
+        tell(Event::OutOfOrder(totals.late));
     }
     totals
 }

@@ -18,11 +18,11 @@ mod seal;
 
 pub use event::Event;
 
-use crate::ahead::{self, Wall};
 use crate::chain;
-use crate::cutter::{Job, Late, Part, Release};
+use crate::cutter::{Job, OutOfOrderCounts, Part, Release};
+use crate::future_files::{self, WallClock};
 use base::Timestamp;
-use event::Trouble;
+use event::VolumeFailure;
 use file::OpenFile;
 use flight::{Flight, State};
 use index::{Header, Rows};
@@ -33,8 +33,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::bytes::{Bytes, PAGE};
 use store::device::{Completion, Content, Device, FileId, Op, is_full};
-use store::heartbeat::Heartbeat;
 use store::names;
+use store::offered_page::OfferedPage;
 
 /// What a recorder is told once.
 #[derive(Clone, Debug)]
@@ -56,9 +56,9 @@ pub struct Config {
     /// The latest packet of the files that the queue has in the store and that are in order: what begins earlier is not.
     pub after: Timestamp,
     /// The clock of this machine, if it is what stamps are made with: it tells which files are from a time that has not come.
-    pub wall: Option<fn() -> Wall>,
+    pub wall: Option<fn() -> WallClock>,
     /// Where it is kept how much the files tell of, beside what the producer says that there was.
-    pub heartbeat: Option<Arc<Heartbeat>>,
+    pub offered_page: Option<Arc<OfferedPage>>,
 }
 
 /// What the packet files are.
@@ -96,7 +96,7 @@ impl Config {
             format: Format::Pcap,
             after: Timestamp::ZERO,
             wall: None,
-            heartbeat: None,
+            offered_page: None,
         }
     }
 }
@@ -118,7 +118,7 @@ pub struct Totals {
     /// Files left under their hidden name, or removed by somebody before they could get a real one.
     pub hidden: u64,
     /// Packets that are earlier than one before them.
-    pub late: Late,
+    pub late: OutOfOrderCounts,
     /// Bytes of packet files written; a page that was written again, because more came into it, counts once.
     pub bytes: u64,
 }
@@ -134,15 +134,15 @@ pub struct Writer<D> {
     next_number: u32,
     token: u64,
     /// Writing or opening is refused; sealing has a trouble for each file.
-    trouble: Option<Trouble>,
+    trouble: Option<VolumeFailure>,
     /// Since when there is any trouble, as people were told.
     troubled_since: Option<Duration>,
     /// Something failed in this step.
     blocked: bool,
     /// Since when the device does not say what it has finished.
-    unheard: Option<Duration>,
+    reap_failing_since: Option<Duration>,
     /// It was said that folders cannot be synced.
-    unsynced_told: bool,
+    unsynced_reported: bool,
     events: Vec<Event>,
     released: Release,
     totals: Totals,
@@ -177,8 +177,8 @@ impl<D: Device> Writer<D> {
             trouble: None,
             troubled_since: None,
             blocked: false,
-            unheard: None,
-            unsynced_told: false,
+            reap_failing_since: None,
+            unsynced_reported: false,
             events: Vec::new(),
             released: Release::default(),
             totals: Totals::default(),
@@ -230,7 +230,7 @@ impl<D: Device> Writer<D> {
     /// Whether operations are under way at the device, or the next step can go on by itself: no time to wait for jobs. Not
     /// while it does not say how they ended: that is asked again at [`Writer::retry_at`].
     pub fn is_waiting(&self) -> bool {
-        self.unheard.is_none() && self.is_under_way()
+        self.reap_failing_since.is_none() && self.is_under_way()
     }
 
     fn is_under_way(&self) -> bool {
@@ -241,10 +241,10 @@ impl<D: Device> Writer<D> {
 
     /// When, if the volume refuses, it will be tried again.
     pub fn retry_at(&self) -> Option<Duration> {
-        self.troubles().map(|t| t.retry_at).min()
+        self.failures().map(|t| t.retry_at).min()
     }
 
-    fn troubles(&self) -> impl Iterator<Item = &Trouble> {
+    fn failures(&self) -> impl Iterator<Item = &VolumeFailure> {
         self.trouble.iter().chain(self.files.iter().filter_map(|f| f.trouble.as_ref()))
     }
 
@@ -268,11 +268,11 @@ impl<D: Device> Writer<D> {
         let mut done = Vec::new();
         self.blocked = false;
         // Of a device that was given up because it does not answer, nothing is expected any more.
-        if !(self.given_up && self.unheard.is_some()) {
+        if !(self.given_up && self.reap_failing_since.is_some()) {
             match self.device.reap(wait, &mut done) {
-                Ok(()) => self.unheard = None,
+                Ok(()) => self.reap_failing_since = None,
                 Err(error) => {
-                    self.unheard.get_or_insert(now);
+                    self.reap_failing_since.get_or_insert(now);
                     self.fail("wait for the volume", self.config.store.clone(), error, now);
                 }
             }
@@ -295,7 +295,7 @@ impl<D: Device> Writer<D> {
             self.finish_if_given_up();
             self.consider_recovered();
         }
-        self.tell_recovered(now);
+        self.report_recovery(now);
     }
 
     fn new_token(&mut self) -> u64 {
@@ -362,13 +362,13 @@ impl<D: Device> Writer<D> {
                     return self.fail("note the order of", path, error, now);
                 }
                 let open = &self.files[at];
-                let words = open.growing.say(&part.entry, &part.news, part.last);
+                let words = open.growing.write_entry(&part.entry, &part.new_rows, part.last);
                 if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
                     let path = open.hidden_index.clone();
                     return self.fail("write", path, error, now);
                 }
-                self.totals.ledger.merge(&part.news);
-                self.totals.late.add(part.late);
+                self.totals.ledger.merge(&part.new_rows);
+                self.totals.late.add(part.out_of_order);
                 written = Some((at, words));
             }
             let Some(mut front) = self.flights.pop_front() else { return };
@@ -417,7 +417,7 @@ impl<D: Device> Writer<D> {
                 Some(Job::Write(part)) => {
                     let Some(open) = self.files.last_mut() else { continue };
                     open.expect(&part);
-                    self.begun += part.news.total().offered;
+                    self.begun += part.new_rows.total().offered;
                     let file = open.data;
                     let mut flight = Flight::write(file, part);
                     for piece in &mut flight.pieces {
@@ -492,7 +492,7 @@ impl<D: Device> Writer<D> {
             }
         }
         if start < self.reached && matches!(self.next, Next::Ready { .. }) {
-            self.look_ahead();
+            self.prepare_next();
         }
         let Next::Ready { file, path } = &self.next else {
             // Whether a trouble is over is seen only once the file has its place.
@@ -509,11 +509,11 @@ impl<D: Device> Writer<D> {
                 if !std::mem::replace(&mut self.opened, true)
                     && let Some(path) = chain::covering(&self.config, start)
                 {
-                    self.events.push(Event::Again { path, start });
+                    self.events.push(Event::TimeOverlap { path, start });
                 }
                 self.files.push(open);
                 self.next = Next::None;
-                if let Some(heartbeat) = &self.config.heartbeat {
+                if let Some(heartbeat) = &self.config.offered_page {
                     heartbeat.file(start, pos, self.begun);
                 }
                 true
@@ -531,22 +531,23 @@ impl<D: Device> Writer<D> {
 
     /// What begins now begins before something in order ends. Where that is because the clock was ahead, what was recorded then
     /// gets its notes, so that what comes needs none. What cannot be done now is tried again at the next file.
-    fn look_ahead(&mut self) {
+    fn prepare_next(&mut self) {
         let Some(wall) = self.config.wall.map(|ask| ask()) else { return };
         let root = self.root();
-        if self.reached <= wall.believed() || !ahead::is_right(&root, &wall) {
+        if self.reached <= wall.is_trusted() || !future_files::is_right(&root, &wall) {
             return;
         }
-        let is_ahead = |file: &&mut OpenFile| file.is_in_order() && file.latest > wall.believed() && !file.is_named();
+        let is_ahead = |file: &&mut OpenFile| file.is_in_order() && file.latest > wall.is_trusted() && !file.is_named();
         let mut unnamed = self.files.iter_mut().filter(is_ahead);
         let (device, config) = (&mut self.device, &self.config);
-        let noted =
-            unnamed.try_for_each(|file| file.stray(device, &root)).and_then(|()| ahead::note(device, config, &wall));
+        let noted = unnamed
+            .try_for_each(|file| file.write_marker(device, &root))
+            .and_then(|()| future_files::note(device, config, &wall));
         let Ok(found) = noted else { return };
         // Of those that have one the volume tells; of the others it may not know all that is on its way.
         let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
         self.reached = ours.fold(found.reached, Timestamp::max);
-        self.events.extend(found.remark(&root, &wall).map(Event::Remark));
+        self.events.extend(found.warning(&root, &wall).map(Event::Warning));
     }
 
     /// The folder of the interface.
@@ -578,17 +579,17 @@ impl<D: Device> Writer<D> {
         match &mut self.trouble {
             Some(trouble) => trouble.again(now),
             None => {
-                let trouble = Trouble::new(error.kind(), now);
-                self.tell_trouble(what, path, error, now);
+                let trouble = VolumeFailure::new(error.kind(), now);
+                self.report_failure(what, path, error, now);
                 self.trouble = Some(trouble);
             }
         }
     }
 
     /// One message for one trouble: a volume that is full refuses many things for the same reason.
-    fn tell_trouble(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
+    fn report_failure(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
         self.troubled_since.get_or_insert(now);
-        if !self.troubles().any(|t| t.kind == error.kind()) {
+        if !self.failures().any(|t| t.kind == error.kind()) {
             self.events.push(Event::Trouble { what, path, advice: sys::advice::to_write(&error), error });
         }
     }
@@ -600,8 +601,8 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    fn tell_recovered(&mut self, now: Duration) {
-        if self.troubles().next().is_none()
+    fn report_recovery(&mut self, now: Duration) {
+        if self.failures().next().is_none()
             && let Some(since) = self.troubled_since.take()
         {
             self.events.push(Event::Recovered { after: now.saturating_sub(since) });

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         eprintln!("usage: count SOCKET [lossy|gate]");
         return ExitCode::from(2);
     };
-    let mode = if args.next().as_deref() == Some("gate") { Mode::Gate } else { Mode::Lossy };
+    let mode = if args.next().as_deref() == Some("gate") { Mode::Lossless } else { Mode::Lossy };
     match count(Path::new(&path), mode) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -52,7 +52,7 @@ pub fn count(path: &Path, mode: Mode) -> Result<(), AttachError> {
             open |= !ring.ended() && (!descs.is_empty() || ring.connected() || ring.lag() > 0);
         }
         if !open || last.elapsed() >= Duration::from_secs(1) {
-            let missed: u64 = rings.iter().map(|r| r.heard().missed).sum();
+            let missed: u64 = rings.iter().map(|r| r.counts().missed).sum();
             println!("packets {packets} bytes {octets} missed {missed} overwritten {overwritten} sum {sum}");
             rings.iter().for_each(Listener::report);
             last = Instant::now();

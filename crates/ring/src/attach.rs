@@ -10,10 +10,10 @@
 //! whatever the reason, so a process that dies is out at once.
 
 use crate::desc::DESC_BYTES;
-use crate::desc::Place;
-use crate::hub::{Hub, JoinError, Mode, SLOTS};
-use crate::layout::{ControlPage, CursorPage, MAGIC, NAME, PAGE, Shape, VERSION};
-use crate::listener::{Listener, Stay};
+use crate::desc::DescPosition;
+use crate::layout::{ControlPage, CursorPage, MAGIC, NAME, PAGE, RingParameters, VERSION};
+use crate::listener::{Listener, Registration};
+use crate::listener_registry::{JoinError, ListenerRegistry, Mode, SLOTS};
 use crate::memory::RingMemory;
 use crate::producer::Producer;
 use std::fmt;
@@ -28,68 +28,70 @@ use sys::memory::SharedMemory;
 use sys::unix::{Connection, Peer};
 
 const HELLO: usize = 24 + NAME;
-const WELCOME: usize = 128;
+const ACCEPT: usize = 128;
 const RING: usize = 40;
 const RINGS_MAX: u64 = 256;
 
 /// Most connections at a time, welcome or not: strangers must not use up the engine's file descriptors.
-const GUESTS_MAX: usize = 4 * SLOTS;
+const CLIENTS_MAX: usize = 4 * SLOTS;
 /// Most connections of one user beside root and the engine's own; all of them together leave a quarter to those two.
-const OF_ONE_MAX: usize = GUESTS_MAX / 8;
+const OF_ONE_MAX: usize = CLIENTS_MAX / 8;
 /// Most listeners of one such user; all of them together leave a quarter of the slots to root, the engine's user and the
 /// engine's own gates.
 const SLOTS_OF_ONE: usize = SLOTS / 4;
 /// How long a peer may take to say hello.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the server looks whether it should end.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Who may listen. Root and the engine's own user always may.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Policy {
+pub struct AttachPolicy {
     /// Another user that may.
     pub uid: Option<u32>,
     /// A group whose members may.
     pub gid: Option<u32>,
     /// Whether those two may also attach gates, which can make capture drop packets.
-    pub gates: bool,
+    pub allow_lossless: bool,
 }
 
-impl Policy {
+impl AttachPolicy {
     /// Why this peer may not listen in this mode; `None` if it may.
     fn refusal(&self, peer: &Peer, mode: Mode, own_uid: u32) -> Option<String> {
-        if !is_outsider(peer.uid, own_uid) {
+        if !is_other_user(peer.uid, own_uid) {
             return None;
         }
         let member = self.uid == Some(peer.uid) || self.gid.is_some_and(|g| peer.gid == g || peer.groups.contains(&g));
         match (member, mode) {
             (false, _) => Some(format!("user {} may not listen here; the engine's owner can allow it", peer.uid)),
-            (true, Mode::Gate) if !self.gates => Some(format!("user {} may listen, but not as a gate", peer.uid)),
+            (true, Mode::Lossless) if !self.allow_lossless => {
+                Some(format!("user {} may listen, but not as a gate", peer.uid))
+            }
             _ => None,
         }
     }
 }
 
 /// Whether a user is neither root nor the engine's own.
-fn is_outsider(uid: u32, own_uid: u32) -> bool {
+fn is_other_user(uid: u32, own_uid: u32) -> bool {
     uid != 0 && uid != own_uid
 }
 
 /// One ring on offer.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct OfferedRing {
     /// Its memory.
     pub memory: Arc<RingMemory>,
     /// Where its listeners are let in.
-    pub hub: Arc<Hub>,
+    pub hub: Arc<ListenerRegistry>,
     /// Its shape.
-    pub shape: Shape,
+    pub shape: RingParameters,
 }
 
-impl Offer {
+impl OfferedRing {
     /// The ring that this producer writes.
     pub fn of(producer: &Producer) -> Self {
-        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
+        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
         Self { memory, hub, shape: producer.config().shape() }
     }
 }
@@ -106,11 +108,11 @@ impl Server {
     ///
     /// # Errors
     /// When the thread cannot be made.
-    pub fn start(socket: sys::unix::Listener, rings: Vec<Offer>, policy: Policy) -> io::Result<Self> {
+    pub fn start(socket: sys::unix::Listener, rings: Vec<OfferedRing>, policy: AttachPolicy) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("listeners".into()).spawn(move || {
-            let mut guests = Guests { rings, policy, own_uid: sys::cpu::effective_uid(), connections: Vec::new() };
+            let mut guests = Clients { rings, policy, own_uid: sys::cpu::effective_uid(), connections: Vec::new() };
             while !told.load(Ordering::Relaxed) {
                 guests.serve(&socket);
             }
@@ -128,14 +130,14 @@ impl Drop for Server {
     }
 }
 
-struct Guests {
-    rings: Vec<Offer>,
-    policy: Policy,
+struct Clients {
+    rings: Vec<OfferedRing>,
+    policy: AttachPolicy,
     own_uid: u32,
-    connections: Vec<Guest>,
+    connections: Vec<Client>,
 }
 
-struct Guest {
+struct Client {
     connection: Connection,
     uid: u32,
     since: Instant,
@@ -143,13 +145,13 @@ struct Guest {
     slots: Option<Vec<u8>>,
 }
 
-impl Guests {
+impl Clients {
     fn serve(&mut self, socket: &sys::unix::Listener) {
         let mut fds = vec![socket.as_fd()];
         fds.extend(self.connections.iter().map(|g| g.connection.as_fd()));
-        let Ok(ready) = sys::unix::wait_readable(&fds, LOOK) else {
+        let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
             // Nothing can be polled for a moment (out of memory, say); capture goes on without newcomers.
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
             return;
         };
         let mut gone = Vec::new();
@@ -182,7 +184,7 @@ impl Guests {
     fn let_in(&mut self, socket: &sys::unix::Listener) {
         let Ok(connection) = socket.accept() else {
             // Out of descriptors, most likely: the newcomer stays in line, and asking again at once would only burn a core.
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
             return;
         };
         let Ok(peer) = connection.peer() else { return };
@@ -193,12 +195,12 @@ impl Guests {
         if let Some(why) = self.policy.refusal(&peer, Mode::Lossy, self.own_uid) {
             return turn_away(&connection, &why);
         }
-        if !sys::limits::is_for_guests(&connection) {
+        if !sys::limits::is_available_to_clients(&connection) {
             self.close_a_silent_one(|_| true);
             return turn_away(&connection, "this engine may open no more files for listeners; try again in a moment");
         }
         if self.make_room(peer.uid) {
-            self.connections.push(Guest { connection, uid: peer.uid, since: Instant::now(), slots: None });
+            self.connections.push(Client { connection, uid: peer.uid, since: Instant::now(), slots: None });
         } else {
             turn_away(&connection, "too many connections to this engine; try again in a moment");
         }
@@ -207,21 +209,21 @@ impl Guests {
     /// Whether one more connection of this user can be kept, perhaps in place of one that has said nothing yet.
     fn make_room(&mut self, uid: u32) -> bool {
         let own_uid = self.own_uid;
-        let outside = |guest: &Guest| is_outsider(guest.uid, own_uid);
-        let count = |which: &dyn Fn(&Guest) -> bool| self.connections.iter().filter(|g| which(g)).count();
-        if is_outsider(uid, own_uid) {
+        let outside = |guest: &Client| is_other_user(guest.uid, own_uid);
+        let count = |which: &dyn Fn(&Client) -> bool| self.connections.iter().filter(|g| which(g)).count();
+        if is_other_user(uid, own_uid) {
             if count(&|guest| guest.uid == uid) >= OF_ONE_MAX {
                 return self.close_a_silent_one(|guest| guest.uid == uid);
             }
-            if count(&outside) >= GUESTS_MAX / 4 * 3 {
+            if count(&outside) >= CLIENTS_MAX / 4 * 3 {
                 return self.close_a_silent_one(outside);
             }
         }
-        self.connections.len() < GUESTS_MAX || self.close_a_silent_one(|_| true)
+        self.connections.len() < CLIENTS_MAX || self.close_a_silent_one(|_| true)
     }
 
     /// Closes the oldest of these connections that has said nothing yet; false if there is none.
-    fn close_a_silent_one(&mut self, which: impl Fn(&Guest) -> bool) -> bool {
+    fn close_a_silent_one(&mut self, which: impl Fn(&Client) -> bool) -> bool {
         let silent = self.connections.iter().enumerate().filter(|(_, g)| g.slots.is_none() && which(g));
         let Some((index, _)) = silent.min_by_key(|(_, guest)| guest.since) else { return false };
         self.dismiss(index);
@@ -230,13 +232,13 @@ impl Guests {
 
     /// Why this user can have no further listener, if it can have none.
     fn has_too_many_listeners(&self, uid: u32) -> Option<&'static str> {
-        let outside = |guest: &&Guest| guest.slots.is_some() && is_outsider(guest.uid, self.own_uid);
+        let outside = |guest: &&Client| guest.slots.is_some() && is_other_user(guest.uid, self.own_uid);
         let (mut all, mut mine) = (0, 0);
         for guest in self.connections.iter().filter(outside) {
             all += 1;
             mine += usize::from(guest.uid == uid);
         }
-        if !is_outsider(uid, self.own_uid) {
+        if !is_other_user(uid, self.own_uid) {
             None
         } else if mine >= SLOTS_OF_ONE {
             Some("this user has as many listeners as one user may have; end one of them first")
@@ -255,7 +257,7 @@ impl Guests {
     }
 }
 
-impl Drop for Guests {
+impl Drop for Clients {
     fn drop(&mut self) {
         while !self.connections.is_empty() {
             self.dismiss(0);
@@ -267,7 +269,7 @@ impl Drop for Guests {
 /// refusal with it: what has come is read first, and nothing more can come.
 fn turn_away(connection: &Connection, why: &str) {
     // If even these words do not reach it, the closed connection does.
-    let _ = connection.send(&welcome(0, why), &[]);
+    let _ = connection.send(&accept_message(0, why), &[]);
     if connection.shut_reading().is_ok() {
         while connection.receive(&mut [0; HELLO]).is_ok_and(|(n, _)| n > 0) {}
     }
@@ -276,15 +278,15 @@ fn turn_away(connection: &Connection, why: &str) {
 /// Answers one hello; on error the connection is closed and nothing is left joined. `full` says why no more are let in.
 fn greet(
     connection: &Connection,
-    rings: &[Offer],
-    policy: &Policy,
+    rings: &[OfferedRing],
+    policy: &AttachPolicy,
     own_uid: u32,
     full: Option<&str>,
 ) -> io::Result<Vec<u8>> {
     let mut hello = [0; HELLO];
     let (n, _) = connection.receive(&mut hello)?;
     let refuse = |why: &str| -> io::Result<Vec<u8>> {
-        connection.send(&welcome(0, why), &[])?;
+        connection.send(&accept_message(0, why), &[])?;
         Err(io::Error::other(why.to_owned()))
     };
     if n != HELLO || word(&hello, 0) != MAGIC {
@@ -293,7 +295,7 @@ fn greet(
     if word(&hello, 8) != VERSION {
         return refuse(&format!("this engine speaks version {VERSION} of the listener protocol"));
     }
-    let mode = if word(&hello, 16) == 1 { Mode::Gate } else { Mode::Lossy };
+    let mode = if word(&hello, 16) == 1 { Mode::Lossless } else { Mode::Lossy };
     let name: Vec<u8> = hello[24..].iter().copied().take_while(|b| *b != 0).collect();
     let name: String = String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect();
     let peer = connection.peer()?;
@@ -304,13 +306,13 @@ fn greet(
         return refuse(why);
     }
     let name = if name.is_empty() { format!("pid {}", peer.pid) } else { format!("{name} (pid {})", peer.pid) };
-    let mut joined = Joined { rings, slots: Vec::new() };
+    let mut joined = JoinGuard { rings, slots: Vec::new() };
     let mut answers = Vec::new();
     for ring in rings {
         match ring.hub.join(&name, mode, false) {
             Ok((state, place)) => {
                 joined.slots.push(state.slot);
-                if !sys::limits::is_for_guests(&state.cursor.memory().as_fd()) {
+                if !sys::limits::is_available_to_clients(&state.cursor.memory().as_fd()) {
                     return refuse("this engine may open no more files for listeners; end one of them first");
                 }
                 answers.push((state, place.unwrap_or_default()));
@@ -318,7 +320,7 @@ fn greet(
             Err(why) => return refuse(&why.to_string()),
         }
     }
-    connection.send(&welcome(rings.len() as u64, ""), &[])?;
+    connection.send(&accept_message(rings.len() as u64, ""), &[])?;
     for (ring, (state, place)) in rings.iter().zip(&answers) {
         let mut message = [0; RING];
         let words = [ring.shape.bytes, ring.shape.descs, place.desc, place.pos, state.slot.into()];
@@ -340,12 +342,12 @@ fn greet(
 }
 
 /// Slots that are left again unless taken over.
-struct Joined<'a> {
-    rings: &'a [Offer],
+struct JoinGuard<'a> {
+    rings: &'a [OfferedRing],
     slots: Vec<u8>,
 }
 
-impl Drop for Joined<'_> {
+impl Drop for JoinGuard<'_> {
     fn drop(&mut self) {
         for (ring, slot) in self.rings.iter().zip(&self.slots) {
             ring.hub.leave(*slot);
@@ -398,7 +400,7 @@ pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, Atta
     let mut hello = [0; HELLO];
     hello[0..8].copy_from_slice(&MAGIC.to_le_bytes());
     hello[8..16].copy_from_slice(&VERSION.to_le_bytes());
-    hello[16..24].copy_from_slice(&u64::from(mode == Mode::Gate).to_le_bytes());
+    hello[16..24].copy_from_slice(&u64::from(mode == Mode::Lossless).to_le_bytes());
     let text = name.as_bytes();
     let len = text.len().min(NAME);
     hello[24..24 + len].copy_from_slice(&text[..len]);
@@ -407,9 +409,9 @@ pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, Atta
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.map_err(AttachError::Unreachable)?,
     }
-    let mut message = [0; WELCOME];
+    let mut message = [0; ACCEPT];
     let (n, _) = connection.receive(&mut message).map_err(AttachError::Unreachable)?;
-    if n != WELCOME || word(&message, 0) != MAGIC {
+    if n != ACCEPT || word(&message, 0) != MAGIC {
         return Err(AttachError::Protocol("the welcome has another form"));
     }
     let refusal: Vec<u8> = message[24..].iter().copied().take_while(|b| *b != 0).collect();
@@ -442,18 +444,18 @@ fn receive_ring(connection: &Arc<Connection>, mode: Mode) -> Result<Listener, At
         SharedMemory::attach_read_only(descs, shape.descs as usize * DESC_BYTES, true).map_err(AttachError::Memory)?;
     let cursor = SharedMemory::attach_read_write(cursor, PAGE).map_err(AttachError::Memory)?;
     let memory = Arc::new(RingMemory::attached(bytes, descs, control, None, &shape));
-    let place = (mode == Mode::Gate).then(|| Place { desc: word(&message, 16), pos: word(&message, 24) });
+    let place = (mode == Mode::Lossless).then(|| DescPosition { desc: word(&message, 16), pos: word(&message, 24) });
     let cursor = Arc::new(CursorPage::attach(cursor));
-    Ok(Listener::new(memory, cursor, shape, mode, place, Stay::Connection(Arc::clone(connection))))
+    Ok(Listener::new(memory, cursor, shape, mode, place, Registration::Connection(Arc::clone(connection))))
 }
 
-fn welcome(rings: u64, refusal: &str) -> [u8; WELCOME] {
-    let mut message = [0; WELCOME];
+fn accept_message(rings: u64, refusal: &str) -> [u8; ACCEPT] {
+    let mut message = [0; ACCEPT];
     for (to, from) in message.chunks_exact_mut(8).zip([MAGIC, VERSION, rings]) {
         to.copy_from_slice(&from.to_le_bytes());
     }
     let text = refusal.as_bytes();
-    let len = text.len().min(WELCOME - 25);
+    let len = text.len().min(ACCEPT - 25);
     message[24..24 + len].copy_from_slice(&text[..len]);
     message
 }
@@ -474,13 +476,13 @@ mod tests {
 
     #[test]
     fn strangers_are_refused_and_members_may_listen_but_not_gate() {
-        let policy = Policy { uid: Some(7), gid: Some(70), gates: false };
-        assert!(policy.refusal(&peer(0, 0, &[]), Mode::Gate, 1000).is_none());
-        assert!(policy.refusal(&peer(1000, 1, &[]), Mode::Gate, 1000).is_none());
+        let policy = AttachPolicy { uid: Some(7), gid: Some(70), allow_lossless: false };
+        assert!(policy.refusal(&peer(0, 0, &[]), Mode::Lossless, 1000).is_none());
+        assert!(policy.refusal(&peer(1000, 1, &[]), Mode::Lossless, 1000).is_none());
         assert!(policy.refusal(&peer(8, 8, &[9]), Mode::Lossy, 1000).is_some());
         for member in [peer(7, 1, &[]), peer(8, 70, &[]), peer(8, 1, &[3, 70])] {
             assert!(policy.refusal(&member, Mode::Lossy, 1000).is_none());
-            assert!(policy.refusal(&member, Mode::Gate, 1000).unwrap().contains("gate"));
+            assert!(policy.refusal(&member, Mode::Lossless, 1000).unwrap().contains("gate"));
         }
     }
 }

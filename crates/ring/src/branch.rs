@@ -11,10 +11,10 @@
 //! too late for, because the ring had overwritten the bytes meanwhile, only it can know ([`Listener::torn`]).
 
 use crate::attach::AttachError;
-use crate::desc::{Control, DESC_BYTES, Desc, Place};
-use crate::hub::Mode;
-use crate::layout::{ControlPage, CursorPage, NAME, PAGE, Shape};
-use crate::listener::{Listener, Stay};
+use crate::desc::{Control, DESC_BYTES, Desc, DescPosition};
+use crate::layout::{ControlPage, CursorPage, NAME, PAGE, RingParameters};
+use crate::listener::{Listener, Registration};
+use crate::listener_registry::Mode;
 use crate::memory::RingMemory;
 use crate::protocol;
 use base::{Cause, Tally, Timestamp};
@@ -41,7 +41,7 @@ const MESSAGE: usize = 24;
 pub struct Branch {
     memory: Arc<RingMemory>,
     cursor: Arc<CursorPage>,
-    shape: Shape,
+    shape: RingParameters,
 }
 
 /// The writing end; the reader learns of the end of the stream when it is dropped.
@@ -54,13 +54,13 @@ pub struct BranchWriter {
     published: u64,
     claimed: u64,
     /// Below this a descriptor needs no thought.
-    easy: u64,
+    known_free: u64,
     /// The last credible release.
     released: u64,
     /// Lost, and not yet told in the stream.
-    untold: u64,
+    unannounced: u64,
     generation: u64,
-    told_generation: u64,
+    announced_generation: u64,
     /// Stamp of the last packet meant for the reader.
     last: Timestamp,
     tally: Tally,
@@ -72,13 +72,18 @@ impl Branch {
     ///
     /// # Errors
     /// When the machine has not that much memory, or the process no more file descriptors.
-    pub fn grow(trunk: &RingMemory, shape: &Shape, name: &str, descs: u64) -> io::Result<(BranchWriter, Self)> {
+    pub fn grow(
+        trunk: &RingMemory,
+        shape: &RingParameters,
+        name: &str,
+        descs: u64,
+    ) -> io::Result<(BranchWriter, Self)> {
         let descs = descs.clamp(BRANCH_DESCS_MIN, BRANCH_DESCS_MAX).next_power_of_two();
         let mut label = name.to_owned();
         while label.len() > NAME {
             label.pop();
         }
-        let shape = Shape { descs, name: label, ..shape.clone() };
+        let shape = RingParameters { descs, name: label, ..shape.clone() };
         let memory = Arc::new(trunk.branch(&shape)?);
         let cursor = Arc::new(CursorPage::create(0, 0)?);
         let writer = BranchWriter {
@@ -88,11 +93,11 @@ impl Branch {
             controls: 0,
             published: 0,
             claimed: 0,
-            easy: 0,
+            known_free: 0,
             released: 0,
-            untold: 0,
+            unannounced: 0,
             generation: 0,
-            told_generation: 0,
+            announced_generation: 0,
             last: Timestamp::ZERO,
             tally: Tally::default(),
         };
@@ -101,9 +106,9 @@ impl Branch {
 
     /// The reader, in this process.
     pub fn listen(&self) -> Listener {
-        let start = Some(Place::default());
+        let start = Some(DescPosition::default());
         let (memory, cursor) = (Arc::clone(&self.memory), Arc::clone(&self.cursor));
-        Listener::new(memory, cursor, self.shape.clone(), Mode::Lossy, start, Stay::Branch)
+        Listener::new(memory, cursor, self.shape.clone(), Mode::Lossy, start, Registration::Branch)
     }
 
     /// Hands the reader's end to another process: packet bytes, descriptors, control page, the ring's control page, cursor.
@@ -123,7 +128,7 @@ impl Branch {
                 memory.bytes().as_fd(),
                 memory.descs().as_fd(),
                 memory.control.memory().as_fd(),
-                memory.ground().memory().as_fd(),
+                memory.stream_base().memory().as_fd(),
                 self.cursor.memory().as_fd(),
             ],
         )
@@ -157,8 +162,8 @@ impl Branch {
             .map_err(AttachError::Memory)?;
         let cursor = SharedMemory::attach_read_write(cursor, PAGE).map_err(AttachError::Memory)?;
         let memory = Arc::new(RingMemory::attached(bytes, descs, control, Some(ground), &shape));
-        let (cursor, stay) = (Arc::new(CursorPage::attach(cursor)), Stay::Connection(Arc::clone(connection)));
-        Ok(Listener::new(memory, cursor, shape, Mode::Lossy, Some(Place::default()), stay))
+        let (cursor, stay) = (Arc::new(CursorPage::attach(cursor)), Registration::Connection(Arc::clone(connection)));
+        Ok(Listener::new(memory, cursor, shape, Mode::Lossy, Some(DescPosition::default()), stay))
     }
 
     /// What the reader says that it was given, and that it came too late for; for display only.
@@ -167,7 +172,7 @@ impl Branch {
     }
 
     /// Its shape.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &RingParameters {
         &self.shape
     }
 }
@@ -177,8 +182,8 @@ impl BranchWriter {
     #[inline]
     pub fn push(&mut self, desc: Desc) -> bool {
         self.last = desc.timestamp();
-        if self.next >= self.easy && !self.make_room() {
-            self.untold += 1;
+        if self.next >= self.known_free && !self.make_room() {
+            self.unannounced += 1;
             return false;
         }
         protocol::store(self.memory.slot(self.next), desc);
@@ -191,15 +196,15 @@ impl BranchWriter {
     /// What follows was judged by this generation. It never goes back.
     pub fn set_generation(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
-        if self.generation != self.told_generation {
+        if self.generation != self.announced_generation {
             // The next packet thinks, and says so before it.
-            self.easy = 0;
+            self.known_free = 0;
         }
     }
 
     /// Time has reached this second, for readers that nothing else comes to.
     pub fn tick(&mut self, ts: Timestamp) {
-        if self.has_room() && self.untold == 0 {
+        if self.has_room() && self.unannounced == 0 {
             self.put(Desc::control(Control::Tick, ts));
         }
     }
@@ -217,7 +222,7 @@ impl BranchWriter {
     /// Packets delivered and lost so far.
     pub fn tally(&self) -> Tally {
         let mut tally = self.tally;
-        tally.lose(Cause::RingFull, self.untold);
+        tally.add_lost(Cause::RingFull, self.unannounced);
         tally.offered += tally.stored;
         tally
     }
@@ -230,17 +235,17 @@ impl BranchWriter {
 
     /// Packets lost because the reader left no room.
     pub fn lost(&self) -> u64 {
-        self.tally.lost[Cause::RingFull as usize] + self.untold
+        self.tally.lost[Cause::RingFull as usize] + self.unannounced
     }
 
     /// How far the reader is behind, as a fraction of the branch.
     pub fn fill(&mut self) -> f64 {
-        self.look();
+        self.find_slot();
         (self.next - self.released) as f64 / self.memory.desc_capacity() as f64
     }
 
     /// Looks how far the reader has come, as far as that can be true.
-    fn look(&mut self) {
+    fn find_slot(&mut self) {
         let (said, _) = self.cursor.released();
         if (self.released..=self.published).contains(&said) {
             self.released = said;
@@ -249,35 +254,35 @@ impl BranchWriter {
 
     /// Whether one packet more would find room.
     fn has_room(&mut self) -> bool {
-        self.look();
+        self.find_slot();
         self.next < self.released + self.memory.desc_capacity() - RESERVE
     }
 
     #[cold]
     fn make_room(&mut self) -> bool {
         if !self.has_room() {
-            self.easy = 0;
+            self.known_free = 0;
             return false;
         }
-        self.tell();
+        self.announce();
         let end = self.released + self.memory.desc_capacity();
         self.claim((self.next + CLAIM).min(end));
-        self.easy = self.claimed.min(end - RESERVE);
+        self.known_free = self.claimed.min(end - RESERVE);
         // Two controls may have been told, and their reserve is larger than that.
         true
     }
 
     /// Writes down what has changed since the last packet.
-    fn tell(&mut self) {
-        if self.untold > 0 {
-            let packets = std::mem::take(&mut self.untold);
-            let lost = Control::Lost { cause: Cause::RingFull, gate: 0, packets };
+    fn announce(&mut self) {
+        if self.unannounced > 0 {
+            let packets = std::mem::take(&mut self.unannounced);
+            let lost = Control::Lost { cause: Cause::RingFull, reader: 0, packets };
             self.put(Desc::control(lost, self.last));
-            self.tally.lose(Cause::RingFull, packets);
+            self.tally.add_lost(Cause::RingFull, packets);
             self.memory.control.set_losses(&self.tally());
         }
-        if self.generation != self.told_generation {
-            self.told_generation = self.generation;
+        if self.generation != self.announced_generation {
+            self.announced_generation = self.generation;
             self.put(Desc::program(self.generation, self.last));
         }
     }
@@ -301,9 +306,9 @@ impl BranchWriter {
 
 impl Drop for BranchWriter {
     fn drop(&mut self) {
-        self.look();
+        self.find_slot();
         if self.next + RESERVE <= self.released + self.memory.desc_capacity() {
-            self.tell();
+            self.announce();
             self.put(Desc::control(Control::End, self.last));
         }
         self.publish();

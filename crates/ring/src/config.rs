@@ -1,9 +1,9 @@
 //! The size and behaviour of a ring, with every limit rounded to what it can be.
 
 use crate::desc::{BLOCK, FILE_HEADER};
-use crate::layout::Shape;
+use crate::layout::RingParameters;
 use std::time::Duration;
-use sys::memory::Warm;
+use sys::memory;
 
 /// Most bytes stored of one packet: what 16 bits can say.
 pub const CAPLEN_MAX: usize = 65_535;
@@ -16,26 +16,26 @@ const DESCS_MIN: u64 = 64 * 1024;
 
 /// How much of a ring's memory is touched when it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Warmth {
+pub enum Prefault {
     /// All of it, before the first packet.
     #[default]
     Whole,
-    /// The beginning; the rest while packets come already, by a thread that calls [`crate::RingMemory::warm_more`].
+    /// The beginning; the rest while packets come already, by a thread that calls [`crate::RingMemory::prefault_more`].
     Behind,
     /// Nothing: each page when it is first written. For packets that can wait.
     Lazy,
 }
 
-impl Warmth {
-    /// Packet memory that is touched at once under [`Warmth::Behind`]: 6 ms of 10 Gb/s, in which the thread has touched more.
+impl Prefault {
+    /// Packet memory that is touched at once under [`Prefault::Behind`]: 6 ms of 10 Gb/s, in which the thread has touched more.
     const BEGIN: usize = 8 << 20;
 
     /// For one of the ring's memories, which has a share of the whole.
-    pub(crate) const fn of(self, share: usize) -> Warm {
+    pub(crate) const fn of(self, share: usize) -> memory::Prefault {
         match self {
-            Self::Whole => Warm::Whole,
-            Self::Behind => Warm::Begin(Self::BEGIN / share),
-            Self::Lazy => Warm::Lazy,
+            Self::Whole => memory::Prefault::Whole,
+            Self::Behind => memory::Prefault::Begin(Self::BEGIN / share),
+            Self::Lazy => memory::Prefault::Lazy,
         }
     }
 }
@@ -60,9 +60,9 @@ pub struct Config {
     /// A new segment at every multiple of this (counted from the epoch, at least one second), silence included.
     pub rotate: Option<Duration>,
     /// How long the ring may be full because of a gate in another process before it is no longer waited for.
-    pub gate_expiry: Option<Duration>,
+    pub reader_timeout: Option<Duration>,
     /// How much of the memory is touched when the ring is made.
-    pub warmth: Warmth,
+    pub prefault: Prefault,
     /// First stream position, rounded up to a block. Anything but 0 serves tests of the counters' width.
     pub start: u64,
 }
@@ -78,8 +78,8 @@ impl Default for Config {
             queue: 0,
             segment_bytes: 2 << 30,
             rotate: None,
-            gate_expiry: None,
-            warmth: Warmth::Whole,
+            reader_timeout: None,
+            prefault: Prefault::Whole,
             start: 0,
         }
     }
@@ -99,8 +99,8 @@ impl Config {
     }
 
     /// What those who attach are told.
-    pub(crate) fn shape(&self) -> Shape {
-        Shape {
+    pub(crate) fn shape(&self) -> RingParameters {
+        RingParameters {
             bytes: self.bytes,
             descs: self.descs,
             link_type: self.link_type,

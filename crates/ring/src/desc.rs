@@ -31,7 +31,7 @@ pub mod flag {
     pub const WIRE_RAISED: u8 = 1 << 7;
 
     /// The bits that are counted as remarks, and as which.
-    pub const REMARKS: [(u8, base::Note); 7] = [
+    pub const NOTE_FLAGS: [(u8, base::Note); 7] = [
         (TRUNCATED, base::Note::Truncated),
         (MALFORMED, base::Note::Malformed),
         (SUPER_FRAME, base::Note::SuperFrame),
@@ -83,7 +83,7 @@ pub struct Desc {
 
 /// A place in the stream, between two descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct DescPosition {
     /// Index of the next descriptor.
     pub desc: u64,
     /// Stream position after the last published byte.
@@ -106,7 +106,7 @@ pub enum Control {
         /// Why.
         cause: Cause,
         /// For [`Cause::RingFull`], the slot of the gate that had not released.
-        gate: u8,
+        reader: u8,
         /// How many.
         packets: u64,
     },
@@ -136,7 +136,7 @@ impl Desc {
         let mut d = Self { ts: ts.nanos(), flags: flag::CONTROL, ..Self::default() };
         match control {
             Control::Segment { pos, gap } => (d.mark, d.pos, d.hash) = (kind::SEGMENT, pos, gap),
-            Control::Lost { cause, gate, packets } => {
+            Control::Lost { cause, reader: gate, packets } => {
                 (d.mark, d.pos, d.l3, d.l4) = (kind::LOST, packets, cause as u8, gate);
             }
             Control::Filtered { packets } => (d.mark, d.pos) = (kind::FILTERED, packets),
@@ -159,7 +159,7 @@ impl Desc {
         }
         Some(match self.mark {
             kind::SEGMENT => Control::Segment { pos: self.pos, gap: self.hash },
-            kind::LOST => Control::Lost { cause: Cause::from_number(self.l3)?, gate: self.l4, packets: self.pos },
+            kind::LOST => Control::Lost { cause: Cause::from_number(self.l3)?, reader: self.l4, packets: self.pos },
             kind::FILTERED => Control::Filtered { packets: self.pos },
             kind::TICK => Control::Tick,
             kind::END => Control::End,
@@ -193,7 +193,7 @@ impl Desc {
 
     /// The descriptor as it goes into a branch.
     #[inline]
-    pub const fn judged(mut self, class: u8, generation: u64, mark: u32) -> Self {
+    pub const fn evaluated_by(mut self, class: u8, generation: u64, mark: u32) -> Self {
         self.queue = class & 63 | (generation as u8) << 6;
         self.mark = mark;
         self
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn class_and_generation_share_the_byte_of_the_queue_and_programs_are_no_packets() {
-        let d = Desc { queue: 200, ..Desc::default() }.judged(63, 6, 42);
+        let d = Desc { queue: 200, ..Desc::default() }.evaluated_by(63, 6, 42);
         assert_eq!((d.class(), d.generation(), d.mark), (63, 2, 42));
         let program = Desc::program(1 << 60, Timestamp::from_nanos(9));
         assert_eq!((program.as_program(), program.as_control(), program.is_packet()), (Some(1 << 60), None, false));
@@ -283,7 +283,7 @@ mod tests {
         let ts = Timestamp::from_nanos(9);
         for c in [
             Control::Segment { pos: BLOCK, gap: 17 },
-            Control::Lost { cause: Cause::RingFull, gate: 3, packets: u64::MAX },
+            Control::Lost { cause: Cause::RingFull, reader: 3, packets: u64::MAX },
             Control::Filtered { packets: 1 << 40 },
             Control::Tick,
             Control::End,

@@ -14,7 +14,7 @@
 //! ```
 
 use crate::atomic::AtomicU64;
-use crate::desc::Place;
+use crate::desc::DescPosition;
 use crate::desc::{BLOCK, DESC_BYTES};
 use crate::protocol::{Positions, Released};
 use base::Tally;
@@ -63,7 +63,7 @@ mod at {
 
 /// What a ring is, for those who attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct RingParameters {
     /// Bytes of packet memory; a power of two.
     pub bytes: u64,
     /// Descriptors; a power of two.
@@ -84,7 +84,7 @@ pub struct ControlPage(SharedMemory);
 
 impl ControlPage {
     /// A new page, not yet sealed.
-    pub fn create(shape: &Shape) -> std::io::Result<Self> {
+    pub fn create(shape: &RingParameters) -> std::io::Result<Self> {
         let page = Self(SharedMemory::create("netgrain-control", PAGE, false)?);
         page.set(at::VERSION, VERSION);
         page.set(at::BYTES_LEN, shape.bytes);
@@ -106,7 +106,7 @@ impl ControlPage {
     }
 
     /// Takes an attached page and reads its shape, refusing one that contradicts itself.
-    pub fn attach(memory: SharedMemory) -> Result<(Self, Shape), &'static str> {
+    pub fn attach(memory: SharedMemory) -> Result<(Self, RingParameters), &'static str> {
         let page = Self(memory);
         if page.get(at::MAGIC) != MAGIC {
             return Err("not a netgrain ring");
@@ -119,7 +119,7 @@ impl ControlPage {
             name.extend_from_slice(&page.get(at::NAME + 8 * i).to_le_bytes());
         }
         name.truncate(name.iter().position(|b| *b == 0).unwrap_or(NAME));
-        let shape = Shape {
+        let shape = RingParameters {
             bytes: page.get(at::BYTES_LEN),
             descs: page.get(at::DESCS),
             link_type: page.get(at::LINK_TYPE) as u32,
@@ -230,7 +230,7 @@ impl CursorPage {
     /// A new page at this place. Its listener may write anything into it, but not take it away from under the writer.
     pub fn create(desc: u64, pos: u64) -> std::io::Result<Self> {
         let page = Self(SharedMemory::create("netgrain-cursor", PAGE, false)?);
-        page.positions().set(Place { desc, pos });
+        page.positions().set(DescPosition { desc, pos });
         page.0.seal_size()?;
         Ok(page)
     }
@@ -257,13 +257,13 @@ impl CursorPage {
 
     /// What the listener says it has released: (descriptor index, stream position). Anything at all may stand here.
     pub fn released(&self) -> (u64, u64) {
-        let Place { desc, pos } = self.positions().get();
+        let DescPosition { desc, pos } = self.positions().get();
         (desc, pos)
     }
 
     /// Listener: everything below may be overwritten.
     pub fn release(&self, desc: u64, pos: u64) {
-        self.positions().set(Place { desc, pos });
+        self.positions().set(DescPosition { desc, pos });
     }
 
     /// Packets that the listener says it has been given, and that it missed or came too late for; for display only.

@@ -6,10 +6,10 @@
 //! The engine is not trusted with this process either: whatever it writes, and wherever it dies, a listener neither
 //! panics nor hangs nor reads outside of its mappings. Hence the saturating sums and the loops bounded by the capacity.
 
-use crate::desc::Place;
+use crate::desc::DescPosition;
 use crate::desc::{Desc, FILE_HEADER, RECORD_HEADER};
-use crate::hub::{Hub, JoinError, ListenerState, Mode};
-use crate::layout::{CursorPage, Shape};
+use crate::layout::{CursorPage, RingParameters};
+use crate::listener_registry::{JoinError, ListenerRegistry, ListenerState, Mode};
 use crate::memory::RingMemory;
 use crate::protocol;
 use crate::search;
@@ -21,7 +21,7 @@ const REWINDS: u32 = 8;
 
 /// How many packets went which way, for one listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct ListenerCounts {
     /// Packets published since the listener joined, or behind the place that it was rewound to.
     pub published: u64,
     /// Packets it has been given.
@@ -37,7 +37,7 @@ pub struct Heard {
 pub struct Listener {
     memory: Arc<RingMemory>,
     cursor: Arc<CursorPage>,
-    shape: Shape,
+    shape: RingParameters,
     mode: Mode,
     next: u64,
     start: u64,
@@ -52,12 +52,12 @@ pub struct Listener {
     /// Packets that were asked for and whose bytes were overwritten meanwhile.
     torn: Cell<u64>,
     /// Whoever keeps the listener in: a slot of this process, or a connection.
-    stay: Stay,
+    stay: Registration,
 }
 
 #[derive(Debug)]
-pub(crate) enum Stay {
-    Slot(Arc<Hub>, u8),
+pub(crate) enum Registration {
+    Slot(Arc<ListenerRegistry>, u8),
     Connection(Arc<sys::unix::Connection>),
     /// Nobody: the writer of a branch is told by those who let it in.
     Branch,
@@ -70,23 +70,23 @@ impl Listener {
     /// [`JoinError`].
     pub fn join(
         memory: &Arc<RingMemory>,
-        hub: &Arc<Hub>,
-        shape: Shape,
+        hub: &Arc<ListenerRegistry>,
+        shape: RingParameters,
         name: &str,
         mode: Mode,
     ) -> Result<Self, JoinError> {
         let (state, place) = hub.join(name, mode, false)?;
         let ListenerState { slot, cursor, .. } = state;
-        Ok(Self::new(Arc::clone(memory), cursor, shape, mode, place, Stay::Slot(Arc::clone(hub), slot)))
+        Ok(Self::new(Arc::clone(memory), cursor, shape, mode, place, Registration::Slot(Arc::clone(hub), slot)))
     }
 
     pub(crate) fn new(
         memory: Arc<RingMemory>,
         cursor: Arc<CursorPage>,
-        shape: Shape,
+        shape: RingParameters,
         mode: Mode,
-        place: Option<Place>,
-        stay: Stay,
+        place: Option<DescPosition>,
+        stay: Registration,
     ) -> Self {
         // Only a writer that died in mid-publication leaves them apart, and then nothing will be published to count.
         let positions = memory.control.positions();
@@ -120,7 +120,7 @@ impl Listener {
     }
 
     /// The ring's shape.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &RingParameters {
         &self.shape
     }
 
@@ -163,7 +163,7 @@ impl Listener {
     /// nothing at or behind `pos` was passed over because it was overwritten. A gate stays where it is, because the writer
     /// only holds what is before it: false.
     pub fn rewind(&mut self, pos: u64) -> bool {
-        if self.mode == Mode::Gate {
+        if self.mode == Mode::Lossless {
             return false;
         }
         let capacity = self.memory.desc_capacity();
@@ -208,7 +208,7 @@ impl Listener {
 
     /// Tells the engine how this listener fares, for its tables; call now and then.
     pub fn report(&self) {
-        let heard = self.heard();
+        let heard = self.counts();
         self.cursor.report(heard.seen, heard.missed + self.torn.get());
     }
 
@@ -235,7 +235,7 @@ impl Listener {
             return false;
         }
         self.memory.copy_racy(pos, out);
-        self.memory.ground().positions().oldest_pos(self.memory.byte_capacity()) <= pos
+        self.memory.stream_base().positions().oldest_pos(self.memory.byte_capacity()) <= pos
     }
 
     fn copy<'b>(&self, pos: u64, len: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
@@ -259,7 +259,7 @@ impl Listener {
     }
 
     /// What it has heard so far, exact as of the latest publication that was complete.
-    pub fn heard(&self) -> Heard {
+    pub fn counts(&self) -> ListenerCounts {
         let (head, controls) = settled(&self.memory).unwrap_or(self.settled.get());
         self.settled.set((head, controls));
         let published = head.saturating_sub(self.start).saturating_sub(controls.saturating_sub(self.start_controls));
@@ -269,7 +269,7 @@ impl Listener {
         let from = self.next.max(oldest);
         let to = head.min(from.saturating_add(self.memory.desc_capacity()));
         let waiting = (from..to).filter(|i| protocol::load(self.memory.slot(*i)).is_packet()).count() as u64;
-        Heard { published, seen, missed: published.saturating_sub(seen + waiting), waiting }
+        ListenerCounts { published, seen, missed: published.saturating_sub(seen + waiting), waiting }
     }
 
     /// Descriptors between the listener and the head.
@@ -283,15 +283,15 @@ impl Listener {
     }
 
     /// Whether the writer of the ring has finished. A branch may end before its ring does.
-    pub fn trunk_ended(&self) -> bool {
-        self.memory.ground().ended()
+    pub fn ring_ended(&self) -> bool {
+        self.memory.stream_base().ended()
     }
 
     /// Whether the engine still lives (its socket is open), or this listener is in the engine's own process.
     pub fn connected(&self) -> bool {
         match &self.stay {
-            Stay::Slot(..) | Stay::Branch => true,
-            Stay::Connection(c) => {
+            Registration::Slot(..) | Registration::Branch => true,
+            Registration::Connection(c) => {
                 use std::os::fd::AsFd;
                 // The engine never writes after the welcome, so a readable socket is a closed one.
                 sys::unix::wait_readable(&[c.as_fd()], std::time::Duration::ZERO).is_ok_and(|r| r.is_empty())
@@ -318,12 +318,12 @@ impl Listener {
 /// Head and control count that belong together. The writer publishes them nanoseconds apart, so looking again helps,
 /// and if it was interrupted just there, letting it run does; `None` when it must have died there.
 fn settled(memory: &RingMemory) -> Option<(u64, u64)> {
-    const LOOKS: u32 = 1000;
-    const PATIENCE: u32 = 100;
-    const NAP: std::time::Duration = std::time::Duration::from_millis(1);
-    (0..LOOKS + PATIENCE).find_map(|i| {
-        if i >= LOOKS {
-            std::thread::sleep(NAP);
+    const ATTEMPTS: u32 = 1000;
+    const TIMEOUT: u32 = 100;
+    const IDLE_SLEEP: std::time::Duration = std::time::Duration::from_millis(1);
+    (0..ATTEMPTS + TIMEOUT).find_map(|i| {
+        if i >= ATTEMPTS {
+            std::thread::sleep(IDLE_SLEEP);
         }
         memory.control.positions().head_and_controls()
     })
@@ -331,7 +331,7 @@ fn settled(memory: &RingMemory) -> Option<(u64, u64)> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Stay::Slot(hub, slot) = &self.stay {
+        if let Registration::Slot(hub, slot) = &self.stay {
             hub.leave(*slot);
         }
     }

@@ -1,9 +1,9 @@
 //! The two memories behind a ring and the only places where they are touched.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::config::Warmth;
+use crate::config::Prefault;
 use crate::desc::{DESC_BYTES, Desc};
-use crate::layout::{ControlPage, Shape};
+use crate::layout::{ControlPage, RingParameters};
 use std::sync::Arc;
 use sys::memory::SharedMemory;
 
@@ -15,7 +15,7 @@ const FLAGS_AT: u32 = 40;
 pub struct RingMemory {
     bytes: Arc<SharedMemory>,
     /// The control page of whoever writes the bytes: this ring's own, or for a branch that of the ring it grows on.
-    ground: Arc<ControlPage>,
+    stream_base: Arc<ControlPage>,
     descs: SharedMemory,
     /// The control page.
     pub control: Arc<ControlPage>,
@@ -25,10 +25,10 @@ pub struct RingMemory {
 
 impl RingMemory {
     /// New memories for this shape, sealed: after this nobody but this mapping can write them.
-    pub fn create(shape: &Shape, warmth: Warmth) -> std::io::Result<Self> {
-        let bytes = SharedMemory::create_warm("netgrain-bytes", shape.bytes as usize, true, warmth.of(1))?;
+    pub fn create(shape: &RingParameters, warmth: Prefault) -> std::io::Result<Self> {
+        let bytes = SharedMemory::create_prefaulted("netgrain-bytes", shape.bytes as usize, true, warmth.of(1))?;
         let descs = shape.descs as usize * DESC_BYTES;
-        let descs = SharedMemory::create_warm("netgrain-descriptors", descs, true, warmth.of(4))?;
+        let descs = SharedMemory::create_prefaulted("netgrain-descriptors", descs, true, warmth.of(4))?;
         let control = ControlPage::create(shape)?;
         for memory in [&bytes, &descs, control.memory()] {
             memory.seal()?;
@@ -36,26 +36,26 @@ impl RingMemory {
         Ok(Self::attached(bytes, descs, control, None, shape))
     }
 
-    /// Touches some MiB more of both memories, and locks them where permitted: see [`SharedMemory::warm_more`]. False: all is
+    /// Touches some MiB more of both memories, and locks them where permitted: see [`SharedMemory::prefault_more`]. False: all is
     /// touched, or nothing is to be.
     ///
     /// # Errors
     /// `ENOMEM` when the machine has not that much memory.
-    pub fn warm_more(&self) -> std::io::Result<bool> {
+    pub fn prefault_more(&self) -> std::io::Result<bool> {
         const STEP: usize = 8 << 20;
         // A quarter for descriptors, as they are a quarter of the bytes, so that neither is ahead of the other.
-        let more = self.bytes.warm_more(STEP)?;
-        Ok(self.descs.warm_more(STEP / 4)? || more)
+        let more = self.bytes.prefault_more(STEP)?;
+        Ok(self.descs.prefault_more(STEP / 4)? || more)
     }
 
     /// As [`RingMemory::create`], for a branch: descriptors and a control page of its own over the bytes of this ring.
-    pub fn branch(&self, shape: &Shape) -> std::io::Result<Self> {
+    pub fn branch(&self, shape: &RingParameters) -> std::io::Result<Self> {
         let descs = SharedMemory::create("netgrain-branch", shape.descs as usize * DESC_BYTES, true)?;
         let control = ControlPage::create(shape)?;
         for memory in [&descs, control.memory()] {
             memory.seal()?;
         }
-        Ok(Self::new(Arc::clone(&self.bytes), descs, Arc::new(control), Arc::clone(&self.ground), shape))
+        Ok(Self::new(Arc::clone(&self.bytes), descs, Arc::new(control), Arc::clone(&self.stream_base), shape))
     }
 
     /// From memories of another process, already checked against `shape`; a branch brings the control page of its ground.
@@ -64,7 +64,7 @@ impl RingMemory {
         descs: SharedMemory,
         control: ControlPage,
         ground: Option<ControlPage>,
-        shape: &Shape,
+        shape: &RingParameters,
     ) -> Self {
         let control = Arc::new(control);
         let ground = ground.map_or_else(|| Arc::clone(&control), Arc::new);
@@ -76,13 +76,13 @@ impl RingMemory {
         descs: SharedMemory,
         control: Arc<ControlPage>,
         ground: Arc<ControlPage>,
-        shape: &Shape,
+        shape: &RingParameters,
     ) -> Self {
         // Everything below relies on these: masks cut every index down to the memory that is really there.
         assert_eq!(bytes.len() as u64, shape.bytes);
         assert_eq!(descs.len() as u64, shape.descs * DESC_BYTES as u64);
         assert!(shape.bytes.is_power_of_two() && shape.descs.is_power_of_two());
-        Self { bytes, ground, descs, control, byte_mask: shape.bytes - 1, desc_mask: shape.descs - 1 }
+        Self { bytes, stream_base: ground, descs, control, byte_mask: shape.bytes - 1, desc_mask: shape.descs - 1 }
     }
 
     /// Bytes of packet memory.
@@ -98,13 +98,13 @@ impl RingMemory {
     }
 
     /// The control page of whoever writes the bytes.
-    pub fn ground(&self) -> &ControlPage {
-        &self.ground
+    pub fn stream_base(&self) -> &ControlPage {
+        &self.stream_base
     }
 
     /// Whether the bytes are another ring's.
     pub fn is_branch(&self) -> bool {
-        !Arc::ptr_eq(&self.ground, &self.control)
+        !Arc::ptr_eq(&self.stream_base, &self.control)
     }
 
     /// The packet memory.

@@ -28,18 +28,18 @@ pub struct Packet<'a> {
 
 /// The packet was not written: the ring is full, because of the gate in this slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
+pub struct RingFull {
     /// The gate that has not released.
-    pub gate: u8,
+    pub reader: u8,
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for RingFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the ring is full: the gate in slot {} has not released its part", self.gate)
+        write!(f, "the ring is full: the gate in slot {} has not released its part", self.reader)
     }
 }
 
-impl std::error::Error for Full {}
+impl std::error::Error for RingFull {}
 
 impl<'a> Packet<'a> {
     /// All of a packet of which nothing more is known than its bytes and when it arrived: no hash, no headers.

@@ -7,14 +7,14 @@
 //! The producer also keeps the ledger: it sees every packet's fate exactly once, and puts losses into the stream as
 //! control descriptors, so that whoever reads the stream arrives at the same sums by itself.
 
+use crate::back_pressure::BackPressure;
 use crate::config::{CAPLEN_MAX, Config, file_header};
-use crate::desc::Place;
+use crate::desc::DescPosition;
 use crate::desc::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER};
-use crate::fates::{Fate, Fates};
-use crate::gates::Gates;
-use crate::hub::{Hub, Request};
+use crate::listener_registry::{ListenerRegistry, Request};
 use crate::memory::RingMemory;
-use crate::packet::{Full, Packet};
+use crate::packet::{Packet, RingFull};
+use crate::pending_discards::{Discard, PendingDiscards};
 use crate::protocol;
 use base::{Cause, Ledger, Note, Tally, Timestamp};
 use std::sync::Arc;
@@ -31,12 +31,12 @@ const CONTROL_RESERVE: u64 = 128;
 /// Control descriptors that may precede one packet: a tick, and everything that can be pending.
 const CONTROLS_BEFORE: u64 = 16;
 /// Once no more packets come, the patience with a gate that otherwise would be waited for without end.
-const LAST_PATIENCE: Duration = Duration::from_secs(10);
+const LAST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The writer of a ring.
 pub struct Producer {
     memory: Arc<RingMemory>,
-    hub: Arc<Hub>,
+    hub: Arc<ListenerRegistry>,
     config: Config,
     /// Next byte and descriptor to write.
     pos: u64,
@@ -44,10 +44,10 @@ pub struct Producer {
     controls: u64,
     published: u64,
     /// While `pos + need` stays at or below this and `desc` below that, a packet needs no thought.
-    easy_pos: u64,
-    easy_desc: u64,
-    claimed: Place,
-    gates: Gates,
+    known_free_pos: u64,
+    known_free_desc: u64,
+    claimed: DescPosition,
+    back_pressure: BackPressure,
     /// Where the segment in progress must end at the latest; `None` before the first.
     segment_limit: Option<u64>,
     /// When the next segment is due by the clock; `None` without rotation.
@@ -57,18 +57,18 @@ pub struct Producer {
     tally: Tally,
     row_base: Tally,
     ledger: Ledger,
-    pending: Fates,
+    pending: PendingDiscards,
     notes_changed: bool,
 }
 
 impl Producer {
-    /// Makes the ring: memory created, touched as far as [`Config::warmth`] says, locked where permitted, and sealed.
+    /// Makes the ring: memory created, touched as far as [`Config::prefault`] says, locked where permitted, and sealed.
     ///
     /// # Errors
     /// When the machine has not that much memory.
     pub fn new(config: Config) -> std::io::Result<Self> {
         let config = config.rounded();
-        let memory = Arc::new(RingMemory::create(&config.shape(), config.warmth)?);
+        let memory = Arc::new(RingMemory::create(&config.shape(), config.prefault)?);
         let mut producer = Self {
             memory,
             hub: Arc::default(),
@@ -76,10 +76,10 @@ impl Producer {
             desc: 0,
             controls: 0,
             published: 0,
-            easy_pos: 0,
-            easy_desc: 0,
-            claimed: Place { desc: 0, pos: config.start },
-            gates: Gates::new(),
+            known_free_pos: 0,
+            known_free_desc: 0,
+            claimed: DescPosition { desc: 0, pos: config.start },
+            back_pressure: BackPressure::new(),
             segment_limit: None,
             boundary: None,
             second_start: 0,
@@ -87,11 +87,11 @@ impl Producer {
             tally: Tally::default(),
             row_base: Tally::default(),
             ledger: Ledger::new(),
-            pending: Fates::default(),
+            pending: PendingDiscards::default(),
             notes_changed: false,
             config,
         };
-        producer.claim(Place { desc: 0, pos: producer.pos });
+        producer.claim(DescPosition { desc: 0, pos: producer.pos });
         Ok(producer)
     }
 
@@ -101,7 +101,7 @@ impl Producer {
     }
 
     /// Where listeners are let in.
-    pub fn hub(&self) -> &Arc<Hub> {
+    pub fn registry(&self) -> &Arc<ListenerRegistry> {
         &self.hub
     }
 
@@ -113,9 +113,9 @@ impl Producer {
     /// Writes one packet, or counts it as lost to a full ring.
     ///
     /// # Errors
-    /// [`Full`]; the loss is already in the books.
+    /// [`RingFull`]; the loss is already in the books.
     #[inline]
-    pub fn push(&mut self, p: &Packet<'_>) -> Result<(), Full> {
+    pub fn push(&mut self, p: &Packet<'_>) -> Result<(), RingFull> {
         let ts = p.ts.nanos();
         if ts.wrapping_sub(self.second_start) >= NANOS {
             self.turn(p.ts);
@@ -124,7 +124,7 @@ impl Producer {
         // The mirror's promise of contiguous room ends with the longest packet, so this is not left to the caller.
         assert!(caplen <= CAPLEN_MAX, "a packet of {caplen} bytes");
         let need = (RECORD_HEADER + caplen) as u64;
-        if self.pos + need > self.easy_pos || self.desc >= self.easy_desc {
+        if self.pos + need > self.known_free_pos || self.desc >= self.known_free_desc {
             self.make_room(need, p.ts)?;
         }
         let wire_len = p.wire_len.saturating_add(p.tag_len() as u32);
@@ -167,12 +167,12 @@ impl Producer {
         if ts.nanos().wrapping_sub(self.second_start) >= NANOS {
             self.turn(ts);
         }
-        self.pending.add(Fate::Filtered, packets);
+        self.pending.add(Discard::Filtered, packets);
     }
 
     /// Counts packets that were lost before they came here.
     pub fn lost(&mut self, cause: Cause, packets: u64) {
-        self.pending.add(Fate::Lost { cause, gate: 0 }, packets);
+        self.pending.add(Discard::Lost { cause, gate: 0 }, packets);
     }
 
     /// Counts a remark; remarks are not in the stream, but on the descriptors themselves or nowhere.
@@ -215,8 +215,8 @@ impl Producer {
         self.last_tick = 0;
         self.boundary = None;
         self.segment_limit = self.segment_limit.map(|_| self.pos);
-        self.easy_pos = 0;
-        self.gates.forgive();
+        self.known_free_pos = 0;
+        self.back_pressure.clear_stall();
     }
 
     /// Whether the segment in progress has reached its time.
@@ -231,17 +231,17 @@ impl Producer {
             match request {
                 Request::Join { slot, cursor, patient, reply } => {
                     self.publish();
-                    let place = Place { desc: self.desc, pos: self.pos };
-                    self.gates.join(slot, cursor, place, patient);
-                    self.read_gates();
+                    let place = DescPosition { desc: self.desc, pos: self.pos };
+                    self.back_pressure.join(slot, cursor, place, patient);
+                    self.update_back_pressure();
                     // A newcomer that has already gone will also have left a request to leave.
                     let _ = reply.send(place);
                 }
                 Request::Leave { slot } => {
-                    self.pending.blame(&self.hub);
+                    self.pending.attribute_loss(&self.hub);
                     self.hub.gone(slot);
-                    self.gates.leave(slot);
-                    self.read_gates();
+                    self.back_pressure.leave(slot);
+                    self.update_back_pressure();
                 }
             }
         }
@@ -256,10 +256,10 @@ impl Producer {
         let header = if due { FILE_HEADER } else { 0 };
         let end = start + (header + RECORD_HEADER + len) as u64;
         let desc = self.desc + 2 + CONTROL_RESERVE + CONTROLS_BEFORE;
-        if !self.gates.allow(end, desc) {
-            self.read_gates();
-            if !self.gates.allow(end, desc) {
-                self.lose_patience(now);
+        if !self.back_pressure.allow(end, desc) {
+            self.update_back_pressure();
+            if !self.back_pressure.allow(end, desc) {
+                self.expire_reader(now);
                 return false;
             }
         }
@@ -271,13 +271,13 @@ impl Producer {
     #[inline]
     pub fn has_easy_room(&self, len: usize, ts: Timestamp) -> bool {
         ts.nanos().wrapping_sub(self.second_start) < NANOS
-            && self.pos + (RECORD_HEADER + len) as u64 <= self.easy_pos
-            && self.desc < self.easy_desc
+            && self.pos + (RECORD_HEADER + len) as u64 <= self.known_free_pos
+            && self.desc < self.known_free_desc
     }
 
     /// Soon no more packets will come: from now on even a gate with unlimited patience is waited for only for a while.
     pub fn closing(&mut self) {
-        self.config.gate_expiry.get_or_insert(LAST_PATIENCE);
+        self.config.reader_timeout.get_or_insert(LAST_TIMEOUT);
     }
 
     /// Ends the stream: everything pending is written, the end marked, and listeners no longer let in. Returns false,
@@ -287,7 +287,7 @@ impl Producer {
         self.tick(now);
         self.publish();
         if !self.pending.is_empty() || self.segment_limit.is_none() || !self.write_control(Control::End, now) {
-            self.read_gates();
+            self.update_back_pressure();
             return false;
         }
         self.close_row();
@@ -312,8 +312,8 @@ impl Producer {
 
     /// Bytes and descriptors in use as a fraction of the ring, judged by the slowest gate; 0 without gates.
     pub fn fill(&mut self) -> f64 {
-        self.read_gates();
-        self.gates.fill(Place { desc: self.desc, pos: self.pos }, &self.memory)
+        self.update_back_pressure();
+        self.back_pressure.fill(DescPosition { desc: self.desc, pos: self.pos }, &self.memory)
     }
 
     /// A new second begins (or time jumps, in either direction).
@@ -328,7 +328,7 @@ impl Producer {
             self.write_control(Control::Tick, Timestamp::from_nanos(self.second_start));
         }
         if self.is_past(ts) {
-            self.easy_pos = 0;
+            self.known_free_pos = 0;
         }
     }
 
@@ -343,22 +343,22 @@ impl Producer {
 
     /// Finds room for `need` bytes and one descriptor: begins a segment if one is due, reads the gates again, announces.
     #[cold]
-    fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), Full> {
+    fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
         // Two descriptors: the segment's and the packet's.
-        if !self.gates.allow(end, self.desc + 2 + CONTROL_RESERVE) {
-            self.read_gates();
-            if !self.gates.allow(end, self.desc + 2 + CONTROL_RESERVE) {
+        if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
+            self.update_back_pressure();
+            if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
                 return self.refuse(need, ts);
             }
         }
         if due {
             self.begin_segment(start, gap, ts);
         }
-        self.claim(Place { desc: self.desc + CLAIM_DESCS, pos: end + CLAIM_BYTES });
-        self.easy_pos = self.claimed.pos.min(self.segment_limit.unwrap_or(0));
-        self.easy_desc = self.claimed.desc.min(self.gates.limit().desc.saturating_sub(CONTROL_RESERVE));
+        self.claim(DescPosition { desc: self.desc + CLAIM_DESCS, pos: end + CLAIM_BYTES });
+        self.known_free_pos = self.claimed.pos.min(self.segment_limit.unwrap_or(0));
+        self.known_free_desc = self.claimed.desc.min(self.back_pressure.limit().desc.saturating_sub(CONTROL_RESERVE));
         Ok(())
     }
 
@@ -373,41 +373,41 @@ impl Producer {
         (start, start - self.pos, due)
     }
 
-    fn refuse(&mut self, need: u64, ts: Timestamp) -> Result<(), Full> {
-        self.easy_pos = 0;
-        let gate = self.gates.limiting();
+    fn refuse(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
+        self.known_free_pos = 0;
+        let gate = self.back_pressure.limiting();
         if need > 0 {
-            self.pending.add(Fate::Lost { cause: Cause::RingFull, gate }, 1);
+            self.pending.add(Discard::Lost { cause: Cause::RingFull, gate }, 1);
         }
-        self.lose_patience(ts);
-        Err(Full { gate })
+        self.expire_reader(ts);
+        Err(RingFull { reader: gate })
     }
 
     /// A gate that holds the ring up for too long is no longer waited for.
-    fn lose_patience(&mut self, now: Timestamp) {
-        let gate = self.gates.limiting();
-        if let Some(patience) = self.config.gate_expiry
-            && self.gates.held_up_for(gate, now) > patience
+    fn expire_reader(&mut self, now: Timestamp) {
+        let gate = self.back_pressure.limiting();
+        if let Some(patience) = self.config.reader_timeout
+            && self.back_pressure.held_up_for(gate, now) > patience
         {
-            self.gates.leave(gate);
+            self.back_pressure.leave(gate);
             self.hub.expire(gate);
-            self.read_gates();
+            self.update_back_pressure();
         }
     }
 
     /// Announces ground to lossy readers, never beyond what the gates allow (a gate elsewhere judges by the same words).
-    fn claim(&mut self, to: Place) {
-        let to = Place {
-            desc: to.desc.min(self.gates.limit().desc).max(self.claimed.desc),
-            pos: to.pos.min(self.gates.limit().pos).max(self.claimed.pos),
+    fn claim(&mut self, to: DescPosition) {
+        let to = DescPosition {
+            desc: to.desc.min(self.back_pressure.limit().desc).max(self.claimed.desc),
+            pos: to.pos.min(self.back_pressure.limit().pos).max(self.claimed.pos),
         };
         self.claimed = to;
         self.memory.control.positions().claim(to.desc, to.pos);
     }
 
     /// Looks again at how far the gates have come.
-    fn read_gates(&mut self) {
-        self.gates.read(Place { desc: self.published, pos: self.pos }, &self.memory);
+    fn update_back_pressure(&mut self) {
+        self.back_pressure.read(DescPosition { desc: self.published, pos: self.pos }, &self.memory);
     }
 
     fn begin_segment(&mut self, start: u64, gap: u64, ts: Timestamp) {
@@ -416,7 +416,7 @@ impl Producer {
             Some(period) if by_clock => ts.floor_to(period),
             _ => ts,
         };
-        self.claim(Place { desc: self.desc + 2, pos: start + FILE_HEADER as u64 });
+        self.claim(DescPosition { desc: self.desc + 2, pos: start + FILE_HEADER as u64 });
         let header = file_header(self.config.snaplen, self.config.link_type);
         // SAFETY: `make_room` has found these bytes free and they are announced; this thread is the only writer.
         unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), self.memory.at(start), FILE_HEADER) };
@@ -434,14 +434,14 @@ impl Producer {
 
     /// Writes a control descriptor if there is room for one.
     fn write_control(&mut self, control: Control, ts: Timestamp) -> bool {
-        if self.desc + 1 > self.gates.limit().desc {
-            self.read_gates();
-            if self.desc + 1 > self.gates.limit().desc {
+        if self.desc + 1 > self.back_pressure.limit().desc {
+            self.update_back_pressure();
+            if self.desc + 1 > self.back_pressure.limit().desc {
                 return false;
             }
         }
         if self.desc + 1 > self.claimed.desc {
-            self.claim(Place { desc: self.desc + CLAIM_DESCS, pos: self.claimed.pos });
+            self.claim(DescPosition { desc: self.desc + CLAIM_DESCS, pos: self.claimed.pos });
         }
         self.put(Desc::control(control, ts));
         true
@@ -449,7 +449,7 @@ impl Producer {
 
     #[cold]
     fn write_pending(&mut self) {
-        self.pending.blame(&self.hub);
+        self.pending.attribute_loss(&self.hub);
         if self.segment_limit.is_none() {
             // The stream begins with a segment; until there is one, everything else waits.
             return;

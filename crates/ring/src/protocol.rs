@@ -13,7 +13,7 @@
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::desc::Desc;
-use crate::desc::Place;
+use crate::desc::DescPosition;
 
 /// The words through which writer and readers meet. All only grow.
 pub struct Positions<'a> {
@@ -93,19 +93,19 @@ pub struct Released<'a> {
 
 impl Released<'_> {
     /// Gate: everything below may be overwritten.
-    pub fn set(&self, to: Place) {
+    pub fn set(&self, to: DescPosition) {
         self.desc.store(to.desc, Ordering::Release);
         self.pos.store(to.pos, Ordering::Release);
     }
 
     /// What the gate says. The two need not come from one [`Released::set`]: each holds for its own memory.
-    pub fn get(&self) -> Place {
+    pub fn get(&self) -> DescPosition {
         let pos = self.pos.load(Ordering::Acquire);
-        Place { desc: self.desc.load(Ordering::Acquire), pos }
+        DescPosition { desc: self.desc.load(Ordering::Acquire), pos }
     }
 
     /// Writer: what the gate says if it can be true, that is neither before `known` nor beyond `written`; else `known`.
-    pub fn credible(&self, known: Place, written: Place) -> Place {
+    pub fn credible(&self, known: DescPosition, written: DescPosition) -> DescPosition {
         let said = self.get();
         let within = |from: u64, said: u64, to: u64| from <= said && said <= to;
         if within(known.desc, said.desc, written.desc) && within(known.pos, said.pos, written.pos) {

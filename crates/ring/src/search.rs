@@ -13,7 +13,7 @@ const SPOILT_MAX: u32 = 64;
 
 /// Where the search has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// Index of the first whole descriptor, of a packet or a segment, at or behind the position; the head if there is none.
     pub index: u64,
     /// Nothing at or behind the position lies before it: not in the ring, and not overwritten either.
@@ -22,7 +22,7 @@ pub struct Found {
 
 /// Searches the descriptors below `head` for the first packet or segment at or behind `pos`. `load` copies a descriptor,
 /// `oldest` tells the first that was whole behind that copy.
-pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl Fn() -> u64) -> Found {
+pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl Fn() -> u64) -> SearchResult {
     let mut from = oldest().min(head);
     let mut to = head;
     // Everything before `from` is known to lie before the position.
@@ -37,7 +37,7 @@ pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl 
         if whole > middle {
             spoilt += 1;
             if spoilt > SPOILT_MAX {
-                return Found { index: head, complete: false };
+                return SearchResult { index: head, complete: false };
             }
             (from, to, complete, found) = (whole.min(head), head, false, (head, false));
             continue;
@@ -48,11 +48,11 @@ pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl 
             None => to = middle,
         }
     }
-    Found { index: found.0, complete: complete || found.1 }
+    SearchResult { index: found.0, complete: complete || found.1 }
 }
 
 /// Where in the stream a descriptor stands.
-struct Placed {
+struct DescLocation {
     /// Where the packet or segment begins.
     pos: u64,
     /// Every packet before it begins before this.
@@ -60,11 +60,11 @@ struct Placed {
 }
 
 /// `None` for what has no place in the stream of bytes.
-fn place_of(desc: &Desc) -> Option<Placed> {
+fn place_of(desc: &Desc) -> Option<DescLocation> {
     match desc.as_control() {
-        Some(Control::Segment { pos, gap }) => Some(Placed { pos, behind: pos.wrapping_sub(u64::from(gap)) }),
+        Some(Control::Segment { pos, gap }) => Some(DescLocation { pos, behind: pos.wrapping_sub(u64::from(gap)) }),
         Some(_) => None,
-        None => desc.is_packet().then_some(Placed { pos: desc.pos, behind: desc.pos }),
+        None => desc.is_packet().then_some(DescLocation { pos: desc.pos, behind: desc.pos }),
     }
 }
 

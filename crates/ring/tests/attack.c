@@ -54,14 +54,14 @@ static void attack(const char *memory, int fd, size_t len) {
 }
 
 int main(int argc, char **argv) {
-    unsigned char hello[NGL_HELLO] = {0}, welcome[NGL_WELCOME], message[NGL_RING];
+    unsigned char hello[NGL_HELLO] = {0}, welcome[NGL_ACCEPT], message[NGL_RING];
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     ngl_error err;
     int fds[4], engine = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     snprintf(addr.sun_path, sizeof addr.sun_path, "%s", argc > 1 ? argv[1] : "");
     ngl_put_(hello, NGL_MAGIC);
     ngl_put_(hello + 8, NGL_VERSION);
-    ngl_put_(hello + 16, NGL_GATE);
+    ngl_put_(hello + 16, NGL_LOSSLESS);
     memcpy(hello + 24, "attacker", 8);
     if (connect(engine, (struct sockaddr *)&addr, sizeof addr) != 0 || send(engine, hello, sizeof hello, 0) < 0 ||
         !ngl_receive_(engine, welcome, sizeof welcome, fds, &err) ||

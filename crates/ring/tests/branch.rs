@@ -5,7 +5,7 @@ mod support;
 
 use base::{Cause, Prng, Timestamp};
 use netgrain_ring::{
-    AttachError, BRANCH_DESCS_MIN, Branch, BranchWriter, Config, Control, Desc, Listener, Offer, Packet, Producer,
+    AttachError, BRANCH_DESCS_MIN, Branch, BranchWriter, Config, Control, Desc, Listener, OfferedRing, Packet, Producer,
 };
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,7 +18,7 @@ use sys::unix::{Connection, Listener as Socket};
 const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
 fn grow(p: &Producer) -> (BranchWriter, Branch) {
-    Branch::grow(p.memory(), &Offer::of(p).shape, "test/group", BRANCH_DESCS_MIN).expect("memory")
+    Branch::grow(p.memory(), &OfferedRing::of(p).shape, "test/group", BRANCH_DESCS_MIN).expect("memory")
 }
 
 /// Writes packet `n` into the ring and returns its descriptor.
@@ -59,7 +59,7 @@ fn a_walk_of_writer_and_reader_beside_a_queue_of_numbers() {
             }
             1..=5 => {
                 for _ in 0..random.below(3_000) {
-                    let desc = push(&mut p, n, &mut buffer).judged(7, generation, n as u32 ^ 0xffff);
+                    let desc = push(&mut p, n, &mut buffer).evaluated_by(7, generation, n as u32 ^ 0xffff);
                     if writer.push(desc) {
                         model.push_back(Ok(n));
                         (delivered, unread) = (delivered + 1, unread + 1);
@@ -105,7 +105,7 @@ fn a_walk_of_writer_and_reader_beside_a_queue_of_numbers() {
         reader.next(1000, &mut descs);
         seen += descs.iter().filter(|d| d.is_packet()).count() as u64;
     }
-    let heard = reader.heard();
+    let heard = reader.counts();
     assert_eq!((seen, heard.published, heard.seen, heard.missed), (delivered, delivered, delivered, 0));
     assert_eq!(reader.tally().lost[Cause::RingFull as usize], lost, "the reader learns of all losses");
 }
@@ -190,7 +190,7 @@ fn read(mut l: Listener) -> (u64, u64) {
             std::thread::yield_now();
         }
     }
-    let heard = l.heard();
+    let heard = l.counts();
     assert_eq!((heard.seen, heard.missed, heard.waiting), (heard.published, 0, 0));
     (heard.seen, lost)
 }

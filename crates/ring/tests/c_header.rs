@@ -119,7 +119,7 @@ fn the_header_is_also_cpp() {
          int main(int, char **argv) { ngl_error e; ngl *n = ngl_attach(argv[0], NGL_LOSSY, \"x\", &e);\n\
          if (!n) { std::puts(e.text); return e.failure; }\n\
          ngl_desc d[4]; unsigned char b[64]; ngl_ring *r = n->ring; ngl_next(r, d, 4); ngl_packet(r, d, b, 64);\n\
-         ngl_record(r, d, b, 64); ngl_report(r); ngl_read_books(r); ngl_expired(r); ngl_ended(r); ngl_connected(r);\n\
+         ngl_record(r, d, b, 64); ngl_report(r); ngl_read_accounting(r); ngl_expired(r); ngl_ended(r); ngl_connected(r);\n\
          ngl_close(n); return 0; }\n";
     std::fs::write(&source, text).expect("a file");
     let Some(program) = compile("the_header_is_also_cpp", "c++", &["-std=c++11", "-O2"], &source, &folder) else {
@@ -134,7 +134,7 @@ fn the_header_is_also_cpp() {
 #[ignore = "the body of the process in which the Rust example counts"]
 fn the_rust_example_counts() {
     let (Some(socket), Ok(mode)) = (std::env::var_os(SOCKET), std::env::var(MODE)) else { return };
-    let mode = if mode == "gate" { Mode::Gate } else { Mode::Lossy };
+    let mode = if mode == "gate" { Mode::Lossless } else { Mode::Lossy };
     count::count(Path::new(&socket), mode).expect("welcome");
 }
 

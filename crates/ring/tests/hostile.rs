@@ -6,7 +6,7 @@
 mod support;
 
 use base::Prng;
-use netgrain_ring::{AttachError, BLOCK, ControlPage, DESC_BYTES, Listener, Mode, Shape, attach};
+use netgrain_ring::{AttachError, BLOCK, ControlPage, DESC_BYTES, Listener, Mode, RingParameters, attach};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -52,7 +52,7 @@ fn open_descriptors() -> usize {
 
 /// A listener that behaves: it must be let in and hear whole packets.
 fn behave(engine: &Engine, goal: u64) {
-    let mut l = attach(&engine.path, Mode::Gate, "good").expect("welcome").remove(0);
+    let mut l = attach(&engine.path, Mode::Lossless, "good").expect("welcome").remove(0);
     engine.feed(goal);
     let (mut descs, mut buffer, mut heard) = (Vec::new(), Vec::new(), 0);
     while heard < 10 {
@@ -131,13 +131,19 @@ struct Evil {
     control: ControlPage,
     cursor: SharedMemory,
     null: File,
-    shape: Shape,
+    shape: RingParameters,
 }
 
 impl Evil {
     fn new() -> Self {
-        let shape =
-            Shape { bytes: 2 << 20, descs: 1 << 16, link_type: 1, snaplen: 65_535, queue: 0, name: "evil".into() };
+        let shape = RingParameters {
+            bytes: 2 << 20,
+            descs: 1 << 16,
+            link_type: 1,
+            snaplen: 65_535,
+            queue: 0,
+            name: "evil".into(),
+        };
         let evil = Self {
             bytes: SharedMemory::create("evil", shape.bytes as usize, true).expect("memory"),
             descs: SharedMemory::create("evil", shape.descs as usize * DESC_BYTES, true).expect("memory"),
@@ -248,11 +254,11 @@ fn use_everything(l: &mut Listener, evil: &Evil, prng: &mut Prng) {
             assert!(l.packet(d, &mut buffer).is_none_or(|b| b.len() == usize::from(d.caplen)));
             assert!(l.record(d, &mut buffer).is_none_or(|b| b.len() == 16 + usize::from(d.caplen)));
         }
-        let _ = (l.heard(), l.lag(), l.ended(), l.connected(), l.expired(), l.tally(), l.published());
+        let _ = (l.counts(), l.lag(), l.ended(), l.connected(), l.expired(), l.tally(), l.published());
         if prng.below(4) == 0 {
             let moved = l.rewind(nasty(prng));
             assert!(l.mode() == Mode::Lossy || !moved);
-            let _ = (l.heard(), l.position());
+            let _ = (l.counts(), l.position());
         }
         l.report();
     }
@@ -267,7 +273,7 @@ fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
     let mut evil = Evil::new();
     let (mut welcome, mut refused) = (0, 0);
     for i in 0..iterations(600) {
-        let mode = if prng.below(2) == 0 { Mode::Gate } else { Mode::Lossy };
+        let mode = if prng.below(2) == 0 { Mode::Lossless } else { Mode::Lossy };
         let guest = {
             let path = path.clone();
             std::thread::spawn(move || attach(&path, mode, "victim"))
@@ -368,11 +374,11 @@ fn an_engine_that_died_in_mid_publication_leaves_its_listeners_the_last_whole_co
     connection.send(&ring, &fds).expect("sent");
     let l = guest.join().expect("no panic").expect("welcome").remove(0);
     evil.control.positions().publish(150, 20);
-    assert_eq!(l.heard().published, 40);
+    assert_eq!(l.counts().published, 40);
     // The next publication gets no further than its first word.
     evil.control.positions().controls_before.store(25, Ordering::Relaxed);
     drop(connection);
-    assert_eq!(l.heard().published, 40);
+    assert_eq!(l.counts().published, 40);
     assert!(!l.connected());
 }
 

@@ -10,7 +10,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use netgrain_ring::protocol::{self, Positions, Released};
-use netgrain_ring::{Desc, Place};
+use netgrain_ring::{Desc, DescPosition};
 
 /// Words of a ring so small that every lap is explored. `N` is its capacity in descriptors and in words of bytes.
 struct Ring<const N: usize> {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use netgrain_ring::{AttachError, Mode, Policy, attach};
+use netgrain_ring::{AttachError, AttachPolicy, Mode, attach};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -73,7 +73,7 @@ impl Drop for Other {
 fn the_body_of_another_process() {
     let (Ok(role), Some(socket)) = (std::env::var(ROLE), std::env::var_os(SOCKET)) else { return };
     let socket = Path::new(&socket);
-    let mode = if role.ends_with("gate") { Mode::Gate } else { Mode::Lossy };
+    let mode = if role.ends_with("gate") { Mode::Lossless } else { Mode::Lossy };
     let said = match role.split(' ').next() {
         Some("read") => read(socket, mode),
         Some("hold") => hold(socket, mode),
@@ -98,7 +98,7 @@ fn the_body_of_another_process() {
         }
         Some("try") => attach(socket, mode, "trying").map(|_| "welcome".to_owned()),
         Some("engine") => {
-            let engine = Engine::start_at(socket, config(), 0o600, Policy::default());
+            let engine = Engine::start_at(socket, config(), 0o600, AttachPolicy::default());
             println!("> open");
             until("the listener is there", || engine.hub.listeners().len() == 1);
             engine.feed(u64::MAX);
@@ -138,7 +138,7 @@ fn read(socket: &Path, mode: Mode) -> Result<String, AttachError> {
             std::thread::yield_now();
         }
     }
-    let heard = l.heard();
+    let heard = l.counts();
     assert_eq!(whole + overwritten, heard.seen);
     assert_eq!((heard.seen + heard.missed, heard.waiting), (heard.published, 0));
     Ok(format!("seen {} missed {} overwritten {overwritten}", heard.seen, heard.missed))
@@ -158,7 +158,7 @@ fn hold(socket: &Path, mode: Mode) -> Result<String, AttachError> {
 fn storm(socket: &Path, times: usize) -> Result<String, AttachError> {
     let (mut descs, mut buffer) = (Vec::new(), Vec::new());
     for i in 0..times {
-        let mode = if i % 4 == 0 { Mode::Gate } else { Mode::Lossy };
+        let mode = if i % 4 == 0 { Mode::Lossless } else { Mode::Lossy };
         let mut l = attach(socket, mode, "guest")?.remove(0);
         l.next(64, &mut descs);
         for d in descs.iter().filter(|d| d.is_packet()) {
@@ -166,7 +166,7 @@ fn storm(socket: &Path, times: usize) -> Result<String, AttachError> {
                 number(bytes);
             }
         }
-        assert!(mode == Mode::Lossy || l.heard().missed == 0, "a gate misses nothing");
+        assert!(mode == Mode::Lossy || l.counts().missed == 0, "a gate misses nothing");
     }
     Ok("done".into())
 }
@@ -196,7 +196,7 @@ fn a_killed_listener_frees_its_slot_and_a_killed_gate_stops_blocking() {
     let lost = engine.lost();
     until("the writer has gone round the ring", || engine.offered() > at + 100_000);
     assert_eq!(engine.lost(), lost, "nothing is lost once the gate is gone");
-    let blamed = engine.hub.lost_by_gate();
+    let blamed = engine.hub.lost_by_reader();
     let (name, packets) = blamed.first_key_value().expect("the gate is remembered");
     assert_eq!(*name, format!("holder (pid {})", gate.child.id()));
     assert_eq!(*packets, lost, "every loss has its name");
@@ -205,7 +205,7 @@ fn a_killed_listener_frees_its_slot_and_a_killed_gate_stops_blocking() {
 #[test]
 fn a_gate_that_holds_too_long_is_expired_and_told_so() {
     let engine =
-        Engine::start("expired", netgrain_ring::Config { gate_expiry: Some(Duration::from_millis(5)), ..config() });
+        Engine::start("expired", netgrain_ring::Config { reader_timeout: Some(Duration::from_millis(5)), ..config() });
     let mut gate = Other::start("hold gate", &engine.path);
     assert_eq!(gate.says(), "holding");
     engine.feed(u64::MAX);
@@ -274,14 +274,14 @@ fn an_engine_that_is_killed_is_missed_and_what_it_published_stays_readable() {
             l.packet(d, &mut buffer).map(number);
         }
     }
-    let heard = l.heard();
+    let heard = l.counts();
     assert!(heard.seen > 0 && heard.seen + heard.missed >= heard.published, "{heard:?}");
     match attach(&path, Mode::Lossy, "late") {
         Err(AttachError::Unreachable(_)) => {}
         other => panic!("nobody is there, and yet: {other:?}"),
     }
     // The dead engine's socket file is in nobody's way.
-    let engine = Engine::start_at(&path, config(), 0o600, Policy::default());
+    let engine = Engine::start_at(&path, config(), 0o600, AttachPolicy::default());
     attach(&engine.path, Mode::Lossy, "again").expect("welcome");
 }
 
@@ -293,7 +293,7 @@ fn a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing() {
     let Some(program) = compile(TEST, "cc", &["-std=c11"], &source, &folder) else { return };
     let mut engine = Engine::start("attack", config());
     // Half a ring of packets, held by a gate so that they must be there afterwards.
-    let mut witness = attach(&engine.path, Mode::Gate, "witness").expect("welcome").remove(0);
+    let mut witness = attach(&engine.path, Mode::Lossless, "witness").expect("welcome").remove(0);
     engine.feed(5_000);
     until("the packets are there", || engine.offered() == 5_000);
     let mut attacker = Command::new(&program);
@@ -340,19 +340,19 @@ fn strangers_are_refused_in_words_and_the_socket_has_the_mode_it_was_given() {
         "permission denied on the engine's socket; run as its owner or a member of its group"
     );
 
-    let open = Engine::start_at(&socket_path("open"), config(), 0o666, Policy::default());
+    let open = Engine::start_at(&socket_path("open"), config(), 0o666, AttachPolicy::default());
     assert_eq!(mode(&open.path), 0o666);
     assert_eq!(
         as_nobody("try lossy", &open.path),
         "the engine refused: user 65534 may not listen here; the engine's owner can allow it"
     );
 
-    let policy = Policy { uid: Some(NOBODY), ..Policy::default() };
+    let policy = AttachPolicy { uid: Some(NOBODY), ..AttachPolicy::default() };
     let lossy_only = Engine::start_at(&socket_path("lossy"), config(), 0o666, policy);
     assert_eq!(as_nobody("try lossy", &lossy_only.path), "welcome");
     assert_eq!(as_nobody("try gate", &lossy_only.path), "the engine refused: user 65534 may listen, but not as a gate");
 
-    let policy = Policy { gid: Some(NOBODY), gates: true, ..Policy::default() };
+    let policy = AttachPolicy { gid: Some(NOBODY), allow_lossless: true, ..AttachPolicy::default() };
     let members = Engine::start_at(&socket_path("gates"), config(), 0o666, policy);
     assert_eq!(as_nobody("try gate", &members.path), "welcome");
     for engine in [&private, &open, &lossy_only, &members] {
@@ -367,7 +367,7 @@ fn users_of_the_group_leave_room_for_each_other_and_for_the_owner() {
     if !sys::cpu::is_root() {
         return testkit::skip(TEST, "needs root to become other users");
     }
-    let policy = Policy { gid: Some(GROUP), ..Policy::default() };
+    let policy = AttachPolicy { gid: Some(GROUP), ..AttachPolicy::default() };
     let engine = Engine::start_at(&socket_path("room"), config(), 0o666, policy);
     let start = |role: &str, uid: u32, gid: u32| {
         let mut command = Other::command(role, &engine.path);

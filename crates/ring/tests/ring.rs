@@ -2,7 +2,8 @@
 
 use base::{Cause, Prng, Tally, Timestamp};
 use netgrain_ring::{
-    BLOCK, Config, Control, Desc, FILE_HEADER, Gate, Listener, Mode, Offer, Packet, Place, Producer, RECORD_HEADER,
+    BLOCK, Config, Control, Desc, DescPosition, FILE_HEADER, Listener, LosslessReader, Mode, OfferedRing, Packet,
+    Producer, RECORD_HEADER,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +15,13 @@ fn config() -> Config {
 }
 
 /// Joins from another thread while the writer serves requests, as in life.
-fn gate(p: &mut Producer, name: &str) -> Gate {
-    let (memory, hub, name) = (Arc::clone(p.memory()), Arc::clone(p.hub()), name.to_owned());
-    serve_until(p, std::thread::spawn(move || Gate::join(&memory, &hub, &name).unwrap()))
+fn gate(p: &mut Producer, name: &str) -> LosslessReader {
+    let (memory, hub, name) = (Arc::clone(p.memory()), Arc::clone(p.registry()), name.to_owned());
+    serve_until(p, std::thread::spawn(move || LosslessReader::join(&memory, &hub, &name).unwrap()))
 }
 
 fn listener(p: &mut Producer, name: &str, mode: Mode) -> Listener {
-    let (Offer { memory, hub, shape }, name) = (Offer::of(p), name.to_owned());
+    let (OfferedRing { memory, hub, shape }, name) = (OfferedRing::of(p), name.to_owned());
     serve_until(p, std::thread::spawn(move || Listener::join(&memory, &hub, shape, &name, mode).unwrap()))
 }
 
@@ -46,7 +47,7 @@ struct Model {
 }
 
 impl Model {
-    fn read(&mut self, gate: &mut Gate) {
+    fn read(&mut self, gate: &mut LosslessReader) {
         let descs: Vec<Desc> = gate.next(usize::MAX).to_vec();
         for d in &descs {
             match d.as_control() {
@@ -76,7 +77,7 @@ impl Model {
                     self.files.push((d.ts, gate.bytes(pos, FILE_HEADER).to_vec()));
                     self.end = pos + FILE_HEADER as u64;
                 }
-                Some(Control::Lost { cause, packets, .. }) => self.tally.lose(cause, packets),
+                Some(Control::Lost { cause, packets, .. }) => self.tally.add_lost(cause, packets),
                 Some(Control::Filtered { packets }) => {
                     self.tally.offered += packets;
                     self.tally.filtered += packets;
@@ -85,7 +86,7 @@ impl Model {
                 Some(Control::End) => self.ended = true,
             }
         }
-        let at = Place { desc: gate.position(), pos: self.end.max(gate.released().pos) };
+        let at = DescPosition { desc: gate.position(), pos: self.end.max(gate.released().pos) };
         gate.release(at);
     }
 }
@@ -173,7 +174,7 @@ fn a_gate_that_stalls_is_named_and_the_packets_it_cost_are_counted() {
     let lost = p.tally().lost[Cause::RingFull as usize];
     assert!(lost > 10_000, "{lost}");
     assert_eq!(p.tally().residue(), 0);
-    assert_eq!(p.hub().lost_by_gate()["stuck"], lost);
+    assert_eq!(p.registry().lost_by_reader()["stuck"], lost);
 
     let mut model = Model::default();
     model.read(&mut stuck);
@@ -185,13 +186,13 @@ fn a_gate_that_stalls_is_named_and_the_packets_it_cost_are_counted() {
     model.read(&mut stuck);
     assert_eq!(model.tally.lost[Cause::RingFull as usize], lost, "the stream itself tells the loss");
     drop(stuck);
-    assert_eq!(p.hub().lost_by_gate()["stuck"], lost, "and it is remembered when the gate has gone");
+    assert_eq!(p.registry().lost_by_reader()["stuck"], lost, "and it is remembered when the gate has gone");
 }
 
 #[test]
 fn a_stuck_gate_of_another_process_is_expired_by_policy_but_the_recorder_never_is() {
-    let mut p = Producer::new(Config { gate_expiry: Some(Duration::from_secs(2)), ..config() }).unwrap();
-    let foreign = listener(&mut p, "foreign", Mode::Gate);
+    let mut p = Producer::new(Config { reader_timeout: Some(Duration::from_secs(2)), ..config() }).unwrap();
+    let foreign = listener(&mut p, "foreign", Mode::Lossless);
     let bytes = [0; 1000];
     for i in 0..100_000u64 {
         let _ = p.push(&packet(&bytes, SECOND + i * 100_000));
@@ -215,8 +216,8 @@ fn a_stuck_gate_of_another_process_is_expired_by_policy_but_the_recorder_never_i
 
 #[test]
 fn a_gate_so_slow_that_it_costs_nearly_everything_is_expired_although_it_moves() {
-    let mut p = Producer::new(Config { gate_expiry: Some(Duration::from_secs(5)), ..config() }).unwrap();
-    let mut slow = listener(&mut p, "slow", Mode::Gate);
+    let mut p = Producer::new(Config { reader_timeout: Some(Duration::from_secs(5)), ..config() }).unwrap();
+    let mut slow = listener(&mut p, "slow", Mode::Lossless);
     let mut descs = Vec::new();
     let bytes = [0; 1000];
     let mut now = SECOND;
@@ -295,7 +296,7 @@ fn a_lapped_listener_knows_exactly_what_it_missed_and_reads_nothing_torn() {
             break;
         }
     }
-    let heard = slow.heard();
+    let heard = slow.counts();
     assert!(heard.missed > 0, "the test means to lap it");
     assert_eq!((heard.published, heard.seen, heard.waiting), (number, seen, 0));
     assert_eq!(heard.seen + heard.missed, number);
@@ -346,8 +347,8 @@ fn a_rewound_listener_hears_everything_from_there_on_and_counts_from_there() {
         };
         let complete = l.rewind(target);
         let first = all.partition_point(|pos| *pos < target);
-        assert_eq!(l.heard().seen, 0);
-        let heard_from = l.heard().published as usize;
+        assert_eq!(l.counts().seen, 0);
+        let heard_from = l.counts().published as usize;
         if complete {
             assert_eq!(heard_from, all.len() - first, "round {round}: everything at or behind {target}");
         }
@@ -368,16 +369,16 @@ fn a_rewound_listener_hears_everything_from_there_on_and_counts_from_there() {
             }
         }
         assert_eq!(next, all.len());
-        let heard = l.heard();
+        let heard = l.counts();
         assert_eq!((heard.published, heard.seen, heard.missed), (heard_from as u64, heard_from as u64, 0));
     }
     assert!(whole > 100 && lapped > 20 && empty > 20, "{whole} whole, {lapped} lapped, {empty} empty");
-    let mut gate = listener(&mut p, "gate", Mode::Gate);
+    let mut gate = listener(&mut p, "gate", Mode::Lossless);
     assert!(!gate.rewind(0) && gate.lag() == 0, "the writer holds nothing that was there before a gate");
 }
 
 /// Writes down where the packets lie that a gate has not seen yet.
-fn note_positions(gate: &mut Gate, all: &mut [u64]) {
+fn note_positions(gate: &mut LosslessReader, all: &mut [u64]) {
     let descs: Vec<Desc> = gate.next(usize::MAX).to_vec();
     let from = all.iter().rposition(|pos| *pos != 0).map_or(0, |i| i + 1);
     let mut end = gate.released().pos;
@@ -385,17 +386,17 @@ fn note_positions(gate: &mut Gate, all: &mut [u64]) {
         *known = d.pos;
         end = d.end();
     }
-    gate.release(Place { desc: gate.position(), pos: end });
+    gate.release(DescPosition { desc: gate.position(), pos: end });
 }
 
 #[test]
 fn a_hostile_cursor_is_not_believed() {
     let mut p = Producer::new(config()).unwrap();
-    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.hub()), Offer::of(&p).shape);
+    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.registry()), OfferedRing::of(&p).shape);
     let liar = serve_until(
         &mut p,
         std::thread::spawn(move || {
-            let l = Listener::join(&memory, &hub, shape, "liar", Mode::Gate).unwrap();
+            let l = Listener::join(&memory, &hub, shape, "liar", Mode::Lossless).unwrap();
             (l, hub.listeners()[0].cursor.clone())
         }),
     );
@@ -413,7 +414,7 @@ fn a_hostile_cursor_is_not_believed() {
         }
     }
     assert!(p.tally().lost[Cause::RingFull as usize] > 0, "a gate that never releases credibly stalls the ring");
-    assert_eq!(p.hub().lost_by_gate().keys().collect::<Vec<_>>(), ["liar"]);
+    assert_eq!(p.registry().lost_by_reader().keys().collect::<Vec<_>>(), ["liar"]);
     assert_eq!(p.tally().residue(), 0);
 }
 
@@ -493,11 +494,11 @@ fn a_tag_is_put_back_where_it_was() {
 #[test]
 fn a_thousand_listeners_come_and_go_under_load_and_each_starts_on_a_record() {
     let mut p = Producer::new(config()).unwrap();
-    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.hub()), Offer::of(&p).shape);
+    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.registry()), OfferedRing::of(&p).shape);
     let storm = std::thread::spawn(move || {
         let (mut descs, mut buffer) = (Vec::new(), Vec::new());
         for i in 0..1000 {
-            let mode = if i % 3 == 0 { Mode::Gate } else { Mode::Lossy };
+            let mode = if i % 3 == 0 { Mode::Lossless } else { Mode::Lossy };
             let mut l = Listener::join(&memory, &hub, shape.clone(), "guest", mode).unwrap();
             l.next(64, &mut descs);
             for d in descs.iter().filter(|d| d.is_packet()) {
@@ -522,6 +523,6 @@ fn a_thousand_listeners_come_and_go_under_load_and_each_starts_on_a_record() {
     storm.join().unwrap();
     p.service();
     assert_eq!(p.tally().residue(), 0);
-    assert!(p.hub().listeners().is_empty());
+    assert!(p.registry().listeners().is_empty());
     assert_eq!(p.fill(), 0.0, "nobody is waited for any more");
 }

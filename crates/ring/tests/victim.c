@@ -8,7 +8,7 @@ int main(int argc, char **argv) {
     long rounds = argc > 2 ? atol(argv[2]) : 0, welcome = 0;
     for (long i = 0; i < rounds; i++) {
         ngl_error err;
-        ngl *engine = ngl_attach(argv[1], i % 2 ? NGL_GATE : NGL_LOSSY, "victim", &err);
+        ngl *engine = ngl_attach(argv[1], i % 2 ? NGL_LOSSLESS : NGL_LOSSY, "victim", &err);
         if (!engine) continue;
         welcome++;
         for (size_t q = 0; q < engine->rings; q++) {
@@ -20,8 +20,8 @@ int main(int argc, char **argv) {
                     long all = ngl_record(r, &descs[d], bytes, sizeof bytes);
                     if (len > NGL_PACKET_MAX || all > NGL_RECORD_MAX) return 1;
                 }
-                (void)ngl_heard(r);
-                (void)ngl_read_books(r);
+                (void)ngl_counts(r);
+                (void)ngl_read_accounting(r);
                 (void)ngl_lag(r);
                 (void)ngl_ended(r);
                 (void)ngl_connected(r);

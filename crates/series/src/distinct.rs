@@ -27,7 +27,7 @@ impl Distinct {
 
     /// Sees a hash, which must be spread well over all 64 bits: see [`address_hash`].
     #[inline]
-    pub fn see(&mut self, hash: u64) {
+    pub fn insert(&mut self, hash: u64) {
         // The last bit of the sentinel stops the count at Q, so that no hash needs a case of its own.
         let rank = ((hash >> Self::P) | (1 << Self::Q)).trailing_zeros() as u8 + 1;
         let register = &mut self.0[hash as usize % Self::REGISTERS];
@@ -74,7 +74,7 @@ impl Distinct {
     }
 }
 
-/// A hash of an address as it lies in the packet, for [`Distinct::see`] and [`crate::Counter::packet`]; all queues of
+/// A hash of an address as it lies in the packet, for [`Distinct::insert`] and [`crate::SeriesMeter::packet`]; all queues of
 /// an interface need the same key, and one that strangers do not know, or they could choose addresses that count as
 /// one. Never 0, which says that there is no address.
 #[inline]
@@ -129,7 +129,7 @@ mod tests {
 
     fn of(key: u64, addresses: impl Iterator<Item = u32>) -> Distinct {
         let mut distinct = Distinct::EMPTY;
-        addresses.for_each(|a| distinct.see(address_hash(key, &a.to_be_bytes())));
+        addresses.for_each(|a| distinct.insert(address_hash(key, &a.to_be_bytes())));
         distinct
     }
 
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_full_register_is_not_passed() {
         let mut distinct = Distinct::EMPTY;
-        (0..Distinct::REGISTERS as u64).for_each(|register| distinct.see(register));
+        (0..Distinct::REGISTERS as u64).for_each(|register| distinct.insert(register));
         assert!(distinct.0.iter().all(|r| u32::from(*r) == Distinct::Q + 1));
         assert!(distinct.estimate() > 1 << 60);
     }

@@ -1,19 +1,19 @@
 //! The one table of what a [`Row`] holds: names, units, meanings, and how to read and write each number. Addition of
 //! rows, roll-ups, formats and documentation go through it, so that none of them can forget one.
 
-use crate::{Kind, Row, SIZE_BOUNDS, SIZES};
+use crate::{Row, SIZE_BOUNDS, SIZES, TrafficClass};
 use base::{Cause, Note};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// What becomes of a number when rows are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adds {
+pub enum MergeRule {
     /// The sum; exact.
     Sum,
     /// The greater of both. Rows do not say who was seen, nor when in the second: the truth about both together is at
     /// least this, and at most the sum.
-    Greater,
+    Max,
 }
 
 /// One number of a row.
@@ -24,11 +24,11 @@ pub struct Quantity {
     /// What it counts.
     pub unit: &'static str,
     /// What it says, as half a sentence.
-    pub meaning: Cow<'static, str>,
+    pub description: Cow<'static, str>,
     /// What becomes of it in a sum of rows.
-    pub adds: Adds,
+    pub merge: MergeRule,
     read: fn(&Row, usize) -> u64,
-    place: fn(&mut Row, usize) -> &mut u64,
+    field_mut: fn(&mut Row, usize) -> &mut u64,
     index: usize,
 }
 
@@ -42,7 +42,7 @@ impl Quantity {
     /// Where it lies.
     #[inline]
     pub fn of_mut<'a>(&self, row: &'a mut Row) -> &'a mut u64 {
-        (self.place)(row, self.index)
+        (self.field_mut)(row, self.index)
     }
 }
 
@@ -53,19 +53,19 @@ pub fn quantities() -> &'static [Quantity] {
 }
 
 macro_rules! quantity {
-    ($name:expr, $unit:literal, $meaning:expr, $adds:ident, [$i:ident = $index:expr] $($path:tt)+) => {
+    ($name:expr, $unit:literal, $description:expr, $merge:ident, [$i:ident = $index:expr] $($path:tt)+) => {
         Quantity {
             name: $name.into(),
             unit: $unit,
-            meaning: $meaning.into(),
-            adds: Adds::$adds,
+            description: $description.into(),
+            merge: MergeRule::$merge,
             read: |row, $i| row.$($path)+,
-            place: |row, $i| &mut row.$($path)+,
+            field_mut: |row, $i| &mut row.$($path)+,
             index: $index,
         }
     };
-    ($name:literal, $unit:literal, $meaning:literal, $adds:ident, $($path:tt)+) => {
-        quantity!($name, $unit, $meaning, $adds, [_i = 0] $($path)+)
+    ($name:literal, $unit:literal, $description:literal, $merge:ident, $($path:tt)+) => {
+        quantity!($name, $unit, $description, $merge, [_i = 0] $($path)+)
     };
 }
 
@@ -74,11 +74,11 @@ fn all() -> Vec<Quantity> {
         quantity!("packets", "packets", "all packets", Sum, total.packets),
         quantity!("bytes", "bytes", "their bytes on the wire, without FCS", Sum, total.bytes),
     ];
-    for kind in Kind::ALL {
-        let (name, what) = (kind.name(), kind.meaning());
-        all.push(quantity!(format!("{name}_packets"), "packets", what, Sum, [i = kind as usize] kinds[i].packets));
+    for kind in TrafficClass::ALL {
+        let (name, what) = (kind.name(), kind.description());
+        all.push(quantity!(format!("{name}_packets"), "packets", what, Sum, [i = kind as usize] classes[i].packets));
         let what = format!("bytes of {name}_packets");
-        all.push(quantity!(format!("{name}_bytes"), "bytes", what, Sum, [i = kind as usize] kinds[i].bytes));
+        all.push(quantity!(format!("{name}_bytes"), "bytes", what, Sum, [i = kind as usize] classes[i].bytes));
     }
     all.push(quantity!("ipv6_packets", "packets", "IPv6, whatever it carries", Sum, ipv6.packets));
     all.push(quantity!("ipv6_bytes", "bytes", "bytes of ipv6_packets", Sum, ipv6.bytes));
@@ -98,12 +98,12 @@ fn all() -> Vec<Quantity> {
         quantity!("flows_active", "flows", "in the table as the second ends (told with `in`)", Sum, flows_active),
         quantity!("flows_new", "flows", "began in the second (told with `in`)", Sum, flows_new),
         quantity!("flows_ended", "flows", "ended in the second (told with `in`)", Sum, flows_ended),
-        quantity!("sources", "addresses", "distinct source addresses, estimated (±1.6 %)", Greater, sources),
-        quantity!("destinations", "addresses", "distinct destination addresses, the same", Greater, destinations),
-        quantity!("peak_1ms_bytes", "bytes", "the most bytes in a millisecond of it", Greater, peak_1ms.bytes),
-        quantity!("peak_1ms_packets", "packets", "the most packets in a millisecond", Greater, peak_1ms.packets),
-        quantity!("peak_10ms_bytes", "bytes", "the most bytes in ten milliseconds", Greater, peak_10ms.bytes),
-        quantity!("peak_10ms_packets", "packets", "the most packets in ten milliseconds", Greater, peak_10ms.packets),
+        quantity!("sources", "addresses", "distinct source addresses, estimated (±1.6 %)", Max, sources),
+        quantity!("destinations", "addresses", "distinct destination addresses, the same", Max, destinations),
+        quantity!("peak_1ms_bytes", "bytes", "the most bytes in a millisecond of it", Max, peak_1ms.bytes),
+        quantity!("peak_1ms_packets", "packets", "the most packets in a millisecond", Max, peak_1ms.packets),
+        quantity!("peak_10ms_bytes", "bytes", "the most bytes in ten milliseconds", Max, peak_10ms.bytes),
+        quantity!("peak_10ms_packets", "packets", "the most packets in ten milliseconds", Max, peak_10ms.packets),
         quantity!(
             "tunnel_numbered",
             "packets",
@@ -127,11 +127,11 @@ fn all() -> Vec<Quantity> {
     ]);
     for cause in Cause::ALL {
         let name = format!("lost_{}", cause.name());
-        all.push(quantity!(name, "packets", cause.meaning(), Sum, [i = cause as usize] ledger.lost[i]));
+        all.push(quantity!(name, "packets", cause.description(), Sum, [i = cause as usize] ledger.lost[i]));
     }
     for note in Note::ALL {
         let name = format!("note_{}", note.name());
-        all.push(quantity!(name, "packets", note.meaning(), Sum, [i = note as usize] ledger.notes[i]));
+        all.push(quantity!(name, "packets", note.description(), Sum, [i = note as usize] ledger.notes[i]));
     }
     all
 }

@@ -103,12 +103,12 @@ impl Rollup {
 /// second are added; a row of a bin that was told already begins a bin of its own. Holds the seconds of one bin of
 /// each.
 #[derive(Clone, Debug)]
-pub struct Roller {
+pub struct RollupBuilder {
     step: Step,
     open: BTreeMap<(u16, Direction), Vec<Row>>,
 }
 
-impl Roller {
+impl RollupBuilder {
     /// For bins of this length.
     pub fn new(step: Step) -> Self {
         Self { step, open: BTreeMap::new() }
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn no_seconds_are_no_bin() {
-        assert!(Rollup::of(Step::Hour, &[]).is_none() && Roller::new(Step::Hour).finish().is_empty());
+        assert!(Rollup::of(Step::Hour, &[]).is_none() && RollupBuilder::new(Step::Hour).finish().is_empty());
     }
 
     #[test]
     fn silence_counts_and_gaps_do_not() {
-        let mut roller = Roller::new(Step::Minute);
+        let mut roller = RollupBuilder::new(Step::Minute);
         for second in [60, 61, 119] {
             assert_eq!(roller.push(&row(second, second - 60)), None);
         }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn two_rows_of_a_second_are_one_value() {
-        let mut roller = Roller::new(Step::Minute);
+        let mut roller = RollupBuilder::new(Step::Minute);
         [row(5, 10), row(7, 1), row(5, 3)].iter().for_each(|row| assert_eq!(roller.push(row), None));
         let minute = roller.finish()[0];
         assert_eq!((minute.seconds, minute.max.total.packets, minute.min.total.packets), (2, 13, 1));
@@ -186,7 +186,7 @@ mod tests {
         let seed = testkit::seed("a_random_curve_rolls_up_to_what_sorting_gives");
         let mut prng = Prng::new(seed);
         for step in Step::ALL {
-            let mut roller = Roller::new(step);
+            let mut roller = RollupBuilder::new(step);
             let mut model = BTreeMap::<(u64, u16, Direction), Vec<Row>>::new();
             let mut told = Vec::new();
             for second in (1_000_000..1_009_000).filter(|second| second % 977 > 200) {

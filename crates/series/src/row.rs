@@ -38,7 +38,7 @@ pub struct Volume {
 /// What a packet is counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum TrafficClass {
     /// TCP.
     Tcp = 0,
     /// UDP.
@@ -55,7 +55,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl TrafficClass {
     /// How many there are.
     pub const COUNT: usize = 7;
     /// All, in the order of their numbers.
@@ -76,7 +76,7 @@ impl Kind {
     }
 
     /// What it is.
-    pub const fn meaning(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
@@ -117,7 +117,7 @@ pub struct Row {
     /// All packets.
     pub total: Volume,
     /// By what they are.
-    pub kinds: [Volume; Kind::COUNT],
+    pub classes: [Volume; TrafficClass::COUNT],
     /// Packets by size class.
     pub sizes: [u64; SIZES],
     /// IPv6 among them.

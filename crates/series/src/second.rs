@@ -11,7 +11,7 @@
 //! A packet touches one place of each. All of it merges exactly (sums and maxima), so that it does not matter which of
 //! several counters saw which packet.
 
-use crate::{Direction, Distinct, Kind, Peak, Row, SIZE_BOUNDS, SIZES, Volume};
+use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Volume};
 use base::Tally;
 use std::ops::AddAssign;
 
@@ -32,9 +32,9 @@ mod tcp {
 
 /// One packet, as the series see it.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct PacketFields {
     pub wire_len: u32,
-    pub kind: Kind,
+    pub kind: TrafficClass,
     pub is_v6: bool,
     pub tcp_flags: u8,
     pub src_hash: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Second {
     pub second: u64,
-    pub sides: [Option<Box<Side>>; 2],
+    pub directions: [Option<Box<DirectionSecond>>; 2],
     pub flows_active: u64,
     pub flows_new: u64,
     pub flows_ended: u64,
@@ -61,7 +61,7 @@ impl Second {
 
     /// Takes everything from another of the same second.
     pub fn absorb(&mut self, other: Self) {
-        for (mine, theirs) in self.sides.iter_mut().zip(other.sides) {
+        for (mine, theirs) in self.directions.iter_mut().zip(other.directions) {
             match (mine.as_mut(), theirs) {
                 (Some(mine), Some(theirs)) => mine.absorb(&theirs),
                 (None, theirs) => *mine = theirs,
@@ -85,7 +85,7 @@ impl Second {
             [row.tunnel_numbered, row.tunnel_missing, row.tunnel_late] = self.tunnels;
             row.ledger = self.ledger;
         }
-        if let Some(side) = &self.sides[direction as usize] {
+        if let Some(side) = &self.directions[direction as usize] {
             side.tell(&mut row);
         }
         row
@@ -101,8 +101,8 @@ struct Bin {
 
 /// One direction of one second.
 #[derive(Clone, Debug)]
-pub(crate) struct Side {
-    volumes: [[Volume; 2]; Kind::COUNT],
+pub(crate) struct DirectionSecond {
+    volumes: [[Volume; 2]; TrafficClass::COUNT],
     sizes: [u64; SIZES],
     tcp: [u64; tcp::COMBINATIONS],
     bins: [Bin; BINS],
@@ -110,10 +110,10 @@ pub(crate) struct Side {
     destinations: Distinct,
 }
 
-impl Side {
+impl DirectionSecond {
     pub fn new() -> Box<Self> {
         Box::new(Self {
-            volumes: [[Volume { packets: 0, bytes: 0 }; 2]; Kind::COUNT],
+            volumes: [[Volume { packets: 0, bytes: 0 }; 2]; TrafficClass::COUNT],
             sizes: [0; SIZES],
             tcp: [0; tcp::COMBINATIONS],
             bins: [Bin { bytes: 0, packets: 0 }; BINS],
@@ -124,7 +124,7 @@ impl Side {
 
     /// One packet, so many nanoseconds after the beginning of the second.
     #[inline]
-    pub fn packet(&mut self, after: u64, seen: Seen) {
+    pub fn packet(&mut self, after: u64, seen: PacketFields) {
         let bin = &mut self.bins[(after / BIN_NANOS) as usize % BINS];
         bin.bytes = bin.bytes.saturating_add(seen.wire_len);
         bin.packets = bin.packets.saturating_add(1);
@@ -134,10 +134,10 @@ impl Side {
         self.sizes[size_class(seen.wire_len)] += 1;
         self.tcp[usize::from(seen.tcp_flags & tcp::MASK)] += 1;
         if seen.src_hash != 0 {
-            self.sources.see(seen.src_hash);
+            self.sources.insert(seen.src_hash);
         }
         if seen.dst_hash != 0 {
-            self.destinations.see(seen.dst_hash);
+            self.destinations.insert(seen.dst_hash);
         }
     }
 
@@ -157,7 +157,7 @@ impl Side {
     }
 
     fn tell(&self, row: &mut Row) {
-        for (kind, by_version) in row.kinds.iter_mut().zip(self.volumes) {
+        for (kind, by_version) in row.classes.iter_mut().zip(self.volumes) {
             for (version, volume) in by_version.iter().enumerate() {
                 *kind += volume;
                 row.total += volume;
@@ -221,8 +221,15 @@ mod tests {
     /// Foreign files may say 4 GiB of every packet.
     #[test]
     fn a_bin_stops_at_its_greatest_and_the_volume_goes_on() {
-        let mut side = Side::new();
-        let seen = Seen { wire_len: u32::MAX, kind: Kind::Other, is_v6: false, tcp_flags: 0, src_hash: 0, dst_hash: 0 };
+        let mut side = DirectionSecond::new();
+        let seen = PacketFields {
+            wire_len: u32::MAX,
+            kind: TrafficClass::Other,
+            is_v6: false,
+            tcp_flags: 0,
+            src_hash: 0,
+            dst_hash: 0,
+        };
         (0..3).for_each(|_| side.packet(999_999_999, seen));
         let mut row = Row::default();
         side.tell(&mut row);

@@ -1,7 +1,7 @@
 //! Real captures, whose clocks jump by years in both directions, beside what tshark sees in them.
 
 use base::Timestamp;
-use netgrain_series::{Counter, Direction, Kind, Row, added};
+use netgrain_series::{Direction, Row, SeriesMeter, TrafficClass, merge_rows};
 use pcap::Reader;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,9 +9,9 @@ use std::path::Path;
 /// Packets, bytes and TCP's SYN without ACK, by second.
 type Curve = BTreeMap<u64, [u64; 3]>;
 
-fn ours(capture: &Path) -> (Vec<Row>, Counter) {
+fn ours(capture: &Path) -> (Vec<Row>, SeriesMeter) {
     let mut reader = Reader::open(std::fs::File::open(capture).expect("the capture")).expect("a capture");
-    let mut counter = Counter::new(0);
+    let mut counter = SeriesMeter::new(0);
     let (mut rows, mut now) = (Vec::new(), None);
     while let Some(packet) = reader.next().expect("a whole capture") {
         let ts = packet.ts.expect("a stamp");
@@ -23,7 +23,7 @@ fn ours(capture: &Path) -> (Vec<Row>, Counter) {
         let tcp = (headers.protocol() == Some(wire::IpProtocol::TCP))
             .then(|| wire::Tcp::parse(packet.data, headers.l4().into()).ok())
             .flatten();
-        let kind = if tcp.is_some() { Kind::Tcp } else { Kind::Other };
+        let kind = if tcp.is_some() { TrafficClass::Tcp } else { TrafficClass::Other };
         let flags = tcp.map(|tcp| tcp.flags());
         counter.packet(ts, packet.wire_len, Direction::In, kind, false, flags, 0, 0);
     }
@@ -60,7 +60,7 @@ fn real_captures_have_the_curve_that_tshark_sees() {
         rows.sort_by_key(|row| row.second);
         let mut curve = Curve::new();
         let mut silent = 0;
-        for row in added(rows) {
+        for row in merge_rows(rows) {
             match row.total.packets {
                 0 => silent += 1,
                 packets => {
@@ -72,6 +72,6 @@ fn real_captures_have_the_curve_that_tshark_sees() {
         let counts = counter.counts();
         assert_eq!(jumps, counts.gaps > 0, "{counts:?}");
         // However far the clock jumps, silence is told only between packets that are near each other.
-        assert!(silent as u64 <= curve.len() as u64 * Counter::SILENCE_MAX && told >= curve.len() + silent);
+        assert!(silent as u64 <= curve.len() as u64 * SeriesMeter::SILENCE_MAX && told >= curve.len() + silent);
     }
 }

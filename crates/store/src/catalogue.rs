@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use sys::plain::{self, Kind};
+use sys::nofollow::{self, FileKind};
 
 /// Years that are believed in names of folders; a [`Timestamp`] reaches little farther.
 const YEARS: std::ops::RangeInclusive<u32> = 1970..=2553;
@@ -52,7 +52,7 @@ pub struct Listing {
 
 /// The names in the folder of an hour, as the system gave them.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Names(Vec<(String, Kind)>);
+pub struct Names(Vec<(String, FileKind)>);
 
 /// The interfaces of a store, by the names of their folders.
 ///
@@ -63,8 +63,8 @@ pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
     for (name, kind) in list(store)? {
         let folder = store.join(&name);
         // A recorder claims the folder before it has a first file.
-        let is_recorded = || has_a_year(&folder) || plain::exists(&folder.join(CLAIM));
-        if !name.starts_with('.') && kind == Kind::Folder && is_recorded() {
+        let is_recorded = || has_a_year(&folder) || nofollow::exists(&folder.join(CLAIM));
+        if !name.starts_with('.') && kind == FileKind::Folder && is_recorded() {
             names.push(name);
         }
     }
@@ -76,7 +76,7 @@ impl Entry {
     /// The packet file of this name, without its ending, in the folder of an hour, hidden or not; `None` if it is not there.
     pub fn find(hour: &Path, stem: &str) -> Option<Self> {
         let (start, queue, copy) = parse_stem(stem)?;
-        let there = |name: String| Some(hour.join(name)).filter(|path| plain::exists(path));
+        let there = |name: String| Some(hour.join(name)).filter(|path| nofollow::exists(path));
         let visible = || there(format!("{stem}.{}", names::INDEX));
         // Hidden first: what gets its name in between is then found by that.
         for ending in names::PACKETS {
@@ -113,7 +113,7 @@ impl Hour {
         let stems = Stems::of(self.start);
         let mut indexes = HashSet::new();
         let mut packets = Vec::new();
-        for (name, _) in names.0.iter().filter(|(_, kind)| *kind == Kind::File) {
+        for (name, _) in names.0.iter().filter(|(_, kind)| *kind == FileKind::File) {
             let (shown, hidden) = shown(name);
             let Some((stem, ending)) = shown.rsplit_once('.') else { continue };
             if ending == names::INDEX {
@@ -317,7 +317,7 @@ impl Hours {
             let mut here = self.at.clone();
             here.push(number);
             let within = self.bounds.0[..=depth] <= here[..] && here[..] <= self.bounds.1[..=depth];
-            if within && kind == Kind::Folder {
+            if within && kind == FileKind::Folder {
                 numbers.push(number);
             }
         }
@@ -345,8 +345,8 @@ fn has_a_year(folder: &Path) -> bool {
 }
 
 /// The names in a folder, of which those that are not text are left out.
-fn list(folder: &Path) -> io::Result<Vec<(String, Kind)>> {
-    let names = plain::list(folder)?.into_iter();
+fn list(folder: &Path) -> io::Result<Vec<(String, FileKind)>> {
+    let names = nofollow::list(folder)?.into_iter();
     Ok(names.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind))).collect())
 }
 

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, process};
 use sys::locks::Holder;
-use sys::plain::{self, How};
+use sys::nofollow::{self, OpenOptions};
 
 /// Name of the file that tells.
 pub const CLAIM: &str = ".recorder";
@@ -22,7 +22,7 @@ pub const CLAIM: &str = ".recorder";
 pub const LOCK: &str = ".claim";
 
 /// Most bytes of such a file that are believed.
-const MOST: u64 = 16 << 10;
+const MAX: u64 = 16 << 10;
 
 /// What a recorder says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Claimant {
 pub struct Claim {
     /// Locked for as long as they are open.
     lock: File,
-    _told: File,
+    _claim_file: File,
     folder: PathBuf,
 }
 
@@ -103,7 +103,7 @@ impl Claim {
         let path = folder.join(LOCK);
         let io = |error| ClaimError::Io { path: path.clone(), error };
         let lock = loop {
-            plain::create_folders(folder).map_err(io)?;
+            nofollow::create_folders(folder).map_err(io)?;
             let lock = match crate::hold::make_private(&path) {
                 // The one before has gone, and its folder with it.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -111,22 +111,23 @@ impl Claim {
             };
             if let Err(TryLockError::WouldBlock) = lock.try_lock() {
                 let holder = sys::locks::holders(&lock).ok().and_then(|all| all.into_iter().next());
-                let by = plain::open(&folder.join(CLAIM)).ok().and_then(|mut file| read(&mut file));
+                let by = nofollow::open(&folder.join(CLAIM)).ok().and_then(|mut file| read(&mut file));
                 return Err(ClaimError::Taken { folder: folder.to_owned(), by: by.unwrap_or_default(), holder });
             }
             // Between opening and locking, the one before may have removed it: whoever comes later would lock another file.
             let opened = lock.metadata().map_err(io)?;
-            if plain::stat(&path).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+            if nofollow::stat(&path).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
                 break lock;
             }
         };
-        let told = tell(folder, claimant).map_err(|error| ClaimError::Io { path: folder.join(CLAIM), error })?;
-        Ok(Self { lock, _told: told, folder: folder.to_owned() })
+        let told =
+            write_holder(folder, claimant).map_err(|error| ClaimError::Io { path: folder.join(CLAIM), error })?;
+        Ok(Self { lock, _claim_file: told, folder: folder.to_owned() })
     }
 
     /// Who records into this folder at this moment, if anybody does.
     pub fn holder(folder: &Path) -> Option<Claimant> {
-        let mut file = plain::open(&folder.join(CLAIM)).ok()?;
+        let mut file = nofollow::open(&folder.join(CLAIM)).ok()?;
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => read(&mut file),
             Ok(()) | Err(TryLockError::Error(_)) => None,
@@ -135,14 +136,17 @@ impl Claim {
 }
 
 /// Puts a new file in the place of what an earlier recorder has left, whoever has locked that.
-fn tell(folder: &Path, claimant: &Claimant) -> io::Result<File> {
+fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
     let hidden = folder.join(format!("{CLAIM}.new"));
-    match plain::remove(&hidden) {
+    match nofollow::remove(&hidden) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
     // Nobody else may open it, and so lock it, before this process has.
-    let mut file = plain::open_as(&hidden, How { write: true, create: Some(0o600), new: true, ..How::default() })?;
+    let mut file = nofollow::open_as(
+        &hidden,
+        OpenOptions { write: true, create: Some(0o600), new: true, ..OpenOptions::default() },
+    )?;
     let _ = file.try_lock();
     match file.write_all(claimant.to_string().as_bytes()) {
         // The lock is the claim; a full volume, on which the recorder is to make room, only keeps it from saying more.
@@ -150,15 +154,15 @@ fn tell(folder: &Path, claimant: &Claimant) -> io::Result<File> {
         other => other?,
     }
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640))?;
-    plain::rename(&hidden, &folder.join(CLAIM))?;
+    nofollow::rename(&hidden, &folder.join(CLAIM))?;
     Ok(file)
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         // Before the lock goes with the descriptor. A folder in which nothing was recorded goes, too.
-        let _ = plain::remove(&self.folder.join(CLAIM));
-        let _ = plain::remove(&self.folder.join(LOCK));
+        let _ = nofollow::remove(&self.folder.join(CLAIM));
+        let _ = nofollow::remove(&self.folder.join(LOCK));
         let _ = crate::device::remove_empty(&self.folder);
         let _ = self.lock.unlock();
     }
@@ -185,7 +189,7 @@ impl fmt::Display for Claimant {
 
 fn read(file: &mut File) -> Option<Claimant> {
     let mut text = String::new();
-    file.take(MOST).read_to_string(&mut text).ok()?;
+    file.take(MAX).read_to_string(&mut text).ok()?;
     let mut claimant = Claimant::default();
     for line in text.lines() {
         match line.split_once(' ').unwrap_or((line, "")) {

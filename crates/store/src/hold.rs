@@ -13,13 +13,13 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::locks::Holder;
-use sys::plain::{self, How};
+use sys::nofollow::{self, OpenOptions};
 
 /// Name of the file that is locked, in the folder of each hour and of each interface.
 pub const HOLD: &str = ".hold";
 
 /// Name of the file that a keeper of an interface locks: nobody but the store's owner can open it.
-pub const KEEPER: &str = ".keeper";
+pub const RETENTION_LOCK: &str = ".keeper";
 
 /// How long retention waits for readers of what should go, unless something else is said, and readers for whoever keeps
 /// them out.
@@ -116,8 +116,8 @@ impl Hold {
     ///
     /// # Errors
     /// When the folder is not there, or belongs to another user.
-    pub fn keeper(folder: &Path) -> io::Result<Option<Self>> {
-        let file = make_private(&folder.join(KEEPER))?;
+    pub fn retention_lock(folder: &Path) -> io::Result<Option<Self>> {
+        let file = make_private(&folder.join(RETENTION_LOCK))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(None),
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self::of(file))),
@@ -126,7 +126,7 @@ impl Hold {
 
     /// The living processes that hold a folder, as far as they can be seen from here.
     pub fn holders(folder: &Path) -> Vec<Holder> {
-        plain::open(&folder.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
+        nofollow::open(&folder.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
     }
 }
 
@@ -146,7 +146,7 @@ fn obstacle(folder: &Path) -> String {
 /// # Errors
 /// What the file system says.
 pub(crate) fn make(folder: &Path) -> io::Result<File> {
-    plain::open_as(&folder.join(HOLD), How { write: true, create: Some(MODE), ..How::default() })
+    nofollow::open_as(&folder.join(HOLD), OpenOptions { write: true, create: Some(MODE), ..OpenOptions::default() })
 }
 
 /// A file for a lock that only the owner of its folder can take. What root makes belongs to the owner as well, who could not open it
@@ -155,8 +155,8 @@ pub(crate) fn make(folder: &Path) -> io::Result<File> {
 /// # Errors
 /// What the file system says.
 pub(crate) fn make_private(path: &Path) -> io::Result<File> {
-    let file = plain::open_as(path, How { write: true, create: Some(0o600), ..How::default() })?;
-    let folder = plain::stat(path.parent().unwrap_or(path))?;
+    let file = nofollow::open_as(path, OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() })?;
+    let folder = nofollow::stat(path.parent().unwrap_or(path))?;
     if file.metadata()?.uid() != folder.uid() {
         // Without the right to it there is nobody to whom it would have to be given.
         let _ = std::os::unix::fs::fchown(&file, Some(folder.uid()), Some(folder.gid()));
@@ -166,17 +166,17 @@ pub(crate) fn make_private(path: &Path) -> io::Result<File> {
 
 /// The file of a folder's holds, made by the folder's owner where it is missing; `None` for those who may not have it.
 fn open(folder: &Path) -> io::Result<Option<File>> {
-    match plain::open(&folder.join(HOLD)) {
+    match nofollow::open(&folder.join(HOLD)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         other => return other.map(Some),
     }
     // One of another owner could be locked by others than the store's group.
-    if plain::stat(folder)?.uid() != sys::cpu::effective_uid() {
+    if nofollow::stat(folder)?.uid() != sys::cpu::effective_uid() {
         return Ok(None);
     }
     match make(folder) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound && !plain::is_folder(folder) => Err(e),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !nofollow::is_folder(folder) => Err(e),
         // A volume that is full or mounted for reading, or a process that may write nothing.
         other => Ok(other.ok()),
     }
@@ -184,7 +184,7 @@ fn open(folder: &Path) -> io::Result<Option<File>> {
 
 /// Whether this is still the file of that name: what was emptied is removed with its lock, and may be made again.
 fn is_named(file: &File, folder: &Path) -> bool {
-    let named = plain::stat(&folder.join(HOLD));
+    let named = nofollow::stat(&folder.join(HOLD));
     match (file.metadata(), named) {
         (Ok(opened), Ok(named)) => (opened.dev(), opened.ino()) == (named.dev(), named.ino()),
         // Nothing can be said; the next step fails if the folder has gone.
@@ -285,11 +285,11 @@ mod tests {
     fn there_is_one_keeper_whoever_reads_and_nobody_else_can_open_its_file() {
         let folder = testkit::TempDir::new("hold-keeper");
         let _reader = Hold::reader(folder.path()).expect("a reader");
-        let keeper = Hold::keeper(folder.path()).expect("a look").expect("no other");
-        assert!(Hold::keeper(folder.path()).expect("a look").is_none());
+        let keeper = Hold::retention_lock(folder.path()).expect("a look").expect("no other");
+        assert!(Hold::retention_lock(folder.path()).expect("a look").is_none());
         drop(keeper);
-        assert!(becomes(|| Hold::keeper(folder.path()).expect("a look").is_some()));
-        let meta = std::fs::metadata(folder.join(KEEPER)).expect("the file");
+        assert!(becomes(|| Hold::retention_lock(folder.path()).expect("a look").is_some()));
+        let meta = std::fs::metadata(folder.join(RETENTION_LOCK)).expect("the file");
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     }
 

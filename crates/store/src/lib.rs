@@ -7,14 +7,14 @@ pub mod bytes;
 pub mod catalogue;
 pub mod claim;
 pub mod device;
-pub mod disorder;
-pub mod heartbeat;
 pub mod hold;
 pub mod names;
+pub mod offered_page;
+pub mod out_of_order;
 pub mod owner;
 
 pub use bytes::{Bytes, Slice};
 pub use claim::{Claim, Claimant};
 pub use device::{Device, DiskDevice, MemoryDevice};
-pub use disorder::Disorder;
 pub use hold::Hold;
+pub use out_of_order::OutOfOrderMarkers;

@@ -21,7 +21,7 @@ pub const METER_KEY: &str = ".meter-key";
 pub const FLOW_LATENESS: &str = ".flow-late";
 
 /// In the folder of an interface: a folder of notes of the files that are not in the order of time ([`crate::disorder`]).
-pub const DISORDER: &str = ".disorder";
+pub const OUT_OF_ORDER: &str = ".out-of-order";
 
 /// How the name of a file begins that was made ahead of need, and is empty of packets.
 pub const PREPARED: &str = ".next-";

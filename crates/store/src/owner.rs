@@ -5,11 +5,11 @@
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use sys::plain::{self, Kind};
+use sys::nofollow::{self, FileKind};
 
 /// A folder that root does not record into.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedFolder {
     /// Which: the store's, or that of an interface in it.
     pub folder: PathBuf,
     /// The user it belongs to.
@@ -18,7 +18,7 @@ pub struct Shared {
     pub mode: u32,
 }
 
-impl fmt::Display for Shared {
+impl fmt::Display for SharedFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let folder = self.folder.display();
         match self.owner {
@@ -37,7 +37,7 @@ impl fmt::Display for Shared {
     }
 }
 
-impl std::error::Error for Shared {}
+impl std::error::Error for SharedFolder {}
 
 /// Refuses a store into which this process, if it acts as root, should not write: one that belongs, or of which the folder of an
 /// interface belongs, to another user, or that the group (other than root's) or all others may write to. A store's own folder may be
@@ -45,23 +45,23 @@ impl std::error::Error for Shared {}
 ///
 /// # Errors
 /// The first such folder.
-pub fn check(store: &Path) -> Result<(), Shared> {
+pub fn check(store: &Path) -> Result<(), SharedFolder> {
     if !sys::cpu::is_root() {
         return Ok(());
     }
     judge(store, true)?;
-    let inside = plain::list(store).unwrap_or_default().into_iter();
-    let folders = inside.filter(|(name, kind)| *kind == Kind::Folder && !name.as_encoded_bytes().starts_with(b"."));
+    let inside = nofollow::list(store).unwrap_or_default().into_iter();
+    let folders = inside.filter(|(name, kind)| *kind == FileKind::Folder && !name.as_encoded_bytes().starts_with(b"."));
     folders.map(|(name, _)| store.join(name)).try_for_each(|folder| judge(&folder, false))
 }
 
-fn judge(folder: &Path, may_be_sticky: bool) -> Result<(), Shared> {
-    let Ok(meta) = plain::stat(folder) else { return Ok(()) };
+fn judge(folder: &Path, may_be_sticky: bool) -> Result<(), SharedFolder> {
+    let Ok(meta) = nofollow::stat(folder) else { return Ok(()) };
     let (owner, mode) = (meta.uid(), meta.mode());
     let others = mode & 0o002 != 0 || mode & 0o020 != 0 && meta.gid() != 0;
     let sticky = may_be_sticky && mode & 0o1000 != 0;
     let is_own = owner == 0 && (!others || sticky);
-    if is_own { Ok(()) } else { Err(Shared { folder: folder.to_owned(), owner, mode }) }
+    if is_own { Ok(()) } else { Err(SharedFolder { folder: folder.to_owned(), owner, mode }) }
 }
 
 #[cfg(test)]

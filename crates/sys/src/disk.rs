@@ -1,7 +1,7 @@
 //! What the standard library does not offer of files: opening past the page cache, asking for its alignment
 //! (`statx(2)`, STATX_DIOALIGN), allocating ahead (`fallocate(2)`).
 
-use crate::plain::{self, How};
+use crate::nofollow;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -38,13 +38,13 @@ pub fn open(path: &Path, direct: bool) -> io::Result<File> {
 /// # Errors
 /// `EEXIST`; `EINVAL` where the file system has no direct writes (no file is left behind then); what `open(2)` says.
 pub fn create_new(path: &Path, direct: bool) -> io::Result<File> {
-    let outcome = plain::open_as(path, How { write: true, direct, create: Some(MODE), new: true });
+    let outcome = nofollow::open_as(path, nofollow::OpenOptions { write: true, direct, create: Some(MODE), new: true });
     if let Err(e) = &outcome
         && direct
         && e.raw_os_error() == Some(libc::EINVAL)
     {
         // Some kernels create the name before the file system refuses the flag.
-        let _ = plain::remove(path);
+        let _ = nofollow::remove(path);
     }
     outcome
 }
@@ -98,10 +98,10 @@ mod tests {
         let (a, b) = (dir.join("a"), dir.join("b"));
         std::fs::write(&a, "new").unwrap();
         std::fs::write(&b, "old").unwrap();
-        assert_eq!(plain::rename_new(&a, &b).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(nofollow::rename_new(&a, &b).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(&b).unwrap(), b"old");
         std::fs::remove_file(&b).unwrap();
-        plain::rename_new(&a, &b).unwrap();
+        nofollow::rename_new(&a, &b).unwrap();
         assert_eq!(std::fs::read(&b).unwrap(), b"new");
         assert!(!a.exists());
         std::fs::remove_dir_all(&dir).unwrap();

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// `LANDLOCK_CREATE_RULESET_VERSION`.
-const ASK_VERSION: u32 = 1;
+const QUERY_VERSION: u32 = 1;
 /// `LANDLOCK_RULE_PATH_BENEATH`.
 const PATH_BENEATH: u32 = 1;
 
@@ -46,7 +46,7 @@ mod access {
 /// The version of Landlock that the kernel has; 0 without any.
 pub fn version() -> u32 {
     // SAFETY: with this flag no memory is passed.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, ASK_VERSION) };
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, QUERY_VERSION) };
     u32::try_from(version).unwrap_or(0)
 }
 

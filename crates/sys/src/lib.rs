@@ -2,10 +2,9 @@
 //! may be unsafe. Each function prepares, makes one system call, and decodes; nothing here decides anything.
 
 pub mod advice;
-pub mod allowance;
 pub mod bpf;
 pub mod clock;
-pub mod code;
+pub mod code_pages;
 pub mod cpu;
 pub mod disk;
 pub mod ethtool;
@@ -13,21 +12,22 @@ pub mod landlock;
 pub mod limits;
 pub mod locks;
 pub mod memory;
+pub mod memory_limit;
 pub mod multicast;
 pub mod netlink;
 pub mod netns;
+pub mod nofollow;
 pub mod notify;
 pub mod packet;
-pub mod pages;
-pub mod plain;
 pub mod priority;
 pub mod privilege;
 pub mod process;
-pub mod say;
 pub mod seccomp;
+pub mod simd;
+pub mod stderr;
 pub mod sysfs;
 pub mod timex;
 pub mod unix;
 pub mod uring;
-pub mod wide;
 pub mod xsk;
+pub mod zeroed_pages;

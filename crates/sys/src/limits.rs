@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-fn ask() -> io::Result<libc::rlimit> {
+fn getrlimit() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is what the call writes to, and lives until it returns.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
@@ -17,13 +17,13 @@ fn ask() -> io::Result<libc::rlimit> {
 
 /// Files that this process may have open; 1024, the usual number, where the kernel does not say.
 pub fn open_files() -> u64 {
-    ask().map_or(1024, |limit| limit.rlim_cur)
+    getrlimit().map_or(1024, |limit| limit.rlim_cur)
 }
 
 /// Lets this process have up to `wanted` files open, as far as it may raise the number by itself; how many it may have now.
 /// It never lowers it.
 pub fn raise_open_files(wanted: u64) -> u64 {
-    if let Ok(mut limit) = ask()
+    if let Ok(mut limit) = getrlimit()
         && limit.rlim_cur < wanted.min(limit.rlim_max)
     {
         limit.rlim_cur = wanted.min(limit.rlim_max);
@@ -43,12 +43,12 @@ fn line(limit: u64) -> u64 {
 
 /// Whether a connection of another process may be kept under the number of this descriptor. Where not, close it: the
 /// number is set aside for files of this process.
-pub fn is_for_guests(fd: &impl AsFd) -> bool {
+pub fn is_available_to_clients(fd: &impl AsFd) -> bool {
     (fd.as_fd().as_raw_fd() as u64) < line(open_files())
 }
 
 /// How many connections may be kept, if this descriptor, which is closed, was given the lowest free number.
-pub fn guests_from(lowest: impl AsFd) -> usize {
+pub fn first_reserved_fd(lowest: impl AsFd) -> usize {
     let number = lowest.as_fd().as_raw_fd() as u64;
     usize::try_from(line(open_files()).saturating_sub(number)).unwrap_or(usize::MAX)
 }
@@ -61,8 +61,8 @@ mod tests {
     fn half_of_the_numbers_but_at_most_512_are_set_aside() {
         assert_eq!([64, 1024, 1 << 16].map(line), [32, 512, (1 << 16) - 512]);
         let file = std::fs::File::open("/dev/null").unwrap();
-        let free = guests_from(&file);
-        assert_eq!(is_for_guests(&file), free > 0);
+        let free = first_reserved_fd(&file);
+        assert_eq!(is_available_to_clients(&file), free > 0);
         assert_eq!(free as u64, line(open_files()).saturating_sub(file.as_raw_fd() as u64));
     }
 

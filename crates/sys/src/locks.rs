@@ -42,7 +42,7 @@ pub fn holders(file: &File) -> io::Result<Vec<Holder>> {
 }
 
 /// As text, for a message about these.
-pub fn name_them(holders: &[Holder]) -> String {
+pub fn holder_names(holders: &[Holder]) -> String {
     match holders {
         [] => "a process that cannot be seen from here".to_owned(),
         [one] => one.to_string(),
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(pids(text, "08:01:77", 77), [11]);
         assert_eq!(pids(text, "00:2a:77", 77), [11, 13], "another number of the same device");
         assert_eq!(pids(text, "08:01:7", 7), [0; 0]);
-        assert_eq!(name_them(&[]), "a process that cannot be seen from here");
+        assert_eq!(holder_names(&[]), "a process that cannot be seen from here");
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// How much of a [`SharedMemory`] is touched when it is made. Memory that is not touched costs nothing, and the first write to
 /// each of its pages costs a page fault (about 0.5 us, most of it for the zeros).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Warm {
+pub enum Prefault {
     /// All of it, and locked where permitted.
     #[default]
     Whole,
-    /// This many bytes at the beginning; [`SharedMemory::warm_more`] touches and locks the rest.
+    /// This many bytes at the beginning; [`SharedMemory::prefault_more`] touches and locks the rest.
     Begin(usize),
     /// Nothing: pages are made when they are first written, and none is locked.
     Lazy,
@@ -86,9 +86,9 @@ pub struct SharedMemory {
     len: usize,
     mapped: usize,
     pages: Pages,
-    warm: Warm,
+    prefault: Prefault,
     /// Bytes of address space that were touched (and locked, where permitted) so far.
-    warmed: AtomicUsize,
+    prefaulted: AtomicUsize,
     /// Every lock that was tried was granted.
     locked: AtomicBool,
 }
@@ -101,26 +101,26 @@ unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// Creates `len` bytes (rounded up to whole huge pages when `mirrored`, else to 4 KiB), zeroed, touched, and locked
-    /// where permitted ([`Warm::Whole`]).
+    /// where permitted ([`Prefault::Whole`]).
     ///
     /// # Errors
     /// The system call that failed; `ENOMEM` when the machine has not that much memory.
     pub fn create(name: &str, len: usize, mirrored: bool) -> io::Result<Self> {
-        Self::create_warm(name, len, mirrored, Warm::Whole)
+        Self::create_prefaulted(name, len, mirrored, Prefault::Whole)
     }
 
     /// The same, of which only a part is touched.
     ///
     /// # Errors
     /// As [`SharedMemory::create`]. Memory that the machine has not got when a page is touched later ends the process.
-    pub fn create_warm(name: &str, len: usize, mirrored: bool, warm: Warm) -> io::Result<Self> {
+    pub fn create_prefaulted(name: &str, len: usize, mirrored: bool, warm: Prefault) -> io::Result<Self> {
         if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge, warm) {
             return Ok(memory);
         }
         Self::with_pages(name, len, mirrored, Pages::Transparent, warm)
     }
 
-    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages, warm: Warm) -> io::Result<Self> {
+    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages, warm: Prefault) -> io::Result<Self> {
         let unit = if mirrored { HUGE_PAGE } else { 4096 };
         let len = len.max(1).next_multiple_of(unit);
         let name = std::ffi::CString::new(name).map_err(io::Error::other)?;
@@ -145,24 +145,24 @@ impl SharedMemory {
             // SAFETY: the range is this mapping.
             unsafe { libc::madvise(memory.base.as_ptr().cast(), memory.mapped, libc::MADV_HUGEPAGE) };
         }
-        memory.warm = warm;
+        memory.prefault = warm;
         match warm {
-            Warm::Whole => while memory.warm_more(usize::MAX)? {},
-            Warm::Begin(bytes) => _ = memory.warm_more(bytes)?,
-            Warm::Lazy => {}
+            Prefault::Whole => while memory.prefault_more(usize::MAX)? {},
+            Prefault::Begin(bytes) => _ = memory.prefault_more(bytes)?,
+            Prefault::Lazy => {}
         }
         Ok(memory)
     }
 
     /// Touches up to so many bytes more (at least one huge page), and locks them where permitted; of a mirrored memory first
     /// those of the first half, then the same bytes where they are mapped again. Content that is there stays. One thread at a
-    /// time calls this, while others may write. False: all was touched before, or nothing is to be ([`Warm::Lazy`]).
+    /// time calls this, while others may write. False: all was touched before, or nothing is to be ([`Prefault::Lazy`]).
     ///
     /// # Errors
     /// `ENOMEM` when the machine has not that much memory.
-    pub fn warm_more(&self, bytes: usize) -> io::Result<bool> {
-        let from = self.warmed.load(Ordering::Relaxed);
-        if self.warm == Warm::Lazy || from == self.mapped {
+    pub fn prefault_more(&self, bytes: usize) -> io::Result<bool> {
+        let from = self.prefaulted.load(Ordering::Relaxed);
+        if self.prefault == Prefault::Lazy || from == self.mapped {
             return Ok(false);
         }
         // Not beyond the end of a half: each half is a mapping of its own.
@@ -179,7 +179,7 @@ impl SharedMemory {
         if self.locked.load(Ordering::Relaxed) && unsafe { libc::mlock(at, to - from) } != 0 {
             self.locked.store(false, Ordering::Relaxed);
         }
-        self.warmed.store(to, Ordering::Release);
+        self.prefaulted.store(to, Ordering::Release);
         Ok(true)
     }
 
@@ -309,8 +309,8 @@ impl SharedMemory {
             }
         }
         let base = NonNull::new(start as *mut u8).ok_or_else(|| io::Error::other("mapping at address zero"))?;
-        let (warm, locked) = (Warm::Lazy, AtomicBool::new(access == Access::ReadWrite));
-        Ok(Self { fd, base, len, mapped, pages, warm, warmed: AtomicUsize::new(0), locked })
+        let (warm, locked) = (Prefault::Lazy, AtomicBool::new(access == Access::ReadWrite));
+        Ok(Self { fd, base, len, mapped, pages, prefault: warm, prefaulted: AtomicUsize::new(0), locked })
     }
 
     /// Takes the huge pages out of the pool, or fails, at an address where nothing can be lost: the file keeps them.
@@ -373,18 +373,18 @@ impl SharedMemory {
     }
 
     /// Whether all of it has been touched, so that nobody who writes waits for a page.
-    pub fn is_warm(&self) -> bool {
-        self.warmed.load(Ordering::Acquire) == self.mapped
+    pub fn is_prefaulted(&self) -> bool {
+        self.prefaulted.load(Ordering::Acquire) == self.mapped
     }
 
     /// Whether it is made page by page, as it is written, for good.
     pub fn is_lazy(&self) -> bool {
-        self.warm == Warm::Lazy
+        self.prefault == Prefault::Lazy
     }
 
-    /// Whether it is locked into memory, as far as it was touched by [`SharedMemory::warm_more`].
+    /// Whether it is locked into memory, as far as it was touched by [`SharedMemory::prefault_more`].
     pub fn locked(&self) -> bool {
-        self.warmed.load(Ordering::Relaxed) > 0 && self.locked.load(Ordering::Relaxed)
+        self.prefaulted.load(Ordering::Relaxed) > 0 && self.locked.load(Ordering::Relaxed)
     }
 }
 
@@ -439,39 +439,39 @@ mod tests {
 
     #[test]
     fn what_is_warmed_step_by_step_keeps_what_was_written_and_ends() {
-        let m = SharedMemory::create_warm("test", 5 * HUGE_PAGE, true, Warm::Begin(1)).unwrap();
-        assert!(!m.is_warm() && !m.is_lazy());
+        let m = SharedMemory::create_prefaulted("test", 5 * HUGE_PAGE, true, Prefault::Begin(1)).unwrap();
+        assert!(!m.is_prefaulted() && !m.is_lazy());
         // SAFETY: the offsets lie inside the mapping and no other thread uses it.
         let write = |at: usize, byte: u8| unsafe { m.base().add(at).write(byte) };
         write(3 * HUGE_PAGE + 7, 9);
         write(9, 4);
-        let steps = std::iter::from_fn(|| m.warm_more(2 * HUGE_PAGE).unwrap().then_some(())).count();
+        let steps = std::iter::from_fn(|| m.prefault_more(2 * HUGE_PAGE).unwrap().then_some(())).count();
         assert_eq!(steps, 2 + 3, "four more in the first half, then five in the second");
-        assert!(m.is_warm() && !m.warm_more(1).unwrap());
+        assert!(m.is_prefaulted() && !m.prefault_more(1).unwrap());
         // SAFETY: as above.
         unsafe {
             assert_eq!(m.base().add(m.len() + 3 * HUGE_PAGE + 7).read(), 9);
             assert_eq!(m.base().add(9).read(), 4);
         }
-        assert!(SharedMemory::create("test", 5 * HUGE_PAGE, true).unwrap().is_warm());
+        assert!(SharedMemory::create("test", 5 * HUGE_PAGE, true).unwrap().is_prefaulted());
     }
 
     #[test]
     fn lazy_memory_has_the_pages_that_were_written_and_no_others() {
-        let m = SharedMemory::create_warm("test", 64 * HUGE_PAGE, true, Warm::Lazy).unwrap();
+        let m = SharedMemory::create_prefaulted("test", 64 * HUGE_PAGE, true, Prefault::Lazy).unwrap();
         if m.pages() != Pages::Small {
             return testkit::skip("lazy_memory_has_the_pages_that_were_written_and_no_others", "its pages are huge");
         }
         // SAFETY: the offset lies inside the mapping and no other thread uses it.
         unsafe { m.base().add(100).write(1) };
-        assert!(m.is_lazy() && !m.is_warm() && !m.locked() && !m.warm_more(HUGE_PAGE).unwrap());
+        assert!(m.is_lazy() && !m.is_prefaulted() && !m.locked() && !m.prefault_more(HUGE_PAGE).unwrap());
         let blocks = std::os::unix::fs::MetadataExt::blocks(&File::from(m.fd.try_clone().unwrap()).metadata().unwrap());
         assert!(blocks * 512 <= HUGE_PAGE as u64, "{blocks} blocks");
     }
 
     #[test]
     fn part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it() {
-        let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge, Warm::Whole) else {
+        let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge, Prefault::Whole) else {
             return testkit::skip(
                 "part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it",
                 "no huge pages are reserved (vm.nr_hugepages)",

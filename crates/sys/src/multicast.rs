@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Bytes of a listener's receive buffer: some seconds of a busy exporter.
-static ROOM: libc::c_int = 8 << 20;
+static RECEIVE_BUFFER_BYTES: libc::c_int = 8 << 20;
 
 /// Makes what the socket sends to groups leave by this port.
 ///
@@ -39,9 +39,15 @@ pub fn listen(group: Ipv4Addr, port: u16, ifindex: u32) -> io::Result<UdpSocket>
     }
     // Exporters send in bursts. Beyond `net.core.rmem_max` only with CAP_NET_ADMIN; what the kernel gives is taken.
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
-        // SAFETY: `ROOM` is a c_int, as both options take it.
+        // SAFETY: `RECEIVE_BUFFER_BYTES` is a c_int, as both options take it.
         let _ = unsafe {
-            libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const ROOM).cast(), len_of(&ROOM))
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const RECEIVE_BUFFER_BYTES).cast(),
+                len_of(&RECEIVE_BUFFER_BYTES),
+            )
         };
     }
     let address = libc::sockaddr_in {

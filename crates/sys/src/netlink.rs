@@ -7,7 +7,7 @@
 mod message;
 pub mod netdev;
 
-use message::{Answer, Message, answers, attributes, long, number, text};
+use message::{Message, Response, attributes, long, number, responses, text};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -216,7 +216,7 @@ impl Netlink {
     /// # Errors
     /// `ENODEV` when there is none, `EOPNOTSUPP` for a card, `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_link(&mut self, link: u32) -> io::Result<()> {
-        self.change(Message::new(libc::RTM_DELLINK, asked(), &link_header(link, 0, 0)))
+        self.change(Message::new(libc::RTM_DELLINK, requested(), &link_header(link, 0, 0)))
     }
 
     /// Switches a port on or off.
@@ -237,7 +237,7 @@ impl Netlink {
 
     fn set_flag(&mut self, link: u32, flag: u32, on: bool) -> io::Result<()> {
         let value = if on { flag } else { 0 };
-        self.change(Message::new(libc::RTM_NEWLINK, asked(), &link_header(link, value, flag)))
+        self.change(Message::new(libc::RTM_NEWLINK, requested(), &link_header(link, value, flag)))
     }
 
     /// Gives a port another name.
@@ -323,7 +323,7 @@ impl Netlink {
     pub fn link(&mut self, name: &str) -> io::Result<Link> {
         // Only alternative names may be longer than 15 bytes; asked for as a plain one, they are out of range.
         let kind = if name.len() < libc::IFNAMSIZ { libc::IFLA_IFNAME } else { attr::LINK_ALTERNATIVE_NAME };
-        self.get_link(Message::new(libc::RTM_GETLINK, asked(), &link_header(0, 0, 0)).text(kind, name))
+        self.get_link(Message::new(libc::RTM_GETLINK, requested(), &link_header(0, 0, 0)).text(kind, name))
     }
 
     /// The port numbered `link`, whatever its name is now.
@@ -331,12 +331,12 @@ impl Netlink {
     /// # Errors
     /// `ENODEV` when there is none.
     pub fn link_by_index(&mut self, link: u32) -> io::Result<Link> {
-        self.get_link(Message::new(libc::RTM_GETLINK, asked(), &link_header(link, 0, 0)))
+        self.get_link(Message::new(libc::RTM_GETLINK, requested(), &link_header(link, 0, 0)))
     }
 
     fn get_link(&mut self, message: Message) -> io::Result<Link> {
         let mut found = None;
-        self.ask(message, |answer| found = decode_link(&answer))?;
+        self.request(message, |answer| found = decode_link(&answer))?;
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 
@@ -364,12 +364,12 @@ impl Netlink {
         self.dump(libc::RTM_GETROUTE, &[0; 12], decode_route)
     }
 
-    fn dump<T>(&mut self, kind: u16, fixed: &[u8], decode: impl Fn(&Answer<'_>) -> Option<T>) -> io::Result<Vec<T>> {
+    fn dump<T>(&mut self, kind: u16, fixed: &[u8], decode: impl Fn(&Response<'_>) -> Option<T>) -> io::Result<Vec<T>> {
         for _ in 0..DUMP_ATTEMPTS {
             let mut all = Vec::new();
             let mut changed = false;
             let flags = libc::NLM_F_REQUEST as u16 | libc::NLM_F_DUMP as u16;
-            self.ask(Message::new(kind, flags, fixed), |answer| {
+            self.request(Message::new(kind, flags, fixed), |answer| {
                 changed |= answer.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
                 all.extend(decode(&answer));
             })?;
@@ -381,11 +381,11 @@ impl Netlink {
     }
 
     fn change(&mut self, message: Message) -> io::Result<()> {
-        self.ask(message, |_| ())
+        self.request(message, |_| ())
     }
 
     /// Sends one request and hands every message of the answer to `each`, up to the acknowledgement.
-    fn ask(&mut self, message: Message, mut each: impl FnMut(Answer<'_>)) -> io::Result<()> {
+    fn request(&mut self, message: Message, mut each: impl FnMut(Response<'_>)) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = message.finish(self.sequence);
         // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
@@ -395,7 +395,7 @@ impl Netlink {
         }
         loop {
             let got = self.receive()?;
-            for answer in answers(&self.buffer[..got]).filter(|a| a.sequence == self.sequence) {
+            for answer in responses(&self.buffer[..got]).filter(|a| a.sequence == self.sequence) {
                 match i32::from(answer.kind) {
                     libc::NLMSG_DONE => return Ok(()),
                     libc::NLMSG_ERROR => {
@@ -430,16 +430,16 @@ impl Netlink {
 }
 
 /// A request that is acknowledged.
-const fn asked() -> u16 {
+const fn requested() -> u16 {
     (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16
 }
 
 const fn create_flags() -> u16 {
-    asked() | (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16
+    requested() | (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16
 }
 
 fn set_link(link: u32) -> Message {
-    Message::new(libc::RTM_NEWLINK, asked(), &link_header(link, 0, 0))
+    Message::new(libc::RTM_NEWLINK, requested(), &link_header(link, 0, 0))
 }
 
 /// `struct ifinfomsg`: family, pad, hardware type, index, flags, and which of the flags are meant.
@@ -451,7 +451,7 @@ fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     fixed
 }
 
-fn decode_link(answer: &Answer<'_>) -> Option<Link> {
+fn decode_link(answer: &Response<'_>) -> Option<Link> {
     let body = answer.body;
     let mut link = Link {
         index: number(body, 4)?,
@@ -507,7 +507,7 @@ fn decode_stats(payload: &[u8]) -> Option<LinkStats> {
     })
 }
 
-fn decode_address(answer: &Answer<'_>) -> Option<Address> {
+fn decode_address(answer: &Response<'_>) -> Option<Address> {
     let body = answer.body;
     let (mut local, mut address) = (None, None);
     for (kind, payload) in attributes(body.get(8..)?) {
@@ -521,7 +521,7 @@ fn decode_address(answer: &Answer<'_>) -> Option<Address> {
     Some(Address { link: number(body, 4)?, ip: local.or(address)?, prefix: body[1] })
 }
 
-fn decode_route(answer: &Answer<'_>) -> Option<Route> {
+fn decode_route(answer: &Response<'_>) -> Option<Route> {
     let body = answer.body;
     let fixed = body.get(..12)?;
     let (prefix, table, kind) = (fixed[1], fixed[4], fixed[7]);

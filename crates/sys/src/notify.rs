@@ -48,7 +48,7 @@ impl Notifier {
     ///
     /// # Errors
     /// When the manager has gone, or has not fetched the last ones.
-    pub fn say(&self, text: &str) -> io::Result<()> {
+    pub fn send(&self, text: &str) -> io::Result<()> {
         self.socket.send_to_addr(text.as_bytes(), &self.address).map(drop)
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         let address = SocketAddr::from_abstract_name(&hidden).expect("a name");
         let abstract_one = UnixDatagram::bind_addr(&address).expect("an abstract name");
         for (name, socket) in [(path.display().to_string(), named), (format!("@{hidden}"), abstract_one)] {
-            Notifier::to(&name).expect("an address").say("READY=1\nSTATUS=here").expect("a listener");
+            Notifier::to(&name).expect("an address").send("READY=1\nSTATUS=here").expect("a listener");
             let mut heard = [0; 64];
             let n = socket.recv(&mut heard).expect("a message");
             assert_eq!(&heard[..n], b"READY=1\nSTATUS=here");
@@ -92,11 +92,11 @@ mod tests {
     fn what_is_no_address_is_refused_and_silence_is_an_error_not_a_wait() {
         assert!(Notifier::to("run/here").is_err());
         assert!(Notifier::to(&format!("/{}", "x".repeat(200))).is_err());
-        assert!(Notifier::to("/nobody/listens/here").expect("an address").say("READY=1").is_err());
+        assert!(Notifier::to("/nobody/listens/here").expect("an address").send("READY=1").is_err());
         let name = format!("netgrain-deaf-{}", std::process::id());
         let _deaf = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name")).expect("bind");
         let notifier = Notifier::to(&format!("@{name}")).expect("an address");
-        let refused = (0..100_000).find_map(|_| notifier.say("STATUS=x").err()).expect("its queue is finite");
+        let refused = (0..100_000).find_map(|_| notifier.send("STATUS=x").err()).expect("its queue is finite");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 

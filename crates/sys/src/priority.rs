@@ -8,7 +8,7 @@ use std::io;
 
 /// How far behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
+pub enum Background {
     /// The disk last of the ordinary class (in the idle one it starves beside a recorder that writes without end), the
     /// processor at a tenth of the ordinary weight (SCHED_BATCH, nice 10): always gets
     /// somewhere.
@@ -31,7 +31,7 @@ mod ioprio {
 /// program that spins on the only other processor took seven seconds.
 const BATCH_NICE: i32 = 10;
 
-impl Behind {
+impl Background {
     fn disk_priority(self) -> u32 {
         match self {
             Self::Batch => ioprio::CLASS_BEST_EFFORT << ioprio::CLASS_SHIFT | ioprio::LOWEST,
@@ -44,11 +44,11 @@ impl Behind {
 ///
 /// # Errors
 /// The first refusal; what could be set is set.
-pub fn step_behind(behind: Behind) -> io::Result<()> {
+pub fn lower_priority(behind: Background) -> io::Result<()> {
     let disk = disk(behind.disk_priority());
     let policy = match behind {
-        Behind::Batch => cpu::set_nice(BATCH_NICE).and(schedule(libc::SCHED_BATCH)),
-        Behind::Idle => schedule(libc::SCHED_IDLE),
+        Background::Batch => cpu::set_nice(BATCH_NICE).and(schedule(libc::SCHED_BATCH)),
+        Background::Idle => schedule(libc::SCHED_IDLE),
     };
     disk.and(policy)
 }
@@ -70,7 +70,7 @@ fn schedule(policy: libc::c_int) -> io::Result<()> {
 /// Does something that takes microseconds and must not be put off in its midst: before all ordinary threads (SCHED_FIFO, the lowest
 /// priority of it). Afterwards the thread has its turn as before. Without CAP_SYS_NICE or a limit for such priorities
 /// (`RLIMIT_RTPRIO`) it is done as the thread stands.
-pub fn urgently<T>(urgent: impl FnOnce() -> T) -> T {
+pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
     struct Back(libc::c_int, libc::sched_param);
     impl Drop for Back {
         fn drop(&mut self) {
@@ -95,7 +95,7 @@ pub fn urgently<T>(urgent: impl FnOnce() -> T) -> T {
 }
 
 /// Keeps the calling thread off these processors, if that leaves it any; whether it did.
-pub fn keep_off(cpus: &[usize]) -> bool {
+pub fn keep_off_cpus(cpus: &[usize]) -> bool {
     let allowed = cpu::allowed();
     let others: Vec<usize> = allowed.iter().copied().filter(|c| !cpus.contains(c)).collect();
     !others.is_empty() && (others.len() == allowed.len() || cpu::pin_to(&others).is_ok())
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_steps_behind_has_the_policy_and_the_class_it_asked_for() {
-        for (behind, policy) in [(Behind::Batch, libc::SCHED_BATCH), (Behind::Idle, libc::SCHED_IDLE)] {
+        for (behind, policy) in [(Background::Batch, libc::SCHED_BATCH), (Background::Idle, libc::SCHED_IDLE)] {
             apart(move || {
-                step_behind(behind).expect("no privilege is needed");
+                lower_priority(behind).expect("no privilege is needed");
                 // SAFETY: integers only; id 0 is the calling thread.
                 assert_eq!(unsafe { libc::sched_getscheduler(0) }, policy);
                 // SAFETY: as above.
@@ -135,10 +135,10 @@ mod tests {
             cpu::set_nice(3).expect("no privilege is needed");
             // SAFETY: as above.
             let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-            let during = urgently(policy);
+            let during = with_raised_priority(policy);
             assert!([libc::SCHED_FIFO, libc::SCHED_OTHER].contains(&during), "as far as it is allowed: {during}");
             assert_eq!((policy(), nice()), (libc::SCHED_OTHER, 3));
-            let caught = std::panic::catch_unwind(|| urgently(|| panic!("in its midst")));
+            let caught = std::panic::catch_unwind(|| with_raised_priority(|| panic!("in its midst")));
             assert!(caught.is_err());
             assert_eq!((policy(), nice()), (libc::SCHED_OTHER, 3), "after a panic too");
         });
@@ -148,13 +148,13 @@ mod tests {
     fn a_thread_keeps_off_only_where_that_leaves_it_a_processor() {
         apart(|| {
             let all = cpu::allowed();
-            assert!(!keep_off(&all));
+            assert!(!keep_off_cpus(&all));
             assert_eq!(cpu::allowed(), all);
-            assert!(keep_off(&[]));
+            assert!(keep_off_cpus(&[]));
             if let [first, rest @ ..] = &all[..]
                 && !rest.is_empty()
             {
-                assert!(keep_off(&[*first]));
+                assert!(keep_off_cpus(&[*first]));
                 assert_eq!(cpu::allowed(), rest);
             }
         });

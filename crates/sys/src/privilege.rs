@@ -178,7 +178,7 @@ impl fmt::Display for Capabilities {
 pub const CAPTURE: Capabilities = Capabilities::of(&[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf]);
 
 /// What makes it better: memory that is locked whatever the limit, and threads that go before others.
-pub const CAPTURE_WELL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
+pub const CAPTURE_OPTIONAL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
 
 /// What programs of users at a port take besides: the kernel refuses most of them without.
 pub const PROGRAMS: Capabilities = Capabilities::of(&[Capability::Perfmon]);
@@ -200,7 +200,7 @@ pub fn advice(what: &str, needed: Capabilities) -> String {
 /// The command that gives this program all that capturing takes.
 pub fn setcap() -> String {
     let names: Vec<String> =
-        CAPTURE.with(CAPTURE_WELL).with(PROGRAMS).iter().map(|c| c.name().to_lowercase()).collect();
+        CAPTURE.with(CAPTURE_OPTIONAL).with(PROGRAMS).iter().map(|c| c.name().to_lowercase()).collect();
     let program = std::env::current_exe().map_or_else(|_| "netgrain".to_owned(), |p| p.display().to_string());
     format!("setcap {}+ep {program}", names.join(","))
 }
@@ -335,7 +335,7 @@ fn check(r: libc::c_long) -> io::Result<()> {
 
 /// What one thread may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct ThreadPrivileges {
     /// What it may do.
     pub effective: Capabilities,
     /// What it may give itself.
@@ -353,15 +353,15 @@ pub struct Held {
 }
 
 /// Every thread of a process, from `/proc/PID/task`.
-pub fn of_threads(pid: u32) -> Vec<Held> {
+pub fn of_threads(pid: u32) -> Vec<ThreadPrivileges> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|t| fs::read_to_string(t.path().join("status")).ok()).map(|t| decode(&t)).collect()
 }
 
-fn decode(status: &str) -> Held {
+fn decode(status: &str) -> ThreadPrivileges {
     let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim).unwrap_or_default();
     let set = |name: &str| Capabilities(u64::from_str_radix(field(name), 16).unwrap_or(u64::MAX));
-    Held {
+    ThreadPrivileges {
         effective: set("CapEff:"),
         permitted: set("CapPrm:"),
         bounding: set("CapBnd:"),

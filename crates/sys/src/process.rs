@@ -21,7 +21,7 @@ pub struct Process {
     /// When it began.
     pub started: u64,
     /// Of which PID namespace the number is, and of which time namespace the time (0 where the kernel has none).
-    pub spaces: [u64; 2],
+    pub namespaces: [u64; 2],
 }
 
 impl Process {
@@ -38,13 +38,13 @@ impl Process {
         let pids = fs::metadata("/proc/self/ns/pid")?.ino();
         let times = fs::metadata("/proc/self/ns/time").map_or(0, |it| it.ino());
         let started = started(&stat).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { id, started, spaces: [pids, times] })
+        Ok(Self { id, started, namespaces: [pids, times] })
     }
 
     /// Whether it is still there, a zombie as well; `None` where that cannot be told from here.
     pub fn is_there(&self) -> Option<bool> {
         let pid = i32::try_from(self.id).ok().filter(|pid| *pid > 0)?;
-        if Self::this().ok()?.spaces != self.spaces {
+        if Self::this().ok()?.namespaces != self.namespaces {
             return None;
         }
         // `/proc` may hide the processes of others (`hidepid=`); this does not.
@@ -60,7 +60,7 @@ impl Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} {}", self.id, self.started, self.spaces[0], self.spaces[1])
+        write!(f, "{} {} {} {}", self.id, self.started, self.namespaces[0], self.namespaces[1])
     }
 }
 
@@ -70,7 +70,7 @@ impl FromStr for Process {
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut numbers = text.split(' ').map(|number| number.parse::<u64>().map_err(drop));
         let mut next = || numbers.next().ok_or(())?;
-        let process = Self { id: next()?.try_into().map_err(drop)?, started: next()?, spaces: [next()?, next()?] };
+        let process = Self { id: next()?.try_into().map_err(drop)?, started: next()?, namespaces: [next()?, next()?] };
         if numbers.next().is_none() { Ok(process) } else { Err(()) }
     }
 }
@@ -97,8 +97,8 @@ mod tests {
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
         assert_eq!(other.is_there(), Some(false));
-        for spaces in [[this.spaces[0] + 1, this.spaces[1]], [this.spaces[0], this.spaces[1] + 1]] {
-            assert_eq!(Process { spaces, ..other }.is_there(), None);
+        for spaces in [[this.namespaces[0] + 1, this.namespaces[1]], [this.namespaces[0], this.namespaces[1] + 1]] {
+            assert_eq!(Process { namespaces: spaces, ..other }.is_there(), None);
         }
         for id in [0, u32::MAX] {
             assert_eq!(Process { id, ..this }.is_there(), None, "kill(2) means many by it");

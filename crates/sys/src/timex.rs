@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The kernel's word on its own clock, as the time daemon has left it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Discipline {
+pub struct ClockStatus {
     /// Somebody keeps the clock (`STA_UNSYNC` is not set).
     pub synchronised: bool,
     /// What is still to be slewed away.
@@ -25,7 +25,7 @@ pub struct Discipline {
 ///
 /// # Errors
 /// What adjtimex(2) says; reading needs no privilege.
-pub fn discipline() -> io::Result<Discipline> {
+pub fn clock_status() -> io::Result<ClockStatus> {
     // SAFETY: timex is a plain structure of integers, for which zero is a value: a request that changes nothing.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `timex` is writable.
@@ -36,7 +36,7 @@ pub fn discipline() -> io::Result<Discipline> {
     let in_nanos = timex.status & libc::STA_NANO != 0;
     let offset = timex.offset.unsigned_abs();
     let micros = |n: libc::c_long| Duration::from_micros(u64::try_from(n).unwrap_or(0));
-    Ok(Discipline {
+    Ok(ClockStatus {
         synchronised: timex.status & libc::STA_UNSYNC == 0 && state != libc::TIME_ERROR,
         offset: if in_nanos { Duration::from_nanos(offset) } else { Duration::from_micros(offset) },
         estimated_error: micros(timex.esterror),
@@ -47,7 +47,7 @@ pub fn discipline() -> io::Result<Discipline> {
 
 /// Room of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct FsSpace {
     /// Bytes in all.
     pub total: u64,
     /// Bytes that an unprivileged process may still write.
@@ -58,7 +58,7 @@ pub struct Room {
 ///
 /// # Errors
 /// What statvfs(3) says.
-pub fn room(path: &Path) -> io::Result<Room> {
+pub fn fs_space(path: &Path) -> io::Result<FsSpace> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
     // SAFETY: statvfs is a plain structure of integers, for which zero is a value.
     let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
@@ -67,7 +67,7 @@ pub fn room(path: &Path) -> io::Result<Room> {
         return Err(io::Error::last_os_error());
     }
     let bytes = |blocks: u64| blocks.saturating_mul(answer.f_frsize);
-    Ok(Room { total: bytes(answer.f_blocks), free: bytes(answer.f_bavail) })
+    Ok(FsSpace { total: bytes(answer.f_blocks), free: bytes(answer.f_bavail) })
 }
 
 #[cfg(test)]
@@ -76,15 +76,15 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_of_its_clock_and_reading_changes_nothing() {
-        let first = discipline().expect("adjtimex without a request is open to all");
+        let first = clock_status().expect("adjtimex without a request is open to all");
         assert!(first.maximum_error >= first.estimated_error || !first.synchronised, "{first:?}");
-        assert_eq!(discipline().expect("again").tai_offset, first.tai_offset);
+        assert_eq!(clock_status().expect("again").tai_offset, first.tai_offset);
     }
 
     #[test]
     fn a_volume_has_no_more_free_than_in_all() {
-        let room = room(Path::new("/")).expect("a root");
+        let room = fs_space(Path::new("/")).expect("a root");
         assert!(room.total > 0 && room.free <= room.total, "{room:?}");
-        assert!(super::room(Path::new("/no such folder")).is_err());
+        assert!(super::fs_space(Path::new("/no such folder")).is_err());
     }
 }

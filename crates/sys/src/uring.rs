@@ -138,7 +138,7 @@ pub fn open_aligned(path: &Path) -> io::Result<(File, bool)> {
 
 /// An operation that has ended.
 #[derive(Debug)]
-pub struct Done<B> {
+pub struct UringCompletion<B> {
     /// As given when it was pushed.
     pub token: u64,
     /// Bytes written or read (0 for the others), or why not.
@@ -148,7 +148,7 @@ pub struct Done<B> {
 }
 
 /// What the kernel may still be looking at.
-struct Held<B> {
+struct InFlight<B> {
     token: u64,
     #[expect(dead_code, reason = "held for the kernel, which is the one that uses it")]
     file: Arc<File>,
@@ -158,7 +158,7 @@ struct Held<B> {
 /// A submission and a completion queue, and everything in flight between them.
 pub struct Uring<B: Stable> {
     ring: IoUring,
-    held: Vec<Option<Held<B>>>,
+    held: Vec<Option<InFlight<B>>>,
     free: Vec<usize>,
     pieces: Vec<Region>,
 }
@@ -279,7 +279,7 @@ impl<B: Stable> Uring<B> {
         token: u64,
     ) -> io::Result<()> {
         let Some(slot) = self.free.pop() else { return Err(io::Error::from_raw_os_error(libc::EBUSY)) };
-        self.held[slot] = Some(Held { token, file: Arc::clone(file), buffer });
+        self.held[slot] = Some(InFlight { token, file: Arc::clone(file), buffer });
         let entry = entry.user_data(slot as u64);
         // SAFETY: descriptor and buffer are in `held[slot]`, which is emptied only when the completion has come.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
@@ -294,8 +294,8 @@ impl<B: Stable> Uring<B> {
     /// appends all there are to `out`.
     ///
     /// # Errors
-    /// When the ring itself fails; an operation that failed is a [`Done`].
-    pub fn reap(&mut self, wait: Duration, out: &mut Vec<Done<B>>) -> io::Result<()> {
+    /// When the ring itself fails; an operation that failed is a [`UringCompletion`].
+    pub fn reap(&mut self, wait: Duration, out: &mut Vec<UringCompletion<B>>) -> io::Result<()> {
         let outcome = if wait.is_zero() || self.in_flight() == 0 || !self.ring.completion().is_empty() {
             self.ring.submit()
         } else {
@@ -316,7 +316,7 @@ impl<B: Stable> Uring<B> {
                     n if n >= 0 => Ok(n as usize),
                     n => Err(io::Error::from_raw_os_error(-n)),
                 };
-                out.push(Done { token: held.token, result, buffer: held.buffer });
+                out.push(UringCompletion { token: held.token, result, buffer: held.buffer });
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! AF_XDP sockets: memory, rings, options (Documentation/networking/af_xdp.rst, include/uapi/linux/if_xdp.h).
 //!
-//! A [`Receiver`] and a [`Sender`] each own one queue of one interface, an [`Area`] of memory registered with the kernel
+//! A [`Receiver`] and a [`Sender`] each own one queue of one interface, an [`Umem`] of memory registered with the kernel
 //! (the UMEM; receivers may share one), and the four rings. Chunks of the area belong to the kernel from the moment
 //! their address is published in the fill or transmit ring until it comes back in the receive or completion ring; both
 //! types look at a chunk only in between, and for the length of one callback. That is the invariant that every `unsafe`
@@ -9,16 +9,16 @@
 //! With the flag `XDP_SHARED_UMEM` the kernel takes mode and flags from the socket that registered the memory; each
 //! queue still has its own fill and completion ring, so no two threads ever write to the same one.
 
-mod area;
 mod port;
 mod receiver;
 mod ring;
 mod sender;
+mod umem;
 
-pub use area::{Area, Pages};
 pub use port::{active_queues, strips_vlan};
-pub use receiver::{Piece, ReceiveWish, Receiver};
-pub use sender::{Kicked, SendWish, Sender, Sent};
+pub use receiver::{Receiver, ReceiverOptions, RxChunk};
+pub use sender::{KickResult, Sender, SenderOptions, Sent};
+pub use umem::{Pages, Umem};
 
 use libc::c_int;
 use std::fmt;
@@ -115,7 +115,7 @@ fn socket() -> io::Result<OwnedFd> {
 }
 
 /// Registers `area` as the socket's UMEM; received frames begin `spare` bytes behind [`HEADROOM`].
-fn register(fd: &OwnedFd, area: &Area, chunk: u32, spare: u32) -> io::Result<()> {
+fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()> {
     // The layout before 5.4, which every kernel still takes; what came later is zero for us.
     #[repr(C)]
     struct Registration {

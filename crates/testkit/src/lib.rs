@@ -13,8 +13,8 @@
 pub mod captures;
 mod counting;
 mod exposition;
+mod fragments;
 mod frames;
-mod parts;
 mod process;
 mod sandbox;
 mod skip;
@@ -23,9 +23,9 @@ mod wire;
 
 pub use counting::Counting;
 pub use exposition::{exposition_problems, promtool_problems};
+pub use fragments::fragments;
 pub use frames::random_frame;
-pub use parts::fragments;
-pub use process::{Alone, test_name};
+pub use process::{ChildTest, test_name};
 pub use sandbox::{Port, Sandbox, VethOptions};
 pub use skip::{extra_traces, go_tool, python_of, python_with, skip, tool, traces};
 pub use temp::TempDir;

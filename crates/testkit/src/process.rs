@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 
 /// This test program in which one test runs alone; killed when dropped.
 #[derive(Debug)]
-pub struct Alone(Child);
+pub struct ChildTest(Child);
 
-impl Alone {
+impl ChildTest {
     /// Starts the process. The `test` of this name in `module` (as `module_path!` gives it) is the body of the process, and
     /// recognises by the environment variable that it is.
     ///
@@ -44,7 +44,7 @@ pub fn test_name(module: &str, test: &str) -> String {
     module.split_once("::").map_or_else(|| test.to_owned(), |(_, inner)| format!("{inner}::{test}"))
 }
 
-impl Drop for Alone {
+impl Drop for ChildTest {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

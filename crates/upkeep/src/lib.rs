@@ -4,7 +4,7 @@
 //! room. All of it works on a [`store::Device`], so that each step can be made to fail in a test.
 #![forbid(unsafe_code)]
 
-mod mend;
+mod packet_file;
 pub mod recovery;
 pub mod repair;
 pub mod retention;

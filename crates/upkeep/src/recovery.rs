@@ -3,7 +3,7 @@
 //! Every file that is being written, and every index, is locked by whoever writes it; so what has a hidden name and no
 //! lock is left over. Each such file is compared with its index, cut behind the last packet for which a checksum vouches,
 //! given an index that says what was lost, and published. How much was offered, and is in no file at all, the heartbeat of
-//! the dead recorder tells ([`store::heartbeat`]); where there is none, the ledger says that nobody knows. A half-done publication is finished, what was only prepared is
+//! the dead recorder tells ([`store::offered_page`]); where there is none, the ledger says that nobody knows. A half-done publication is finished, what was only prepared is
 //! removed. Nothing that is not understood is touched.
 //!
 //! [`Recovery::prepare`] is what cannot wait: it gives back the room that a dead recorder had prepared, which may be the
@@ -11,16 +11,16 @@
 //! them, so that a large store neither delays the first packet nor is read to its end; it may go on while a recorder
 //! writes into the same folder.
 
-pub(crate) mod called;
 mod event;
 mod file;
+pub(crate) mod file_names;
 
-pub use called::{Called, DAMAGED};
 pub use event::Event;
 pub use file::Outcome;
+pub use file_names::{DAMAGED, FileNames};
 
-use crate::mend::{Layout, Vouched, Window};
-use file::{Mending, same_file};
+use crate::packet_file::{Layout, VerifiedIndex, Window};
+use file::{FileRecovery, same_file};
 use index::Header;
 use std::collections::BTreeSet;
 use std::io;
@@ -29,12 +29,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::device::{Content, Device, FileId, Op};
-use store::disorder::{self, Disorder};
-use store::heartbeat::Tail;
 use store::names;
+use store::offered_page::OrphanedCount;
+use store::out_of_order::{self, OutOfOrderMarkers};
 
 /// Folders looked at, at most: more than a month of hours.
-pub const MOST_FOLDERS: usize = 1000;
+pub const MAX_FOLDERS: usize = 1000;
 
 /// Hours in which a file is looked for that a failure of the power has taken out of its hour.
 const NEWEST: usize = 3;
@@ -61,12 +61,12 @@ pub struct Recovery<D> {
     volume: Volume<D>,
     /// To be looked at, the newest last.
     folders: Vec<PathBuf>,
-    looked: usize,
+    examined: usize,
     most: usize,
     /// Hidden files of the newest hours that were there before the caller made any.
     before: BTreeSet<PathBuf>,
     /// Of these, those that somebody still holds.
-    held: Vec<(PathBuf, Called)>,
+    held: Vec<(PathBuf, FileNames)>,
     again: u32,
     /// Only files of this queue are looked at.
     queue: Option<u16>,
@@ -85,8 +85,8 @@ impl<D: Device> Recovery<D> {
         Self {
             volume,
             folders,
-            looked: 0,
-            most: MOST_FOLDERS,
+            examined: 0,
+            most: MAX_FOLDERS,
             before: BTreeSet::new(),
             held: Vec::new(),
             again: 0,
@@ -99,7 +99,7 @@ impl<D: Device> Recovery<D> {
 
     /// With what the dead recorders of this interface kept of their counts. Each is forgotten once it is entered.
     #[must_use]
-    pub fn knowing(mut self, tails: Vec<Tail>) -> Self {
+    pub fn with_orphaned_counts(mut self, tails: Vec<OrphanedCount>) -> Self {
         self.volume.tails = tails;
         self
     }
@@ -139,7 +139,7 @@ impl<D: Device> Recovery<D> {
     pub fn prepare(&mut self) {
         for folder in self.newest_hours() {
             let names = self.volume.names(&folder).unwrap_or_default();
-            self.before.extend(names.iter().filter(|n| Called::hidden(n).is_some()).map(|n| folder.join(n)));
+            self.before.extend(names.iter().filter(|n| FileNames::hidden(n).is_some()).map(|n| folder.join(n)));
         }
         self.give_back();
         self.forget();
@@ -148,14 +148,14 @@ impl<D: Device> Recovery<D> {
     /// Takes back notes of files that have been removed. Nobody makes any at this moment.
     fn forget(&mut self) {
         let root = self.volume.root.clone();
-        let Ok(noted) = Disorder::list(&mut self.volume.device, &root) else { return };
+        let Ok(noted) = OutOfOrderMarkers::list(&mut self.volume.device, &root) else { return };
         for ((start, ..), span, stem) in noted.iter() {
             let hour = names::hour_folder(&root, start);
             let mut named = names::PACKETS.iter().flat_map(|e| [format!("{stem}.{e}"), names::hidden(stem, e)]);
             if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
                 // One that stays is a note without a file.
                 for span in [None, Some(span)] {
-                    let _ = disorder::take_back(&mut self.volume.device, &root, stem, span);
+                    let _ = out_of_order::take_back(&mut self.volume.device, &root, stem, span);
                 }
             }
         }
@@ -165,7 +165,7 @@ impl<D: Device> Recovery<D> {
         let root = self.volume.root.clone();
         let (mut files, mut bytes) = (0, 0);
         for name in self.volume.names(&root).unwrap_or_default() {
-            let Some(ending) = called::prepared(&name) else { continue };
+            let Some(ending) = file_names::prepared(&name) else { continue };
             let path = root.join(&name);
             match self.prepared(&path, &name, ending) {
                 Ok(Some(room)) => (files, bytes) = (files + 1, bytes + room),
@@ -175,7 +175,7 @@ impl<D: Device> Recovery<D> {
             }
         }
         if files > 0 {
-            self.events.push(Event::GivenBack { folder: root, files, bytes });
+            self.events.push(Event::Released { folder: root, files, bytes });
         }
     }
 
@@ -185,17 +185,17 @@ impl<D: Device> Recovery<D> {
             return false;
         }
         let Some(folder) = self.folders.pop() else {
-            let more = self.ask_again();
+            let more = self.retry();
             if !more {
                 self.forget_tails();
             }
             return more;
         };
-        self.looked += 1;
-        self.look_at(&folder);
-        if self.looked == self.most && !self.folders.is_empty() {
+        self.examined += 1;
+        self.examine(&folder);
+        if self.examined == self.most && !self.folders.is_empty() {
             self.folders.clear();
-            self.events.push(Event::Bounded { folder: self.volume.root.clone(), looked: self.looked });
+            self.events.push(Event::Bounded { folder: self.volume.root.clone(), examined: self.examined });
         }
         let more = !self.folders.is_empty() || !self.held.is_empty();
         if !more {
@@ -207,7 +207,7 @@ impl<D: Device> Recovery<D> {
     /// All that was left is mended: what the heartbeats said is in the ledger now. One of a file that could not be mended, or was
     /// not looked at, waits for the next recovery.
     fn forget_tails(&mut self) {
-        let complete = self.looked < self.most && self.held.is_empty() && !self.is_stopped();
+        let complete = self.examined < self.most && self.held.is_empty() && !self.is_stopped();
         for tail in std::mem::take(&mut self.volume.tails) {
             let untold = tail.offered.saturating_sub(tail.before);
             let is_unfiled = tail.file.is_none() && untold > 0 && (1..LATEST).contains(&tail.second);
@@ -220,14 +220,14 @@ impl<D: Device> Recovery<D> {
             }
             if !entered && complete && !self.troubled && untold > 0 && !tail.ended {
                 let folder = self.volume.root.clone();
-                self.events.push(Event::Unfiled { folder, queue: tail.queue, packets: untold });
+                self.events.push(Event::UnwrittenPackets { folder, queue: tail.queue, packets: untold });
             }
         }
     }
 
     /// Makes a file without packets whose ledger has what a recorder was offered that died before its first file; false
     /// if it could not be made, which is told.
-    fn enter_unfiled(&mut self, tail: &Tail) -> bool {
+    fn enter_unfiled(&mut self, tail: &OrphanedCount) -> bool {
         let start = base::Timestamp::from_secs_nanos(tail.second, 0);
         let folder = names::hour_folder(&self.volume.root, start);
         let called = match self.place_unfiled(tail, start, &folder) {
@@ -242,22 +242,27 @@ impl<D: Device> Recovery<D> {
         let mut tail = tail.clone();
         tail.file = Some((start, 0));
         self.volume.tails = vec![tail.clone()];
-        self.mend(&folder, called);
+        self.recover(&folder, called);
         self.volume.tails.clear();
         self.volume.entered.contains(&tail)
     }
 
     /// The hidden file with a head and nothing else; `None` if an earlier recovery has entered it and was killed before
     /// it could say so.
-    fn place_unfiled(&mut self, tail: &Tail, start: base::Timestamp, folder: &Path) -> io::Result<Option<Called>> {
+    fn place_unfiled(
+        &mut self,
+        tail: &OrphanedCount,
+        start: base::Timestamp,
+        folder: &Path,
+    ) -> io::Result<Option<FileNames>> {
         self.volume.device.create_folder(folder)?;
         let names = self.volume.names(folder)?;
         for copy in 0.. {
             let stem = names::stem(start, (tail.queue > 0).then_some(tail.queue), copy);
-            let called = Called { stem, ending: names::PACKETS[0] };
+            let called = FileNames { stem, ending: names::PACKETS[0] };
             if names.contains(&called.index()) {
-                let told = Vouched::read(&mut self.volume.device, &folder.join(called.index()))?.map(|vouched| {
-                    let rows = vouched.promises.iter().map(|promise| promise.rows.total());
+                let told = VerifiedIndex::read(&mut self.volume.device, &folder.join(called.index()))?.map(|vouched| {
+                    let rows = vouched.blocks.iter().map(|promise| promise.rows.total());
                     rows.fold((0, 0), |(offered, stored), row| (offered + row.offered, stored + row.stored))
                 });
                 if told == Some((tail.offered, 0)) {
@@ -275,14 +280,14 @@ impl<D: Device> Recovery<D> {
     }
 
     /// Looks again at what was held; false once there is nothing of that, or it has been asked for often enough.
-    fn ask_again(&mut self) -> bool {
+    fn retry(&mut self) -> bool {
         if self.held.is_empty() || self.again == AGAIN {
             return false;
         }
         self.again += 1;
         std::thread::sleep(PAUSE);
         for (folder, called) in std::mem::take(&mut self.held) {
-            self.mend(&folder, called);
+            self.recover(&folder, called);
         }
         self.give_back();
         !self.held.is_empty() && self.again < AGAIN
@@ -332,7 +337,7 @@ impl<D: Device> Recovery<D> {
         let placed = match found {
             Ok(Some(to)) => self.volume.device.rename(path, &to),
             Ok(None) => {
-                self.events.push(Event::Mended { path: path.to_owned(), outcome: Outcome::Unknown });
+                self.events.push(Event::Recovered { path: path.to_owned(), outcome: Outcome::Unknown });
                 Ok(())
             }
             Err(e) => Err(e),
@@ -342,14 +347,15 @@ impl<D: Device> Recovery<D> {
     }
 
     fn find_place(&mut self, file: FileId, layout: Layout, name: &str) -> io::Result<Option<PathBuf>> {
-        let queue = called::prepared_queue(name);
+        let queue = file_names::prepared_queue(name);
         for folder in self.newest_hours() {
             let names = self.volume.names(&folder)?;
-            for stem in names.iter().filter_map(|n| called::hidden_index(n)).filter(|s| names::queue_of(s) == queue) {
-                let called = Called { stem: stem.to_owned(), ending: layout.ending() };
+            for stem in names.iter().filter_map(|n| file_names::hidden_index(n)).filter(|s| names::queue_of(s) == queue)
+            {
+                let called = FileNames { stem: stem.to_owned(), ending: layout.ending() };
                 let index = folder.join(called.hidden_index());
                 if !names.contains(&called.hidden_packets())
-                    && let Some(vouched) = Vouched::read(&mut self.volume.device, &index)?
+                    && let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &index)?
                     && self.is_of(file, &vouched)?
                 {
                     return Ok(Some(folder.join(called.hidden_packets())));
@@ -365,7 +371,7 @@ impl<D: Device> Recovery<D> {
         self.volume.device.create_folder(&folder)?;
         for copy in 0.. {
             let queue = (queue > 0).then_some(queue);
-            let called = Called { stem: names::stem(first.ts, queue, copy), ending: layout.ending() };
+            let called = FileNames { stem: names::stem(first.ts, queue, copy), ending: layout.ending() };
             if !names.contains(&called.hidden_packets()) && !names.contains(&called.packets()) {
                 return Ok(Some(folder.join(called.hidden_packets())));
             }
@@ -374,9 +380,9 @@ impl<D: Device> Recovery<D> {
     }
 
     /// Whether an index knows any block of this file.
-    fn is_of(&mut self, file: FileId, vouched: &Vouched) -> io::Result<bool> {
+    fn is_of(&mut self, file: FileId, vouched: &VerifiedIndex) -> io::Result<bool> {
         let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
-        for promise in vouched.promises.iter().filter(|p| p.bytes > MEANINGLESS) {
+        for promise in vouched.blocks.iter().filter(|p| p.bytes > MEANINGLESS) {
             if promise.holds(&mut window)? {
                 return Ok(true);
             }
@@ -401,7 +407,7 @@ impl<D: Device> Recovery<D> {
         folders
     }
 
-    fn look_at(&mut self, folder: &Path) {
+    fn examine(&mut self, folder: &Path) {
         let list = match self.volume.device.list(folder) {
             Ok(list) => list,
             // Retention has removed it, or nothing was ever recorded.
@@ -412,7 +418,7 @@ impl<D: Device> Recovery<D> {
         for (name, is_folder) in &list {
             if *is_folder {
                 self.folders.push(folder.join(name));
-            } else if let Some(called) = Called::hidden(name).or_else(|| Called::mended(name))
+            } else if let Some(called) = FileNames::hidden(name).or_else(|| FileNames::recovered_stem(name))
                 && self.is_asked(&called.stem)
             {
                 dead.insert(called);
@@ -424,7 +430,7 @@ impl<D: Device> Recovery<D> {
             if self.is_stopped() {
                 return;
             }
-            self.mend(folder, called);
+            self.recover(folder, called);
         }
         // After the packets, because mending them takes their indexes away.
         let names = self.volume.names(folder).unwrap_or_default();
@@ -432,11 +438,11 @@ impl<D: Device> Recovery<D> {
             if self.is_stopped() {
                 return;
             }
-            let index = called::hidden_index(name).or_else(|| called::sealed_index(name));
-            let outcome = match index.or_else(|| called::mended_index(name)) {
+            let index = file_names::hidden_index(name).or_else(|| file_names::sealed_index(name));
+            let outcome = match index.or_else(|| file_names::recovered_index(name)) {
                 Some(stem) if !self.is_asked(stem) => Ok(()),
                 Some(stem) => self.lone_index(folder, name, stem),
-                None if called::is_mended(name) && self.queue.is_none() => {
+                None if file_names::is_recovered(name) && self.queue.is_none() => {
                     self.volume.remove_unheld(&folder.join(name)).map(|_| ())
                 }
                 None => Ok(()),
@@ -445,7 +451,7 @@ impl<D: Device> Recovery<D> {
                 self.trouble(folder.join(name), error);
             }
         }
-        let published = names.iter().filter_map(|n| called::published_index(n));
+        let published = names.iter().filter_map(|n| file_names::published_index(n));
         let published: Vec<&str> = published.filter(|stem| self.is_asked(stem)).collect();
         for stem in published {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
@@ -456,17 +462,17 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    fn mend(&mut self, folder: &Path, called: Called) {
+    fn recover(&mut self, folder: &Path, called: FileNames) {
         let hidden = folder.join(called.hidden_packets());
-        let path = if self.volume.device.exists(&hidden) { hidden } else { folder.join(called.mended_packets()) };
-        let alone = path.ends_with(called.mended_packets());
+        let path = if self.volume.device.exists(&hidden) { hidden } else { folder.join(called.recovered_packets()) };
+        let alone = path.ends_with(called.recovered_packets());
         let growing = called.hidden_index();
-        let Some(mut mending) = Mending::new(&mut self.volume, folder, called.clone()) else { return };
+        let Some(mut mending) = FileRecovery::new(&mut self.volume, folder, called.clone()) else { return };
         let outcome = if alone { mending.finish_copy(&growing) } else { mending.hidden() };
         match outcome {
             Ok(Outcome::Held) if self.before.contains(&path) => self.held.push((folder.to_owned(), called)),
             Ok(Outcome::Held) => {}
-            Ok(outcome) => self.events.push(Event::Mended { path, outcome }),
+            Ok(outcome) => self.events.push(Event::Recovered { path, outcome }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(error) => self.trouble(path, error),
         }
@@ -477,15 +483,15 @@ impl<D: Device> Recovery<D> {
     fn lone_index(&mut self, folder: &Path, name: &str, stem: &str) -> io::Result<()> {
         let path = folder.join(name);
         for ending in names::PACKETS {
-            let called = Called { stem: stem.to_owned(), ending };
+            let called = FileNames { stem: stem.to_owned(), ending };
             if self.volume.device.exists(&folder.join(called.hidden_packets())) {
                 return Ok(());
             }
         }
-        if called::hidden_index(name).is_some()
-            && let Some(vouched) = Vouched::read(&mut self.volume.device, &path)?
-            && vouched.promises.iter().any(|p| !p.rows.is_empty())
-            && !self.is_told(folder, stem, &vouched)?
+        if file_names::hidden_index(name).is_some()
+            && let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &path)?
+            && vouched.blocks.iter().any(|p| !p.rows.is_empty())
+            && !self.is_reported(folder, stem, &vouched)?
         {
             if !self.volume.device.is_held(&path) {
                 self.events.push(Event::Orphan { path });
@@ -496,14 +502,16 @@ impl<D: Device> Recovery<D> {
     }
 
     /// Whether a published index is of the same file.
-    fn is_told(&mut self, folder: &Path, stem: &str, vouched: &Vouched) -> io::Result<bool> {
-        let called = Called { stem: stem.to_owned(), ending: names::PACKETS[0] };
+    fn is_reported(&mut self, folder: &Path, stem: &str, vouched: &VerifiedIndex) -> io::Result<bool> {
+        let called = FileNames { stem: stem.to_owned(), ending: names::PACKETS[0] };
         for number in 0.. {
             let path = folder.join(called.numbered(number).index());
             if !self.volume.device.exists(&path) && number > called.number() {
                 break;
             }
-            if Vouched::read(&mut self.volume.device, &path)?.is_some_and(|v| same_file(&v.header, &vouched.header)) {
+            if VerifiedIndex::read(&mut self.volume.device, &path)?
+                .is_some_and(|v| same_file(&v.header, &vouched.header))
+            {
                 return Ok(true);
             }
         }
@@ -526,9 +534,9 @@ pub(crate) struct Volume<D> {
     root: PathBuf,
     token: u64,
     /// What is known of packets that are in no file.
-    tails: Vec<Tail>,
+    tails: Vec<OrphanedCount>,
     /// Of these, those that are in the ledger of a file that has its name.
-    entered: Vec<Tail>,
+    entered: Vec<OrphanedCount>,
 }
 
 impl<D: Device> Volume<D> {
@@ -538,10 +546,10 @@ impl<D: Device> Volume<D> {
 
     /// What the recorder of this file kept of its counts, if it was in work when it died; `Err` if nothing is known of any file of
     /// the queue.
-    fn tail(&self, header: &Header) -> Result<Option<&Tail>, NobodyKnows> {
+    fn tail(&self, header: &Header) -> Result<Option<&OrphanedCount>, CountsUnavailable> {
         let mut of_queue = self.tails.iter().filter(|t| t.queue == header.queue).peekable();
         if of_queue.peek().is_none() {
-            return Err(NobodyKnows);
+            return Err(CountsUnavailable);
         }
         let is_it = |pos: u64| pos == header.first_pos || header.first_pos == index::UNKNOWN_POS;
         Ok(of_queue.find(|t| t.file.is_some_and(|(start, pos)| start == header.start && is_it(pos))))
@@ -587,7 +595,7 @@ impl<D: Device> Volume<D> {
 
     /// Sets an index aside of which nothing can be read.
     fn unreadable_aside(&mut self, index: &Path) -> io::Result<()> {
-        if !self.device.exists(index) || Vouched::read(&mut self.device, index)?.is_some() {
+        if !self.device.exists(index) || VerifiedIndex::read(&mut self.device, index)?.is_some() {
             return Ok(());
         }
         for number in 0.. {
@@ -615,7 +623,7 @@ impl<D: Device> Volume<D> {
 }
 
 /// Whatever counted the packets of a dead recorder is gone.
-struct NobodyKnows;
+struct CountsUnavailable;
 
 /// Mends a file that has its name and is damaged all the same, or has lost its index: it gets back its hidden name, and
 /// is then recovered as if its recorder had died. What is damaged is kept aside.
@@ -628,8 +636,10 @@ pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Ok(Outcome::Unknown);
     };
-    let Some(called) = Called::published(name).or_else(|| Called::hidden(name)) else { return Ok(Outcome::Unknown) };
-    let mut volume = Volume::new(device, called::interface_of(folder));
+    let Some(called) = FileNames::published(name).or_else(|| FileNames::hidden(name)) else {
+        return Ok(Outcome::Unknown);
+    };
+    let mut volume = Volume::new(device, file_names::interface_of(folder));
     let Some(file) = volume.device.take(path)? else { return Ok(Outcome::Held) };
     let hidden = folder.join(called.hidden_packets());
     let ready = match *path == hidden {
@@ -640,7 +650,7 @@ pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<
     };
     volume.device.close(file);
     ready?;
-    let Some(mending) = Mending::new(&mut volume, folder, called) else { return Ok(Outcome::Unknown) };
+    let Some(mending) = FileRecovery::new(&mut volume, folder, called) else { return Ok(Outcome::Unknown) };
     match mending.careful().hidden() {
         Ok(Outcome::Unknown) if *path != hidden => volume.device.rename(&hidden, path).map(|()| Outcome::Unknown),
         // How far it came is not known here, so the name stays under which it can be taken up.

@@ -7,26 +7,26 @@
 
 mod salvage;
 
-use crate::mend::{Vouched, Window};
-use crate::recovery::called::{interface_of, prepared};
-use crate::recovery::{Called, DAMAGED, Event, Outcome, Recovery, repair_published};
-use crate::verify::{Finding, Kind, Verify};
+use crate::packet_file::{VerifiedIndex, Window};
+use crate::recovery::file_names::{interface_of, prepared};
+use crate::recovery::{DAMAGED, Event, FileNames, Outcome, Recovery, repair_published};
+use crate::verify::{Finding, FindingKind, Verify};
 use base::units::show_count;
 use base::{Tally, Timestamp};
-use salvage::Salvaged;
+use salvage::SalvageResult;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::claim::{CLAIM, Claim, ClaimError, Claimant, at_work};
 use store::device::{Content, Device, FileId};
-use store::disorder;
-use store::heartbeat;
 use store::names::{INDEX, PACKETS};
+use store::offered_page;
+use store::out_of_order;
 
 /// What was done, or would be.
 #[derive(Debug)]
-pub enum Did {
+pub enum RepairEvent {
     /// What recovery does.
     Recovered(Event),
     /// A file of the store was mended.
@@ -52,7 +52,7 @@ pub enum Did {
         /// Of which interface.
         root: PathBuf,
         /// How many.
-        things: u64,
+        rows: u64,
         /// Bytes behind them that were not written whole.
         torn: u64,
     },
@@ -64,7 +64,7 @@ pub enum Did {
         files: u64,
     },
     /// A journal of flow records or rows was damaged in parts. What is whole of it is sealed, and it is kept.
-    Aside {
+    JournalSetAside {
         /// Where.
         path: PathBuf,
         /// What of it is damaged.
@@ -77,7 +77,7 @@ pub enum Did {
     /// Nothing is wrong with it.
     Sound(PathBuf),
     /// A file of flow records or rows that cannot be read is out of the way of questions.
-    PutAside {
+    FileSetAside {
         /// It.
         path: PathBuf,
         /// Its name now.
@@ -101,7 +101,7 @@ pub enum Did {
     },
 }
 
-impl Did {
+impl RepairEvent {
     /// Whether this is something that could not be mended.
     pub fn is_refusal(&self) -> bool {
         matches!(
@@ -109,17 +109,17 @@ impl Did {
             Self::Refused { .. }
                 | Self::Unreadable { .. }
                 | Self::Recovered(
-                    Event::Trouble { .. } | Event::Mended { outcome: Outcome::Held | Outcome::Unknown, .. }
+                    Event::Trouble { .. } | Event::Recovered { outcome: Outcome::Held | Outcome::Unknown, .. }
                 )
                 | Self::Mended { outcome: Outcome::Held | Outcome::Unknown, .. }
         )
     }
 }
 
-impl fmt::Display for Did {
+impl fmt::Display for RepairEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Recovered(Event::Mended { path, outcome: Outcome::Unknown })
+            Self::Recovered(Event::Recovered { path, outcome: Outcome::Unknown })
             | Self::Mended { path, outcome: Outcome::Unknown } => write!(
                 f,
                 "{}: what is in it is not what its name says, and no index tells more; left alone: give it the name that it \
@@ -148,7 +148,7 @@ impl fmt::Display for Did {
                 path.display(),
                 original.display()
             ),
-            Self::Sealed { root, things, torn } => {
+            Self::Sealed { root, rows: things, torn } => {
                 write!(f, "{}: {} flow records and rows sealed", root.display(), show_count(*things))?;
                 match torn {
                     0 => Ok(()),
@@ -161,14 +161,14 @@ impl fmt::Display for Did {
                 root.display(),
                 show_count(*files)
             ),
-            Self::Aside { path, what } => {
+            Self::JournalSetAside { path, what } => {
                 write!(f, "{}: {what}; the rest is sealed, and this is the damaged journal", path.display())
             }
             Self::Noted(path) => {
                 write!(f, "{}: noted that its packets are not in order: questions find them now", path.display())
             }
             Self::Would(finding) => write!(f, "would mend {finding}"),
-            Self::PutAside { path, aside, why } => write!(
+            Self::FileSetAside { path, aside, why } => write!(
                 f,
                 "{}: {why}; it is kept as {}: where its packets are kept, netgrain run -r makes it of them again, in another store",
                 path.display(),
@@ -185,7 +185,7 @@ pub struct Repair<D, M, F> {
     device: D,
     /// Makes another device of the same volume.
     another: M,
-    tell: F,
+    report: F,
     /// Since when this process claims, if it does.
     since: Option<Timestamp>,
     /// Interfaces that were asked for: our claim, or none where somebody else has it.
@@ -194,26 +194,26 @@ pub struct Repair<D, M, F> {
 }
 
 /// What seals the records and rows of an interface.
-type Seal = dyn FnMut(&Path) -> Vec<Did>;
+type Seal = dyn FnMut(&Path) -> Vec<RepairEvent>;
 
 /// Packet files with something wrong, and whether that is in their records.
-type Wrong = BTreeMap<PathBuf, bool>;
+type DamagedFiles = BTreeMap<PathBuf, bool>;
 
 /// Whether this is said of a sealed file of records or rows whose frame is damaged; one in another hour than its name says is whole.
-fn is_unreadable_grain(finding: &Finding) -> bool {
-    finding.kind == Kind::Frame
+fn is_unreadable_row_file(finding: &Finding) -> bool {
+    finding.kind == FindingKind::Frame
 }
 
-impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
+impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     /// Tells each thing as it is done.
     pub fn new(another: M, tell: F) -> Self {
-        Self { device: another(), another, tell, since: None, claims: BTreeMap::new(), seal: None }
+        Self { device: another(), another, report: tell, since: None, claims: BTreeMap::new(), seal: None }
     }
 
     /// Has flow records and rows sealed that a dead recorder left, by the room that writes them: `seal` is called for each
     /// interface once its packets are mended, while it is claimed, and says what it did.
     #[must_use]
-    pub fn sealing(self, seal: impl FnMut(&Path) -> Vec<Did> + 'static) -> Self {
+    pub fn sealing(self, seal: impl FnMut(&Path) -> Vec<RepairEvent> + 'static) -> Self {
         Self { seal: Some(Box::new(seal)), ..self }
     }
 
@@ -232,22 +232,22 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         for finding in findings {
             let kind = finding.kind;
             let packets = self.packets_of(&finding.path);
-            let has_head = kind == Kind::Version
+            let has_head = kind == FindingKind::Version
                 && self.head_of(&finding.path, |_, _, _| Ok(())).is_ok_and(|found| found.is_some());
-            if has_head || is_unreadable_grain(&finding) {
-                (self.tell)(Did::Would(finding));
-            } else if matches!(kind, Kind::Unreadable | Kind::Version | Kind::NoCapture)
-                || kind == Kind::Foreign && alone
+            if has_head || is_unreadable_row_file(&finding) {
+                (self.report)(RepairEvent::Would(finding));
+            } else if matches!(kind, FindingKind::Unreadable | FindingKind::Version | FindingKind::NoCapture)
+                || kind == FindingKind::Foreign && alone
             {
-                (self.tell)(Did::Unreadable { path: finding.path, why: finding.text });
+                (self.report)(RepairEvent::Unreadable { path: finding.path, why: finding.text });
             } else if mends(kind) && !wrong.contains_key(&packets) {
                 // What is said of its version is all that is to be said.
-            } else if matches!(kind, Kind::Leftover | Kind::Unnoted)
-                || mends(kind) && Means::of(&packets, wrong.get(&packets) == Some(&true)) != Means::Index
+            } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked)
+                || mends(kind) && RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) != RepairMethod::Index
             {
-                (self.tell)(Did::Would(finding));
+                (self.report)(RepairEvent::Would(finding));
             } else if mends(kind) {
-                (self.tell)(index_again(&packets));
+                (self.report)(index_again(&packets));
             }
         }
     }
@@ -266,35 +266,39 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             if !self.claimed(&root) {
                 continue;
             }
-            let mut recovery = Recovery::new((self.another)(), &root).thorough().knowing(heartbeat::tails(&root));
+            let mut recovery = Recovery::new((self.another)(), &root)
+                .thorough()
+                .with_orphaned_counts(offered_page::orphaned_counts(&root));
             if folder == root {
                 recovery.prepare();
             } else {
                 recovery = recovery.below(&folder);
             }
             while recovery.step() {}
-            recovery.take_events().into_iter().for_each(|event| (self.tell)(Did::Recovered(event)));
+            recovery.take_events().into_iter().for_each(|event| (self.report)(RepairEvent::Recovered(event)));
             if let Some(seal) = self.seal.as_mut().filter(|_| folder == root) {
-                seal(&root).into_iter().for_each(&mut self.tell);
+                seal(&root).into_iter().for_each(&mut self.report);
             }
         }
         let findings = self.findings(path);
-        for finding in findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::Version | Kind::NoCapture))
+        for finding in findings
+            .iter()
+            .filter(|f| matches!(f.kind, FindingKind::Unreadable | FindingKind::Version | FindingKind::NoCapture))
         {
             self.unreadable(finding);
         }
         for (path, broken) in self.wrong(&findings) {
             self.damaged(&path, broken);
         }
-        findings.iter().filter(|finding| is_unreadable_grain(finding)).for_each(|finding| self.put_aside(finding));
-        for finding in findings.iter().filter(|f| f.kind == Kind::Unnoted) {
+        findings.iter().filter(|finding| is_unreadable_row_file(finding)).for_each(|finding| self.put_aside(finding));
+        for finding in findings.iter().filter(|f| f.kind == FindingKind::Unmarked) {
             let root = interface_of(finding.path.parent().unwrap_or(path));
             if self.claimed(&root) {
                 let did = match self.note(&root, &finding.path) {
-                    Ok(()) => Did::Noted(finding.path.clone()),
-                    Err(e) => Did::Refused { path: finding.path.clone(), why: e.to_string() },
+                    Ok(()) => RepairEvent::Noted(finding.path.clone()),
+                    Err(e) => RepairEvent::Refused { path: finding.path.clone(), why: e.to_string() },
                 };
-                (self.tell)(did);
+                (self.report)(did);
             }
         }
     }
@@ -304,13 +308,13 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
         let index = beside.into_iter().find(|index| self.device.exists(index));
-        let vouched = index.map(|index| Vouched::read(&mut self.device, &index)).transpose()?.flatten();
-        let Some(span) = vouched.and_then(|vouched| vouched.noted()) else {
+        let vouched = index.map(|index| VerifiedIndex::read(&mut self.device, &index)).transpose()?.flatten();
+        let Some(span) = vouched.and_then(|vouched| vouched.has_marker()) else {
             let text = "not noted: no index tells when its packets came; look with netgrain verify, then repair again";
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        disorder::note(&mut self.device, root, &stem, Some(span))
+        out_of_order::write_marker(&mut self.device, root, &stem, Some(span))
     }
 
     fn findings(&mut self, path: &Path) -> Vec<Finding> {
@@ -319,13 +323,13 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         findings
     }
 
-    fn wrong(&mut self, findings: &[Finding]) -> Wrong {
-        let mut wrong = Wrong::new();
+    fn wrong(&mut self, findings: &[Finding]) -> DamagedFiles {
+        let mut wrong = DamagedFiles::new();
         for finding in findings.iter().filter(|f| mends(f.kind)) {
-            *wrong.entry(self.packets_of(&finding.path)).or_default() |= finding.kind == Kind::Chain;
+            *wrong.entry(self.packets_of(&finding.path)).or_default() |= finding.kind == FindingKind::Chain;
         }
         // What cannot be read for its version is not mended by its records, and no index is made of it.
-        for finding in findings.iter().filter(|f| f.kind == Kind::Version) {
+        for finding in findings.iter().filter(|f| f.kind == FindingKind::Version) {
             wrong.remove(&finding.path);
         }
         wrong
@@ -335,20 +339,20 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
     fn unreadable(&mut self, finding: &Finding) {
         let path = &finding.path;
         let mended = match finding.kind {
-            Kind::Version => self.head_of(path, |device, file, head| {
+            FindingKind::Version => self.head_of(path, |device, file, head| {
                 device.put(file, 0, head)?;
                 crate::recovery::sync(device, file)
             }),
             _ => Ok(None),
         };
-        (self.tell)(match mended {
-            Ok(None) => Did::Unreadable { path: path.clone(), why: finding.text.clone() },
+        (self.report)(match mended {
+            Ok(None) => RepairEvent::Unreadable { path: path.clone(), why: finding.text.clone() },
             Ok(Some(tally)) => {
                 let (path, tally) = (path.clone(), Box::new(tally));
                 let outcome = Outcome::Published { path: path.clone(), tally, lost: 0, aside: None };
-                Did::Mended { path, outcome }
+                RepairEvent::Mended { path, outcome }
             }
-            Err(e) => Did::Refused { path: path.clone(), why: e.to_string() },
+            Err(e) => RepairEvent::Refused { path: path.clone(), why: e.to_string() },
         });
     }
 
@@ -362,7 +366,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
         let Some(index) = beside.into_iter().find(|index| self.device.exists(index)) else { return Ok(None) };
-        let Some(vouched) = Vouched::read(&mut self.device, &index)?.filter(|v| v.whole) else { return Ok(None) };
+        let Some(vouched) = VerifiedIndex::read(&mut self.device, &index)?.filter(|v| v.whole) else { return Ok(None) };
         let Some(file) = self.device.take(path)? else {
             return Err(io::Error::other("a living process holds it: wait until that has ended"));
         };
@@ -373,7 +377,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         };
         self.device.close(file);
         let mut tally = Tally::default();
-        vouched.promises.iter().for_each(|p| tally += &p.rows.total());
+        vouched.blocks.iter().for_each(|p| tally += &p.rows.total());
         Ok(done?.then_some(tally))
     }
 
@@ -405,7 +409,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
                 }
                 ClaimError::Io { error, .. } => format!("{CLAIM}: {error}; repair needs the right to write here"),
             };
-            (self.tell)(Did::Refused { path: root.to_owned(), why });
+            (self.report)(RepairEvent::Refused { path: root.to_owned(), why });
         });
         self.claims.entry(root.to_owned()).or_insert(claim.ok()).is_some()
     }
@@ -418,7 +422,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         }
         let list = self.device.list(path).unwrap_or_default();
         let is_year = |name: &str| name.len() == 4 && name.bytes().all(|b| b.is_ascii_digit());
-        let is_ours = |name: &str| name == CLAIM || Called::hidden(name).is_some() || prepared(name).is_some();
+        let is_ours = |name: &str| name == CLAIM || FileNames::hidden(name).is_some() || prepared(name).is_some();
         let is_interface = list.iter().any(|(name, is_folder)| if *is_folder { is_year(name) } else { is_ours(name) });
         if is_interface || !list.iter().any(|(_, is_folder)| *is_folder) {
             return vec![(root, path.to_owned())];
@@ -432,25 +436,28 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
     /// One file, whatever it is.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if Called::hidden(&name).is_some() || name.ends_with(&format!(".{DAMAGED}")) {
+        if FileNames::hidden(&name).is_some() || name.ends_with(&format!(".{DAMAGED}")) {
             return self.damaged(path, true);
         }
         let findings = self.findings(path);
-        let mut kinds = findings
-            .iter()
-            .filter(|f| matches!(f.kind, Kind::Unreadable | Kind::Version | Kind::NoCapture | Kind::Foreign));
+        let mut kinds = findings.iter().filter(|f| {
+            matches!(
+                f.kind,
+                FindingKind::Unreadable | FindingKind::Version | FindingKind::NoCapture | FindingKind::Foreign
+            )
+        });
         if let Some(finding) = kinds.next_back() {
             return self.unreadable(finding);
         }
-        if let Some(finding) = findings.iter().find(|finding| is_unreadable_grain(finding)) {
+        if let Some(finding) = findings.iter().find(|finding| is_unreadable_row_file(finding)) {
             return self.put_aside(finding);
         }
         // Verification has nothing against a file by itself; in a store it has an index.
-        let called = Called::published(&name).filter(|called| called.start().is_some());
+        let called = FileNames::published(&name).filter(|called| called.start().is_some());
         let bare = called.is_some_and(|called| !self.device.exists(&path.with_file_name(called.index())));
         match self.wrong(&findings).is_empty() && !bare {
-            true => (self.tell)(Did::Sound(path.to_owned())),
-            false => self.damaged(path, findings.iter().any(|f| f.kind == Kind::Chain)),
+            true => (self.report)(RepairEvent::Sound(path.to_owned())),
+            false => self.damaged(path, findings.iter().any(|f| f.kind == FindingKind::Chain)),
         }
     }
 
@@ -464,43 +471,45 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let aside = path.with_file_name(format!("{name}.{DAMAGED}"));
         let did = match self.device.rename(path, &aside) {
-            Ok(()) => Did::PutAside { path: path.clone(), aside, why: finding.text.clone() },
-            Err(e) => Did::Refused { path: path.clone(), why: format!("{}; {e}", finding.text) },
+            Ok(()) => RepairEvent::FileSetAside { path: path.clone(), aside, why: finding.text.clone() },
+            Err(e) => RepairEvent::Refused { path: path.clone(), why: format!("{}; {e}", finding.text) },
         };
-        (self.tell)(did);
+        (self.report)(did);
     }
 
     /// A file that is known to be damaged: in its records, or only in what its index says of them.
     fn damaged(&mut self, path: &Path, broken: bool) {
-        match Means::of(path, broken) {
-            Means::Store => {
+        match RepairMethod::of(path, broken) {
+            RepairMethod::Store => {
                 if self.claimed(&interface_of(path.parent().unwrap_or(path))) {
                     let outcome = repair_published((self.another)(), path);
                     self.told(path, outcome);
                 }
             }
-            Means::Salvage => {
+            RepairMethod::Salvage => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 let did = self.salvage(path, &name);
-                (self.tell)(did.unwrap_or_else(|e| Did::Refused { path: path.to_owned(), why: e.to_string() }));
+                (self.report)(
+                    did.unwrap_or_else(|e| RepairEvent::Refused { path: path.to_owned(), why: e.to_string() }),
+                );
             }
-            Means::Index => (self.tell)(index_again(path)),
+            RepairMethod::Index => (self.report)(index_again(path)),
         }
     }
 
     fn told(&mut self, path: &Path, outcome: io::Result<Outcome>) {
-        (self.tell)(match outcome {
-            Ok(Outcome::Held) => Did::Refused {
+        (self.report)(match outcome {
+            Ok(Outcome::Held) => RepairEvent::Refused {
                 path: path.to_owned(),
                 why: "a living process holds it: stop the recorder first, or wait until it has ended the file".into(),
             },
-            Ok(outcome) => Did::Mended { path: path.to_owned(), outcome },
-            Err(e) => Did::Refused { path: path.to_owned(), why: e.to_string() },
+            Ok(outcome) => RepairEvent::Mended { path: path.to_owned(), outcome },
+            Err(e) => RepairEvent::Refused { path: path.to_owned(), why: e.to_string() },
         });
     }
 
     /// What is whole in a capture that is not of the store, or was set aside from it.
-    fn salvage(&mut self, path: &Path, name: &str) -> io::Result<Did> {
+    fn salvage(&mut self, path: &Path, name: &str) -> io::Result<RepairEvent> {
         let Some(file) = self.device.take(path)? else {
             return Err(io::Error::other("a living process holds it: wait until that has ended"));
         };
@@ -509,7 +518,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         saved
     }
 
-    fn salvage_into(&mut self, path: &Path, name: &str, file: FileId) -> io::Result<Did> {
+    fn salvage_into(&mut self, path: &Path, name: &str, file: FileId) -> io::Result<RepairEvent> {
         let temporary = path.with_file_name(format!(".{name}.mended"));
         let aside = name.strip_suffix(&format!(".{DAMAGED}"));
         let to = aside.map_or_else(|| path.to_owned(), |name| path.with_file_name(format!("{name}.salvaged")));
@@ -517,10 +526,10 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        let Salvaged { kept, records, left_out } =
+        let SalvageResult { kept, records, left_out } =
             salvage::find(&mut Window::new(&mut self.device, file, u64::MAX)?, aside.unwrap_or(name))?;
         if left_out == 0 && aside.is_none() {
-            return Ok(Did::Sound(path.to_owned()));
+            return Ok(RepairEvent::Sound(path.to_owned()));
         }
         let copy = self.device.create(&temporary, Content::Index)?;
         let copied = self.copy(file, copy, &kept);
@@ -540,7 +549,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             self.device.rename(path, &original)?;
         }
         self.device.rename(&temporary, &to)?;
-        Ok(Did::Salvaged { path: to, original, records, bytes: left_out })
+        Ok(RepairEvent::Salvaged { path: to, original, records, bytes: left_out })
     }
 
     fn copy(&mut self, file: FileId, copy: FileId, kept: &[std::ops::Range<u64>]) -> io::Result<()> {
@@ -562,23 +571,23 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
 }
 
 /// Whether there is something to be done about it.
-fn mends(kind: Kind) -> bool {
+fn mends(kind: FindingKind) -> bool {
     matches!(
         kind,
-        Kind::Chain
-            | Kind::Checksum
-            | Kind::Length
-            | Kind::Index
-            | Kind::Stale
-            | Kind::Keys
-            | Kind::Ledger
-            | Kind::NoIndex
+        FindingKind::Chain
+            | FindingKind::Checksum
+            | FindingKind::Length
+            | FindingKind::Index
+            | FindingKind::Stale
+            | FindingKind::Keys
+            | FindingKind::Ledger
+            | FindingKind::NoIndex
     )
 }
 
 /// How a file is mended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Means {
+enum RepairMethod {
     /// It is one of the store: from what its index vouches for.
     Store,
     /// Its whole records are copied.
@@ -587,11 +596,11 @@ enum Means {
     Index,
 }
 
-impl Means {
+impl RepairMethod {
     fn of(path: &Path, broken: bool) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let published = Called::published(&name).filter(|called| called.start().is_some());
-        if published.or_else(|| Called::hidden(&name)).is_some() {
+        let published = FileNames::published(&name).filter(|called| called.start().is_some());
+        if published.or_else(|| FileNames::hidden(&name)).is_some() {
             return Self::Store;
         }
         if broken { Self::Salvage } else { Self::Index }
@@ -599,10 +608,10 @@ impl Means {
 }
 
 /// Nothing of a capture needs mending because an index beside it tells of something else.
-fn index_again(path: &Path) -> Did {
+fn index_again(path: &Path) -> RepairEvent {
     let why = format!(
         "its records are whole, but its index is not of them as they are; netgrain index {} makes it again",
         path.display()
     );
-    Did::Refused { path: path.to_owned(), why }
+    RepairEvent::Refused { path: path.to_owned(), why }
 }

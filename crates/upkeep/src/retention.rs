@@ -1,6 +1,6 @@
 //! Making room: the oldest files of a store go, or move to an archive, by free space, by size and by age.
 //!
-//! A [`Keeper`] looks after interface folders of one store. [`Keeper::step`] does one bounded piece of work (a look at what
+//! A [`RetentionWorker`] looks after interface folders of one store. [`RetentionWorker::step`] does one bounded piece of work (a look at what
 //! changed, one file removed, one MiB copied) and asks no clock; it keeps nothing on disk, so what a restart finds is what
 //! the names say. Invariants: only published files of ours go, each under a name that lies where it says; the index before
 //! its packets, so that a crash between leaves a packet file that every tool reads and that is still the oldest; in an hour that
@@ -15,28 +15,28 @@ mod event;
 mod moving;
 mod rules;
 
-pub use clock::Moment;
-pub use event::{Count, Event, State};
-pub use moving::Errand;
-pub use rules::{Free, ParseFreeError, Rules, Why};
+pub use clock::ClockReading;
+pub use event::{Count, Event, RetentionState};
+pub use moving::MoveJob;
+pub use rules::{Free, ParseFreeError, RemovalReason, Rules};
 
 use base::Timestamp;
 use catalogue::{Catalogue, Key, Part};
-use clock::Steady;
-use moving::Away;
+use clock::ClockMonitor;
+use moving::PendingMove;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::device::{Housekeeping, Lock, Space};
-use store::disorder::{self, Disorder, Span};
 use store::names;
+use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
 /// How often a keeper looks for what came and went where recorders are at work.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often it looks everywhere.
-const LOOK_AROUND_EVERY: Duration = Duration::from_secs(10);
+const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long something that failed is left alone.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
@@ -44,12 +44,12 @@ const RETRY_EVERY: Duration = Duration::from_secs(10);
 /// How long the keeper of one interface gives those of others, whose files are older, to make room first.
 const YIELD: Duration = Duration::from_secs(1);
 
-/// After this many removals in a row that gave nothing back, each further one waits for [`SETTLE`]; where hardly any room
+/// After this many removals in a row that gave nothing back, each further one waits for [`SETTLE_TIME`]; where hardly any room
 /// is left, only what the recorder may need meanwhile goes without: it may be the one that takes the room.
 const UNSETTLED: u32 = 3;
 
 /// See [`UNSETTLED`].
-const SETTLE: Duration = Duration::from_secs(1);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// What a step has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub enum Progress {
 
 /// Who looks after what.
 #[derive(Clone, Debug)]
-pub struct Charge {
+pub struct RetentionScope {
     /// The store.
     pub store: PathBuf,
     /// Its interfaces that this keeper looks after.
@@ -77,49 +77,49 @@ pub struct Charge {
 }
 
 /// See the module.
-pub struct Keeper<D: Housekeeping> {
+pub struct RetentionWorker<D: Housekeeping> {
     device: D,
-    charge: Charge,
+    scope: RetentionScope,
     rules: Rules,
-    shelves: Vec<Shelf>,
-    steady: Steady,
+    interfaces: Vec<InterfaceFolder>,
+    steady: ClockMonitor,
     /// The newest file when the clock began to go steadily, until the clock is believed for it.
     doubted: Option<Timestamp>,
     synchronised: bool,
-    looked: Option<Duration>,
-    looked_around: Option<Duration>,
+    last_scan: Option<Duration>,
+    last_full_scan: Option<Duration>,
     /// The volume of the archive at the start, or as it was first seen.
     archive_volume: Option<u64>,
     archive_again: Duration,
     /// The file that is to be archived, or is out for it.
-    moving: Option<Errand>,
-    away: Option<Away>,
+    moving: Option<MoveJob>,
+    pending_move: Option<PendingMove>,
     /// Since when there is too little free space.
     pressed: Option<Duration>,
     unsettled: u32,
     /// Bytes removed since then, or since the last wait.
-    unsettled_room: u64,
+    unsettled_bytes: u64,
     not_before: Duration,
     stuck: BTreeSet<(usize, Key)>,
     stuck_until: Duration,
     /// Hours that readers hold in this step, and those of which it was told.
     held: BTreeSet<(usize, Timestamp)>,
-    told_held: BTreeSet<(usize, Timestamp)>,
+    held_reported: BTreeSet<(usize, Timestamp)>,
     /// Since when hours are waited for, and those whose readers were waited for in vain.
     held_since: BTreeMap<(usize, Timestamp), Duration>,
     overruled: BTreeSet<(usize, Timestamp)>,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     /// When something was said last.
     said: Duration,
     up: Duration,
     events: Vec<Event>,
-    state: State,
+    state: RetentionState,
     /// Bytes that would have been removed, if this is not in earnest.
     pretended: Option<u64>,
 }
 
 /// One interface.
-struct Shelf {
+struct InterfaceFolder {
     folder: PathBuf,
     files: Catalogue,
     /// Keeps other keepers out while this one works.
@@ -128,55 +128,55 @@ struct Shelf {
     swept: bool,
     /// The notes, once one may have to be taken back, until the files are looked at anew: a note is there before its file
     /// has its name, so this has those of all files that are known.
-    noted: Option<Disorder>,
+    noted: Option<OutOfOrderMarkers>,
 }
 
 /// What has to go.
-struct Need {
-    why: Why,
+struct SpaceNeeded {
+    why: RemovalReason,
     /// Of one interface, or of all.
-    shelf: Option<usize>,
+    interface: Option<usize>,
     /// Only files that begin before this moment.
     before: Timestamp,
 }
 
-impl<D: Housekeeping> Keeper<D> {
+impl<D: Housekeeping> RetentionWorker<D> {
     /// A keeper that has not looked yet, but knows which volume the archive lies on, if it is there.
-    pub fn new(mut device: D, charge: Charge, rules: Rules) -> Self {
+    pub fn new(mut device: D, charge: RetentionScope, rules: Rules) -> Self {
         let archive_volume = rules.archive.as_ref().and_then(|archive| Some(device.stat(archive).ok()?.volume));
         let shelf = |name: &String| {
             let folder = names::interface_folder(&charge.store, name);
-            Shelf { files: Catalogue::new(&folder), folder, keeping: None, swept: false, noted: None }
+            InterfaceFolder { files: Catalogue::new(&folder), folder, keeping: None, swept: false, noted: None }
         };
         Self {
-            shelves: charge.interfaces.iter().map(shelf).collect(),
+            interfaces: charge.interfaces.iter().map(shelf).collect(),
             device,
-            charge,
+            scope: charge,
             rules,
-            steady: Steady::default(),
+            steady: ClockMonitor::default(),
             doubted: None,
             synchronised: false,
-            looked: None,
-            looked_around: None,
+            last_scan: None,
+            last_full_scan: None,
             archive_volume,
             archive_again: Duration::ZERO,
             moving: None,
-            away: None,
+            pending_move: None,
             pressed: None,
             unsettled: 0,
-            unsettled_room: 0,
+            unsettled_bytes: 0,
             not_before: Duration::ZERO,
             stuck: BTreeSet::new(),
             stuck_until: Duration::ZERO,
             held: BTreeSet::new(),
-            told_held: BTreeSet::new(),
+            held_reported: BTreeSet::new(),
             held_since: BTreeMap::new(),
             overruled: BTreeSet::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             said: Duration::ZERO,
             up: Duration::ZERO,
             events: Vec::new(),
-            state: State::default(),
+            state: RetentionState::default(),
             pretended: None,
         }
     }
@@ -195,20 +195,20 @@ impl<D: Housekeeping> Keeper<D> {
 
     /// Only tells what would go, and changes nothing. Files that would be archived are told as removed.
     #[must_use]
-    pub fn pretending(mut self) -> Self {
+    pub fn dry_run(mut self) -> Self {
         self.pretended = Some(0);
         self
     }
 
     /// Whether every rule is kept, as far as was seen in the last step.
-    pub fn is_content(&self, at: Moment) -> bool {
+    pub fn is_content(&self, at: ClockReading) -> bool {
         !self.is_moving() && self.needs(at, self.rules.short_of(self.state.space)).is_empty()
     }
 
-    /// Whether a file is on its way to the archive: [`Keeper::step`] then copies, if it is given slack, unless the file was
-    /// [sent out](Keeper::send_out).
+    /// Whether a file is on its way to the archive: [`RetentionWorker::step`] then copies, if it is given slack, unless the file was
+    /// [sent out](RetentionWorker::send_out).
     pub fn is_moving(&self) -> bool {
-        self.moving.is_some() || self.away.is_some()
+        self.moving.is_some() || self.pending_move.is_some()
     }
 
     /// How much room the recorder's next files will take within a second.
@@ -217,8 +217,8 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     /// The next step looks at the store anew.
-    pub fn look_again(&mut self) {
-        self.looked = None;
+    pub fn rescan(&mut self) {
+        self.last_scan = None;
     }
 
     /// What happened since the last call.
@@ -227,43 +227,44 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     /// How things stand.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &RetentionState {
         &self.state
     }
 
     /// One piece of work. `slack`: the writer has time, so that copying does not hold it up.
-    pub fn step(&mut self, at: Moment, slack: bool) -> Progress {
+    pub fn step(&mut self, at: ClockReading, slack: bool) -> Progress {
         let progress = self.work(at, slack);
         if progress == Progress::Idle && !self.is_moving() {
-            self.shelves.iter_mut().for_each(|shelf| shelf.keeping = None);
+            self.interfaces.iter_mut().for_each(|shelf| shelf.keeping = None);
         }
         self.describe();
         progress
     }
 
-    fn work(&mut self, at: Moment, slack: bool) -> Progress {
+    fn work(&mut self, at: ClockReading, slack: bool) -> Progress {
         let anew = self.steady.see(at);
         self.up = at.up;
         // A second look would find again what only would have gone.
-        if self.looked.is_none_or(|looked| self.pretended.is_none() && at.up >= looked + LOOK_EVERY) {
-            let all = self.looked.is_none() || self.looked_around.is_none_or(|then| at.up >= then + LOOK_AROUND_EVERY);
-            self.looked = Some(at.up);
+        if self.last_scan.is_none_or(|looked| self.pretended.is_none() && at.up >= looked + SCAN_INTERVAL) {
+            let all =
+                self.last_scan.is_none() || self.last_full_scan.is_none_or(|then| at.up >= then + FULL_SCAN_INTERVAL);
+            self.last_scan = Some(at.up);
             if all {
-                self.looked_around = Some(at.up);
+                self.last_full_scan = Some(at.up);
             }
-            self.look(at.now, all);
+            self.scan(at.now, all);
         }
         if anew {
-            self.doubted = self.shelves.iter().filter_map(|s| s.files.newest(at.now)).max();
+            self.doubted = self.interfaces.iter().filter_map(|s| s.files.newest(at.now)).max();
         }
         self.doubt(at);
         if at.up >= self.stuck_until {
             self.stuck.clear();
         }
-        let space = match self.device.space(&self.charge.store) {
+        let space = match self.device.space(&self.scope.store) {
             Ok(Space { free, total }) => Space { free: free + self.pretended.unwrap_or(0), total },
             Err(e) => {
-                self.say(format!("{}: cannot tell the free space: {e}", self.charge.store.display()));
+                self.say(format!("{}: cannot tell the free space: {e}", self.scope.store.display()));
                 return Progress::Idle;
             }
         };
@@ -276,7 +277,7 @@ impl<D: Housekeeping> Keeper<D> {
         }
         if self.is_moving() {
             if !forced {
-                return if slack && self.away.is_none() { self.go_on_moving(at) } else { Progress::Waiting };
+                return if slack && self.pending_move.is_none() { self.go_on_moving(at) } else { Progress::Waiting };
             }
             self.abandon_move();
         }
@@ -293,7 +294,7 @@ impl<D: Housekeeping> Keeper<D> {
 
     /// A clock that goes steadily may still be wrong. One by which all that there was is too old is not believed unless it is
     /// known to be kept right.
-    fn doubt(&mut self, at: Moment) {
+    fn doubt(&mut self, at: ClockReading) {
         let Some(age) = self.rules.max_age else { return };
         let Some(newest) = self.doubted.filter(|_| self.steady.is_steady(at)) else { return };
         if self.synchronised || self.steady.is_trusted() || newest >= at.now.before(age) {
@@ -302,16 +303,16 @@ impl<D: Housekeeping> Keeper<D> {
             self.say(format!(
                 "{}: by this machine's clock, which nobody keeps synchronised, every file from before the start is too old; \
                  nothing goes by age: set the clock, or run netgrain retain",
-                self.charge.store.display()
+                self.scope.store.display()
             ));
         }
     }
 
     /// What came and went.
-    fn look(&mut self, now: Timestamp, all: bool) {
-        let patience = if self.pretended.is_some() { Duration::MAX } else { self.charge.folders_after };
-        for i in 0..self.shelves.len() {
-            let shelf = &mut self.shelves[i];
+    fn scan(&mut self, now: Timestamp, all: bool) {
+        let patience = if self.pretended.is_some() { Duration::MAX } else { self.scope.folders_after };
+        for i in 0..self.interfaces.len() {
+            let shelf = &mut self.interfaces[i];
             shelf.noted = None;
             let bad = shelf.files.refresh(&mut self.device, now, patience, all);
             if let Some((path, e)) = bad.first() {
@@ -321,45 +322,46 @@ impl<D: Housekeeping> Keeper<D> {
                 self.say(text);
             }
         }
-        let is_there = |(shelf, hour): &(usize, Timestamp)| self.shelves[*shelf].files.has(*hour);
-        self.told_held.retain(is_there);
+        let is_there = |(shelf, hour): &(usize, Timestamp)| self.interfaces[*shelf].files.has(*hour);
+        self.held_reported.retain(is_there);
         self.overruled.retain(is_there);
         self.held_since.retain(|at, _| is_there(at));
         if self.up > self.said + 2 * RETRY_EVERY {
             self.state.trouble = None;
-            self.told.clear();
+            self.reported.clear();
         }
     }
 
     /// The rules that are not kept.
-    fn needs(&self, at: Moment, short: bool) -> Vec<Need> {
+    fn needs(&self, at: ClockReading, short: bool) -> Vec<SpaceNeeded> {
         let mut needs = Vec::new();
         let any = Timestamp::MAX;
         if short && at.up >= self.not_before {
-            needs.push(Need { why: Why::Space, shelf: None, before: any });
+            needs.push(SpaceNeeded { why: RemovalReason::Space, interface: None, before: any });
         }
         if let Some(age) = self.rules.max_age
             && self.steady.is_steady(at)
             && self.doubted.is_none_or(|newest| newest >= at.now.before(age) || self.steady.is_trusted())
         {
             let before = at.now.before(age);
-            if self.shelves.iter().any(|s| s.files.oldest().is_some_and(|start| start < before)) {
-                needs.push(Need { why: Why::Age, shelf: None, before });
+            if self.interfaces.iter().any(|s| s.files.oldest().is_some_and(|start| start < before)) {
+                needs.push(SpaceNeeded { why: RemovalReason::Age, interface: None, before });
             }
         }
         if let Some(most) = self.rules.max_size {
-            let large = (0..self.shelves.len()).filter(|i| self.shelves[*i].files.room() > most);
-            needs.extend(large.map(|i| Need { why: Why::Size, shelf: Some(i), before: any }));
+            let large = (0..self.interfaces.len()).filter(|i| self.interfaces[*i].files.allocated_bytes() > most);
+            needs.extend(large.map(|i| SpaceNeeded { why: RemovalReason::Size, interface: Some(i), before: any }));
         }
         needs
     }
 
     /// Lets the oldest file go that may.
-    fn relieve(&mut self, need: &Need, at: Moment, forced: bool) -> Progress {
-        if need.why == Why::Space && !forced && self.gives_way(at) {
+    fn relieve(&mut self, need: &SpaceNeeded, at: ClockReading, forced: bool) -> Progress {
+        if need.why == RemovalReason::Space && !forced && self.gives_way(at) {
             return Progress::Idle;
         }
-        let archiving = self.rules.archive.is_some() && self.pretended.is_none() && !(forced && need.why == Why::Space);
+        let archiving =
+            self.rules.archive.is_some() && self.pretended.is_none() && !(forced && need.why == RemovalReason::Space);
         if archiving && (forced || at.up < self.archive_again) {
             return Progress::Idle;
         }
@@ -375,10 +377,10 @@ impl<D: Housekeeping> Keeper<D> {
             let next = self.oldest(need, at.now, if overrules { &none } else { &passed_over });
             let Some((shelf, key)) = next else { break };
             if !self.keep(shelf) {
-                self.set_aside(shelf, key, at.up + LOOK_EVERY);
+                self.set_aside(shelf, key, at.up + SCAN_INTERVAL);
                 return Progress::Idle;
             }
-            let hour = self.shelves[shelf].files.folder_of(key.hour());
+            let hour = self.interfaces[shelf].files.folder_of(key.hour());
             let lock = match self.device.lock_out(&hour) {
                 Ok(Some(lock)) => {
                     self.held_since.remove(&(shelf, key.hour()));
@@ -403,7 +405,7 @@ impl<D: Housekeeping> Keeper<D> {
                 }
                 // Somebody removed the whole hour.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    self.shelves[shelf].files.forget(&key);
+                    self.interfaces[shelf].files.forget(&key);
                     continue;
                 }
                 Err(e) => {
@@ -425,8 +427,8 @@ impl<D: Housekeeping> Keeper<D> {
                     self.state.unarchived.add(room);
                 }
                 self.events.push(Event::Removed { path, bytes: room, why: need.why, unarchived });
-                if need.why == Why::Space && self.pretended.is_none() {
-                    self.settle(room, at);
+                if need.why == RemovalReason::Space && self.pretended.is_none() {
+                    self.wait_for_listing(room, at);
                 }
             }
             return Progress::More;
@@ -435,40 +437,40 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     /// The oldest file that this need is about and that nothing keeps.
-    fn oldest(&self, need: &Need, now: Timestamp, but: &BTreeSet<(usize, Timestamp)>) -> Option<(usize, Key)> {
-        let wanted = |i: &usize| need.shelf.is_none_or(|shelf| shelf == *i);
+    fn oldest(&self, need: &SpaceNeeded, now: Timestamp, but: &BTreeSet<(usize, Timestamp)>) -> Option<(usize, Key)> {
+        let wanted = |i: &usize| need.interface.is_none_or(|shelf| shelf == *i);
         let first = |i: usize| {
             let free = |key: &Key| {
-                let is_out = self.away.as_ref().is_some_and(|away| (away.shelf, away.key) == (i, *key));
+                let is_out = self.pending_move.as_ref().is_some_and(|away| (away.interface, away.key) == (i, *key));
                 let is_kept = self.stuck.contains(&(i, *key)) || but.contains(&(i, key.hour()));
                 key.start < need.before && !is_out && !is_kept
             };
-            self.shelves[i].files.removable(now).find(free).map(|key| (i, key))
+            self.interfaces[i].files.removable(now).find(free).map(|key| (i, key))
         };
         // Those from the future first, then by their moment.
         let order = |(_, key): &(usize, Key)| (!catalogue::is_future(key.start, now), *key);
-        (0..self.shelves.len()).filter(wanted).filter_map(first).min_by_key(order)
+        (0..self.interfaces.len()).filter(wanted).filter_map(first).min_by_key(order)
     }
 
     /// Whether another keeper of this store, whose files are older, is given the time to make room first.
-    fn gives_way(&mut self, at: Moment) -> bool {
-        if !self.charge.beside_others || self.pressed.is_none_or(|since| at.up >= since + YIELD) {
+    fn gives_way(&mut self, at: ClockReading) -> bool {
+        if !self.scope.beside_others || self.pressed.is_none_or(|since| at.up >= since + YIELD) {
             return false;
         }
-        let ours = self.shelves.iter().filter_map(|s| s.files.oldest()).min();
-        let theirs = catalogue::oldest_hour(&mut self.device, &self.charge.store, &self.charge.interfaces);
+        let ours = self.interfaces.iter().filter_map(|s| s.files.oldest()).min();
+        let theirs = catalogue::oldest_hour(&mut self.device, &self.scope.store, &self.scope.interfaces);
         matches!((theirs, ours), (Some(theirs), Some(ours)) if theirs < ours.floor_to(Duration::from_secs(3600)))
     }
 
     /// Whether this keeper is the only one at work on this interface.
     fn keep(&mut self, shelf: usize) -> bool {
-        if self.shelves[shelf].keeping.is_some() {
+        if self.interfaces[shelf].keeping.is_some() {
             return true;
         }
-        let folder = self.shelves[shelf].folder.clone();
+        let folder = self.interfaces[shelf].folder.clone();
         match self.device.lock_out(&folder) {
             Ok(Some(lock)) => {
-                self.shelves[shelf].keeping = Some(lock);
+                self.interfaces[shelf].keeping = Some(lock);
                 true
             }
             Ok(None) => {
@@ -483,18 +485,18 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     /// Removes a file of ours, index first. `None` if somebody else has, or if it cannot be.
-    fn remove(&mut self, shelf: usize, key: Key, at: Moment) -> Option<(PathBuf, u64)> {
-        let files = &self.shelves[shelf].files;
+    fn remove(&mut self, shelf: usize, key: Key, at: ClockReading) -> Option<(PathBuf, u64)> {
+        let files = &self.interfaces[shelf].files;
         let parts = files.parts(&key);
         let path = parts.last().map(|part| part.path.clone())?;
         if files.is_being_published(&mut self.device, &key) {
-            self.set_aside(shelf, key, at.up + LOOK_EVERY);
+            self.set_aside(shelf, key, at.up + SCAN_INTERVAL);
             return None;
         }
         if let Some(pretended) = &mut self.pretended {
             let room = parts.iter().map(|part| part.room).sum();
             *pretended += room;
-            self.shelves[shelf].files.forget(&key);
+            self.interfaces[shelf].files.forget(&key);
             return Some((path, room));
         }
         let mut room = None;
@@ -514,34 +516,34 @@ impl<D: Housekeeping> Keeper<D> {
 
     /// A file is gone, and what was noted of it goes too: while a recorder lives nobody else takes that back.
     fn forget(&mut self, shelf: usize, key: &Key) {
-        let Shelf { folder, files, noted, .. } = &mut self.shelves[shelf];
+        let InterfaceFolder { folder, files, noted, .. } = &mut self.interfaces[shelf];
         files.forget(key);
         let which = (key.start, key.queue.unwrap_or(0), key.copy);
         let listed = match noted.take() {
             Some(noted) => Ok(noted),
-            None => Disorder::list(&mut self.device, folder),
+            None => OutOfOrderMarkers::list(&mut self.device, folder),
         };
         let outcome = listed.and_then(|listed| {
             let span = noted.insert(listed).get(which);
             span.map_or(Ok(()), |span| {
                 let span = (span != Span::UNKNOWN).then_some(span);
-                disorder::take_back(&mut self.device, folder, &key.stem(), span)
+                out_of_order::take_back(&mut self.device, folder, &key.stem(), span)
             })
         });
         if let Err(e) = outcome {
             // One that stays is a note without a file: it says nothing, and the next start takes it back.
-            let folder = folder.join(names::DISORDER);
+            let folder = folder.join(names::OUT_OF_ORDER);
             self.say(format!("{}: notes of removed files stay there: {e}", folder.display()));
         }
     }
 
     /// Room that does not come back is held by somebody who has a removed file open; to remove on at full speed would
     /// empty the store for nothing.
-    fn settle(&mut self, room: u64, at: Moment) {
+    fn wait_for_listing(&mut self, room: u64, at: ClockReading) {
         let before = self.state.space.free;
-        let Ok(space) = self.device.space(&self.charge.store) else { return };
+        let Ok(space) = self.device.space(&self.scope.store) else { return };
         if space.free >= before + room / 2 {
-            (self.unsettled, self.unsettled_room) = (0, 0);
+            (self.unsettled, self.unsettled_bytes) = (0, 0);
             return;
         }
         self.unsettled += 1;
@@ -551,19 +553,19 @@ impl<D: Housekeeping> Keeper<D> {
         self.say(format!(
             "{}: the room of removed files does not come back: a process may have them open (lsof +L1), or others fill \
              the volume as fast; going more slowly",
-            self.charge.store.display()
+            self.scope.store.display()
         ));
-        self.unsettled_room += room;
-        if !self.rules.is_pressing(space) || self.unsettled_room >= self.rules.ahead {
-            self.not_before = at.up + SETTLE;
-            self.unsettled_room = 0;
+        self.unsettled_bytes += room;
+        if !self.rules.is_pressing(space) || self.unsettled_bytes >= self.rules.ahead {
+            self.not_before = at.up + SETTLE_TIME;
+            self.unsettled_bytes = 0;
         }
     }
 
     /// A reader holds this hour; how long it was waited for.
-    fn hold_back(&mut self, shelf: usize, hour: Timestamp, at: Moment) -> Duration {
-        if self.told_held.insert((shelf, hour)) {
-            let folder = self.shelves[shelf].files.folder_of(hour);
+    fn hold_back(&mut self, shelf: usize, hour: Timestamp, at: ClockReading) -> Duration {
+        if self.held_reported.insert((shelf, hour)) {
+            let folder = self.interfaces[shelf].files.folder_of(hour);
             let by = self.device.holders(&folder);
             self.events.push(Event::Held { folder, by });
         }
@@ -574,13 +576,13 @@ impl<D: Housekeeping> Keeper<D> {
     /// What a reader holds goes: it has what it has open.
     fn overrule(&mut self, shelf: usize, hour: Timestamp) {
         if self.overruled.insert((shelf, hour)) {
-            let folder = self.shelves[shelf].files.folder_of(hour);
+            let folder = self.interfaces[shelf].files.folder_of(hour);
             let by = self.device.holders(&folder);
             self.events.push(Event::Overruled { folder, by });
         }
     }
 
-    fn get_stuck(&mut self, shelf: usize, key: Key, at: Moment, text: &str) {
+    fn get_stuck(&mut self, shelf: usize, key: Key, at: ClockReading, text: &str) {
         self.set_aside(shelf, key, at.up + RETRY_EVERY);
         self.say(text.to_owned());
     }
@@ -595,22 +597,22 @@ impl<D: Housekeeping> Keeper<D> {
     fn say(&mut self, text: String) {
         self.said = self.up;
         self.state.trouble = Some(text.clone());
-        if self.told.insert(text.clone()) {
-            self.events.push(Event::Remark(text));
+        if self.reported.insert(text.clone()) {
+            self.events.push(Event::Warning(text));
         }
     }
 
     fn describe(&mut self) {
-        let files = || self.shelves.iter().map(|s| &s.files);
+        let files = || self.interfaces.iter().map(|s| &s.files);
         self.state.files = files().map(Catalogue::files).sum();
-        self.state.bytes = files().map(Catalogue::room).sum();
+        self.state.bytes = files().map(Catalogue::allocated_bytes).sum();
         self.state.oldest = files().filter_map(Catalogue::oldest).min();
         self.state.held = self.held.len() as u64;
     }
 }
 
 /// Nothing half stays behind in the archive.
-impl<D: Housekeeping> Drop for Keeper<D> {
+impl<D: Housekeeping> Drop for RetentionWorker<D> {
     fn drop(&mut self) {
         self.abandon_move();
     }

@@ -8,13 +8,13 @@
 mod content;
 mod finding;
 mod folder;
-mod grains;
+mod row_files;
 
-pub use finding::{Finding, Kind, Level};
-pub(crate) use grains::Grain;
+pub use finding::{Finding, FindingKind, Level};
+pub(crate) use row_files::RowFile;
 
-use crate::mend::{BLOCK, Layout, Vouched};
-use crate::recovery::{self, Called};
+use crate::packet_file::{BLOCK, Layout, VerifiedIndex};
+use crate::recovery::{self, FileNames};
 use base::{Tally, Timestamp};
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use store::device::Device;
 
 /// Files that are not of the store are told by name up to so many.
-const MOST_FOREIGN: usize = 10;
+const MAX_FOREIGN: usize = 10;
 
 /// What was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Totals {
     /// Bytes of packet files.
     pub bytes: u64,
     /// Files of flow records and one-second rows, and journals of them that grow.
-    pub grains: u64,
+    pub row_files: u64,
     /// What the ledgers of the indexes say together.
     pub ledger: Tally,
     /// Findings that say that something is wrong.
@@ -55,10 +55,10 @@ pub struct Verify<D, F> {
     tell: F,
     totals: Totals,
     /// There was something in this folder that a recorder made.
-    ours: bool,
+    is_own: bool,
     /// Files below what was named that are not of the store.
     foreign: usize,
-    judge: Option<Box<Judge>>,
+    judge: Option<Box<JournalCheck>>,
     read: Option<Box<Read>>,
     count: Option<Box<Count>>,
     /// By the folder of an interface.
@@ -82,7 +82,7 @@ struct Stored {
 }
 
 impl Stored {
-    fn add(&mut self, file: &Placed, seconds: Vec<(u64, u64)>) {
+    fn add(&mut self, file: &FileInterval, seconds: Vec<(u64, u64)>) {
         let goes_on = file.stretch.and_then(|(begin, _)| self.open.get_mut(&(file.queue, begin))?.pop());
         let at = goes_on.unwrap_or(self.recordings.len());
         if at == self.recordings.len() {
@@ -100,7 +100,7 @@ impl Stored {
 type Read = dyn FnMut(&Path) -> io::Result<Option<String>>;
 
 /// What says of a journal of flow records or rows what is wrong with it, and at which byte if that is known.
-type Judge = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
+type JournalCheck = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Tells each finding as it is made. `quick` leaves the packets unread.
@@ -110,7 +110,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             quick,
             tell,
             totals: Totals::default(),
-            ours: false,
+            is_own: false,
             foreign: 0,
             judge: None,
             read: None,
@@ -121,7 +121,10 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Has journals of flow records and rows judged by the room that writes them; nothing is said of their content otherwise.
     #[must_use]
-    pub fn judging(self, judge: impl FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>> + 'static) -> Self {
+    pub fn checking_journals(
+        self,
+        judge: impl FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>> + 'static,
+    ) -> Self {
         Self { judge: Some(Box::new(judge)), ..self }
     }
 
@@ -153,17 +156,17 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return self.file(path);
         }
         let (files, unreadable) = (self.totals.files, self.totals.unreadable);
-        (self.ours, self.foreign) = (false, 0);
+        (self.is_own, self.foreign) = (false, 0);
         self.stored.clear();
         self.folder(path);
         self.rows();
-        if self.foreign > MOST_FOREIGN {
-            let text = format!("{} more files are none of the store; left alone", self.foreign - MOST_FOREIGN);
-            self.find(path, Kind::Foreign, None, text);
+        if self.foreign > MAX_FOREIGN {
+            let text = format!("{} more files are none of the store; left alone", self.foreign - MAX_FOREIGN);
+            self.find(path, FindingKind::Foreign, None, text);
         }
         // A store that is named by mistake would be found in order, for ever.
-        if !self.ours && (self.totals.files, self.totals.unreadable) == (files, unreadable) {
-            self.find(path, Kind::NoCapture, None, "no packet file lies in it");
+        if !self.is_own && (self.totals.files, self.totals.unreadable) == (files, unreadable) {
+            self.find(path, FindingKind::NoCapture, None, "no packet file lies in it");
         }
     }
 
@@ -180,7 +183,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 Err(e) => self.unreadable(&interface, &e),
                 Ok(lacking) => {
                     for (is_certain, what) in lacking {
-                        let kind = if is_certain { Kind::Rows } else { Kind::Rowless };
+                        let kind = if is_certain { FindingKind::Rows } else { FindingKind::NoRows };
                         self.find(&interface, kind, None, what);
                     }
                 }
@@ -188,11 +191,11 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    fn find(&mut self, path: &Path, kind: Kind, byte: Option<u64>, text: impl Into<String>) {
-        self.tell(Finding { path: path.to_owned(), kind, byte, text: text.into(), advice: "" });
+    fn find(&mut self, path: &Path, kind: FindingKind, byte: Option<u64>, text: impl Into<String>) {
+        self.report(Finding { path: path.to_owned(), kind, byte, text: text.into(), advice: "" });
     }
 
-    fn tell(&mut self, finding: Finding) {
+    fn report(&mut self, finding: Finding) {
         match finding.kind.level() {
             Level::Damage => self.totals.damage += 1,
             Level::Note => self.totals.notes += 1,
@@ -204,17 +207,17 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// What lies in a store and is none of it. The first of them are told by name: a folder that is no store has any number.
     fn foreign(&mut self, path: &Path, text: &str) {
         self.foreign += 1;
-        if self.foreign <= MOST_FOREIGN {
-            self.find(path, Kind::Foreign, None, text);
+        if self.foreign <= MAX_FOREIGN {
+            self.find(path, FindingKind::Foreign, None, text);
         }
     }
 
     fn unreadable(&mut self, path: &Path, error: &io::Error) {
         // An error that is not the system's says itself what is wrong.
         let advice = if error.raw_os_error().is_some() { sys::advice::to_read(error) } else { "" };
-        self.tell(Finding {
+        self.report(Finding {
             path: path.to_owned(),
-            kind: Kind::Unreadable,
+            kind: FindingKind::Unreadable,
             byte: None,
             text: error.to_string(),
             advice,
@@ -224,18 +227,18 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// One packet file by itself, with the index beside it.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if let Some((grain, holds)) = Grain::named(&name)
+        if let Some((grain, holds)) = RowFile::named(&name)
             && self.device.exists(path)
             && let Ok(path) = std::path::absolute(path)
         {
-            return self.grain(&path, grain, holds);
+            return self.row_file(&path, grain, holds);
         }
-        let index = match (Called::hidden(&name), Called::published(&name)) {
+        let index = match (FileNames::hidden(&name), FileNames::published(&name)) {
             (Some(called), _) => Some(called.hidden_index()),
             (_, Some(called)) => Some(called.index()),
             _ => None,
         };
-        let open = Called::hidden(&name).is_some();
+        let open = FileNames::hidden(&name).is_some();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let _hold = self.device.hold(folder);
         let beside = index.map(|index| path.with_file_name(index)).filter(|index| self.device.exists(index));
@@ -261,13 +264,13 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             }
             _ => return false,
         };
-        self.find(path, Kind::NoCapture, None, text);
+        self.find(path, FindingKind::NoCapture, None, text);
         true
     }
 
     /// Checks a packet file against its index; what the index says of the file as a whole.
-    fn check(&mut self, path: &Path, index: Option<&Path>, open: bool) -> Option<Placed> {
-        let vouched = match index.map(|index| Vouched::read(&mut self.device, index)) {
+    fn check(&mut self, path: &Path, index: Option<&Path>, open: bool) -> Option<FileInterval> {
+        let vouched = match index.map(|index| VerifiedIndex::read(&mut self.device, index)) {
             Some(Err(e)) => {
                 self.unreadable(index?, &e);
                 None
@@ -275,12 +278,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             // The recorder has sealed it meanwhile.
             Some(Ok(None)) if open => return None,
             Some(Ok(None)) => {
-                self.find(index?, Kind::Index, None, "cannot be read: damaged, or no index of this version");
+                self.find(index?, FindingKind::Index, None, "cannot be read: damaged, or no index of this version");
                 None
             }
             Some(Ok(Some(vouched))) => {
                 if vouched.sealed && !vouched.whole {
-                    self.find(index?, Kind::Index, None, "a part of it is damaged");
+                    self.find(index?, FindingKind::Index, None, "a part of it is damaged");
                 }
                 Some(vouched)
             }
@@ -293,29 +296,35 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             Err(e) => self.unreadable(path, &e),
         }
         let vouched = vouched?;
-        let placed = Placed::of(path, &vouched, open);
+        let placed = FileInterval::of(path, &vouched, open);
         if self.count.is_some() && !open && !vouched.is_foreign() {
-            let interface = recovery::called::interface_of(path.parent().unwrap_or(Path::new(".")));
-            let runs = vouched.promises.iter().flat_map(|p| p.rows.runs()).filter(|run| run.tally.stored > 0);
+            let interface = recovery::file_names::interface_of(path.parent().unwrap_or(Path::new(".")));
+            let runs = vouched.blocks.iter().flat_map(|p| p.rows.runs()).filter(|run| run.tally.stored > 0);
             let seconds = runs.map(|run| (run.second, run.tally.stored)).collect();
             self.stored.entry(interface).or_default().add(&placed, seconds);
         }
         let mut ledger = Tally::default();
-        vouched.promises.iter().for_each(|p| ledger += &p.rows.total());
+        vouched.blocks.iter().for_each(|p| ledger += &p.rows.total());
         self.totals.ledger += &ledger;
         if ledger.residue() != 0 {
             let text = format!("{} offered packets have no fate in the ledger", ledger.residue());
-            self.find(path, Kind::Ledger, None, text);
+            self.find(path, FindingKind::Ledger, None, text);
         }
         Some(placed)
     }
 
-    fn compare(&mut self, path: &Path, index: Option<&Path>, vouched: Option<&Vouched>, open: bool) -> io::Result<()> {
+    fn compare(
+        &mut self,
+        path: &Path,
+        index: Option<&Path>,
+        vouched: Option<&VerifiedIndex>,
+        open: bool,
+    ) -> io::Result<()> {
         let file = self.device.open(path)?;
         self.totals.files += 1;
         let len = self.device.len(file);
         let outcome = len.and_then(|len| {
-            let promised = vouched.map(Vouched::file_bytes);
+            let promised = vouched.map(VerifiedIndex::file_bytes);
             let limit = match (promised, vouched) {
                 (None, _) if open => 0,
                 // What lies behind the bytes of a sealed index was never recorded.
@@ -327,12 +336,16 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 && (promised > len || promised < len && !open)
             {
                 let text = format!("the file has {len} bytes, its index describes {promised}");
-                let kind = if vouched.is_some_and(Vouched::is_foreign) { Kind::Stale } else { Kind::Length };
+                let kind = if vouched.is_some_and(VerifiedIndex::is_foreign) {
+                    FindingKind::Stale
+                } else {
+                    FindingKind::Length
+                };
                 self.find(path, kind, None, text);
             }
             self.totals.bytes += limit.min(len);
             if self.quick {
-                let packets = vouched.map_or(0, |v| v.promises.iter().map(|p| p.rows.total().stored).sum());
+                let packets = vouched.map_or(0, |v| v.blocks.iter().map(|p| p.rows.total().stored).sum());
                 self.totals.packets += packets;
                 return Ok(());
             }
@@ -345,7 +358,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
 /// A packet file among the others of its interface.
 #[derive(Clone, Debug)]
-struct Placed {
+struct FileInterval {
     path: std::path::PathBuf,
     queue: u16,
     start: Timestamp,
@@ -361,9 +374,9 @@ struct Placed {
     cut: bool,
 }
 
-impl Placed {
-    fn of(path: &Path, vouched: &Vouched, open: bool) -> Self {
-        let runs = || vouched.promises.iter().flat_map(|p| p.rows.runs());
+impl FileInterval {
+    fn of(path: &Path, vouched: &VerifiedIndex, open: bool) -> Self {
+        let runs = || vouched.blocks.iter().flat_map(|p| p.rows.runs());
         let first = runs().map(|r| r.second).min();
         let last = runs().map(|r| r.second + r.seconds - 1).max();
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
@@ -378,9 +391,9 @@ impl Placed {
                 .then(|| Some((begin, begin.checked_add(vouched.bytes())?.checked_next_multiple_of(BLOCK)?)))
                 .flatten(),
             span: vouched.stamps().filter(|_| !open),
-            straight: vouched.is_straight(),
+            straight: vouched.is_in_order(),
             seconds: first.zip(last),
-            cut: vouched.promises.iter().any(|p| p.rows.total().lost[crash] > 0),
+            cut: vouched.blocks.iter().any(|p| p.rows.total().lost[crash] > 0),
         }
     }
 }

@@ -26,8 +26,8 @@ fn main() {
         let metered = least(&frames, |frame| {
             let mut d = Decoded::of(frame, frame.len() as u32, link::ETHERNET);
             fragments.resolve(&mut d, frame, Timestamp::ZERO);
-            if d.may_be_numbered() {
-                sessions.see(frame, frame.len() as u32, link::ETHERNET);
+            if d.may_have_sequence() {
+                sessions.observe(frame, frame.len() as u32, link::ETHERNET);
             }
             black_box(d);
         });

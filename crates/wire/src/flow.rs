@@ -41,7 +41,7 @@ pub struct FlowKey {
 impl FlowKey {
     /// The key of a frame; `None` if it is not IP.
     pub fn of(frame: &[u8], headers: &Headers) -> Option<Self> {
-        let ends = Ends::of(frame, headers)?;
+        let ends = Endpoints::of(frame, headers)?;
         let (src, dst) = match ends.addresses {
             Addresses::V4(src, dst) => (Ipv4Addr::from(src).into(), Ipv4Addr::from(dst).into()),
             Addresses::V6(src, dst) => (Ipv6Addr::from(src).into(), Ipv6Addr::from(dst).into()),
@@ -100,7 +100,7 @@ impl FlowHasher {
     /// IP.
     #[inline]
     pub fn hash(&self, frame: &[u8], headers: &Headers) -> u32 {
-        match Ends::of(frame, headers) {
+        match Endpoints::of(frame, headers) {
             Some(ends) => self.of_ends(&ends),
             None => self.of_link(frame, headers),
         }
@@ -118,11 +118,11 @@ impl FlowHasher {
             (src, dst) => Addresses::V6(wide(src), wide(dst)),
         };
         let (src_port, dst_port) = (key.src_port.0, key.dst_port.0);
-        self.of_ends(&Ends { addresses, src_port, dst_port, protocol: key.protocol })
+        self.of_ends(&Endpoints { addresses, src_port, dst_port, protocol: key.protocol })
     }
 
     #[inline(always)]
-    fn of_ends(&self, ends: &Ends) -> u32 {
+    fn of_ends(&self, ends: &Endpoints) -> u32 {
         let protocol = u64::from(ends.protocol.0);
         shorten(match ends.addresses {
             Addresses::V4(src, dst) => {
@@ -170,7 +170,7 @@ const fn shorten(state: u64) -> u32 {
 }
 
 /// What the key and the hash are made of, as numbers.
-struct Ends {
+struct Endpoints {
     addresses: Addresses,
     src_port: u16,
     dst_port: u16,
@@ -182,7 +182,7 @@ enum Addresses {
     V6(u128, u128),
 }
 
-impl Ends {
+impl Endpoints {
     #[inline(always)]
     fn of(frame: &[u8], headers: &Headers) -> Option<Self> {
         let l3 = usize::from(headers.l3());

@@ -3,13 +3,13 @@
 //! A first fragment is remembered by source, destination, identification, protocol and tunnel (RFC 791 §3.2, RFC 8200
 //! §4.5) for [`TIMEOUT`] of *packet* time. Memory is fixed: where a new one finds its four places taken, the oldest of
 //! them goes. A later fragment that comes before its first, or whose first is forgotten, has addresses and protocol only;
-//! [`Decoded::odd`] says so. Nothing is reassembled.
+//! [`Decoded::error`] says so. Nothing is reassembled.
 //!
 //! The answer depends on the packets seen before, so that whoever spreads packets over several threads resolves them
 //! before, where all fragments between two addresses come by.
 
 use crate::bytes::{be16, be32, chunk};
-use crate::{Decoded, Family, Fragment, IpProtocol, Odd, Port, ipv4, ipv6};
+use crate::{DecodeError, Decoded, Family, Fragment, IpProtocol, Port, ipv4, ipv6};
 use base::{Timestamp, hash};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const CAPACITY: usize = 4096;
 
 /// Places that a datagram may have.
-const WAYS: usize = 4;
+const BUCKET_ENTRIES: usize = 4;
 
 /// What ties fragments together.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,12 +55,12 @@ pub struct FragmentCounts {
     /// Later ones without a first one.
     pub orphaned: u64,
     /// First ones that had to make place before their time.
-    pub displaced: u64,
+    pub evicted: u64,
 }
 
 /// See the module.
 pub struct Fragments {
-    buckets: Box<[[Option<Entry>; WAYS]]>,
+    buckets: Box<[[Option<Entry>; BUCKET_ENTRIES]]>,
     key: u64,
     timeout: Duration,
     counts: FragmentCounts,
@@ -74,8 +74,8 @@ impl Fragments {
 
     /// With room for at least `capacity` datagrams, each remembered for `timeout`.
     pub fn with(capacity: usize, timeout: Duration, key: u64) -> Self {
-        let buckets = capacity.div_ceil(WAYS).next_power_of_two();
-        Self { buckets: vec![[None; WAYS]; buckets].into(), key, timeout, counts: FragmentCounts::default() }
+        let buckets = capacity.div_ceil(BUCKET_ENTRIES).next_power_of_two();
+        Self { buckets: vec![[None; BUCKET_ENTRIES]; buckets].into(), key, timeout, counts: FragmentCounts::default() }
     }
 
     /// Gives a later fragment its ports, and remembers those of a first one. Whole datagrams pass untouched.
@@ -107,7 +107,7 @@ impl Fragments {
                     self.counts.resolved += 1;
                 }
                 None => {
-                    decoded.odd = decoded.odd.or(Some(Odd::FragmentOrphan));
+                    decoded.error = decoded.error.or(Some(DecodeError::FragmentOrphan));
                     self.counts.orphaned += 1;
                 }
             },
@@ -127,9 +127,9 @@ impl Fragments {
         let place = (bucket.iter().position(|entry| entry.is_some_and(|old| old.key == new.key)))
             .or_else(|| bucket.iter().position(free));
         let place = place.unwrap_or_else(|| {
-            self.counts.displaced += 1;
+            self.counts.evicted += 1;
             let age = |way: &usize| bucket[*way].map_or(Timestamp::ZERO, |entry| entry.seen);
-            (0..WAYS).min_by_key(age).unwrap_or(0)
+            (0..BUCKET_ENTRIES).min_by_key(age).unwrap_or(0)
         });
         self.buckets[index][place] = Some(new);
     }
@@ -182,7 +182,7 @@ fn ipv6_id(frame: &[u8], l3: usize) -> Option<u32> {
     let mut kind = IpProtocol(*frame.get(l3 + ipv6::at::NEXT)?);
     let mut at = l3 + ipv6::at::END;
     for _ in 0..ipv6::MAX_EXTENSIONS {
-        let head: &[u8; ipv6::at::EXT_LEAST] = chunk(frame, at)?;
+        let head: &[u8; ipv6::at::EXT_MIN] = chunk(frame, at)?;
         if kind == IpProtocol::FRAGMENT {
             return Some(be32(head, ipv6::at::FRAGMENT_ID));
         }

@@ -9,8 +9,8 @@
 //! [`crate::Decoded`] does, so filter and index see the packet that the meter sees. The views ([`crate::Ipv4`] and its like) say the same with more words, and the tests hold
 //! this pass against them.
 
-use crate::below::{self, Under};
 use crate::bytes::{be16, be32, chunk};
+use crate::shim::{self, LabelPayload};
 use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6, mpls, tcp, udp, vlan};
 
 /// Link types that are understood, as pcap numbers them. Of any other a frame has no headers.
@@ -161,7 +161,7 @@ impl Headers {
         {
             return common;
         }
-        Walk::new(frame, wire_len).headers(link_type)
+        HeaderParser::new(frame, wire_len).headers(link_type)
     }
 
     /// The common cases over Ethernet, each with one bounds check: TCP or UDP over plain IPv4 with at most one tag, or over
@@ -328,7 +328,7 @@ fn plain_transport(frame: &[u8], at: usize, protocol: IpProtocol) -> Option<usiz
 }
 
 /// The general case: one step per header, each of which says either where the next begins or that there is none.
-struct Walk<'a> {
+struct HeaderParser<'a> {
     frame: &'a [u8],
     /// Where what is looked at ends: the frame, or a session in it.
     wire: usize,
@@ -337,7 +337,7 @@ struct Walk<'a> {
     out: Headers,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> HeaderParser<'a> {
     fn new(frame: &'a [u8], wire_len: u32) -> Self {
         Self { frame, wire: frame.len().max(wire_len as usize), first_tag: true, out: Headers::default() }
     }
@@ -374,13 +374,13 @@ impl<'a> Walk<'a> {
                     if !is_bottom {
                         return Some(at);
                     }
-                    match below::under_labels(*self.frame.get(at)?, self.frame, at, self.wire) {
-                        Under::Network(EtherType::MPLS) => return Some(at),
-                        Under::Network(known) => {
+                    match shim::under_labels(*self.frame.get(at)?, self.frame, at, self.wire) {
+                        LabelPayload::Network(EtherType::MPLS) => return Some(at),
+                        LabelPayload::Network(known) => {
                             self.out.ethertype = known;
                             at
                         }
-                        Under::Ethernet(at) => {
+                        LabelPayload::Ethernet(at) => {
                             let head: &[u8; ethernet::at::END] = self.need(at, self.wire)?;
                             self.first_tag = true;
                             self.out.ethertype = EtherType(be16(head, ethernet::at::ETHERTYPE));
@@ -388,7 +388,7 @@ impl<'a> Walk<'a> {
                         }
                     }
                 }
-                EtherType::PPPOE => match below::pppoe(self.frame, at, self.wire) {
+                EtherType::PPPOE => match shim::pppoe(self.frame, at, self.wire) {
                     // What is not IP stays a frame of its session.
                     Ok((EtherType(0), ..)) => return Some(at),
                     Ok((inside, at, end)) => {
@@ -402,7 +402,7 @@ impl<'a> Walk<'a> {
                         return None;
                     }
                 },
-                length => match below::snap(length, self.frame, at) {
+                length => match shim::snap(length, self.frame, at) {
                     Some((announced, at)) => {
                         self.out.ethertype = announced;
                         at
@@ -526,7 +526,7 @@ impl<'a> Walk<'a> {
             if !kind.is_extension() || self.out.fragment != Fragment::Whole {
                 break;
             }
-            let ext: &[u8; ipv6::at::EXT_LEAST] = self.need(next, end)?;
+            let ext: &[u8; ipv6::at::EXT_MIN] = self.need(next, end)?;
             let len = ipv6::extension_len(kind, ext[ipv6::at::EXT_LEN]);
             if next + len > end {
                 self.malformed();
@@ -649,7 +649,7 @@ mod tests {
     fn compare(bytes: &[u8]) -> usize {
         let mut taken = 0;
         for wire in [bytes.len() as u32, bytes.len() as u32 + 4] {
-            let walked = Walk::new(bytes, wire).headers(link::ETHERNET);
+            let walked = HeaderParser::new(bytes, wire).headers(link::ETHERNET);
             assert_eq!(Headers::of(bytes, wire, link::ETHERNET), walked, "{bytes:02x?}");
             taken = usize::from(Headers::common(bytes, wire as usize).is_some());
         }

@@ -28,7 +28,7 @@ pub(crate) mod at {
     /// Within an extension header.
     pub const EXT_NEXT: usize = 0;
     pub const EXT_LEN: usize = 1;
-    pub const EXT_LEAST: usize = 8;
+    pub const EXT_MIN: usize = 8;
     /// Within a fragment header.
     pub const FRAGMENT: usize = 2;
     pub const FRAGMENT_ID: usize = 4;
@@ -49,7 +49,7 @@ pub struct Ipv6<'a> {
 
 /// Where the walk along the extension headers ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Upper<'a> {
+pub struct UpperLayer<'a> {
     /// The first header that is not an extension; an extension's number where the walk could not go on.
     pub protocol: IpProtocol,
     /// Which part of a datagram this is.
@@ -123,11 +123,12 @@ impl<'a> Ipv6<'a> {
 
     /// Walks along at most eight extension headers. After a fragment header the walk ends with the protocol that
     /// header names, because later fragments know no other and all fragments must give the same.
-    pub fn upper(&self) -> Upper<'a> {
-        let mut upper = Upper { protocol: self.next_header(), fragment: Fragment::Whole, payload: Some(self.rest) };
+    pub fn upper(&self) -> UpperLayer<'a> {
+        let mut upper =
+            UpperLayer { protocol: self.next_header(), fragment: Fragment::Whole, payload: Some(self.rest) };
         for _ in 0..MAX_EXTENSIONS {
             let Some(rest) = upper.payload.filter(|_| upper.protocol.is_extension()) else { return upper };
-            let Some((head, _)) = rest.split_first_chunk::<{ at::EXT_LEAST }>() else { break };
+            let Some((head, _)) = rest.split_first_chunk::<{ at::EXT_MIN }>() else { break };
             let Some(after) = rest.get(extension_len(upper.protocol, head[at::EXT_LEN])..) else { break };
             if upper.protocol == IpProtocol::FRAGMENT {
                 upper.fragment = fragment(be16(head, at::FRAGMENT));

@@ -5,7 +5,7 @@
 //!   panics.
 //! * [`Headers`]: the offsets of all of them in one pass without allocation, for the packet path.
 //! * [`Decoded`]: the same for the innermost packet, through tunnels, for flow metering; [`Fragments`], by which later
-//!   fragments inherit ports; [`Sessions`], what is missing in tunnels that count; [`Odd`], what is odd about a frame.
+//!   fragments inherit ports; [`Sessions`], what is missing in tunnels that count; [`DecodeError`], what is odd about a frame.
 //! * [`FlowKey`] and [`FlowHasher`]: which conversation a frame belongs to, and a keyed hash that is the same for both
 //!   directions.
 //! * [`community_id`]: the name of a conversation that other programs give it too.
@@ -17,7 +17,6 @@
 #![forbid(unsafe_code)]
 
 mod arp;
-mod below;
 pub mod build;
 mod bytes;
 mod checksum;
@@ -35,6 +34,7 @@ pub mod mpls;
 mod sctp;
 pub mod sessions;
 mod sha1;
+mod shim;
 mod tcp;
 mod types;
 mod udp;
@@ -43,7 +43,7 @@ mod vlan;
 pub use arp::Arp;
 pub use checksum::{Checksum, checksum, update_checksum};
 pub use community::community_id;
-pub use decode::{Decoded, MAX_TUNNELS, Odd, Part, TUNNEL_PORTS, Tunnel, TunnelKind, numbered};
+pub use decode::{DecodeError, Decoded, FragmentKey, MAX_TUNNELS, TUNNEL_PORTS, Tunnel, TunnelKind, has_sequence};
 pub use error::{Layer, ParseError};
 pub use ethernet::Ethernet;
 pub use flow::{FlowHasher, FlowKey};
@@ -51,7 +51,7 @@ pub use fragments::{FragmentCounts, Fragments};
 pub use headers::{Family, Fragment, Headers, link};
 pub use icmp::Icmp;
 pub use ipv4::Ipv4;
-pub use ipv6::{Ipv6, Upper};
+pub use ipv6::{Ipv6, UpperLayer};
 pub use sctp::Sctp;
 pub use sessions::{SessionCounts, Sessions};
 pub use tcp::{Tcp, flags as tcp_flags};

@@ -17,7 +17,7 @@
 //! packet. Memory is bounded: where a new session finds its four places taken, the one that was silent for most packets goes.
 
 use crate::bytes::{be32, chunk};
-use crate::{Tunnel, TunnelKind, ipv4, ipv6, numbered};
+use crate::{Tunnel, TunnelKind, has_sequence, ipv4, ipv6};
 use base::hash;
 
 /// Sessions that are followed: 16 384, in 2 MiB that are taken when the first one comes.
@@ -27,7 +27,7 @@ pub const CAPACITY: usize = 16_384;
 pub const WINDOW: u32 = u128::BITS;
 
 /// Places that a session may have.
-const WAYS: usize = 4;
+const BUCKET_ENTRIES: usize = 4;
 
 /// What became of the numbers so far. Every packet is the next one, or ahead, or late, repeated, astray, or the first of a session or of
 /// its new beginning.
@@ -36,19 +36,19 @@ pub struct SessionCounts {
     /// Numbers that were seen: packets, or more where numbered tunnels are in each other.
     pub numbered: u64,
     /// Sessions that began to be followed.
-    pub begun: u64,
+    pub started: u64,
     /// Numbers that were passed over.
     pub missing: u64,
     /// Numbers that came after all, behind later ones: `missing - late` were lost.
     pub late: u64,
     /// Numbers that had come already, or lie before the first of their session.
-    pub repeated: u64,
+    pub duplicate: u64,
     /// Numbers too far from the others to say anything.
-    pub astray: u64,
+    pub out_of_window: u64,
     /// Sessions that began anew with another number.
     pub restarts: u64,
     /// Sessions that had to make place for others.
-    pub displaced: u64,
+    pub evicted: u64,
 }
 
 /// Which session.
@@ -69,7 +69,7 @@ struct State {
     /// The bit `n` places up is set unless the number `n` before the newest is missing.
     come: u128,
     /// The number that would say that the session has begun anew.
-    anew: Option<u32>,
+    restart: Option<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -86,7 +86,7 @@ const _: () = assert!(size_of::<Option<Entry>>() * CAPACITY <= 2 << 20);
 /// See the module.
 pub struct Sessions {
     /// Empty until the first session comes.
-    buckets: Vec<[Option<Entry>; WAYS]>,
+    buckets: Vec<[Option<Entry>; BUCKET_ENTRIES]>,
     /// How many there will be.
     size: usize,
     key: u64,
@@ -101,15 +101,15 @@ impl Sessions {
 
     /// With room for at least `capacity` sessions.
     pub fn with(capacity: usize, key: u64) -> Self {
-        let size = capacity.div_ceil(WAYS).next_power_of_two();
+        let size = capacity.div_ceil(BUCKET_ENTRIES).next_power_of_two();
         Self { buckets: Vec::new(), size, key, counts: SessionCounts::default() }
     }
 
-    /// Takes the numbers of a frame of which [`Decoded::may_be_numbered`](crate::Decoded::may_be_numbered) says that it may have
+    /// Takes the numbers of a frame of which [`Decoded::may_have_sequence`](crate::Decoded::may_have_sequence) says that it may have
     /// any.
     #[inline(never)]
-    pub fn see(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
-        for tunnel in numbered(frame, wire_len, link_type) {
+    pub fn observe(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
+        for tunnel in has_sequence(frame, wire_len, link_type) {
             if let (Some(key), Some(number)) = (Key::of(&tunnel, frame), tunnel.sequence) {
                 self.count(key, number);
             }
@@ -124,19 +124,19 @@ impl Sessions {
     fn count(&mut self, key: Key, number: u32) {
         self.counts.numbered += 1;
         if self.buckets.is_empty() {
-            self.buckets.resize(self.size, [None; WAYS]);
+            self.buckets.resize(self.size, [None; BUCKET_ENTRIES]);
         }
         let at = self.bucket(&key);
         let bucket = &mut self.buckets[at];
         if let Some(entry) = bucket.iter_mut().flatten().find(|entry| entry.key == key) {
             entry.used = self.counts.numbered;
-            return entry.state.see(number, Space::of(key.kind), &mut self.counts);
+            return entry.state.observe(number, Space::of(key.kind), &mut self.counts);
         }
-        self.counts.begun += 1;
+        self.counts.started += 1;
         let place = bucket.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.counts.displaced += 1;
+            self.counts.evicted += 1;
             let used = |way: &usize| bucket[*way].map_or(0, |entry| entry.used);
-            (0..WAYS).min_by_key(used).unwrap_or(0)
+            (0..BUCKET_ENTRIES).min_by_key(used).unwrap_or(0)
         });
         let state = State::begin(number, Space::of(key.kind));
         bucket[place] = Some(Entry { key, state, used: self.counts.numbered });
@@ -191,16 +191,16 @@ impl Space {
 impl State {
     /// Nothing before the first number is waited for.
     const fn begin(number: u32, space: Space) -> Self {
-        Self { next: space.after(number), come: u128::MAX, anew: None }
+        Self { next: space.after(number), come: u128::MAX, restart: None }
     }
 
-    fn see(&mut self, number: u32, space: Space, counts: &mut SessionCounts) {
+    fn observe(&mut self, number: u32, space: Space, counts: &mut SessionCounts) {
         let ahead = number.wrapping_sub(self.next) & space.last;
         if ahead <= space.ahead {
             counts.missing += u64::from(ahead);
             // One place for the number itself, and one for each that is missing.
             self.come = self.come.unbounded_shl(ahead + 1) | 1;
-            (self.next, self.anew) = (space.after(number), None);
+            (self.next, self.restart) = (space.after(number), None);
             return;
         }
         // The newest once more is 0 behind.
@@ -211,14 +211,14 @@ impl State {
                 self.come |= bit;
                 counts.late += 1;
             } else {
-                counts.repeated += 1;
+                counts.duplicate += 1;
             }
-        } else if self.anew == Some(number) {
+        } else if self.restart == Some(number) {
             counts.restarts += 1;
             *self = Self::begin(number, space);
         } else {
-            counts.astray += 1;
-            self.anew = Some(space.after(number));
+            counts.out_of_window += 1;
+            self.restart = Some(space.after(number));
         }
     }
 }
@@ -238,12 +238,20 @@ mod tests {
         let mut sessions = Sessions::with(16, 7);
         numbers.iter().for_each(|n| sessions.count(key(5, kind), *n));
         let counts = sessions.counts();
-        assert_eq!((counts.numbered, counts.begun), (numbers.len() as u64, 1));
-        SessionCounts { numbered: 0, begun: 0, ..counts }
+        assert_eq!((counts.numbered, counts.started), (numbers.len() as u64, 1));
+        SessionCounts { numbered: 0, started: 0, ..counts }
     }
 
-    const NOTHING: SessionCounts =
-        SessionCounts { numbered: 0, begun: 0, missing: 0, late: 0, repeated: 0, astray: 0, restarts: 0, displaced: 0 };
+    const NOTHING: SessionCounts = SessionCounts {
+        numbered: 0,
+        started: 0,
+        missing: 0,
+        late: 0,
+        duplicate: 0,
+        out_of_window: 0,
+        restarts: 0,
+        evicted: 0,
+    };
 
     #[test]
     fn gaps_and_what_fills_them_are_counted_and_wraps_are_no_gaps() {
@@ -251,29 +259,29 @@ mod tests {
         assert_eq!(counts(Erspan2, &[7, 8, 9]), NOTHING);
         assert_eq!(counts(Erspan2, &[7, 10]), SessionCounts { missing: 2, ..NOTHING });
         assert_eq!(counts(Erspan2, &[7, 10, 8]), SessionCounts { missing: 2, late: 1, ..NOTHING });
-        assert_eq!(counts(Erspan2, &[7, 10, 8, 8, 10]), SessionCounts { missing: 2, late: 1, repeated: 2, ..NOTHING });
-        assert_eq!(counts(Erspan2, &[7, 6]), SessionCounts { repeated: 1, ..NOTHING }, "nobody waited for it");
+        assert_eq!(counts(Erspan2, &[7, 10, 8, 8, 10]), SessionCounts { missing: 2, late: 1, duplicate: 2, ..NOTHING });
+        assert_eq!(counts(Erspan2, &[7, 6]), SessionCounts { duplicate: 1, ..NOTHING }, "nobody waited for it");
         assert_eq!(counts(Erspan2, &[u32::MAX - 1, u32::MAX, 0, 1]), NOTHING);
         assert_eq!(counts(Erspan2, &[u32::MAX, 1]), SessionCounts { missing: 1, ..NOTHING });
         assert_eq!(counts(GtpU, &[0xffff, 0, 1]), NOTHING);
-        assert_eq!(counts(Erspan2, &[0xffff, 0]).astray, 1, "32 bits do not wrap there");
+        assert_eq!(counts(Erspan2, &[0xffff, 0]).out_of_window, 1, "32 bits do not wrap there");
         assert_eq!(counts(GtpU, &[0xfffe, 1, 0xffff]), SessionCounts { missing: 2, late: 1, ..NOTHING });
-        assert_eq!(counts(Erspan2, &[0; 5]), SessionCounts { repeated: 4, ..NOTHING }, "one that never counts");
+        assert_eq!(counts(Erspan2, &[0; 5]), SessionCounts { duplicate: 4, ..NOTHING }, "one that never counts");
     }
 
     #[test]
     fn one_number_from_elsewhere_is_astray_and_two_in_a_row_begin_anew() {
         let far = 1_000_000_000;
         let one = counts(TunnelKind::Gre, &[5, 6, far, 7, 8]);
-        assert_eq!(one, SessionCounts { astray: 1, ..NOTHING });
+        assert_eq!(one, SessionCounts { out_of_window: 1, ..NOTHING });
         let two = counts(TunnelKind::Gre, &[far, far + 1, 0, 1, 3]);
-        assert_eq!(two, SessionCounts { astray: 1, restarts: 1, missing: 1, ..NOTHING });
+        assert_eq!(two, SessionCounts { out_of_window: 1, restarts: 1, missing: 1, ..NOTHING });
         // The last that is a gap, and the first that is not; the last that is known to be late, and the first that is not.
         assert_eq!(counts(TunnelKind::Gre, &[9, 10 + (1 << 24)]).missing, 1 << 24);
-        assert_eq!(counts(TunnelKind::Gre, &[9, 11 + (1 << 24)]), SessionCounts { astray: 1, ..NOTHING });
-        assert_eq!(counts(TunnelKind::GtpU, &[9, 11 + (1 << 14)]), SessionCounts { astray: 1, ..NOTHING });
+        assert_eq!(counts(TunnelKind::Gre, &[9, 11 + (1 << 24)]), SessionCounts { out_of_window: 1, ..NOTHING });
+        assert_eq!(counts(TunnelKind::GtpU, &[9, 11 + (1 << 14)]), SessionCounts { out_of_window: 1, ..NOTHING });
         assert_eq!(counts(TunnelKind::Gre, &[1, 1000, 1000 - 127]).late, 1);
-        assert_eq!(counts(TunnelKind::Gre, &[1, 1000, 1000 - 128]).astray, 1);
+        assert_eq!(counts(TunnelKind::Gre, &[1, 1000, 1000 - 128]).out_of_window, 1);
     }
 
     #[test]
@@ -290,22 +298,22 @@ mod tests {
             others.iter().enumerate().for_each(|(i, key)| sessions.count(*key, 50 * i as u32 + 2 * n));
         }
         let counts = sessions.counts();
-        assert_eq!((counts.begun, counts.missing, counts.displaced), (5, 4 * 99, 0));
-        assert_eq!((counts.late, counts.repeated, counts.astray), (0, 0, 0));
+        assert_eq!((counts.started, counts.missing, counts.evicted), (5, 4 * 99, 0));
+        assert_eq!((counts.late, counts.duplicate, counts.out_of_window), (0, 0, 0));
     }
 
     #[test]
     fn a_full_bucket_forgets_whoever_was_silent_for_most_packets() {
-        let mut sessions = Sessions::with(WAYS, 7);
+        let mut sessions = Sessions::with(BUCKET_ENTRIES, 7);
         for id in [0, 1, 2, 3, 0, 4] {
             sessions.count(key(id, TunnelKind::Gre), 10);
         }
-        assert_eq!((sessions.counts().begun, sessions.counts().displaced), (5, 1));
+        assert_eq!((sessions.counts().started, sessions.counts().evicted), (5, 1));
         // The first one is still known, the second is not.
         sessions.count(key(0, TunnelKind::Gre), 13);
         sessions.count(key(1, TunnelKind::Gre), 13);
         let counts = sessions.counts();
-        assert_eq!((counts.missing, counts.begun, counts.displaced), (2, 6, 2));
+        assert_eq!((counts.missing, counts.started, counts.evicted), (2, 6, 2));
     }
 
     /// A sender counts; its packets are lost, doubled and put into another order within the window. The model knows the set of
@@ -345,18 +353,18 @@ mod tests {
                 } else if is_new && *number > begin {
                     expected.late += 1;
                 } else {
-                    expected.repeated += 1;
+                    expected.duplicate += 1;
                 }
             }
             let counts = sessions.counts();
-            let expected = SessionCounts { numbered: way.len() as u64, begun: 1, ..expected };
+            let expected = SessionCounts { numbered: way.len() as u64, started: 1, ..expected };
             assert_eq!(counts, expected, "seed {seed}, round {round}");
             let lost = newest - begin + 1 - come.range(begin..).count() as u64;
             assert_eq!(counts.missing - counts.late, lost, "seed {seed}, round {round}");
             sums.late += counts.late;
-            sums.repeated += counts.repeated;
+            sums.duplicate += counts.duplicate;
             sums.missing += counts.missing;
         }
-        assert!(sums.late > 1000 && sums.repeated > 1000 && sums.missing > 1_000_000, "seed {seed}: {sums:?}");
+        assert!(sums.late > 1000 && sums.duplicate > 1000 && sums.missing > 1_000_000, "seed {seed}: {sums:?}");
     }
 }

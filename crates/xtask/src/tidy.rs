@@ -27,7 +27,7 @@ const LEFTOVERS: &[&str] = &[
 /// All checks; every complaint at once.
 pub fn run(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
-    let rooms = rooms(root)?;
+    let rooms = crate_table(root)?;
     let crates = crates(root)?;
     edges(&rooms, &crates, &mut complaints);
     unsafety(root, &rooms, &mut complaints);
@@ -46,14 +46,14 @@ pub fn run(root: &Path) -> Result<(), String> {
 }
 
 /// One row of the table.
-struct Room {
-    floor: String,
+struct CrateRow {
+    layer: String,
     may_use: BTreeSet<String>,
     forbids_unsafe: bool,
 }
 
 /// The rows between the markers in ARCHITECTURE.md: `| floor | `room` | what | may use | unsafe |`.
-fn rooms(root: &Path) -> Result<BTreeMap<String, Room>, String> {
+fn crate_table(root: &Path) -> Result<BTreeMap<String, CrateRow>, String> {
     let text = read(root, "ARCHITECTURE.md")?;
     let table = text
         .split("<!-- rooms -->")
@@ -66,8 +66,8 @@ fn rooms(root: &Path) -> Result<BTreeMap<String, Room>, String> {
         let [floor, name, _, may_use, unsafe_code] = cells[..] else {
             return Err(format!("ARCHITECTURE.md: this row has not five cells: {line}"));
         };
-        let room = Room {
-            floor: floor.to_owned(),
+        let room = CrateRow {
+            layer: floor.to_owned(),
             may_use: may_use.split_whitespace().filter(|w| *w != "–").map(str::to_owned).collect(),
             forbids_unsafe: unsafe_code == "forbid",
         };
@@ -101,7 +101,11 @@ fn folder(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-fn edges(rooms: &BTreeMap<String, Room>, crates: &BTreeMap<String, BTreeSet<String>>, complaints: &mut Vec<String>) {
+fn edges(
+    rooms: &BTreeMap<String, CrateRow>,
+    crates: &BTreeMap<String, BTreeSet<String>>,
+    complaints: &mut Vec<String>,
+) {
     for (name, uses) in crates {
         let Some(room) = rooms.get(name) else {
             complaints.push(format!("crates/{name} has no row in ARCHITECTURE.md"));
@@ -124,7 +128,7 @@ fn edges(rooms: &BTreeMap<String, Room>, crates: &BTreeMap<String, BTreeSet<Stri
     }
 }
 
-fn unsafety(root: &Path, rooms: &BTreeMap<String, Room>, complaints: &mut Vec<String>) {
+fn unsafety(root: &Path, rooms: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
     for (name, room) in rooms {
         let src = root.join("crates").join(name).join("src");
         let top =
@@ -137,7 +141,7 @@ fn unsafety(root: &Path, rooms: &BTreeMap<String, Room>, complaints: &mut Vec<St
 }
 
 /// Floors 0 and 1 have no outside crates; elsewhere each has its reason in the line before.
-fn outside(root: &Path, rooms: &BTreeMap<String, Room>, complaints: &mut Vec<String>) {
+fn outside(root: &Path, rooms: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
     for (name, room) in rooms {
         let path = format!("crates/{name}/Cargo.toml");
         let Ok(text) = read(root, &path) else { continue };
@@ -153,7 +157,7 @@ fn outside(root: &Path, rooms: &BTreeMap<String, Room>, complaints: &mut Vec<Str
                 if !before.starts_with('#') {
                     complaints.push(format!("{path}: {dependency} has no reason in the line before"));
                 }
-                if section == "[dependencies]" && room.floor == "0" {
+                if section == "[dependencies]" && room.layer == "0" {
                     complaints.push(format!("{path}: {dependency}: floor 0 uses nothing from outside"));
                 }
                 if CAGED.iter().any(|(caged, owner)| *caged == dependency && owner != name) {

@@ -1,10 +1,10 @@
 //! The same flows in nfcapd's files, and the same question put to nfdump. They go there as IPFIX over the loopback
 //! interface, one direction each: what nfdump sums of two is a matter of its version.
 
-use super::{Set, TOP, Truth, row};
+use super::{ExpectedTotals, Set, TOP, row};
+use crate::output::{Output, Stop};
 use crate::process::{Helper, find};
 use crate::query::cold;
-use crate::sheet::{Sheet, Stop};
 use base::Timestamp;
 use base::units::show_bytes;
 use export::encode::Message;
@@ -16,24 +16,30 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long nfcapd may take to listen, and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes that may wait for nfcapd: it is waited for, so that nothing is lost on the way.
 const WAITING: u64 = 60_000;
 
 /// Collects so many flows of this set, asks for the greatest senders, and holds them against the truth: what each sent, in
 /// bytes of IP, which is what NetFlow counts.
-pub fn beside(folder: &Path, set: &Set, records: u64, truth: &Truth, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+pub fn beside(
+    folder: &Path,
+    set: &Set,
+    records: u64,
+    truth: &ExpectedTotals,
+    sheet: &mut Output<'_>,
+) -> Result<(), Stop> {
     for name in ["nfcapd", "nfdump"] {
         if find(name).is_none() {
-            return sheet.remark(format_args!("{name} is not installed: its row is left out"));
+            return sheet.remark_line(format_args!("{name} is not installed: its row is left out"));
         }
     }
     std::fs::create_dir_all(folder).map_err(|e| Stop::say(format_args!("{}: {e}", folder.display())))?;
     let lost = collect(folder, set, records)?;
     let listed = std::fs::read_dir(folder).map_err(Stop::say)?.flatten();
     let bytes: u64 = listed.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum();
-    sheet.remark(format_args!(
+    sheet.remark_line(format_args!(
         "nfcapd keeps {} of it, {:.0} B each; {lost} messages lost",
         show_bytes(bytes),
         bytes as f64 / records as f64
@@ -50,7 +56,7 @@ pub fn beside(folder: &Path, set: &Set, records: u64, truth: &Truth, sheet: &mut
         row("nfdump", cache, 1, begun.elapsed(), records, sheet)?;
         let (right, lines) = compared(&String::from_utf8_lossy(&answer.stdout), truth);
         if (right, lines) != (TOP, TOP) {
-            sheet.remark(format_args!(
+            sheet.remark_line(format_args!(
                 "{right} of the {lines} senders that nfdump names have the bytes that were sent"
             ))?;
         }
@@ -67,7 +73,7 @@ fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     command.arg("-w").arg(folder).args(["-b", "127.0.0.1", "-p", &port.to_string(), "-B", "8000000", "-T", "all"]);
     command.stderr(Stdio::null());
     let mut nfcapd = Helper::start(command, "nfcapd")?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while waiting(port).is_none() {
         if !nfcapd.runs() || Instant::now() > until {
             return Err(Stop::say("nfcapd did not begin to listen"));
@@ -89,7 +95,7 @@ fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     set.lend(records, |lent| {
         for record in lent {
             let mut record = record.clone();
-            record.sides[1] = flow::Side::default();
+            record.directions[1] = flow::DirectionStats::default();
             refused = refused.take().or(encoder.record(&record, now, &mut send).err());
         }
     });
@@ -105,12 +111,12 @@ fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     }
     let lost = waiting(port).map_or(0, |(_, lost)| lost);
     nfcapd.interrupt()?;
-    nfcapd.finish_with(PATIENCE, &[0])?;
+    nfcapd.finish_with(TIMEOUT, &[0])?;
     Ok(lost)
 }
 
 /// Of an answer of nfdump's: senders with the bytes that they sent, and all senders in it.
-fn compared(text: &str, truth: &Truth) -> (usize, usize) {
+fn compared(text: &str, truth: &ExpectedTotals) -> (usize, usize) {
     let (mut right, mut lines) = (0, 0);
     for line in text.lines() {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();

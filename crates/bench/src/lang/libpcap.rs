@@ -2,9 +2,9 @@
 //! need not be installed), has it compile and optimize the filter, and calls its `bpf_filter` for each frame in memory. Neither
 //! reading nor delivering is in the time.
 
+use crate::output::Stop;
 use crate::process::{Helper, find};
-use crate::sheet::Stop;
-use crate::volume::Workplace;
+use crate::volume::ScratchDir;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -50,14 +50,14 @@ int main(int argc, char **argv) {
 "#;
 
 /// The program and the frames.
-pub struct Rival {
+pub struct LibpcapFilter {
     program: PathBuf,
     frames: PathBuf,
 }
 
-impl Rival {
+impl LibpcapFilter {
     /// Compiles it; `None` where there is no compiler, or no libpcap.
-    pub fn build(work: &Workplace, frames: &[u8]) -> Result<Option<Self>, Stop> {
+    pub fn build(work: &ScratchDir, frames: &[u8]) -> Result<Option<Self>, Stop> {
         let Some(compiler) = find("cc") else { return Ok(None) };
         let folder = work.path();
         let (source, program, data) = (folder.join("filter.c"), folder.join("filter"), folder.join("frames"));

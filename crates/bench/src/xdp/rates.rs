@@ -13,13 +13,13 @@
 //! nothing but frames, and the attached program alone. The programs are exchanged on a second port as they are in a capture. The generators are
 //! the same. That packets were decided, and not left, is looked up afterwards in the port's books.
 
-use super::{MOST_COST, PROGRAMS, XdpArgs, parts, pin};
-use crate::place::Places;
-use crate::sheet::{Sheet, Spread, Stop};
-use capture::afxdp::{AfXdp, AfXdpConfig, Prepared, Steer, open};
+use super::{MAX_COST, PROGRAMS, XdpArgs, parts, pin};
+use crate::cpu_placement::CpuPlacement;
+use crate::output::{MedianRange, Output, Stop};
+use capture::afxdp::{AfXdp, AfXdpConfig, PreparedProgram, XdpDispatcher, open};
 use capture::live_frames::{LiveFrames, LiveFramesConfig};
 use capture::{Polled, Source};
-use lang::ebpf::{Clock, Handed, METADATA, Metadata, ToUser, Wish};
+use lang::ebpf::{Clock, EmitOptions, KernelVerdict, METADATA_BYTES, Metadata, ToUser};
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -63,11 +63,11 @@ struct Row {
     program: String,
     stages_in_kernel: usize,
     verified_instructions: u32,
-    mpps: Spread,
+    mpps: MedianRange,
     /// Below the bare redirect in the same round, in percent.
     below_percent: Paired,
     /// The medians of each opening of the ports.
-    by_opening: Spread,
+    by_opening: MedianRange,
     most_percent: f64,
     /// Frames that the port's socket had no room for, in all slices on this port.
     lost: u64,
@@ -75,18 +75,18 @@ struct Row {
 
 /// A port and whoever sends to it.
 struct Port {
-    steer: Arc<Steer>,
+    steer: Arc<XdpDispatcher>,
     sender: LiveFrames,
     /// Frames that the reader has taken.
     taken: Arc<AtomicU64>,
 }
 
 /// What takes turns.
-struct Contestant {
+struct Candidate {
     name: &'static str,
     port: usize,
     /// Nothing for the bare redirect.
-    prepared: Option<Prepared>,
+    prepared: Option<PreparedProgram>,
     stages: usize,
     mpps: Vec<f64>,
     below: Vec<f64>,
@@ -94,10 +94,10 @@ struct Contestant {
     lost: u64,
 }
 
-pub(super) fn rates(args: &XdpArgs, places: &Places, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+pub(super) fn rates(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Result<(), Stop> {
     engine::another_pair(PROGRAMMED.0, PROGRAMMED.1, 1500).map_err(Stop::say)?;
-    let mut contestants = vec![Contestant::new("none: the bare redirect", 0)];
-    contestants.extend(PROGRAMS.map(|text| Contestant::new(text, 1)));
+    let mut contestants = vec![Candidate::new("none: the bare redirect", 0)];
+    contestants.extend(PROGRAMS.map(|text| Candidate::new(text, 1)));
     let mut left = args.repeat;
     for opening in 0..args.openings {
         let rounds = left.div_ceil(args.openings - opening);
@@ -110,7 +110,7 @@ pub(super) fn rates(args: &XdpArgs, places: &Places, sheet: &mut Sheet<'_>) -> R
 }
 
 /// Some rounds over ports that are opened for them.
-fn one_opening(frames: u64, rounds: u32, places: &Places, contestants: &mut [Contestant]) -> Result<(), Stop> {
+fn one_opening(frames: u64, rounds: u32, places: &CpuPlacement, contestants: &mut [Candidate]) -> Result<(), Stop> {
     let ((bare, bare_source), (programmed, source)) = (port(BARE, false)?, port(PROGRAMMED, true)?);
     for (nth, contestant) in (0..).zip(&mut *contestants).filter(|(_, c)| c.port == 1) {
         let (prepared, stages) = prepare(&programmed.steer, contestant.name, nth)?;
@@ -128,7 +128,7 @@ fn one_opening(frames: u64, rounds: u32, places: &Places, contestants: &mut [Con
             })
         });
         pin(places.other(0));
-        let outcome = compete(frames, rounds, &mut ports, contestants).and_then(|()| books(&ports));
+        let outcome = compete(frames, rounds, &mut ports, contestants).and_then(|()| accounting(&ports));
         stop.store(true, Relaxed);
         for reader in readers {
             reader.join().map_err(|_| Stop::say("a reader panicked; please report this"))?;
@@ -148,13 +148,13 @@ fn port((from, to): (&str, &str), programmed: bool) -> Result<(Port, AfXdp), Sto
     let mut sources = open(&config).map_err(Stop::say)?;
     let source = sources.pop().ok_or_else(|| Stop::say("the interface has no queue"))?;
     let sender = LiveFrames::open(&LiveFramesConfig::new(from), &parts()?).map_err(Stop::say)?;
-    Ok((Port { steer: Arc::clone(source.steer()), sender, taken: Arc::default() }, source))
+    Ok((Port { steer: Arc::clone(source.open_dispatcher()), sender, taken: Arc::default() }, source))
 }
 
 /// The program as a capture would load it, and how many of its stages run in the kernel.
-fn prepare(steer: &Steer, text: &str, generation: u32) -> Result<(Prepared, usize), Stop> {
+fn prepare(steer: &XdpDispatcher, text: &str, generation: u32) -> Result<(PreparedProgram, usize), Stop> {
     let program = lang::compile(text).map_err(|e| Stop::say(format_args!("{text}: {}", e.what)))?.program;
-    let wish = Wish {
+    let wish = EmitOptions {
         link_type: wire::link::ETHERNET,
         hash_key: 7,
         generation,
@@ -163,7 +163,7 @@ fn prepare(steer: &Steer, text: &str, generation: u32) -> Result<(Prepared, usiz
         queues: steer.queues(),
         clock: Clock::Running,
         to_user: ToUser::Sockets,
-        metadata: Metadata::Least,
+        metadata: Metadata::Compact,
     };
     let object = lang::ebpf::emit(&program, &wish).map_err(Stop::say)?;
     let prepared = steer
@@ -173,7 +173,7 @@ fn prepare(steer: &Steer, text: &str, generation: u32) -> Result<(Prepared, usiz
 }
 
 /// All rounds.
-fn compete(frames: u64, rounds: u32, ports: &mut [Port; 2], contestants: &mut [Contestant]) -> Result<(), Stop> {
+fn compete(frames: u64, rounds: u32, ports: &mut [Port; 2], contestants: &mut [Candidate]) -> Result<(), Stop> {
     for port in &mut *ports {
         port.send(WARMING)?;
     }
@@ -205,10 +205,10 @@ fn compete(frames: u64, rounds: u32, ports: &mut [Port; 2], contestants: &mut [C
 }
 
 /// By port, the frames that were sent to the socket and not taken from it. The programs decided all frames, or the figures are none.
-fn books(ports: &[Port; 2]) -> Result<Vec<u64>, Stop> {
+fn accounting(ports: &[Port; 2]) -> Result<Vec<u64>, Stop> {
     let one = |port: &Port| {
-        port.settle();
-        let steered = port.steer.steered(0).map_err(Stop::say)?;
+        port.warm_up();
+        let steered = port.steer.counts(0).map_err(Stop::say)?;
         if steered.undecided > 0 || steered.passed > 0 {
             let (left, passed) = (steered.undecided, steered.passed);
             return Err(Stop::say(format_args!(
@@ -220,21 +220,21 @@ fn books(ports: &[Port; 2]) -> Result<Vec<u64>, Stop> {
     ports.iter().map(one).collect()
 }
 
-fn show(contestant: Contestant, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
-    let Contestant { name, prepared, stages, mpps, below, by_opening, lost, .. } = contestant;
+fn show(contestant: Candidate, sheet: &mut Output<'_>) -> Result<(), Stop> {
+    let Candidate { name, prepared, stages, mpps, below, by_opening, lost, .. } = contestant;
     let row = Row {
         program: name.to_owned(),
         stages_in_kernel: stages,
         verified_instructions: prepared.map_or(0, |p| p.verified()),
-        mpps: Spread::of(mpps),
+        mpps: MedianRange::of(mpps),
         below_percent: Paired::of(below),
-        by_opening: Spread::of(by_opening),
-        most_percent: MOST_COST,
+        by_opening: MedianRange::of(by_opening),
+        most_percent: MAX_COST,
         lost,
     };
     let Paired { median, low, high } = row.below_percent;
     let line = format!(
-        "{name:<44} {stages:>9} {:>9} {:>24} {:>22} {:>12} {MOST_COST:>10} {:>8}",
+        "{name:<44} {stages:>9} {:>9} {:>24} {:>22} {:>12} {MAX_COST:>10} {:>8}",
         row.verified_instructions,
         format!("{:.3}", row.mpps),
         format!("{median:.2} ({low:.2}..{high:.2})"),
@@ -244,7 +244,7 @@ fn show(contestant: Contestant, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
     sheet.row("program", &row, line)
 }
 
-impl Contestant {
+impl Candidate {
     fn new(name: &'static str, port: usize) -> Self {
         Self { name, port, prepared: None, stages: 0, mpps: vec![], below: vec![], by_opening: vec![], lost: 0 }
     }
@@ -261,7 +261,7 @@ impl Port {
     }
 
     /// Waits until the reader has taken what there is.
-    fn settle(&self) {
+    fn warm_up(&self) {
         let (mut last, mut quiet) = (self.taken.load(Relaxed), Instant::now());
         while quiet.elapsed() < Duration::from_millis(30) {
             std::thread::sleep(Duration::from_millis(2));
@@ -275,10 +275,11 @@ impl Port {
 
 /// Empties the receive ring, and reads what stands before each frame as an engine would, which tells the kernel which program it saw last.
 fn drain(mut source: AfXdp, stop: &AtomicBool, taken: &AtomicU64) {
-    let (steer, mut last) = (Arc::clone(source.steer()), 0);
+    let (steer, mut last) = (Arc::clone(source.open_dispatcher()), 0);
     while !stop.load(Relaxed) {
         let polled = source.poll(256, Duration::from_millis(1), |frame| {
-            let handed = frame.metadata.first_chunk::<METADATA>().and_then(|bytes| Handed::read(bytes, last));
+            let handed =
+                frame.metadata.first_chunk::<METADATA_BYTES>().and_then(|bytes| KernelVerdict::read(bytes, last));
             if let Some(handed) = handed.filter(|handed| handed.generation != last) {
                 last = handed.generation;
                 // Otherwise each frame goes on saying it.

@@ -4,7 +4,7 @@
 use crate::kernel;
 
 use kernel::{Kernel, WISH};
-use lang::ebpf::{Metadata, Wish, emit};
+use lang::ebpf::{EmitOptions, Metadata, emit};
 use std::fmt::Write;
 
 /// Three maps and 32 predicates, each of which looks at something.
@@ -31,8 +31,8 @@ fn programs() -> Vec<(&'static str, Metadata, String)> {
         ("tcpdump", "main = bpf \"(tcp port 80 or udp port 53) and not net 10.0.0.0/8\" >-> steer_link".to_owned()),
         ("three maps, 32 predicates", largest()),
     ];
-    let mut all: Vec<_> = with_record.into_iter().map(|(name, text)| (name, Metadata::Record, text)).collect();
-    all.push(("ip and flow, the least", Metadata::Least, flow));
+    let mut all: Vec<_> = with_record.into_iter().map(|(name, text)| (name, Metadata::Full, text)).collect();
+    all.push(("ip and flow, the least", Metadata::Compact, flow));
     all
 }
 
@@ -52,7 +52,7 @@ fn the_verifier_is_not_asked_for_more_than_before() {
     let mut worse = Vec::new();
     for (name, metadata, text) in programs() {
         let ir = lang::compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, name))).program;
-        let object = emit(&ir, &Wish { metadata, ..WISH }).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let object = emit(&ir, &EmitOptions { metadata, ..WISH }).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(object.stages, ir.stages.len(), "{name}: all of it is for the kernel");
         let instructions = object.code.insns().len();
         let Some(kernel) = Kernel::load(test, object) else { return };

@@ -9,9 +9,11 @@ use crate::vm;
 use base::Prng;
 use kernel::{Answer, Kernel, Machine, USER, WISH};
 use lang::Facts;
-use lang::ebpf::{Fate, Handed, Metadata, Object, Refusal, Seen, Wish, announce, emit};
-use lang::interp::{Action, Interpreter, Memory, Outcome};
-use lang::ir::{Builder, Cmp, Effect, Expiry, Inst, Kind, Map, Operand, Program as Ir, Set, Var};
+use lang::ebpf::{
+    EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome, QueueGenerations, Refusal, announce, emit,
+};
+use lang::interp::{Action, Execution, Interpreter, ProgramState};
+use lang::ir::{Builder, Cmp, Effect, Expiry, Inst, Map, Operand, Program as Ir, Set, Var, VerdictKind};
 use vm::Vm;
 
 const DROP: u32 = 1;
@@ -22,7 +24,7 @@ const REDIRECT: u32 = 4;
 struct Both<M> {
     head: Ir,
     kernel: M,
-    memory: Memory,
+    memory: ProgramState,
     last: u64,
     /// Whether expired entries are taken out before each packet, as user space does from time to time.
     sweeps: bool,
@@ -31,12 +33,12 @@ struct Both<M> {
 impl<M: Machine> Both<M> {
     /// `None` where `load` could not.
     fn new(ir: &Ir, metadata: Metadata, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
-        let object = emit(ir, &Wish { metadata, ..WISH })?;
+        let object = emit(ir, &EmitOptions { metadata, ..WISH })?;
         let head = ir.split(object.stages).0;
         // What is judged once more must not have been counted or kept before.
         let acts = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
-        assert!(object.metadata == Metadata::Record || !acts, "{head}");
-        let memory = Memory::of(&head, WISH.hash_key);
+        assert!(object.metadata == Metadata::Full || !acts, "{head}");
+        let memory = ProgramState::of(&head, WISH.hash_key);
         Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
     }
 
@@ -47,15 +49,15 @@ impl<M: Machine> Both<M> {
         }
         let mut answer = self.kernel.run(frame, time);
         // Whoever has seen this program need not be told again where that is all that there is to tell.
-        let need_not = self.kernel.object().judged_again && self.kernel.seen().by_user == WISH.generation;
+        let need_not = self.kernel.object().is_evaluated_again && self.kernel.seen().by_user == WISH.generation;
         if need_not && answer.verdict == USER {
-            let said = Handed { generation: WISH.generation, stages: 0, record: Outcome::start(0) };
+            let said = KernelVerdict { generation: WISH.generation, stages: 0, record: Execution::start(0) };
             assert_eq!(answer.handed.replace(said), None, "{}", context());
         }
         let (head, code) = (&self.head, &self.kernel.object().code);
         let say = || format!("{}\n{frame:02x?}\n{answer:?}\n{head}\n{code:?}", context());
         self.last = time;
-        if answer.fate == Some(Fate::Undecided) {
+        if answer.fate == Some(PacketOutcome::Undecided) {
             assert_eq!(answer.verdict, USER, "{}", say());
             assert_eq!(
                 answer.handed.as_ref().map(|h| (h.generation, h.stages)),
@@ -75,28 +77,28 @@ impl<M: Machine> Both<M> {
                     Inst::Set { var, .. } => Some(*var),
                     _ => None,
                 });
-                if object.metadata == Metadata::Least && handed.stages == 0 {
+                if object.metadata == Metadata::Compact && handed.stages == 0 {
                     // The record is left to user space. All that can be seen here is that the packet passes.
                     let kind_is_set = sets.clone().any(|var| var == Var::Kind);
-                    assert!(sets.next().is_some() && (kind_is_set || out.kind != Kind::Drop), "{}", say());
+                    assert!(sets.next().is_some() && (kind_is_set || out.kind != VerdictKind::Drop), "{}", say());
                 } else {
                     assert_eq!((&handed.record, handed.stages), (&out, object.stages as u8), "{}", say());
                 }
                 assert_eq!(handed.generation, WISH.generation, "{}", say());
-                (USER, Fate::User)
+                (USER, PacketOutcome::User)
             }
-            ([], false, None) => (DROP, Fate::Dropped),
+            ([], false, None) => (DROP, PacketOutcome::Dropped),
             ([Action::Forward(device)], false, None) => {
                 let out_of = self.kernel.device();
                 assert!(out_of.is_none_or(|n| n == u32::from(*device)), "out of {out_of:?}, {}", say());
-                (REDIRECT, Fate::Forwarded)
+                (REDIRECT, PacketOutcome::Forwarded)
             }
-            ([], true, None) => (PASS, Fate::Kernel),
+            ([], true, None) => (PASS, PacketOutcome::Kernel),
             _ => panic!("{out:?} is not for the kernel: {}", say()),
         };
         assert_eq!((*verdict, *fate), (expected.0, Some(expected.1)), "{out:?} {}", say());
         if *verdict != USER {
-            assert_eq!(out.kind, Kind::Drop, "{}", say());
+            assert_eq!(out.kind, VerdictKind::Drop, "{}", say());
         }
         true
     }
@@ -115,7 +117,7 @@ impl<M: Machine> Both<M> {
 }
 
 /// What may go along with a packet.
-const METADATA: [Metadata; 2] = [Metadata::Record, Metadata::Least];
+const METADATA: [Metadata; 2] = [Metadata::Full, Metadata::Compact];
 
 /// Random programs over random packets, until `load` cannot.
 fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Option<M>) {
@@ -157,7 +159,7 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
         }
         both.compare_memory(&format!("seed {seed}, round {round}"));
         entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
-        dropped += both.kernel.fates()[Fate::Dropped as usize];
+        dropped += both.kernel.fates()[PacketOutcome::Dropped as usize];
     }
     eprintln!(
         "{placed} of {rounds} programs, {decided} of {packets} packets decided, {dropped} dropped, {entries} entries"
@@ -237,7 +239,7 @@ fn a_rule_with_nets_for_each_of_seventy_customers_runs_in_the_kernel() {
     let stage = |i| format!("when (has_addr_in [10.0.0.{}, {}]) (inc {})", i % 9, nets(i), i % 64);
     let stages: Vec<_> = (0..70).map(stage).collect();
     let ir = compiled(&format!("main = {}", stages.join(" >-> ")));
-    let Some(mut both) = Both::new(&ir, Metadata::Record, |object| Kernel::load(test, object)).expect("for the kernel")
+    let Some(mut both) = Both::new(&ir, Metadata::Full, |object| Kernel::load(test, object)).expect("for the kernel")
     else {
         return;
     };
@@ -350,8 +352,9 @@ fn one_map(expiry: Expiry) -> Ir {
 fn moments<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
-    for expiry in [Expiry::Never, Expiry::Idle(3), Expiry::Life(3), Expiry::Idle(0), Expiry::Life(1 << 40)] {
-        let Some(mut both) = Both::new(&one_map(expiry), Metadata::Least, &load).expect("all of it is for the kernel")
+    for expiry in [Expiry::Never, Expiry::Idle(3), Expiry::Lifetime(3), Expiry::Idle(0), Expiry::Lifetime(1 << 40)] {
+        let Some(mut both) =
+            Both::new(&one_map(expiry), Metadata::Compact, &load).expect("all of it is for the kernel")
         else {
             return;
         };
@@ -360,7 +363,7 @@ fn moments<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
         for packet in 0..2000 {
             time = match (expiry, prng.below(12)) {
                 (_, 0) => time - prng.below(5),
-                (Expiry::Life(long), 1) => time + long - 3 + prng.below(6),
+                (Expiry::Lifetime(long), 1) => time + long - 3 + prng.below(6),
                 _ => time + prng.below(5),
             };
             let mut frame = [0; 20];
@@ -394,8 +397,7 @@ fn ends<M: Machine>(load: impl Fn(Object) -> Option<M>) {
         b.push(Inst::Member { to, set, hi, lo });
         b.set(Var::State, to);
         b.place(end);
-        let Some(mut both) = Both::new(&b.finish(), Metadata::Record, &load).expect("all of it is for the kernel")
-        else {
+        let Some(mut both) = Both::new(&b.finish(), Metadata::Full, &load).expect("all of it is for the kernel") else {
             return;
         };
         for address in ranges.iter().flat_map(|r| [r.0, r.1]).chain([0, 1 << 64, u128::MAX]) {
@@ -421,18 +423,18 @@ fn without_room_for_the_record_nothing_is_done() {
     vm.has_room = false;
     let mut bytes = [0; 60];
     let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
-    assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(Fate::Undecided), handed: None });
+    assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(PacketOutcome::Undecided), handed: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
-    assert_eq!(vm.seen(), Seen { by_user: 0, mute: WISH.generation }, "it is told why");
+    assert_eq!(vm.seen(), QueueGenerations { by_user: 0, last_untagged: WISH.generation }, "it is told why");
     vm.has_room = true;
-    assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(Fate::Dropped), handed: None });
+    assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(PacketOutcome::Dropped), handed: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
 }
 
 #[test]
 fn what_was_seen_is_not_said_again() {
     let test = "what_was_seen_is_not_said_again";
-    let least = Wish { metadata: Metadata::Least, ..WISH };
+    let least = EmitOptions { metadata: Metadata::Compact, ..WISH };
     let flow = emit(&compiled("main = ip >-> steer_flow"), &least).expect("all of it is for the kernel");
     let says_more = emit(&compiled("main = ip"), &least).expect("all of it is for the kernel");
     said_until_seen(&mut Vm::load(flow.clone()), &mut Vm::load(says_more.clone()), &mut Vm::load(announce(&least)));
@@ -449,7 +451,7 @@ fn said_until_seen<M: Machine>(flow: &mut M, says_more: &mut M, nothing: &mut M)
     let mut odd = udp.clone();
     odd[14] = 0x41;
     for (seen, silent) in [(0, false), (WISH.generation - 1, false), (WISH.generation, true), (0, false)] {
-        let announces = [(&mut *flow, &udp, Fate::User), (&mut *nothing, &odd, Fate::User)];
+        let announces = [(&mut *flow, &udp, PacketOutcome::User), (&mut *nothing, &odd, PacketOutcome::User)];
         for (machine, frame, fate) in announces {
             machine.see(seen);
             let Answer { verdict, fate: became, handed } = machine.run(frame, 0);
@@ -459,7 +461,10 @@ fn said_until_seen<M: Machine>(flow: &mut M, says_more: &mut M, nothing: &mut M)
         }
         flow.see(seen);
         let answer = flow.run(&odd, 0);
-        assert_eq!((answer.verdict, answer.fate, answer.handed.is_none()), (USER, Some(Fate::Undecided), silent));
+        assert_eq!(
+            (answer.verdict, answer.fate, answer.handed.is_none()),
+            (USER, Some(PacketOutcome::Undecided), silent)
+        );
         // Here it has to be said what was done.
         says_more.see(seen);
         let handed = says_more.run(&udp, 0).handed.expect("a word");
@@ -475,20 +480,20 @@ fn a_plain_packet_takes_a_short_way() {
     let tcp = Frame::tcp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 80);
     let (flow, pair) = ("main = ip >-> steer_flow", "main = when is_tcp (mark 42) >-> steer_p2p");
     for (text, metadata, frame, most) in [
-        (flow, Metadata::Record, udp, 145),
-        (flow, Metadata::Least, udp, 66),
-        (pair, Metadata::Record, tcp, 145),
-        (pair, Metadata::Least, tcp, 50),
-        ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows", Metadata::Least, udp, 130),
+        (flow, Metadata::Full, udp, 145),
+        (flow, Metadata::Compact, udp, 66),
+        (pair, Metadata::Full, tcp, 145),
+        (pair, Metadata::Compact, tcp, 50),
+        ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows", Metadata::Compact, udp, 130),
     ] {
         let mut bytes = [0; 60];
         let frame = frame.fill(&mut bytes);
-        let wish = Wish { metadata, ..WISH };
+        let wish = EmitOptions { metadata, ..WISH };
         let mut vm = Vm::load(emit(&compiled(text), &wish).unwrap_or_else(|e| panic!("{text}: {e}")));
         let answer = vm.run(frame, 0);
-        assert_eq!(answer.fate, Some(Fate::User), "{text}");
+        assert_eq!(answer.fate, Some(PacketOutcome::User), "{text}");
         vm.see(WISH.generation);
-        assert_eq!(vm.run(frame, 0).fate, Some(Fate::User), "{text}");
+        assert_eq!(vm.run(frame, 0).fate, Some(PacketOutcome::User), "{text}");
         assert!(vm.steps <= most, "{text}, {metadata:?}: {} instructions\n{:?}", vm.steps, vm.object.code);
     }
 }

@@ -2,8 +2,8 @@
 
 use base::Prng;
 use netgrain_bpf::{
-    Alu, Asm, AttachError, Code, Condition, Frames, Helper, Link, Map, MapKind, Mode, ModeWish, PerCpuMap, Program,
-    Reg, Size, Verdict,
+    Alu, Asm, AttachError, AttachMode, Code, Condition, Frames, Helper, Link, Map, MapKind, PerCpuMap, Program, Reg,
+    Size, XdpAction, XdpMode,
 };
 use std::collections::HashMap;
 use std::io;
@@ -27,7 +27,7 @@ fn load(test: &str, code: &Code) -> Option<Program> {
     }
 }
 
-fn always(verdict: Verdict) -> Code {
+fn always(verdict: XdpAction) -> Code {
     code(|asm| {
         asm.mov(Reg::R0, verdict.number());
         asm.exit();
@@ -37,7 +37,7 @@ fn always(verdict: Verdict) -> Code {
 #[test]
 fn refused_code_comes_back_with_the_verifiers_words() {
     let test = "refused_code_comes_back_with_the_verifiers_words";
-    if load(test, &always(Verdict::Pass)).is_none() {
+    if load(test, &always(XdpAction::Pass)).is_none() {
         return;
     }
     let past_the_end = code(|asm| {
@@ -52,7 +52,7 @@ fn refused_code_comes_back_with_the_verifiers_words() {
 
 #[test]
 fn a_frame_that_is_too_short_cannot_be_tried() {
-    let Some(program) = load("a_frame_that_is_too_short_cannot_be_tried", &always(Verdict::Pass)) else { return };
+    let Some(program) = load("a_frame_that_is_too_short_cannot_be_tried", &always(XdpAction::Pass)) else { return };
     let error = program.run(&[0; 13], &mut [0; 64], 0, 0).expect_err("13 bytes");
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
@@ -74,10 +74,10 @@ fn a_program_reads_writes_and_decides() {
         asm.load(Size::H, Reg::R5, Reg::R6, 6);
         asm.store(Size::H, Reg::R6, 0, Reg::R5);
         asm.store(Size::H, Reg::R6, 6, Reg::R4);
-        asm.mov(Reg::R0, Verdict::Tx.number());
+        asm.mov(Reg::R0, XdpAction::Tx.number());
         asm.exit();
         asm.place(pass);
-        asm.mov(Reg::R0, Verdict::Pass.number());
+        asm.mov(Reg::R0, XdpAction::Pass.number());
         asm.exit();
     });
     let Some(program) = load("a_program_reads_writes_and_decides", &swap) else { return };
@@ -85,10 +85,10 @@ fn a_program_reads_writes_and_decides() {
     frame[..14].copy_from_slice(&[1, 2, 0, 0, 0, 0, 7, 8, 0, 0, 0, 0, 0x88, 0xb5]);
     let mut out = [0; 64];
     let run = program.run(&frame, &mut out, 0, 0).expect("run");
-    assert_eq!((run.verdict, run.bytes_out), (Verdict::Tx as u32, 60));
+    assert_eq!((run.verdict, run.bytes_out), (XdpAction::Tx as u32, 60));
     assert_eq!(out[..14], [7, 8, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0x88, 0xb5]);
     frame[13] = 0;
-    assert_eq!(program.run(&frame, &mut out, 0, 0).expect("run").verdict, Verdict::Pass as u32);
+    assert_eq!(program.run(&frame, &mut out, 0, 0).expect("run").verdict, XdpAction::Pass as u32);
     assert_eq!(out[..60], frame);
 }
 
@@ -166,7 +166,7 @@ fn arithmetic_and_jumps_mean_what_they_say() {
 #[test]
 fn a_map_agrees_with_a_plain_one_over_a_random_walk() {
     let test = "a_map_agrees_with_a_plain_one_over_a_random_walk";
-    if load(test, &always(Verdict::Pass)).is_none() {
+    if load(test, &always(XdpAction::Pass)).is_none() {
         return;
     }
     const ROOM: u32 = 16;
@@ -192,7 +192,7 @@ fn a_map_agrees_with_a_plain_one_over_a_random_walk() {
 #[test]
 fn counts_per_processor_add_up() {
     let test = "counts_per_processor_add_up";
-    if load(test, &always(Verdict::Pass)).is_none() {
+    if load(test, &always(XdpAction::Pass)).is_none() {
         return;
     }
     let counters = PerCpuMap::<u64>::create("counts", 2).expect("map");
@@ -207,7 +207,7 @@ fn counts_per_processor_add_up() {
         asm.mov(Reg::R1, 3);
         asm.atomic_add(Size::Dw, Reg::R0, 0, Reg::R1);
         asm.place(none);
-        asm.mov(Reg::R0, Verdict::Drop.number());
+        asm.mov(Reg::R0, XdpAction::Drop.number());
         asm.exit();
     });
     let Some(program) = load(test, &count) else { return };
@@ -223,27 +223,27 @@ fn a_link_is_exclusive_replaceable_and_gone_with_its_port() {
     let test = "a_link_is_exclusive_replaceable_and_gone_with_its_port";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, _) = sandbox.veth("a", "b");
-    let Some(first) = load(test, &always(Verdict::Pass)) else { return };
+    let Some(first) = load(test, &always(XdpAction::Pass)) else { return };
     let first_id = first.info().expect("info").id;
-    let mut link = Link::attach(first, a.index, ModeWish::Best).expect("attach");
-    assert_eq!(link.mode(), Mode::Native);
+    let mut link = Link::attach(first, a.index, AttachMode::Best).expect("attach");
+    assert_eq!(link.mode(), XdpMode::Native);
     let info = link.info().expect("info");
     assert_eq!((info.prog_id, info.ifindex), (first_id, a.index));
 
-    let second = load(test, &always(Verdict::Pass)).expect("loads");
-    match Link::attach(second, a.index, ModeWish::Best) {
+    let second = load(test, &always(XdpAction::Pass)).expect("loads");
+    match Link::attach(second, a.index, AttachMode::Best) {
         Err(AttachError::Busy { program, .. }) => assert_eq!(program, Some(first_id)),
         other => panic!("{other:?}"),
     }
 
-    let third = load(test, &always(Verdict::Drop)).expect("loads");
+    let third = load(test, &always(XdpAction::Drop)).expect("loads");
     let third_id = third.info().expect("info").id;
     link.replace(third).expect("replace");
     assert_eq!(link.info().expect("info").prog_id, third_id);
 
     sandbox.netlink().delete_link(a.index).expect("delete");
     assert_eq!(link.info().expect("info").ifindex, 0);
-    let fourth = load(test, &always(Verdict::Pass)).expect("loads");
+    let fourth = load(test, &always(XdpAction::Pass)).expect("loads");
     assert_eq!(link.replace(fourth).expect_err("no port").raw_os_error(), Some(67), "ENOLINK");
     assert_eq!(link.program().info().expect("info").id, third_id, "the old program stays");
 }
@@ -253,12 +253,12 @@ fn a_dropped_link_is_gone_although_somebody_else_has_it_open() {
     let test = "a_dropped_link_is_gone_although_somebody_else_has_it_open";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, _) = sandbox.veth("a", "b");
-    let Some(first) = load(test, &always(Verdict::Pass)) else { return };
-    let link = Link::attach(first, a.index, ModeWish::Best).expect("attach");
+    let Some(first) = load(test, &always(XdpAction::Pass)) else { return };
+    let link = Link::attach(first, a.index, AttachMode::Best).expect("attach");
     let copy = sys::bpf::link_by_id(link.info().expect("info").id).expect("a second descriptor");
     drop(link);
-    let second = load(test, &always(Verdict::Pass)).expect("loads");
-    Link::attach(second, a.index, ModeWish::Best).expect("the interface is free");
+    let second = load(test, &always(XdpAction::Pass)).expect("loads");
+    Link::attach(second, a.index, AttachMode::Best).expect("the interface is free");
     drop(copy);
 }
 
@@ -267,14 +267,14 @@ fn a_mode_that_the_port_does_not_have_is_refused() {
     let test = "a_mode_that_the_port_does_not_have_is_refused";
     let Some(_sandbox) = Sandbox::new(test) else { return };
     const LOOPBACK: u32 = 1;
-    let Some(program) = load(test, &always(Verdict::Pass)) else { return };
-    match Link::attach(program, LOOPBACK, ModeWish::Only(Mode::Native)) {
-        Err(e @ AttachError::Refused { mode: Mode::Native, .. }) => {
+    let Some(program) = load(test, &always(XdpAction::Pass)) else { return };
+    match Link::attach(program, LOOPBACK, AttachMode::Only(XdpMode::Native)) {
+        Err(e @ AttachError::Refused { mode: XdpMode::Native, .. }) => {
             assert!(e.to_string().starts_with("the driver refuses the program in native mode"), "{e}");
         }
         other => panic!("{other:?}"),
     }
-    let program = load(test, &always(Verdict::Pass)).expect("loads");
-    let link = Link::attach(program, LOOPBACK, ModeWish::Best).expect("generic is always to be had");
-    assert_eq!(link.mode(), Mode::Generic);
+    let program = load(test, &always(XdpAction::Pass)).expect("loads");
+    let link = Link::attach(program, LOOPBACK, AttachMode::Best).expect("generic is always to be had");
+    assert_eq!(link.mode(), XdpMode::Generic);
 }

@@ -4,12 +4,15 @@
 use crate::kernel;
 use crate::vm;
 
+use difftest::{
+    BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, ObservedAction, Packet, PacketOutcome, Report,
+    StateSnapshot, Trial, facts, frames,
+};
 use kernel::{Answer, Kernel, Machine, USER, WISH};
 use lang::Facts;
-use lang::ebpf::{Fate as End, Handed, Metadata, Object, Refusal, Wish, emit};
-use lang::interp::{Interpreter, Memory, Outcome};
-use lang::ir::{Expiry, Kind, Program};
-use proof::{BackEnd, Done, Execution, Fate, Held, Packet, Ready, Remembered, Report, Seen, Trial, facts, frames};
+use lang::ebpf::{EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome as End, Refusal, emit};
+use lang::interp::{self, Interpreter, ProgramState};
+use lang::ir::{Expiry, Program, VerdictKind};
 use vm::Vm;
 
 /// A kernel, and an interpreter behind it.
@@ -49,19 +52,19 @@ impl<M: Machine> BackEnd for Halves<M> {
         Facts { time: packet.facts.time, wire_len, port: WISH.port, ingress: WISH.ingress, ..Facts::default() }
     }
 
-    fn load<'a>(&'a self, ready: &'a Ready) -> Result<Box<dyn Execution + 'a>, String> {
+    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
         let (hash_key, link_type) = (ready.world.hash_key, ready.world.link_type);
-        let wish = Wish { hash_key, link_type, metadata: self.metadata, ..WISH };
+        let wish = EmitOptions { hash_key, link_type, metadata: self.metadata, ..WISH };
         let object = emit(&ready.program, &wish).map_err(|e| refused(&e))?;
         let (_, rest) = ready.program.split(object.stages);
         // Half of those that would say no more than which program they are need not say that either.
-        let seen = object.judged_again && hash_key.is_multiple_of(2);
+        let seen = object.is_evaluated_again && hash_key.is_multiple_of(2);
         let mut machine = (self.load)(object).expect("it was loaded before");
         if seen {
             machine.see(WISH.generation);
         }
         let silent = self.silent || seen;
-        let memory = Memory::of(&ready.program, hash_key);
+        let memory = ProgramState::of(&ready.program, hash_key);
         // What is taken out of a map does not come back when time does: only maps that refuse are swept.
         let sweeps = ready.program.maps.iter().any(|m| m.expiry != Expiry::Never && m.capacity < 100);
         Ok(Box::new(Running { ready, machine, rest, memory, sweeps, silent, number: 0 }))
@@ -69,10 +72,10 @@ impl<M: Machine> BackEnd for Halves<M> {
 }
 
 struct Running<'a, M> {
-    ready: &'a Ready,
+    ready: &'a CompiledCase,
     machine: M,
     rest: Program,
-    memory: Memory,
+    memory: ProgramState,
     sweeps: bool,
     /// Whether nothing need or can go along with a packet.
     silent: bool,
@@ -80,56 +83,62 @@ struct Running<'a, M> {
 }
 
 impl<M: Machine> Running<'_, M> {
-    fn one(&mut self, packet: &Packet) -> Seen {
+    fn one(&mut self, packet: &Packet) -> ExecutionResult {
         let time = packet.facts.time;
         if self.sweeps {
             (0..self.ready.program.maps.len()).for_each(|m| drop(self.machine.entries(&self.ready.program, m, time)));
         }
         let Answer { verdict, fate, handed } = self.machine.run(&packet.bytes, time);
         let (end, number) = (fate.expect("a fate"), self.number);
-        let gone = |kernel, done| Fate { kind: Kind::Drop, record: None, kernel, done };
+        let gone = |kernel, done| PacketOutcome { kind: VerdictKind::Drop, record: None, kernel, done };
         let fate = match end {
             End::Dropped => gone(false, vec![]),
             End::Kernel => gone(true, vec![]),
             End::Forwarded => {
                 let name = |index: u32| self.ready.program.devices[index as usize].clone();
-                gone(false, vec![Done::Forward(self.machine.device().map_or(Done::SOME.to_owned(), name))])
+                gone(
+                    false,
+                    vec![ObservedAction::Forward(self.machine.device().map_or(ObservedAction::SOME.to_owned(), name))],
+                )
             }
             End::User | End::Undecided => {
                 assert_eq!(verdict, USER, "{end:?}");
                 // Where the kernel can say nothing of a packet, it is undecided.
                 assert!(handed.is_some() || self.silent, "{end:?} without a word");
-                let handed =
-                    handed.unwrap_or(Handed { generation: WISH.generation, stages: 0, record: Outcome::start(0) });
+                let handed = handed.unwrap_or(KernelVerdict {
+                    generation: WISH.generation,
+                    stages: 0,
+                    record: interp::Execution::start(0),
+                });
                 assert_eq!(handed.generation, WISH.generation);
                 assert!(end == End::User || handed.stages == 0, "undecided after {} stages", handed.stages);
                 let facts = facts(packet, self.ready.world.link_type, number);
                 let (program, start) = match handed.stages {
-                    0 => (&self.ready.program, Outcome::start(0)),
+                    0 => (&self.ready.program, interp::Execution::start(0)),
                     _ => (&self.rest, handed.record),
                 };
                 let out = Interpreter::new(program).run_from(start, &packet.bytes, &facts, &mut self.memory);
                 self.number += 1;
-                let fate = Fate::of(&out, &self.ready.program);
-                return Seen { fate, first_half: handed.stages > 0, number };
+                let fate = PacketOutcome::of(&out, &self.ready.program);
+                return ExecutionResult { outcome: fate, first_half: handed.stages > 0, number };
             }
             End::Unclaimed | End::Unsent => panic!("{end:?}"),
         };
-        Seen { fate, first_half: true, number }
+        ExecutionResult { outcome: fate, first_half: true, number }
     }
 }
 
 impl<M: Machine> Execution for Running<'_, M> {
-    fn judge(&mut self, packets: &[Packet]) -> Vec<Seen> {
+    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
         packets.iter().map(|p| self.one(p)).collect()
     }
 
-    fn remembered(&mut self, now: u64) -> Vec<Remembered> {
+    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot> {
         let (counters, refused) = self.machine.counters();
         let program = &self.ready.program;
-        let held = |m: usize| Held { entries: self.machine.entries(program, m, now), refused: refused[m] };
+        let held = |m: usize| MapContents { entries: self.machine.entries(program, m, now), refused: refused[m] };
         let maps = (0..program.maps.len()).map(held).collect();
-        vec![Remembered { counters, maps }, Remembered::of(&self.memory, now)]
+        vec![StateSnapshot { counters, maps }, StateSnapshot::of(&self.memory, now)]
     }
 
     fn first_stages(&self) -> usize {
@@ -165,7 +174,7 @@ fn is_worth_it(report: &Report) {
     assert!(missing.is_empty(), "in the kernel in fewer than {least} of {cases} programs: {missing:?}");
 }
 
-const METADATA: [Metadata; 2] = [Metadata::Record, Metadata::Least];
+const METADATA: [Metadata; 2] = [Metadata::Full, Metadata::Compact];
 
 fn both_ways<M: Machine>(name: &'static str, trial: &Trial, load: fn(Object) -> Option<M>) {
     for metadata in METADATA {
@@ -203,12 +212,12 @@ fn a_driver_without_room_before_frames_makes_no_difference() {
     }
     let seed = testkit::seed("a_driver_without_room_before_frames_makes_no_difference");
     let trial = Trial::new(seed, 600);
-    for metadata in [Metadata::None, Metadata::Record, Metadata::Least] {
+    for metadata in [Metadata::None, Metadata::Full, Metadata::Compact] {
         let report = trial.run(&Halves { name: "a driver without room", metadata, load, silent: true });
         eprintln!("{metadata:?}: {report:?}");
         let Report { cases, ran, packets, first_half, .. } = report;
         // Where the record was to go along, nothing is done for a packet of which nothing can be told.
-        let enough = if metadata == Metadata::Record { first_half == 0 } else { first_half > packets / 10 };
+        let enough = if metadata == Metadata::Full { first_half == 0 } else { first_half > packets / 10 };
         assert!(ran > cases / 4 && enough, "{ran} of {cases} ran, {first_half} of {packets} packets decided");
     }
 }
@@ -227,7 +236,7 @@ fn real_packets_come_to_the_same_in_the_kernel() {
     let Some(traces) = testkit::traces(test) else { return };
     if can_load(test) {
         let trial = Trial::new(testkit::seed(test), 400).over(frames::real(&traces, 200));
-        let halves = Halves { name: "the kernel", metadata: Metadata::Record, load: load_kernel, silent: false };
+        let halves = Halves { name: "the kernel", metadata: Metadata::Full, load: load_kernel, silent: false };
         let report = trial.run(&halves);
         eprintln!("{report:?}");
         assert!(

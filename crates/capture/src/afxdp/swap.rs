@@ -1,7 +1,7 @@
 //! What a program of the language is between being emitted and running on a port.
 
 use bpf::{MapKind, MapSet, MapSpec, Program, RawMap};
-use lang::ebpf::{MapKind as Kind, MapNeed, Role};
+use lang::ebpf::{MapKind as Kind, MapRequirement, Role};
 use std::sync::Arc;
 
 /// A map of the program that runs on a port.
@@ -9,14 +9,14 @@ pub type PortMap = Arc<RawMap>;
 
 /// A program that the verifier accepted, with its maps made and filled.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct PreparedProgram {
     pub(super) program: Arc<Program>,
     pub(super) maps: MapSet,
     pub(super) roles: Vec<Role>,
     pub(super) kept: usize,
 }
 
-impl Prepared {
+impl PreparedProgram {
     /// Instructions that the verifier went through, each as often as it had to.
     pub fn verified(&self) -> u32 {
         self.program.info().map_or(0, |info| info.verified_insns)
@@ -30,10 +30,10 @@ impl Prepared {
 
 /// What the kernel is asked for. Names of interfaces mean other interfaces when ports come and go, so a map of devices is kept only
 /// while it leads to the same ones.
-pub(super) fn spec(need: &MapNeed, devices: &[u32]) -> MapSpec {
+pub(super) fn spec(need: &MapRequirement, devices: &[u32]) -> MapSpec {
     let meaning = match need.role {
-        Role::Devices => format!("{} {devices:?}", need.meaning),
-        _ => need.meaning.clone(),
+        Role::Devices => format!("{} {devices:?}", need.semantics),
+        _ => need.semantics.clone(),
     };
     MapSpec {
         name: need.name.clone(),
@@ -48,6 +48,6 @@ pub(super) fn spec(need: &MapNeed, devices: &[u32]) -> MapSpec {
         key_bytes: need.key,
         value_bytes: need.value,
         entries: need.entries,
-        meaning,
+        semantics: meaning,
     }
 }

@@ -10,11 +10,11 @@
 //! given a thread of its own (`/sys/class/net/b/threaded`) it runs beside us, is faster, and needs the discipline.
 //! Flat out and in one size, frames made inside the kernel cost less: see [`live_frames`](crate::live_frames).
 
-use super::{CopyMode, look_up, trouble};
+use super::{CopyMode, advice, look_up};
 use crate::SourceError;
 use std::io;
 use std::time::{Duration, Instant};
-use sys::xsk::{Kicked, SendWish, Sender};
+use sys::xsk::{KickResult, Sender, SenderOptions};
 
 /// How to send.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct Transmitter {
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Until {
+enum WaitFor {
     /// The driver has taken all frames.
     Taken,
     /// There is a free place.
@@ -70,7 +70,7 @@ enum Until {
 }
 
 /// For so long the driver may stand still before a call gives up waiting.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Transmitter {
     /// Opens the queue for sending. No XDP program is needed on this port.
@@ -81,7 +81,7 @@ impl Transmitter {
         let name = &config.interface;
         let link = look_up(name)?;
         let chunk = if config.frame_max <= 2048 { 2048 } else { 4096 };
-        let wish = SendWish {
+        let wish = SenderOptions {
             ifindex: link.index,
             queue: u32::from(config.queue),
             chunk,
@@ -89,7 +89,7 @@ impl Transmitter {
             frames: config.frames.max(1),
             mode: config.copy,
         };
-        let sender = Sender::open(&wish).map_err(|e| trouble::socket(name, wish.queue, e))?;
+        let sender = Sender::open(&wish).map_err(|e| advice::socket(name, wish.queue, e))?;
         Ok(Self { sender, name: name.clone(), queue: wish.queue })
     }
 
@@ -111,7 +111,7 @@ impl Transmitter {
         while done < count {
             let filled = self.sender.put(count - done, |index, place| fill(done + index, place));
             done += filled;
-            if !self.push(if filled == 0 { Until::Place } else { Until::Taken })? {
+            if !self.push(if filled == 0 { WaitFor::Place } else { WaitFor::Taken })? {
                 break;
             }
         }
@@ -123,7 +123,7 @@ impl Transmitter {
     /// # Errors
     /// As for [`Transmitter::send`].
     pub fn flush(&mut self) -> Result<bool, SourceError> {
-        self.push(Until::Back)
+        self.push(WaitFor::Back)
     }
 
     /// The counters so far.
@@ -148,23 +148,23 @@ impl Transmitter {
     }
 
     /// Lets the kernel work until it has done so much; false if it stood still for too long.
-    fn push(&mut self, until: Until) -> Result<bool, SourceError> {
+    fn push(&mut self, until: WaitFor) -> Result<bool, SourceError> {
         let mut stuck_since = None;
         loop {
             let kicked = self.sender.kick().map_err(|e| self.failed("send", e))?;
             let reached = match until {
-                Until::Taken => kicked == Kicked::Done,
-                Until::Place => self.sender.free() > 0,
-                Until::Back => kicked == Kicked::Done && self.sender.under_way() == 0,
+                WaitFor::Taken => kicked == KickResult::Done,
+                WaitFor::Place => self.sender.free() > 0,
+                WaitFor::Back => kicked == KickResult::Done && self.sender.under_way() == 0,
             };
             if reached {
                 return Ok(true);
             }
-            if kicked == Kicked::More {
+            if kicked == KickResult::More {
                 stuck_since = None;
                 continue;
             }
-            if stuck_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if stuck_since.get_or_insert_with(Instant::now).elapsed() > TIMEOUT {
                 return Ok(false);
             }
             std::thread::yield_now();
@@ -172,9 +172,9 @@ impl Transmitter {
     }
 
     fn failed(&self, what: &'static str, error: io::Error) -> SourceError {
-        if self.sender.check().is_err() || trouble::is_gone(&error) {
+        if self.sender.check().is_err() || advice::is_gone(&error) {
             return SourceError::Gone { name: self.name.clone() };
         }
-        trouble::socket(&self.name, self.queue, sys::xsk::StepError { step: what, error })
+        advice::socket(&self.name, self.queue, sys::xsk::StepError { step: what, error })
     }
 }

@@ -6,19 +6,19 @@
 //! that `wait` is kept and the source can be stopped while nothing comes.
 
 mod input;
-mod pace;
 mod ports;
+mod replay_schedule;
 mod zstd;
 
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
+use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use base::{Cause, Timestamp};
 use input::Input;
 pub use input::plain_bytes;
-use pace::Pace;
-pub use pace::Speed;
 use pcap::{Direction, Format, Reader};
-use ports::Is;
+use ports::PortMatcher;
 pub use ports::{Port, ports};
+use replay_schedule::ReplaySchedule;
+pub use replay_schedule::Speed;
 use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ const MAX_FOREIGN: usize = 16;
 pub struct File {
     info: SourceInfo,
     reader: Reader<Input>,
-    pace: Pace,
+    pace: ReplaySchedule,
     started: Option<Instant>,
     /// The reader stands on a packet that was not handed over yet.
     held: bool,
@@ -60,10 +60,10 @@ pub struct File {
     unstamped: u64,
     wire_raised: u64,
     /// The port of the first packet that was handed over, and how many were of another.
-    first: Option<Is>,
+    first: Option<PortMatcher>,
     elsewhere: u64,
     /// The port that is wanted, and how many packets were of others.
-    wanted: Option<Is>,
+    wanted: Option<PortMatcher>,
     unwanted: u64,
 }
 
@@ -98,7 +98,7 @@ impl File {
     }
 
     fn start(name: String, input: Input, options: Options) -> Result<Self, SourceError> {
-        let Some(pace) = Pace::new(options.speed) else {
+        let Some(pace) = ReplaySchedule::new(options.speed) else {
             let reason = format!("{} is not a speed: give a factor above 0, 1 being the original", options.speed);
             return Err(SourceError::Unsupported { name, reason });
         };
@@ -115,7 +115,7 @@ impl File {
                 description: format!("{} {name}{packed}{port}: {}", reader.format(), options.speed),
                 queue: 0,
                 link_type: reader.link_type(),
-                stamps: StampKind::File,
+                timestamp_source: TimestampSource::File,
                 counted_from: "records of the file",
                 name,
             },
@@ -135,7 +135,7 @@ impl File {
             wire_raised: 0,
             first: None,
             elsewhere: 0,
-            wanted: options.port.as_ref().map(|port| Is::port(&port.0)),
+            wanted: options.port.as_ref().map(|port| PortMatcher::port(&port.0)),
             unwanted: 0,
         };
         // The first packet says what the file is about: merged files describe interfaces that have none. A pipe may
@@ -153,7 +153,7 @@ impl File {
 
     /// What happened that the counters do not explain, for people: link types not handed over, several interfaces taken for one,
     /// packets of which the file does not tell all, and losses that the capturing program wrote into the file.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let Self { info: SourceInfo { name, link_type: first, .. }, .. } = self;
         let link = |link_type: u16| format!("link type {}", pcap::LinkType(link_type));
         let known = self.foreign.iter().map(|(link_type, packets)| (*packets, link(*link_type)));
@@ -321,7 +321,7 @@ impl Source for File {
                 continue;
             }
             let interface = packet.interface;
-            let first = self.first.get_or_insert_with(|| Is::that_of(&self.reader, interface));
+            let first = self.first.get_or_insert_with(|| PortMatcher::that_of(&self.reader, interface));
             self.elsewhere += u64::from(!first.has(&self.reader, interface));
             self.unstamped += u64::from(packet.ts.is_none());
             self.wire_raised += u64::from(packet.wire_raised);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Ports of files that are told apart; those of more are taken for one port.
-const MOST: usize = 64;
+const MAX: usize = 64;
 
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub fn ports(paths: &[impl AsRef<Path>], stop: &AtomicBool) -> Vec<Port> {
     }
     let mut found = Vec::new();
     for path in paths.iter().filter(|_| several) {
-        look(path.as_ref(), stop, &mut found);
-        if found.len() > MOST || stop.load(Relaxed) {
+        examine(path.as_ref(), stop, &mut found);
+        if found.len() > MAX || stop.load(Relaxed) {
             return Vec::new();
         }
     }
@@ -48,17 +48,17 @@ fn open(path: &Path) -> Option<Reader<Input>> {
 }
 
 /// Adds the ports of a file.
-fn look(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
+fn examine(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
     let Some(mut reader) = open(path) else { return };
-    let mut last: Option<Is> = None;
-    while found.len() <= MOST && !stop.load(Relaxed) && matches!(reader.advance(), Ok(true)) {
+    let mut last: Option<PortMatcher> = None;
+    while found.len() <= MAX && !stop.load(Relaxed) && matches!(reader.advance(), Ok(true)) {
         let Some(packet) = reader.current() else { break };
         let (interface, link_type) = (packet.interface, packet.link_type);
         if last.as_mut().is_some_and(|port| port.has(&reader, interface)) {
             continue;
         }
         let name = port_of(&reader, interface);
-        last = Some(Is::port(&name));
+        last = Some(PortMatcher::port(&name));
         match found.iter_mut().find(|port| port.name == name) {
             Some(port) if port.paths.last().is_some_and(|known| known == path) => {}
             Some(port) => port.paths.push(path.to_owned()),
@@ -77,14 +77,14 @@ fn port_of<R: Read>(reader: &Reader<R>, interface: u32) -> String {
 }
 
 /// One port, to ask of packets whether they are of it.
-pub struct Is {
+pub struct PortMatcher {
     port: String,
     /// What the last packet's interface was, by number and name (numbers begin anew in each section of a file), and whether it is
     /// of the port.
     last: Option<(u32, Box<str>, bool)>,
 }
 
-impl Is {
+impl PortMatcher {
     pub fn port(port: &str) -> Self {
         Self { port: port.to_owned(), last: None }
     }

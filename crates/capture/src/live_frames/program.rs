@@ -14,7 +14,7 @@
 //! template. One thread runs the program, so the counter needs no atomics. Sums stand in the maps in network byte order:
 //! exclusive or does not mind, and the frame gets them as they are.
 
-use bpf::{Alu, Asm, Code, Condition, Helper, Map, MapKind, Reg, Size, Verdict};
+use bpf::{Alu, Asm, Code, Condition, Helper, Map, MapKind, Reg, Size, XdpAction};
 use r#gen::{FlowPart, Parts};
 use std::io;
 
@@ -155,7 +155,7 @@ pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead:
     asm.call(Helper::Redirect);
     asm.exit();
     asm.place(abort);
-    asm.mov(Reg::R0, Verdict::Aborted.number());
+    asm.mov(Reg::R0, XdpAction::Aborted.number());
     asm.exit();
     asm.finish().expect("the label is placed, some hundred slots away")
 }
@@ -172,7 +172,7 @@ pub(super) fn clock_code() -> Code {
     asm.call(Helper::KtimeGetTaiNs);
     asm.store(Size::Dw, Reg::R6, 0, Reg::R0);
     asm.place(out);
-    asm.mov(Reg::R0, Verdict::Drop.number());
+    asm.mov(Reg::R0, XdpAction::Drop.number());
     asm.exit();
     asm.finish().expect("the label is placed, a few slots away")
 }

@@ -6,13 +6,13 @@
 //! table anyway, and nobody waits. So this one is attached where nothing ever comes by: to the loopback port, which is
 //! down, of a network namespace that nobody else can enter.
 
-use bpf::{AttachError, Link, Mode, ModeWish, Program};
+use bpf::{AttachError, AttachMode, Link, Program, XdpMode};
 use std::io;
 use std::thread;
 use sys::netns::Namespace;
 
 /// The program with what keeps it ready.
-pub(super) struct Ready {
+pub(super) struct PreparedRun {
     link: Link,
     /// The port lives as long as its namespace.
     _namespace: Namespace,
@@ -21,13 +21,13 @@ pub(super) struct Ready {
 /// Every namespace numbers its loopback port so.
 const LOOPBACK: u32 = 1;
 
-impl Ready {
+impl PreparedRun {
     /// Keeps `program` ready until this is dropped.
     pub(super) fn keep(program: Program) -> io::Result<Self> {
         // On a thread of its own: a namespace belongs to the thread, and ours is that of the port.
         let attach = move || {
             let namespace = Namespace::unshare()?;
-            let link = Link::attach(program, LOOPBACK, ModeWish::Only(Mode::Generic)).map_err(refusal)?;
+            let link = Link::attach(program, LOOPBACK, AttachMode::Only(XdpMode::Generic)).map_err(refusal)?;
             Ok(Self { link, _namespace: namespace })
         };
         thread::Builder::new().name("netgrain-ready".to_owned()).spawn(attach)?.join().expect("nothing there panics")

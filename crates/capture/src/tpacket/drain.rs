@@ -12,11 +12,11 @@ use sys::packet::{PacketSocket, Statistics};
 
 /// How long frames may be owed before they are written off. The kernel keeps its promise within the retire time unless
 /// its timers starve; a shutdown must end even then.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cumulative counts of one socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct SocketCounts {
     /// Frames that passed the filter, by the kernel's count.
     packets: u64,
     /// Of them, those that found the ring full.
@@ -29,7 +29,7 @@ pub struct Account {
     pub nic: u64,
 }
 
-impl Account {
+impl SocketCounts {
     /// Adds what the kernel counted since the last time, which it forgets in telling.
     pub fn absorb(&mut self, socket: &PacketSocket) -> io::Result<()> {
         self.add(socket.take_statistics()?);
@@ -84,7 +84,7 @@ impl Drain {
 
     /// Whether it ends whatever is owed.
     pub fn must_be_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= PATIENCE
+        now.saturating_duration_since(self.since) >= TIMEOUT
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn counters_of_32_bits_add_up_beyond_them() {
-        let mut account = Account::default();
+        let mut account = SocketCounts::default();
         for _ in 0..3 {
             account.add(Statistics { packets: u32::MAX, drops: u32::MAX / 2, freezes: 1 });
         }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_is_written_off_is_lost_by_name_and_the_books_balance() {
-        let mut account = Account { delivered: 5, broken: 1, nic: 100, ..Account::default() };
+        let mut account = SocketCounts { delivered: 5, broken: 1, nic: 100, ..SocketCounts::default() };
         account.add(Statistics { packets: 20, drops: 8, freezes: 0 });
         assert_eq!(account.owed(), 6);
         account.give_up();
@@ -118,6 +118,6 @@ mod tests {
         let start = Instant::now();
         let drain = Drain::begin(start, Duration::from_millis(4), false);
         assert!(!drain.may_be_over(start) && drain.may_be_over(start + Duration::from_millis(4)));
-        assert!(!drain.must_be_over(start + Duration::from_secs(1)) && drain.must_be_over(start + PATIENCE));
+        assert!(!drain.must_be_over(start + Duration::from_secs(1)) && drain.must_be_over(start + TIMEOUT));
     }
 }

@@ -1,8 +1,8 @@
 //! From a configuration to sockets that capture.
 
-use super::{Account, Phase, Place, Port, Tpacket};
+use super::{BlockPosition, Phase, Port, SocketCounts, Tpacket};
 use crate::contract::ethernet;
-use crate::{SourceError, SourceInfo, StampKind};
+use crate::{SourceError, SourceInfo, TimestampSource};
 use base::units::show_bytes;
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const MIN_BLOCK_BYTES: u32 = 128 << 10;
 /// A block is one contiguous piece of kernel memory where possible, and larger ones rarely are.
 const MAX_BLOCK_BYTES: u32 = 4 << 20;
 /// Blocks are whole pages; this holds for every page size in use.
-const BLOCK_GRAIN: u32 = 64 << 10;
+const BLOCK_ALIGN: u32 = 64 << 10;
 /// A frame must be ours within this time even on a quiet port.
 const MAX_RETIRE: Duration = Duration::from_millis(10);
 /// Sockets of one group; the fanout group itself would take more.
@@ -66,14 +66,14 @@ impl TpacketConfig {
         let reason = if !(1..=MAX_THREADS).contains(&self.threads) {
             format!("{} threads; between 1 and {MAX_THREADS} are possible", self.threads)
         } else if !(MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&self.block_bytes)
-            || !self.block_bytes.is_multiple_of(BLOCK_GRAIN)
+            || !self.block_bytes.is_multiple_of(BLOCK_ALIGN)
         {
             format!(
                 "blocks of {} bytes; {} to {} in steps of {} are possible",
                 self.block_bytes,
                 show_bytes(MIN_BLOCK_BYTES.into()),
                 show_bytes(MAX_BLOCK_BYTES.into()),
-                show_bytes(BLOCK_GRAIN.into())
+                show_bytes(BLOCK_ALIGN.into())
             )
         } else if self.blocks < 2 {
             format!("{} block; at least 2 are needed, one to fill and one to read", self.blocks)
@@ -165,7 +165,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
     }
     socket.bind(link.index, Some(ETH_P_ALL)).map_err(step("listen on the interface", ""))?;
 
-    let stamps = if hardware_stamps { StampKind::Hardware } else { StampKind::Kernel };
+    let stamps = if hardware_stamps { TimestampSource::Hardware } else { TimestampSource::Kernel };
     let memory = u64::from(config.block_bytes) * u64::from(config.blocks);
     let share = match config.threads {
         1 => String::new(),
@@ -185,14 +185,14 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
                 if config.promiscuous { ", promiscuous" } else { "" }
             ),
             link_type: LINKTYPE_ETHERNET,
-            stamps,
+            timestamp_source: stamps,
             counted_from: "frames that reached our packet socket",
         },
         socket,
         ring,
-        place: Place::default(),
+        place: BlockPosition::default(),
         phase: Phase::Capturing,
-        account: Account::default(),
+        account: SocketCounts::default(),
         port: Port::new(netlink, link, thread == 0 && link.parent_device.is_some()),
         retire: config.retire,
         down: false,

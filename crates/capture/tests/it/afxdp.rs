@@ -3,7 +3,9 @@
 use base::{Cause, Note, Prng};
 use netgrain_capture as capture;
 
-use capture::afxdp::{AfXdp, AfXdpConfig, BusyPoll, Mode, ModeWish, SteerError, TransmitConfig, Transmitter, open};
+use capture::afxdp::{
+    AfXdp, AfXdpConfig, AttachMode, BusyPoll, DispatcherError, TransmitConfig, Transmitter, XdpMode, open,
+};
 use capture::{Counts, Polled, Source, SourceError};
 use std::time::{Duration, Instant};
 use testkit::{Port, RawReader, RawSender, Sandbox, VethOptions};
@@ -147,7 +149,7 @@ fn frames_arrive_byte_for_byte_in_order() {
 fn jumbo_frames_span_chunks_and_arrive_whole() {
     let Some(sandbox) = Sandbox::new("jumbo_frames_span_chunks_and_arrive_whole") else { return };
     let (a, b) = veth(&sandbox, VethOptions { mtu: 9000, ..VethOptions::default() });
-    for xdp in [ModeWish::Only(Mode::Native), ModeWish::Only(Mode::Generic)] {
+    for xdp in [AttachMode::Only(XdpMode::Native), AttachMode::Only(XdpMode::Generic)] {
         let mut source = open_one(&AfXdpConfig { xdp, ..small(&b) });
         assert!(source.info().description.contains("multi-buffer"), "{}", source.info().description);
         let lengths = [60, 1514, 3519, 3520, 3521, 3839, 3840, 3841, 4096, 7680, 7681, 8999, 9000, 9014, 60];
@@ -167,7 +169,7 @@ fn a_frame_too_long_for_a_chunk_is_counted_when_multi_buffer_is_off() {
         return;
     };
     let (a, b) = veth(&sandbox, VethOptions { mtu: 9000, ..VethOptions::default() });
-    let only = ModeWish::Only(Mode::Generic);
+    let only = AttachMode::Only(XdpMode::Generic);
     let mut source = open_one(&AfXdpConfig { multi_buffer: Some(false), xdp: only, ..small(&b) });
     RawSender::new(&a).send(&[frame(0, 1500), frame(1, 9000), frame(2, 1500)]);
     let (numbers, counts) = finish(&mut source);
@@ -219,7 +221,7 @@ fn after_stop_frames_pass_to_the_kernel_and_after_drop_the_program_is_gone() {
 fn generic_mode_delivers_the_same() {
     let Some(sandbox) = Sandbox::new("generic_mode_delivers_the_same") else { return };
     let (a, b) = veth(&sandbox, VethOptions::default());
-    let mut source = open_one(&AfXdpConfig { xdp: ModeWish::Only(Mode::Generic), ..small(&b) });
+    let mut source = open_one(&AfXdpConfig { xdp: AttachMode::Only(XdpMode::Generic), ..small(&b) });
     assert!(source.info().description.contains("copy mode, generic XDP"), "{}", source.info().description);
     let sent: Vec<Vec<u8>> = (0..300).map(|i| frame(i, 60 + i as usize)).collect();
     RawSender::new(&a).send(&sent);
@@ -241,7 +243,7 @@ fn a_loopback_port_gets_generic_mode_by_itself() {
 fn a_full_receive_ring_is_counted_frame_by_frame() {
     let Some(sandbox) = Sandbox::new("a_full_receive_ring_is_counted_frame_by_frame") else { return };
     let (a, b) = veth(&sandbox, VethOptions::default());
-    for xdp in [ModeWish::Only(Mode::Native), ModeWish::Only(Mode::Generic)] {
+    for xdp in [AttachMode::Only(XdpMode::Native), AttachMode::Only(XdpMode::Generic)] {
         let mut source = open_one(&AfXdpConfig { receive_ring: 64, chunks: 256, xdp, ..small(&b) });
         let sent: Vec<Vec<u8>> = (0..500).map(|i| frame(i, 60)).collect();
         RawSender::new(&a).send(&sent);
@@ -348,7 +350,7 @@ fn replacing_the_program_under_traffic_loses_nothing() {
     let Some(sandbox) = Sandbox::new("replacing_the_program_under_traffic_loses_nothing") else { return };
     let (a, b) = veth(&sandbox, VethOptions::default());
     let mut source = open_one(&AfXdpConfig { receive_ring: 32_768, chunks: 65_536, ..small(&b) });
-    let steer = std::sync::Arc::clone(source.steer());
+    let steer = std::sync::Arc::clone(source.open_dispatcher());
     let numbers = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 0)).expect("transmitter");
@@ -384,8 +386,8 @@ fn code_that_the_verifier_refuses_comes_back_with_its_log_and_changes_nothing() 
     let mut asm = bpf::Asm::new();
     asm.mov_reg(bpf::Reg::R0, bpf::Reg::R7);
     asm.exit();
-    match source.steer().replace("broken", &asm.finish().expect("code")) {
-        Err(SteerError::Load(refusal)) => assert!(refusal.log.contains("R7 !read_ok"), "{}", refusal.log),
+    match source.open_dispatcher().replace("broken", &asm.finish().expect("code")) {
+        Err(DispatcherError::Load(refusal)) => assert!(refusal.log.contains("R7 !read_ok"), "{}", refusal.log),
         other => panic!("{other:?}"),
     }
     RawSender::new(&a).send(&[frame(5, 60)]);

@@ -5,7 +5,7 @@ use crate::common;
 
 use base::{Cause, Prng, Timestamp};
 use netgrain_capture::file::{File, Options, Port, Speed, ports};
-use netgrain_capture::{Frame, Polled, Source, SourceError, StampKind};
+use netgrain_capture::{Frame, Polled, Source, SourceError, TimestampSource};
 use pcap::{Direction, Format, classic, ng, raw};
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ fn frames_carry_the_time_direction_and_lengths_of_the_file() {
         bytes.extend(word.to_le_bytes());
     }
     let mut file = open(bytes, Options::default()).unwrap();
-    assert_eq!((file.info().stamps, file.info().link_type), (StampKind::File, 1));
+    assert_eq!((file.info().timestamp_source, file.info().link_type), (TimestampSource::File, 1));
     let mut seen = Vec::new();
     let polled = file.poll(64, Duration::ZERO, |f: &Frame<'_>| {
         seen.push((f.stamp.unwrap().nanos() - START.nanos(), f.wire_len, f.bytes.len(), f.bytes[0], f.outgoing));
@@ -120,7 +120,7 @@ fn frames_carry_the_time_direction_and_lengths_of_the_file() {
     assert!(matches!(polled, Ok(Polled::Frames(3))));
     assert_eq!(seen, [(0, 1500, 60, 1, true), (1, 60, 60, 2, false), (1, 4, 4, 3, false)]);
     assert_eq!(file.recorded_drops(), 3);
-    let [unstamped, drops] = &file.remarks()[..] else { panic!("{:?}", file.remarks()) };
+    let [unstamped, drops] = &file.warnings()[..] else { panic!("{:?}", file.warnings()) };
     assert!(unstamped.contains("1 packets have no stamp of their own") && drops.contains("had lost 3 packets"));
 }
 
@@ -145,7 +145,7 @@ fn packets_of_another_link_type_are_counted_and_told_of() {
     let out = drain(&mut file);
     assert_eq!((out.frames.len(), out.lost), (75, 25));
     assert!(out.frames.iter().all(|f| f[0] % 4 != 1));
-    assert!(file.remarks()[0].contains("25 packets of link type 113"), "{:?}", file.remarks());
+    assert!(file.warnings()[0].contains("25 packets of link type 113"), "{:?}", file.warnings());
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn several_interfaces_are_one_port_and_that_is_told() {
         w.packet(both[usize::from(i % 3 == 0)], START, 60, &[i; 60], ng::PacketOptions::default()).unwrap();
     }
     let mut file = open(w.finish().unwrap(), Options::default()).unwrap();
-    assert_eq!(file.remarks(), Vec::<String>::new(), "of nothing that was not met");
+    assert_eq!(file.warnings(), Vec::<String>::new(), "of nothing that was not met");
     assert_eq!(drain(&mut file).frames.len(), 90);
-    let remarks = file.remarks();
+    let remarks = file.warnings();
     assert!(
         remarks.len() == 1 && remarks[0].contains("60 packets are of another interface than the first"),
         "{remarks:?}"
@@ -214,7 +214,7 @@ fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
         assert_eq!(out.frames.iter().map(|f| f[0]).collect::<Vec<_>>(), expected, "{port}");
         let drops =
             if is { vec![] } else { vec![format!("{}: the capturing program had lost 10 packets", path.display())] };
-        assert_eq!((out.lost, file.remarks()), (0, drops));
+        assert_eq!((out.lost, file.warnings()), (0, drops));
     }
     assert_eq!(ports(&[&plain, &plain], &go_on), [], "nothing to tell apart");
     // One that cannot be read twice, or at all, is left to whoever replays it.
@@ -244,7 +244,7 @@ fn link_types_without_end_are_counted_together_and_none_is_missed() {
     let mut file = open(w.finish().unwrap(), Options::default()).unwrap();
     let out = drain(&mut file);
     assert_eq!((out.frames.len(), out.lost), (1, 99));
-    let remarks = file.remarks();
+    let remarks = file.warnings();
     assert!(remarks.len() < 20 && remarks.last().unwrap().contains("83 packets of yet other"), "{remarks:?}");
 }
 

@@ -4,7 +4,7 @@
 use netgrain_capture as capture;
 
 use base::Timestamp;
-use capture::afxdp::{self, AfXdpConfig, ModeWish};
+use capture::afxdp::{self, AfXdpConfig, AttachMode};
 use capture::live_frames::{BATCH, LiveCounts, LiveFrames, LiveFramesConfig, MAX_FLOWS, MAX_LEN};
 use capture::tpacket::{self, TpacketConfig};
 use capture::{Polled, Source, SourceError};
@@ -82,7 +82,7 @@ fn assert_complete(what: &str, counts: LiveCounts, report: &checker::Report, fir
     let (earliest, latest) = report.sequences.expect("frames");
     assert!(first <= earliest && latest < first + count, "{what}: {report}");
     assert_eq!(report.missing + (earliest - first) + (first + count - 1 - latest), dropped, "{what}: {report}");
-    let defects = report.duplicated + report.reordered + report.damaged + report.cut + report.broken;
+    let defects = report.duplicated + report.reordered + report.damaged + report.truncated + report.broken;
     assert_eq!((defects, report.foreign), (0, 0), "{what}: {report}");
     let (earliest, latest) = report.departures.expect("departures");
     assert!(begun.nanos() <= earliest && earliest <= latest && latest <= realtime().nanos(), "{what}: {report}");
@@ -255,7 +255,7 @@ fn a_receiver_in_generic_mode_takes_live_frames_only_with_gro() {
     let test = "a_receiver_in_generic_mode_takes_live_frames_only_with_gro";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("a", "b");
-    let generic = ModeWish::Only(afxdp::Mode::Generic);
+    let generic = AttachMode::Only(afxdp::XdpMode::Generic);
     let config = AfXdpConfig { xdp: generic, receive_ring: 8192, chunks: 16_384, ..AfXdpConfig::new(&b.name) };
     let mut source = afxdp::open(&config).unwrap_or_else(|e| panic!("{e}")).remove(0);
     assert!(refusal(open(&a, &parts("60"))).contains("takes no XDP frames"));

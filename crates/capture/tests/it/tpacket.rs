@@ -7,7 +7,7 @@ use base::{Cause, Prng};
 use common::{Memory, Taken, WAIT, config, frame, lost, numbered, open_one, read, stop_and_drain};
 use netgrain_capture::file::{File, Options};
 use netgrain_capture::tpacket::{self, Fanout, Tpacket, TpacketConfig};
-use netgrain_capture::{Polled, Source, SourceError, StampKind};
+use netgrain_capture::{Polled, Source, SourceError, TimestampSource};
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -433,7 +433,10 @@ fn the_description_says_how_frames_are_taken() {
         info.description,
         "TPACKET_V3 b 2/2: shared with the host, 256 KiB ring of 2 blocks, 4 ms, kernel stamps, promiscuous"
     );
-    assert_eq!((info.name.as_str(), info.queue, info.link_type, info.stamps), ("b", 1, 1, StampKind::Kernel));
+    assert_eq!(
+        (info.name.as_str(), info.queue, info.link_type, info.timestamp_source),
+        ("b", 1, 1, TimestampSource::Kernel)
+    );
 }
 
 #[test]

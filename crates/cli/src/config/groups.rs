@@ -1,11 +1,11 @@
 //! `[[group]]` of the configuration: groups that are there before the first packet. As the sections' keys, those of a group
 //! are in one table, from which come the values, what `--dump` prints and what `docs/CONFIG.md` says.
 
-use super::read::{Wrong, given, meant};
-use super::value::{Given, Setting, quoted};
+use super::read::{ConfigError, raw_value, suggestion};
+use super::value::{RawValue, Setting, quoted};
 use base::units::parse_bytes;
 use engine::{GroupPlan, MemberPlan};
-use group::{FILE_MOST, Outlet, Policy, WEIGHT_MAX};
+use group::{FILE_BYTES_DEFAULT, PacketSink, Policy, WEIGHT_MAX};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ macro_rules! keys {
         const KEYS: &[(&str, &str, &str)] = &[$((stringify!($key), <$type as Setting>::KIND, concat!($($meaning),+)),)+];
 
         impl Group {
-            fn set(&mut self, key: &str, given: &Given) -> Option<Result<(), String>> {
+            fn set(&mut self, key: &str, given: &RawValue) -> Option<Result<(), String>> {
                 $(if key == stringify!($key) {
                     return Some(<$type as Setting>::read(given).map(|value| self.$key = value));
                 })+
@@ -61,7 +61,7 @@ keys! {
     /// A file with its program, seen from the folder of the configuration.
     file: Option<PathBuf> = None;
     /// Who may join and change it: processes of the engine's user, or everybody who may use the socket.
-    policy: Who = Who(Policy::Restricted);
+    policy: JoinPolicy = JoinPolicy(Policy::Restricted);
     /// Steer as PFQ did: any change of members moves nearly all flows.
     fold: bool = false;
     /// The interfaces that its packets come from; all without.
@@ -73,15 +73,15 @@ keys! {
 
 /// Who may join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who(pub Policy);
+pub struct JoinPolicy(pub Policy);
 
-impl Setting for Who {
+impl Setting for JoinPolicy {
     const KIND: &'static str = "restricted or shared";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         match given {
-            Given::Text(text) if text == "restricted" => Ok(Self(Policy::Restricted)),
-            Given::Text(text) if text == "shared" => Ok(Self(Policy::Shared)),
+            RawValue::Text(text) if text == "restricted" => Ok(Self(Policy::Restricted)),
+            RawValue::Text(text) if text == "shared" => Ok(Self(Policy::Shared)),
             other => Err(format!("{other} is not {}", Self::KIND)),
         }
     }
@@ -98,12 +98,14 @@ pub struct Member(pub MemberPlan);
 impl Setting for Member {
     const KIND: &'static str = "interface:NAME or file:PATH";
 
-    fn read(given: &Given) -> Result<Self, String> {
-        let Given::Text(text) = given else { return Err(format!("{given} where {} belongs", Self::KIND)) };
+    fn read(given: &RawValue) -> Result<Self, String> {
+        let RawValue::Text(text) = given else { return Err(format!("{given} where {} belongs", Self::KIND)) };
         let mut parts = text.split(',').map(str::trim);
         let mut to = match parts.next().and_then(|first| first.split_once(':')) {
-            Some(("interface", name)) if !name.is_empty() => Outlet::Port(name.to_owned()),
-            Some(("file", path)) if !path.is_empty() => Outlet::File { path: path.into(), most: FILE_MOST },
+            Some(("interface", name)) if !name.is_empty() => PacketSink::Port(name.to_owned()),
+            Some(("file", path)) if !path.is_empty() => {
+                PacketSink::File { path: path.into(), max_bytes: FILE_BYTES_DEFAULT }
+            }
             _ => return Err(format!("{text:?}: write {}", Self::KIND)),
         };
         let (mut classes, mut weight) = (Vec::new(), 1);
@@ -114,7 +116,7 @@ impl Setting for Member {
                     let n = n.parse().ok().filter(|n| (1..=WEIGHT_MAX).contains(n));
                     weight = n.ok_or_else(|| format!("{part}: a weight is from 1 to {WEIGHT_MAX}"))?;
                 }
-                (Some(("most", size)), Outlet::File { most, .. }) => {
+                (Some(("most", size)), PacketSink::File { max_bytes: most, .. }) => {
                     *most = parse_bytes(size).map_err(|e| e.to_string())?;
                 }
                 _ => return Err(format!("{part:?}: write weight=N, class=NAME or, for a file, most=SIZE")),
@@ -126,8 +128,8 @@ impl Setting for Member {
     fn show(&self) -> String {
         let MemberPlan { to, classes, weight } = &self.0;
         let mut text = match to {
-            Outlet::Port(name) => format!("interface:{name}"),
-            Outlet::File { path, most } => format!("file:{},most={most}", path.display()),
+            PacketSink::Port(name) => format!("interface:{name}"),
+            PacketSink::File { path, max_bytes: most } => format!("file:{},most={most}", path.display()),
         };
         classes.iter().for_each(|class| text += &format!(",class={class}"));
         if *weight != 1 {
@@ -180,12 +182,12 @@ impl Group {
             if ["program", "file"].contains(&name) {
                 at = key.span().start;
             }
-            match group.set(name, &given(value)) {
+            match group.set(name, &raw_value(value)) {
                 Some(Ok(())) => {}
                 Some(Err(text)) => wrong.push((key.span().start, format!("group.{name}: {text}"))),
                 None => {
                     let known = KEYS.iter().map(|k| k.0);
-                    wrong.push((key.span().start, format!("no key {name} in a group{}", meant(name, known))));
+                    wrong.push((key.span().start, format!("no key {name} in a group{}", suggestion(name, known))));
                 }
             }
         }
@@ -202,7 +204,7 @@ impl Group {
     /// Gets the program's text and looks whether it is one.
     fn settle(&mut self, folder: &Path) -> Result<(), String> {
         for member in &mut self.members {
-            if let Outlet::File { path, .. } = &mut member.0.to {
+            if let PacketSink::File { path, .. } = &mut member.0.to {
                 *path = folder.join(&*path);
             }
         }
@@ -225,10 +227,10 @@ pub fn read(
     value: &Spanned<DeValue<'_>>,
     folder: &Path,
     line: impl Fn(usize) -> usize,
-) -> Result<Vec<Group>, Vec<Wrong>> {
+) -> Result<Vec<Group>, Vec<ConfigError>> {
     let DeValue::Array(tables) = value.get_ref() else {
         let text = "group: write [[group]], in double brackets: there may be several".into();
-        return Err(vec![Wrong { line: line(value.span().start), text }]);
+        return Err(vec![ConfigError { line: line(value.span().start), text }]);
     };
     let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
     let mut groups = Vec::new();
@@ -239,7 +241,7 @@ pub fn read(
         }
         groups.push(group);
     }
-    let wrong: Vec<Wrong> = wrong.into_iter().map(|(at, text)| Wrong { line: line(at), text }).collect();
+    let wrong: Vec<ConfigError> = wrong.into_iter().map(|(at, text)| ConfigError { line: line(at), text }).collect();
     if wrong.is_empty() { Ok(groups) } else { Err(wrong) }
 }
 

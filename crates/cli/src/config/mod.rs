@@ -1,19 +1,19 @@
 //! The configuration of `netgrain run`: one table of keys ([`table`]), read from one TOML file ([`read`]), what cannot be
-//! although each value may ([`sound`]), and the verb that checks and prints it.
+//! although each value may ([`validate`]), and the verb that checks and prints it.
 
 mod groups;
 mod read;
-mod sound;
 mod table;
+mod validate;
 mod value;
 
 pub use groups::Group;
 #[cfg(test)]
-pub use groups::Who;
+pub use groups::JoinPolicy;
 pub use read::set;
-pub use sound::{FILE, Finding, contradictions, contradictions_now};
-pub use table::{Config, KEYS, When};
-pub use value::{Age, Count, Given, Keep, Secret, Size};
+pub use table::{Config, KEYS, TakesEffect};
+pub use validate::{FILE, Problem, contradictions, contradictions_now};
+pub use value::{Age, Count, Keep, RawValue, Secret, Size};
 
 use crate::outcome::{Failure, Outcome};
 use clap::Args;
@@ -76,12 +76,12 @@ fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, Failure> 
     let folder = path.parent().unwrap_or(Path::new(""));
     let wrong = read::read(&text, folder, config).err().unwrap_or_default();
     let mut all: Vec<(usize, String)> = wrong.into_iter().map(|wrong| (wrong.line, wrong.text)).collect();
-    let places = read::places(&text);
+    let places = read::positions(&text);
     // A key that is not in the file has no line; what it contradicts has.
-    let line = |finding: &Finding| places.get(&finding.key).copied().unwrap_or(usize::MAX);
+    let line = |finding: &Problem| places.get(&finding.key).copied().unwrap_or(usize::MAX);
     all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
     all.sort();
-    let say = |(line, text)| if line == usize::MAX { text } else { read::Wrong { line, text }.to_string() };
+    let say = |(line, text)| if line == usize::MAX { text } else { read::ConfigError { line, text }.to_string() };
     Ok(all.into_iter().map(say).collect())
 }
 
@@ -100,7 +100,7 @@ pub fn load(path: &Path) -> Result<Config, Failure> {
     Err(Failure::Said(format!("{}: {first}{more}", path.display())))
 }
 
-fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::Wrong>, Failure> {
+fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::ConfigError>, Failure> {
     let folder = path.parent().unwrap_or(Path::new(""));
     Ok(read::read(&text_of(path)?, folder, config).err().unwrap_or_default())
 }
@@ -122,7 +122,7 @@ pub fn dump(config: &Config) -> String {
     for (section, about) in SECTIONS {
         let _ = writeln!(out, "{}#{about}\n[{section}]", if out.is_empty() { "" } else { "\n" });
         for key in KEYS.iter().filter(|k| k.section() == *section) {
-            for line in wrapped(key.meaning.trim(), 110) {
+            for line in wrapped(key.description.trim(), 110) {
                 let _ = writeln!(out, "# {line}");
             }
             let _ = writeln!(out, "{} = {}", key.key(), config.show(key.name));
@@ -142,9 +142,9 @@ fn manual() -> String {
             about.trim()
         );
         for key in KEYS.iter().filter(|k| k.section() == *section) {
-            let reload = if key.when == When::Reload { " *" } else { "" };
+            let reload = if key.when == TakesEffect::Reload { " *" } else { "" };
             let (name, shown, kind) = (key.key(), usual.show(key.name), key.kind);
-            let _ = writeln!(out, "| `{name}`{reload} | `{shown}` | {kind} | {} |", key.meaning.trim());
+            let _ = writeln!(out, "| `{name}`{reload} | `{shown}` | {kind} | {} |", key.description.trim());
         }
     }
     out + &groups::manual()
@@ -153,7 +153,7 @@ fn manual() -> String {
 const ABOUT: &str = "# Configuration of `netgrain run`
 
 One TOML file, `netgrain run --config FILE`. Every key is optional. Flags come after the file and win; any key can be a
-flag: `--set flow.idle=15s`. A key that does not exist is refused, with the one that was perhaps meant.
+flag: `--set flow.idle_timeout=15s`. A key that does not exist is refused, with the one that was perhaps meant.
 
     netgrain config --dump > netgrain.toml     every key with its meaning and its default
     netgrain config --check netgrain.toml      everything that is wrong, with lines; exit 1 if anything is
@@ -186,7 +186,7 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
 pub fn with(pairs: &[(&str, &str)]) -> Config {
     let mut config = Config::default();
     for (key, value) in pairs {
-        set(&mut config, key, &Given::from_flag(value)).expect("right");
+        set(&mut config, key, &RawValue::from_flag(value)).expect("right");
     }
     config
 }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_is_dumped_is_a_configuration_and_the_same() {
-        let config = with(&[("flow.idle", "7s"), ("capture.interfaces", "a,b"), ("packets.keep_free", "5%")]);
+        let config = with(&[("flow.idle_timeout", "7s"), ("capture.interfaces", "a,b"), ("packets.keep_free", "5%")]);
         let mut back = Config::default();
         read::read(&dump(&config), Path::new(""), &mut back).expect("right");
         assert_eq!(back, config);

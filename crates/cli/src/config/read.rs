@@ -3,7 +3,7 @@
 
 use super::groups;
 use super::table::{Config, KEYS, Key};
-use super::value::Given;
+use super::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -12,14 +12,14 @@ use toml::de::{DeTable, DeValue};
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct ConfigError {
     /// Line of the file, counted from 1.
     pub line: usize,
     /// What, and what would be right.
     pub text: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.text)
     }
@@ -29,13 +29,13 @@ impl fmt::Display for Wrong {
 ///
 /// # Errors
 /// Everything that is wrong, in the order of the file; `config` is then worth nothing.
-pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Wrong>> {
+pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<ConfigError>> {
     let line = |at: usize| line_of(text, at);
     let document = match DeTable::parse(text) {
         Ok(document) => document.into_inner(),
         Err(e) => {
             let at = e.span().map_or(text.len(), |s| s.start);
-            return Err(vec![Wrong { line: line(at), text: e.message().replace('\n', "; ") }]);
+            return Err(vec![ConfigError { line: line(at), text: e.message().replace('\n', "; ") }]);
         }
     };
     let mut wrong = Vec::new();
@@ -48,19 +48,19 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Wr
             continue;
         }
         let at = section.span().start;
-        let mut say = |at, text| wrong.push(Wrong { line: line(at), text });
+        let mut say = |at, text| wrong.push(ConfigError { line: line(at), text });
         let name = section.get_ref();
         let known: Vec<&str> = sections().chain(["group"]).collect();
         match content.get_ref() {
             DeValue::Table(keys) if known.contains(&name.as_ref()) => {
                 for (key, value) in keys {
                     let full = format!("{name}.{}", key.get_ref());
-                    if let Err(text) = set(config, &full, &given(value)) {
+                    if let Err(text) = set(config, &full, &raw_value(value)) {
                         say(key.span().start, text);
                     }
                 }
             }
-            DeValue::Table(_) => say(at, format!("no section [{name}]{}", meant(name, known.into_iter()))),
+            DeValue::Table(_) => say(at, format!("no section [{name}]{}", suggestion(name, known.into_iter()))),
             _ => say(at, format!("{name}: keys belong into a section{}", belongs(name))),
         }
     }
@@ -69,7 +69,7 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Wr
 }
 
 /// The lines at which keys stand, as `section.key`, and groups, as `group.N`; of what is no TOML, none.
-pub fn places(text: &str) -> BTreeMap<String, usize> {
+pub fn positions(text: &str) -> BTreeMap<String, usize> {
     let mut places = BTreeMap::new();
     let Ok(document) = DeTable::parse(text) else { return places };
     for (section, content) in document.get_ref() {
@@ -98,10 +98,10 @@ fn line_of(text: &str, at: usize) -> usize {
 ///
 /// # Errors
 /// What is wrong, with the key's name.
-pub fn set(config: &mut Config, name: &str, given: &Given) -> Result<(), String> {
+pub fn set(config: &mut Config, name: &str, given: &RawValue) -> Result<(), String> {
     match config.set(name, given) {
         Some(done) => done.map_err(|e| format!("{name}: {e}")),
-        None => Err(format!("no key {name}{}", meant(name, KEYS.iter().map(|k| k.name)))),
+        None => Err(format!("no key {name}{}", suggestion(name, KEYS.iter().map(|k| k.name)))),
     }
 }
 
@@ -115,19 +115,21 @@ fn belongs(name: &str) -> String {
     KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!(": [{}] has one", k.section()))
 }
 
-pub fn given(value: &Spanned<DeValue<'_>>) -> Given {
+pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
     match value.get_ref() {
-        DeValue::String(text) => Given::Text(text.to_string()),
-        DeValue::Boolean(yes) => Given::Yes(*yes),
-        DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).map_or(Given::Else("integer"), Given::Whole),
-        DeValue::Float(number) => Given::Text(number.as_str().to_owned()),
-        DeValue::Array(values) => Given::List(values.iter().map(given).collect()),
-        other => Given::Else(other.type_str()),
+        DeValue::String(text) => RawValue::Text(text.to_string()),
+        DeValue::Boolean(yes) => RawValue::Yes(*yes),
+        DeValue::Integer(n) => {
+            i64::from_str_radix(n.as_str(), n.radix()).map_or(RawValue::Else("integer"), RawValue::Whole)
+        }
+        DeValue::Float(number) => RawValue::Text(number.as_str().to_owned()),
+        DeValue::Array(values) => RawValue::List(values.iter().map(raw_value).collect()),
+        other => RawValue::Else(other.type_str()),
     }
 }
 
 /// `; did you mean x?`, where something is near enough.
-pub fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let last = |full: &str| full.rsplit('.').next().unwrap_or(full).to_owned();
     let near = known.map(|k| (distance(name, k).min(1 + distance(&last(name), &last(k))), k)).min();
     match near {
@@ -160,22 +162,25 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_said_at_once_with_its_line() {
-        let said = wrongs("[flow]\nidel = \"30s\"\nactive = \"soon\"\n\n[stoer]\ndir = \"/data\"\n");
+        let said = wrongs("[flow]\nidle_timeot = \"30s\"\nactive_timeout = \"soon\"\n\n[stoer]\ndir = \"/data\"\n");
         assert_eq!(said.len(), 3, "{said:?}");
-        assert_eq!(said[0], "line 2: no key flow.idel; did you mean flow.idle?");
-        assert!(said[1].starts_with("line 3: flow.active: \"soon\" is not a span"), "{said:?}");
+        assert_eq!(said[0], "line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?");
+        assert!(said[1].starts_with("line 3: flow.active_timeout: \"soon\" is not a span"), "{said:?}");
         assert_eq!(said[2], "line 5: no section [stoer]; did you mean store?");
     }
 
     #[test]
     fn a_key_without_its_section_is_told_where_it_belongs() {
-        assert_eq!(wrongs("idle = 3"), ["line 1: idle: keys belong into a section: [flow] has one"]);
-        assert_eq!(wrongs("[store]\nidle = 3"), ["line 2: no key store.idle; did you mean flow.idle?"]);
+        assert_eq!(wrongs("idle_timeout = 3"), ["line 1: idle_timeout: keys belong into a section: [flow] has one"]);
+        assert_eq!(
+            wrongs("[store]\nidle_timeout = 3"),
+            ["line 2: no key store.idle_timeout; did you mean flow.idle_timeout?"]
+        );
     }
 
     #[test]
     fn what_is_no_toml_is_said_with_its_line() {
-        let said = wrongs("[flow]\nidle = \n");
+        let said = wrongs("[flow]\nidle_timeout = \n");
         assert!(said.len() == 1 && said[0].starts_with("line 2: "), "{said:?}");
     }
 

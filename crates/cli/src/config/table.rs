@@ -2,7 +2,7 @@
 //! `docs/CONFIG.md` says, and what a reload may change.
 
 use super::groups::Group;
-use super::value::{Age, Count, Given, IdleOf, Keep, Secret, Setting, Size};
+use super::value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size};
 use crate::port::SourceKind;
 use crate::values::{CpuList, Mode};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum TakesEffect {
     /// With the next start.
     Start,
     /// With SIGHUP too.
@@ -25,9 +25,9 @@ pub struct Key {
     /// What it may hold.
     pub kind: &'static str,
     /// What it means.
-    pub meaning: &'static str,
+    pub description: &'static str,
     /// When a change takes effect.
-    pub when: When,
+    pub when: TakesEffect,
 }
 
 impl Key {
@@ -70,8 +70,8 @@ macro_rules! sections {
         pub const KEYS: &[Key] = &[$($(Key {
             name: concat!(stringify!($section), ".", stringify!($key)),
             kind: <$type as Setting>::KIND,
-            meaning: concat!($($meaning),+),
-            when: When::$when,
+            description: concat!($($meaning),+),
+            when: TakesEffect::$when,
         },)+)+];
 
         /// What each section is about.
@@ -79,7 +79,7 @@ macro_rules! sections {
 
         impl Config {
             /// Sets a key; `None` if there is none of this name.
-            pub fn set(&mut self, name: &str, given: &Given) -> Option<Result<(), String>> {
+            pub fn set(&mut self, name: &str, given: &RawValue) -> Option<Result<(), String>> {
                 $($(if name == concat!(stringify!($section), ".", stringify!($key)) {
                     return Some(<$type as Setting>::read(given).map(|value| self.$section.$key = value));
                 })+)+
@@ -164,20 +164,20 @@ sections! {
         /// One record for both directions of a conversation (RFC 5103).
         bidirectional: bool = true, Start;
         /// A flow ends when it was silent for so long.
-        idle: Duration = Duration::from_secs(30), Start;
+        idle_timeout: Duration = Duration::from_secs(30), Start;
         /// The same for single protocols: udp=10s, icmp=5s, 89=1min.
-        idle_of: Vec<IdleOf> = Vec::new(), Start;
+        protocol_idle_timeouts: Vec<IdleOf> = Vec::new(), Start;
         /// One that goes on gives a record each time so much has passed; none: only at its end.
-        active: Option<Duration> = Some(Duration::from_secs(300)), Start;
+        active_timeout: Option<Duration> = Some(Duration::from_secs(300)), Start;
         /// How long a TCP flow is kept after its end, for packets that are sent again.
-        linger: Duration = Duration::from_secs(5), Start;
+        close_timeout: Duration = Duration::from_secs(5), Start;
         /// A flow of many packets that was silent for so long is packed until it is needed; 0s: never. No record depends on it.
-        rest: Duration = Duration::from_secs(5), Start;
+        compress_after: Duration = Duration::from_secs(5), Start;
         /// Flows in memory at most, of all shards together; none takes 1048576 for each interface, at most as many as fit an eighth
         /// of the memory that the process may have. Memory is taken as they come.
         capacity: Option<Count> = None, Start;
         /// First packets of a flow of which time, length and flags are kept.
-        early: Count = Count(10), Start;
+        initial_packets: Count = Count(10), Start;
         /// First bytes carried that are kept, of each direction.
         payload: Count = Count(0), Start;
         /// VLAN ids tell flows apart.
@@ -223,12 +223,12 @@ sections! {
         owner: Option<String> = None, Start;
         /// Its group, whose members may then listen and ask for groups of programs: a number, or a name of /etc/group.
         group: Option<String> = None, Start;
-        /// Let that owner and group attach gates too, which can make capture drop packets.
-        gates: bool = false, Start;
+        /// Let that owner and group attach lossless readers too, which can make capture drop packets.
+        lossless: bool = false, Start;
         /// Interfaces that groups of others than root may send through.
         forward: Vec<String> = Vec::new(), Start;
-        /// How long a gate of another process may hold up a full ring before it is no longer waited for; 0 for ever.
-        gate_expiry: Duration = Duration::from_secs(10), Start;
+        /// How long a lossless reader of another process may hold up a full ring before the producer no longer waits for it; 0 for ever.
+        reader_timeout: Duration = Duration::from_secs(10), Start;
     }
     /// What is said of itself.
     status Status {
@@ -247,7 +247,7 @@ mod tests {
     fn every_key_has_a_meaning_of_a_sentence_and_a_value_that_reads_back() {
         let usual = Config::default();
         for key in KEYS {
-            assert!(key.meaning.trim().ends_with('.'), "{}: {:?}", key.name, key.meaning);
+            assert!(key.description.trim().ends_with('.'), "{}: {:?}", key.name, key.description);
             let text = usual.show(key.name);
             let mut other = Config::default();
             let line = format!("[{}]\n{} = {text}\n", key.section(), key.key());

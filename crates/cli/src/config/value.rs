@@ -14,7 +14,7 @@ use wire::IpProtocol;
 
 /// A value as somebody wrote it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Given {
+pub enum RawValue {
     /// In quotes, or the right side of a flag.
     Text(String),
     /// A whole number.
@@ -22,12 +22,12 @@ pub enum Given {
     /// Yes or no.
     Yes(bool),
     /// Several.
-    List(Vec<Given>),
+    List(Vec<RawValue>),
     /// What no key takes; its kind in TOML's words.
     Else(&'static str),
 }
 
-impl Given {
+impl RawValue {
     /// From a flag: what TOML would understand without quotes, otherwise text; several are separated by commas.
     pub fn from_flag(text: &str) -> Self {
         match text {
@@ -47,7 +47,7 @@ impl Given {
     }
 }
 
-impl fmt::Display for Given {
+impl fmt::Display for RawValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => write!(f, "{text:?}"),
@@ -68,7 +68,7 @@ pub trait Setting: Sized {
     ///
     /// # Errors
     /// What is wrong, and what would be right.
-    fn read(given: &Given) -> Result<Self, String>;
+    fn read(given: &RawValue) -> Result<Self, String>;
 
     /// As TOML.
     fn show(&self) -> String;
@@ -77,9 +77,9 @@ pub trait Setting: Sized {
 impl Setting for bool {
     const KIND: &'static str = "true or false";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         match given {
-            Given::Yes(yes) => Ok(*yes),
+            RawValue::Yes(yes) => Ok(*yes),
             other => Err(format!("{other} is neither true nor false")),
         }
     }
@@ -92,7 +92,7 @@ impl Setting for bool {
 impl Setting for String {
     const KIND: &'static str = "text";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         given.text()
     }
 
@@ -104,7 +104,7 @@ impl Setting for String {
 impl Setting for PathBuf {
     const KIND: &'static str = "path";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         given.text().map(Self::from)
     }
 
@@ -120,7 +120,7 @@ pub struct Count(pub u64);
 impl Setting for Count {
     const KIND: &'static str = "number";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         let text = given.text()?;
         values::count(&text)
             .map(Self)
@@ -139,7 +139,7 @@ pub struct Size(pub u64);
 impl Setting for Size {
     const KIND: &'static str = "size";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         parse_bytes(&given.text()?).map(Self).map_err(|e| e.to_string())
     }
 
@@ -160,7 +160,7 @@ pub struct Age(pub Duration);
 impl Setting for Age {
     const KIND: &'static str = "age";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         parse_age(&given.text()?).map(Self).map_err(|e| e.to_string())
     }
 
@@ -172,7 +172,7 @@ impl Setting for Age {
 impl Setting for Duration {
     const KIND: &'static str = "span";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         parse_span(&given.text()?).map_err(|e| e.to_string())
     }
 
@@ -212,10 +212,10 @@ impl fmt::Display for Secret {
 impl Setting for Secret {
     const KIND: &'static str = "sixteen hexadecimal digits";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         match given {
             // From a flag, digits alone come as a number, without the zeros before them.
-            Given::Whole(n) if *n >= 0 => format!("{n:016}").parse(),
+            RawValue::Whole(n) if *n >= 0 => format!("{n:016}").parse(),
             other => other.text()?.parse(),
         }
     }
@@ -237,14 +237,14 @@ pub struct IdleOf {
 impl Setting for IdleOf {
     const KIND: &'static str = "PROTOCOL=SPAN";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         let text = given.text()?;
         let (protocol, idle) =
             text.split_once('=').ok_or_else(|| format!("{text:?}: write PROTOCOL=SPAN, as in udp=10s"))?;
         let (protocol, idle) = (protocol.trim(), idle.trim());
         let known = IpProtocol::from_name(protocol).or_else(|| protocol.parse().ok().map(IpProtocol));
         let unknown = || format!("{protocol:?} is no protocol above IP: write tcp, udp, icmp, …, or its number");
-        let idle = Duration::read(&Given::Text(idle.to_owned()))?;
+        let idle = Duration::read(&RawValue::Text(idle.to_owned()))?;
         Ok(Self { protocol: known.ok_or_else(unknown)?, idle })
     }
 
@@ -256,12 +256,12 @@ impl Setting for IdleOf {
 impl<T: Setting> Setting for Vec<T> {
     const KIND: &'static str = "list";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         match given {
-            Given::List(values) => values.iter().map(T::read).collect(),
+            RawValue::List(values) => values.iter().map(T::read).collect(),
             // One is a list of one, and a flag has no brackets.
-            Given::Text(text) if text.is_empty() => Ok(Self::new()),
-            Given::Text(text) => text.split(',').map(|part| T::read(&Given::from_flag(part.trim()))).collect(),
+            RawValue::Text(text) if text.is_empty() => Ok(Self::new()),
+            RawValue::Text(text) => text.split(',').map(|part| T::read(&RawValue::from_flag(part.trim()))).collect(),
             one => Ok(vec![T::read(one)?]),
         }
     }
@@ -276,9 +276,9 @@ impl<T: Setting> Setting for Vec<T> {
 impl<T: Setting> Setting for Option<T> {
     const KIND: &'static str = T::KIND;
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         match given {
-            Given::Text(text) if text == "none" => Ok(None),
+            RawValue::Text(text) if text == "none" => Ok(None),
             other => T::read(other).map(Some).map_err(|e| format!("{e}, or none")),
         }
     }
@@ -291,7 +291,7 @@ impl<T: Setting> Setting for Option<T> {
 impl Setting for CpuList {
     const KIND: &'static str = "processors";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         values::cpu_list(&given.text()?)
     }
 
@@ -304,7 +304,7 @@ impl Setting for CpuList {
 impl Setting for Mode {
     const KIND: &'static str = "octal";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         values::octal(&given.text()?)
     }
 
@@ -316,7 +316,7 @@ impl Setting for Mode {
 impl Setting for SourceKind {
     const KIND: &'static str = "auto, af-xdp or tpacket";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         let text = given.text()?;
         <Self as ValueEnum>::from_str(&text, false).map_err(|_| format!("{given} is not one of {}", Self::KIND))
     }
@@ -333,9 +333,9 @@ pub struct Keep(pub Option<KeepFree>);
 impl Setting for Keep {
     const KIND: &'static str = "size, percentage, none or auto";
 
-    fn read(given: &Given) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, String> {
         match given {
-            Given::Text(text) if text == "auto" => Ok(Self(None)),
+            RawValue::Text(text) if text == "auto" => Ok(Self(None)),
             other => crate::retain::keep_free(&other.text()?).map(|keep| Self(Some(keep))),
         }
     }
@@ -361,17 +361,17 @@ mod tests {
 
     fn back<T: Setting + PartialEq + fmt::Debug>(value: T) {
         let shown = value.show();
-        let given = Given::from_flag(shown.trim_matches('"'));
+        let given = RawValue::from_flag(shown.trim_matches('"'));
         assert_eq!(T::read(&given), Ok(value), "{shown}");
     }
 
     #[test]
     fn what_is_wrong_is_said_with_what_would_be_right() {
-        let text = |t: &str| Given::Text(t.to_owned());
+        let text = |t: &str| RawValue::Text(t.to_owned());
         let wrong = [
             bool::read(&text("yes")).expect_err("no bool"),
             Duration::read(&text("soon")).expect_err("no span"),
-            Size::read(&Given::Yes(true)).expect_err("no size"),
+            Size::read(&RawValue::Yes(true)).expect_err("no size"),
             Count::read(&text("many")).expect_err("no count"),
             SourceKind::read(&text("pcap")).expect_err("no kind"),
             Option::<Size>::read(&text("nothing")).expect_err("no size"),

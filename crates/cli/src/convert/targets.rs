@@ -64,7 +64,7 @@ impl Targets {
     }
 
     /// A failure, with the output's name where the failure does not name an input.
-    pub fn blame(&self, error: &convert::Error) -> String {
+    pub fn with_path(&self, error: &convert::Error) -> String {
         match error {
             convert::Error::Output(e) => format!("{}: {e}", self.name()),
             other => other.to_string(),
@@ -125,7 +125,7 @@ impl Files for Targets {
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let hidden = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
-        let file = sys::plain::create_anew(&hidden)?;
+        let file = sys::nofollow::create_anew(&hidden)?;
         Ok(Target { file, place: Some(Place { path, hidden: Some(hidden) }) })
     }
 

@@ -2,12 +2,12 @@
 //! thread sends the scan, both into one end; the pipeline captures at the other. The namespace belongs to this process and
 //! its children alone, so nothing is left behind however it ends.
 
-use super::ask::Question;
 use super::incident::Scan;
-use super::{DemoArgs, Done, begin, watch};
+use super::queries::LiveQuery;
+use super::{DemoArgs, DemoResult, begin, watch};
 use crate::outcome::Failure;
 use base::units::Rate;
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use engine::{EngineError, InterfacePlan, Sent, SourcePlan};
 use r#gen::Spec;
 use std::io::{self, BufRead, BufReader};
@@ -28,7 +28,7 @@ const TO: &str = "ng-demo1";
 const MTU: u32 = 1500;
 
 /// After both senders have ended: frames still on their way arrive within this.
-const SETTLE: Duration = Duration::from_millis(500);
+const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Frames of the scan that leave with one system call.
 const BATCH: u64 = 64;
@@ -54,16 +54,16 @@ pub fn run(
     spec: &Spec,
     scan: Scan,
     store: &Path,
-    question: &mut Question,
+    question: &mut LiveQuery,
     stop: &Arc<AtomicBool>,
-) -> Result<Done, Failure> {
+) -> Result<DemoResult, Failure> {
     let cpus = sys::cpu::allowed();
     let last: Vec<usize> = cpus.last().copied().into_iter().collect();
     let start = |kind| begin(SourcePlan::Interface(InterfacePlan::new(TO, kind)), store, &last);
-    let mut capture = match start(Kind::AfXdp) {
+    let mut capture = match start(SourceKind::AfXdp) {
         Err(EngineError::Source(e)) => {
             sys::say!("netgrain: no AF_XDP here ({e}); taking TPACKET");
-            start(Kind::Tpacket)?
+            start(SourceKind::Tpacket)?
         }
         other => other?,
     };
@@ -82,13 +82,13 @@ pub fn run(
         Ok(scanned) => scanned.map_err(|e| Failure::Said(format!("{FROM}: the scan cannot be sent: {e}")))?,
         Err(_) => return Err(Failure::Said("the thread that scans panicked".into())),
     };
-    let until = Instant::now() + SETTLE;
+    let until = Instant::now() + WARM_UP;
     while Instant::now() < until && capture.report().counts.offered < sent.sent + scanned {
         std::thread::sleep(Duration::from_millis(10));
     }
     capture.stop();
     capture.wait()?;
-    Ok(Done { report: capture.report(), sent, scanned })
+    Ok(DemoResult { report: capture.report(), sent, scanned })
 }
 
 /// Sends the scan, beginning now; how many frames went.

@@ -3,32 +3,32 @@
 //! and in its middle a scan by one host. The pipeline is that of `netgrain run`: packets, flow records and rows into one
 //! store. While it records, one question is asked; when it has ended, the incident is looked up as a person would.
 
-mod ask;
 mod incident;
 mod live;
+mod queries;
 mod scratch;
 mod simulated;
-mod walk;
+mod walkthrough;
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::screen::{Ticker, summary};
 use crate::signals;
-use ask::{Answer, Question};
 use base::units::{Rate, parse_rate, parse_span, show_count};
 use checker::Options;
 use clap::Args;
 use engine::{
-    Capture, EngineError, Format, MeterPlan, MeterReport, Outlet, Plan, Report, Sent, SocketPlan, SourcePlan,
-    StoreOutlet, StorePlan,
+    Capture, EngineError, Format, MeterPlan, MeterReport, Plan, Report, Sent, Sink, SocketPlan, SourcePlan, StorePlan,
+    StoreSink,
 };
 use r#gen::Spec;
 use incident::{CULPRIT, Scan};
+use queries::{LiveQuery, QueryRun};
 use scratch::Scratch;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use walk::Walk;
+use walkthrough::Walkthrough;
 
 #[derive(Args)]
 pub struct DemoArgs {
@@ -62,13 +62,13 @@ const SEGMENT: u64 = 256 << 20;
 const SOCKET: &str = ".listen";
 
 /// When the question is put that is asked while packets come: the scan goes on then.
-const ASKED_AT: f64 = 0.6;
+const QUERIED_AT: f64 = 0.6;
 
 /// How often it is looked whether the traffic has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What ran, and what was sent.
-struct Done {
+struct DemoResult {
     report: Report,
     /// The background, which the checker judges.
     sent: Sent,
@@ -79,11 +79,11 @@ struct Done {
 /// Runs the verb. No if a packet was lost, the checker finds fault, or any two grains disagree.
 pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let mut spec: Spec = args.traffic.parse().map_err(Failure::say)?;
-    (spec.truth, spec.rate, spec.duration) = (true, args.rate, Some(args.duration));
+    (spec.signature, spec.rate, spec.duration) = (true, args.rate, Some(args.duration));
     let scan = Scan::during(args.duration);
     let scratch = Scratch::new(args.keep.as_deref())?;
     let stop = signals::stop_flag();
-    let mut question = Question::new(scratch.path(), CULPRIT, args.duration.mul_f64(ASKED_AT));
+    let mut question = LiveQuery::new(scratch.path(), CULPRIT, args.duration.mul_f64(QUERIED_AT));
     let run = if !args.sim && live::enter(args.json) { live::run } else { simulated::run };
     let done = run(args, &spec, scan, scratch.path(), &mut question, &stop)?;
     // A demonstration cut short was not sent whole, and has no incident to walk through; that is no fault.
@@ -91,14 +91,14 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let options = Options { sent: whole.then_some(done.sent.sent), ..Default::default() };
     let verdict = checker::check(&[scratch.path().to_owned()], options).map_err(Failure::say)?;
     let meter = done.report.meter.clone().unwrap_or_default();
-    let mut walk = Walk::default();
+    let mut walk = Walkthrough::default();
     if whole {
-        walk = Walk::through(scratch.path(), &meter, done.scanned);
+        walk = Walkthrough::through(scratch.path(), &meter, done.scanned);
         let counts = &done.report.counts;
         walk.same("packets offered, and sent", counts.offered, done.sent.sent + done.scanned);
         walk.same("frames that the checker does not know, and the scan", verdict.foreign, done.scanned);
         walk.same("packets stored, and in the rows", counts.stored, meter.in_rows);
-        walk.same("packets stored, and in flows or in none", counts.stored, meter.in_records + meter.flowless);
+        walk.same("packets stored, and in flows or in none", counts.stored, meter.in_records + meter.without_flow);
         if question.answer.as_ref().is_none_or(|answer| !answer.found) {
             walk.disagreements.push("the question that was asked while recording had no answer".into());
         }
@@ -108,14 +108,14 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         let verdict: serde_json::Value = serde_json::from_str(&verdict.to_json()).map_err(Failure::say)?;
         json(&serde_json::json!({
             "report": done.report, "sent": done.sent, "scanned": done.scanned, "verdict": verdict,
-            "asked": question.answer, "steps": walk.steps, "disagreements": walk.disagreements,
+            "query": question.answer, "steps": walk.steps, "disagreements": walk.disagreements,
         }))?;
     } else {
         let mut out = std::io::stdout().lock();
         if let Some(answer) = &question.answer {
             asked(answer, &mut out)?;
         }
-        walk.tell(&mut out)?;
+        walk.print(&mut out)?;
         writeln!(out, "\n{}", summary(&done.report))?;
         conservation(&done, &meter, &mut out)?;
         writeln!(out, "\nthe checker, which shares no code with the recorder:\n{verdict}")?;
@@ -136,13 +136,13 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
 fn watch(
     args: &DemoArgs,
     capture: &Capture,
-    question: &mut Question,
+    question: &mut LiveQuery,
     mut goes_on: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let mut ticker = Ticker::new();
     while goes_on()? {
-        std::thread::sleep(LOOK);
-        question.ask_when_due();
+        std::thread::sleep(CHECK_INTERVAL);
+        question.query_when_due();
         if ticker.is_due() {
             ticker.skip();
             if !args.json {
@@ -171,25 +171,25 @@ fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, En
             mode: 0o600,
             uid: None,
             gid: None,
-            gates: false,
+            allow_lossless: false,
             forward: Vec::new(),
         }),
         ..Plan::new(source)
     };
     let outlets = |label: &str| {
-        let outlet: Box<dyn Outlet> = Box::new(StoreOutlet::new(store, label, patient)?);
+        let outlet: Box<dyn Sink> = Box::new(StoreSink::new(store, label, patient)?);
         Ok(vec![outlet])
     };
     Capture::claimed(&plan, &Some(store.to_owned()), outlets)
 }
 
-fn asked(answer: &Answer, out: &mut impl Write) -> Result<(), Failure> {
+fn asked(answer: &QueryRun, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "\nasked while recording, answered {:.0} ms later:", answer.ms)?;
-    Ok(answer.tell(out)?)
+    Ok(answer.describe(out)?)
 }
 
 /// The same packets in every grain.
-fn conservation(done: &Done, meter: &MeterReport, out: &mut impl Write) -> Result<(), Failure> {
+fn conservation(done: &DemoResult, meter: &MeterReport, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "the same packets in every grain:")?;
     let mut row = |name: &str, packets: u64, more: String| {
         writeln!(out, "  {name:<14}{:>18}  {more}", show_count(packets)).map_err(Failure::from)
@@ -200,5 +200,5 @@ fn conservation(done: &Done, meter: &MeterReport, out: &mut impl Write) -> Resul
     row("in the series", meter.in_rows, format!("{} rows", show_count(meter.rows)))?;
     let records: u64 = meter.records.values().sum();
     row("in flows", meter.in_records, format!("{} records", show_count(records)))?;
-    row("in no flow", meter.flowless, "not IP".into())
+    row("in no flow", meter.without_flow, "not IP".into())
 }

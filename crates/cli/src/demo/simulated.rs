@@ -1,11 +1,11 @@
 //! Without privileges: background and scan are written into a pipe as they are due, and the pipeline reads them as it reads
 //! a capture on standard input. A source that can wait loses nothing, however busy the machine is.
 
-use super::ask::Question;
 use super::incident::{FRAME, Scan};
-use super::{DemoArgs, Done, begin, watch};
+use super::queries::LiveQuery;
+use super::{DemoArgs, DemoResult, begin, watch};
+use crate::interval;
 use crate::outcome::Failure;
-use crate::when;
 use base::Timestamp;
 use base::units::Rate;
 use engine::{Sent, SourcePlan};
@@ -26,7 +26,7 @@ const NAME: &str = "sim";
 const BATCH: u64 = 256;
 
 /// While nothing is due.
-const NAP: Duration = Duration::from_millis(1);
+const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
 /// Runs it to the end of the traffic, or until told to stop.
 pub fn run(
@@ -34,9 +34,9 @@ pub fn run(
     spec: &Spec,
     scan: Scan,
     store: &Path,
-    question: &mut Question,
+    question: &mut LiveQuery,
     stop: &Arc<AtomicBool>,
-) -> Result<Done, Failure> {
+) -> Result<DemoResult, Failure> {
     let (reader, writer) = io::pipe().map_err(|e| Failure::Said(format!("pipe: {e}")))?;
     let (ready, begun) = sync_channel(1);
     let made = {
@@ -66,7 +66,7 @@ pub fn run(
         Err(_) => return Err(Failure::Said("the thread that makes the traffic panicked".into())),
     };
     let sent = Sent { made: background, sent: background, ..Sent::default() };
-    Ok(Done { report: capture.report(), sent, scanned })
+    Ok(DemoResult { report: capture.report(), sent, scanned })
 }
 
 /// Writes until everything is written, nobody reads, or it is told to stop; how many frames of the background and of the
@@ -83,7 +83,7 @@ fn make(spec: &Spec, scan: Scan, pipe: impl Write, ready: &Receiver<()>, stop: &
     if ready.recv().is_err() {
         return Ok((0, 0));
     }
-    let (begun, start) = (Instant::now(), when::now());
+    let (begun, start) = (Instant::now(), interval::now());
     while !stop.load(Ordering::Relaxed) {
         let elapsed = begun.elapsed().min(duration);
         // What is due at the end itself is due too late.
@@ -109,7 +109,7 @@ fn make(spec: &Spec, scan: Scan, pipe: impl Write, ready: &Receiver<()>, stop: &
                 break;
             }
             out.flush()?;
-            std::thread::sleep(NAP);
+            std::thread::sleep(IDLE_SLEEP);
         }
     }
     out.flush()?;

@@ -1,7 +1,7 @@
 //! Files of flow records: IPFIX messages one behind the other (RFC 5655), our Parquet, or captures, of which they are made.
 
+use super::from_capture::{Captures, MeteredKind, is_capture};
 use super::names::Names;
-use super::of_capture::{Captures, Wanted, is_capture};
 use crate::outcome::Failure;
 use engine::MadeOffline;
 use export::element::PEN;
@@ -75,7 +75,7 @@ pub struct Opened {
 
 enum Content {
     Messages(PathBuf, Box<Reader<BufReader<File>>>),
-    Parquet(Box<columns::Loose>),
+    Parquet(Box<columns::StandaloneFile>),
     Captures(Box<Captures>),
 }
 
@@ -94,7 +94,7 @@ impl Opened {
                 Content::Messages(path, Box::new(Reader::new(BufReader::new(file), PEN)))
             }
             Format::Capture => {
-                let captures = Captures::open(&with_captures(path, more)?, Wanted::Flows)?;
+                let captures = Captures::open(&with_captures(path, more)?, MeteredKind::Flows)?;
                 captures.name(&mut said);
                 Content::Captures(Box::new(captures))
             }

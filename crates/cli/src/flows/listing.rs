@@ -2,12 +2,12 @@
 
 use super::names::Names;
 use super::ranking::span;
-use crate::look::{Paint, Part};
-use crate::sheet::{Align, Cell, Column, Layout, Step};
+use crate::style::{Paint, StylePart};
+use crate::table_layout::{Align, Cell, Column, Layout, Step};
 use crate::zone::Zone;
+use aggregate::Value;
 use base::units::{show_bytes, show_count};
 use flow::{EndReason, Record, TcpState};
-use report::Value;
 use std::net::{IpAddr, SocketAddr};
 
 const fn column(title: &'static str, width: usize, align: Align) -> Column {
@@ -74,7 +74,7 @@ impl Listing {
         "dst_port",
         "tcp_state",
         "end_reason",
-        "part",
+        "record_index",
         "syn_rtt_ns",
         "fwd_retransmitted",
         "rev_retransmitted",
@@ -129,14 +129,14 @@ impl Listing {
             true => SocketAddr::new(address, port).to_string(),
             false => address.to_string(),
         };
-        let [there, back] = &r.sides;
+        let [there, back] = &r.directions;
         let pair = |place: usize, show: fn(u64) -> String, there: u64, back: u64| match self.layout.is_narrow(place) {
             true => show(there.saturating_add(back)),
             false => format!("{}/{}", show(there), show(back)),
         };
         let (how, is_bad) = how(r, has_ports);
         vec![
-            (first, Some(Part::Faint)),
+            (first, Some(StylePart::Faint)),
             (names.interface(r.interface), None),
             (span(r.last().nanos().saturating_sub(r.first().nanos())), None),
             (k.protocol.to_string(), None),
@@ -144,8 +144,8 @@ impl Listing {
             (end(k.dst, k.dst_port), None),
             (pair(PACKETS, show_count, there.packets, back.packets), None),
             (pair(BYTES, show_bytes, there.bytes, back.bytes), None),
-            (r.id.to_string(), Some(Part::Faint)),
-            (how, is_bad.then_some(Part::Bad)),
+            (r.id.to_string(), Some(StylePart::Faint)),
+            (how, is_bad.then_some(StylePart::Bad)),
         ]
     }
 }
@@ -156,28 +156,28 @@ fn how(r: &Record, has_ports: bool) -> (String, bool) {
     if !has_ports && r.key.dst_port > 0 {
         how.push(format!("type {} code {}", r.key.dst_port >> 8, r.key.dst_port & 0xff));
     }
-    if r.tcp != TcpState::None {
-        how.push(Value::State(Some(r.tcp)).to_string());
+    if r.tcp_state != TcpState::None {
+        how.push(Value::State(Some(r.tcp_state)).to_string());
     }
-    if r.end != EndReason::Ended {
-        how.push(Value::End(Some(r.end)).to_string());
+    if r.end_reason != EndReason::EndOfFlow {
+        how.push(Value::End(Some(r.end_reason)).to_string());
     }
-    if r.part > 0 || r.end == EndReason::Active {
-        how.push(format!("part {}", r.part));
+    if r.record_index > 0 || r.end_reason == EndReason::ActiveTimeout {
+        how.push(format!("part {}", r.record_index));
     }
     if let Some(rtt) = r.syn_rtt {
         how.push(format!("rtt {}", span(rtt)));
     }
-    let retransmitted = r.sides[0].retransmitted.saturating_add(r.sides[1].retransmitted);
+    let retransmitted = r.directions[0].retransmitted.saturating_add(r.directions[1].retransmitted);
     if retransmitted > 0 {
         how.push(format!("{} retransmitted", show_count(retransmitted)));
     }
     if r.lost > 0 {
         how.push(format!("{} lost on the interface", show_count(r.lost)));
     }
-    let around = Value::around(&r.around);
+    let around = Value::encapsulation(&r.encapsulation);
     if !around.is_empty() {
         how.push(around);
     }
-    (how.join(", "), r.tcp == TcpState::Reset || retransmitted > 0 || r.lost > 0)
+    (how.join(", "), r.tcp_state == TcpState::Reset || retransmitted > 0 || r.lost > 0)
 }

@@ -4,12 +4,12 @@
 use super::ranking::{self, Period};
 use super::source::{Records, Step};
 use super::{FlowsArgs, too_much};
-use crate::look::{Part, terminal_height};
+use crate::interval;
 use crate::outcome::Failure;
-use crate::when;
+use crate::style::{StylePart, terminal_height};
+use aggregate::{Aggregation, Aggregator, Plan};
 use base::Timestamp;
 use base::units::{parse_span, show_count};
-use report::{Groups, Plan, Report};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ pub fn every(text: &str) -> Result<Duration, String> {
 /// A ranking for each period, until there are no more records or the program is interrupted; says how many records there were.
 pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let every = args.every.unwrap_or(EVERY);
-    let mut rankings = Rankings { args, found: 0, periods: 0, began: when::now() };
-    let (mut groups, mut due) = (Groups::new(plan.clone()), Instant::now() + every);
+    let mut rankings = Rankings { args, found: 0, periods: 0, began: interval::now() };
+    let (mut groups, mut due) = (Aggregator::new(plan.clone()), Instant::now() + every);
     loop {
         let is_last = match records.next()? {
             Step::Record(record) => {
@@ -43,9 +43,9 @@ pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64,
             Step::End => true,
         };
         if is_last || Instant::now() >= due {
-            let report = std::mem::replace(&mut groups, Groups::new(plan.clone())).finish().map_err(too_much)?;
+            let report = std::mem::replace(&mut groups, Aggregator::new(plan.clone())).finish().map_err(too_much)?;
             if !is_last || report.records > 0 {
-                rankings.tell(&report, records)?;
+                rankings.print(&report, records)?;
             }
             // Periods that have passed while the table was written are part of the next.
             let now = Instant::now();
@@ -68,8 +68,8 @@ struct Rankings<'a> {
 
 impl Rankings<'_> {
     /// The next of them.
-    fn tell(&mut self, report: &Report, records: &Records) -> Result<(), Failure> {
-        let (names, period) = (records.names(), Period { from: self.began, to: when::now() });
+    fn print(&mut self, report: &Aggregation, records: &Records) -> Result<(), Failure> {
+        let (names, period) = (records.names(), Period { from: self.began, to: interval::now() });
         let mut out = io::BufWriter::new(io::stdout().lock());
         match (self.args.json, self.args.csv) {
             (true, _) => ranking::objects(report, names, Some(period), &mut out)?,
@@ -93,13 +93,13 @@ impl Rankings<'_> {
 
     fn table(
         &self,
-        report: &Report,
+        report: &Aggregation,
         records: &Records,
         period: Period,
         screen: bool,
         out: &mut impl Write,
     ) -> Result<(), Failure> {
-        let look = self.args.look();
+        let look = self.args.table_style();
         let mut shown = report.clone();
         if screen && self.args.top.is_none() {
             shown.lines.truncate(terminal_height().saturating_sub(OTHER_LINES).max(1));
@@ -116,13 +116,13 @@ impl Rankings<'_> {
             n => format!("{} records, {}", show_count(n), ranking::summary(&shown, &look.zone)),
         };
         let heading = format!("{from} to {to}: {what}");
-        writeln!(out, "{before}{}", look.paint.part(Part::Notable, &heading))?;
+        writeln!(out, "{before}{}", look.paint.part(StylePart::Notable, &heading))?;
         if report.records == 0 {
             return Ok(());
         }
         let dropped = ranking::table(&shown, records.names(), &look, out)?;
         if self.periods == 0 || screen {
-            dropped.iter().try_for_each(|dropped| writeln!(out, "{}", look.paint.part(Part::Faint, dropped)))?;
+            dropped.iter().try_for_each(|dropped| writeln!(out, "{}", look.paint.part(StylePart::Faint, dropped)))?;
         }
         Ok(())
     }

@@ -1,37 +1,37 @@
 //! `netgrain flows`: flow records by time and filter, out of a store, IPFIX files or the network: as lines, JSON, CSV; grouped
 //! and ranked; and from flows on to their packets.
 
-mod asked;
-mod cross;
 pub mod files;
-pub mod inside;
+mod flow_packets;
+pub mod from_capture;
 mod listing;
 mod live;
-mod members;
 pub mod names;
 pub mod network;
-pub mod of_capture;
 mod parquet;
+mod query;
 mod ranking;
 mod scan;
 pub mod source;
+mod to_packets;
+pub mod tunnel_hint;
 
-pub use asked::id;
-pub use cross::members_of;
-pub use members::Members;
+pub use flow_packets::FlowPackets;
+pub use query::id;
+pub use to_packets::members_of;
 
-use crate::look::{ColorArgs, WidthArgs};
+use crate::interval::{self, Interval};
 use crate::outcome::{Failure, Outcome};
-use crate::packets::outlet::Outlet;
-use crate::when::{self, When};
+use crate::packets::background_writer::BackgroundWriter;
+use crate::style::{ColorArgs, WidthArgs};
 use crate::{packets, signals};
-use asked::Asked;
+use aggregate::{Field, Measure, Plan, ReportError};
 use base::units::{show_bytes, show_count, show_si};
 use clap::Args;
 use export::text;
 use flow::Record;
 use listing::Listing;
-use report::{Field, Measure, Plan, ReportError};
+use query::FlowQuery;
 use source::{Records, Step};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -50,13 +50,13 @@ use std::time::Instant;
   netgrain flows --store /data --live net 10.0.0.0/8
   netgrain flows --store /data --live --group host --top 20 --every 30s
   netgrain flows -r monday.pcap tuesday.pcapng.gz --top 10 'port 443'
-  netgrain flows --live --from-multicast 239.128.0.0:4739 --via eth0
+  netgrain flows --live --from-multicast 239.128.0.0:4739 --multicast-interface eth0
 
 A filter is asked of a flow as a whole, without the tunnel around it: src is the initiator, the host that began the flow, and
 dst the responder, as for --group. Beside the words of packets it has bytes packets bps pps flags (of both directions; behind
 src or dst of what that end sent), duration rtt state end: 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
-{}", when::HELP)
+{}", interval::HELP)
 )]
 pub struct FlowsArgs {
     /// Which flows: host net port proto vlan tcp udp bytes duration state …, and or not, parentheses [default: all]
@@ -73,7 +73,7 @@ pub struct FlowsArgs {
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
-    pub when: When,
+    pub when: Interval,
     /// Interface, again for several [default: all that the store has]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
@@ -101,7 +101,7 @@ pub struct FlowsArgs {
     pub csv: bool,
     /// The lines of M3OMon: legacy, one for each direction of a record
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
-    pub format: Option<Old>,
+    pub format: Option<LegacyFormat>,
     /// With --format legacy: the first bytes of flows, which the lines tell the places of
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
@@ -117,13 +117,13 @@ pub struct FlowsArgs {
     /// With --live: how long after its last packet a record may come [default: what the meter's timeouts make of it, as the
     /// run that writes the store noted them; at least 90s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
-    pub late: Option<std::time::Duration>,
+    pub max_lateness: Option<std::time::Duration>,
     /// With --live: those that another machine sends to this group, or to this UDP port of this machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
     /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
-    pub via: Option<String>,
+    pub multicast_interface: Option<String>,
     /// The packets of these flows instead of their records
     #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
@@ -144,14 +144,18 @@ pub struct FlowsArgs {
 
 impl FlowsArgs {
     /// How a table of groups looks.
-    fn look(&self) -> ranking::Look {
-        ranking::Look { room: self.width.room(), paint: self.color.paint(), zone: self.when.tz.zone.clone() }
+    fn table_style(&self) -> ranking::TableStyle {
+        ranking::TableStyle {
+            room: self.width.available_width(),
+            paint: self.color.paint(),
+            zone: self.when.tz.zone.clone(),
+        }
     }
 }
 
 /// Text that older tools read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Old {
+pub enum LegacyFormat {
     /// M3OMon's lines (docs/FLOWS.md, docs/SERIES.md)
     Legacy,
 }
@@ -164,14 +168,15 @@ const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "d
 
 /// Runs the verb. No if nothing was found, or if not everything could be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
-    let asked = Asked::of(args, when::now())?;
+    let asked = FlowQuery::of(args, interval::now())?;
     if let Some(store) = asked.store()
-        && let Some(remark) = query::step_behind(&query::Place::Store(store.to_owned()), query::Behind::Batch)
+        && let Some(remark) =
+            ::query::lower_priority(&::query::QuerySource::Store(store.to_owned()), ::query::Background::Batch)
     {
         sys::say!("netgrain: {remark}");
     }
     if args.packets {
-        return cross::packets(args, &asked);
+        return to_packets::packets(args, &asked);
     }
     let begun = Instant::now();
     let mut records = Records::open(&asked, signals::stop_flag())?;
@@ -181,24 +186,24 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
         (None, Some(path)) => parquet::records(path, &asked, &mut records)?,
         (None, None) => list(args, &asked, &mut records)?,
     };
-    let remarks = records.remarks();
+    let remarks = records.warnings();
     remarks.iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     if args.explain {
         explain(&records, found, begun.elapsed().as_secs_f64(), args.json);
     }
     if found == 0 && !records.is_stopped() {
-        let among = if records.is_whole() { "nothing found" } else { "nothing found in what could be read" };
-        sys::say!("netgrain: {among}: {}", asked.in_vain());
+        let among = if records.is_complete() { "nothing found" } else { "nothing found in what could be read" };
+        sys::say!("netgrain: {among}: {}", asked.no_match_advice());
     }
-    Ok(Outcome::of(found > 0 && records.is_whole()))
+    Ok(Outcome::of(found > 0 && records.is_complete()))
 }
 
 /// Records as they are; says how many.
-fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, Failure> {
-    if args.format == Some(Old::Legacy) {
+fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
+    if args.format == Some(LegacyFormat::Legacy) {
         return legacy(args, asked, records);
     }
-    let out = Outlet::new(io::stdout());
+    let out = BackgroundWriter::new(io::stdout());
     let form = match (args.json, args.csv) {
         (true, _) => Some(text::Format::Ndjson),
         (_, true) => Some(text::Format::Csv),
@@ -230,7 +235,7 @@ fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, F
 }
 
 /// Records as M3OMon tells them.
-fn legacy(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, Failure> {
+fn legacy(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
     let payload: Box<dyn Write> = match &args.payload {
         Some(path) => {
             let say = |e: io::Error| Failure::Said(format!("--payload {}: {e}", path.display()));
@@ -238,7 +243,7 @@ fn legacy(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64,
         }
         None => Box::new(io::sink()),
     };
-    let mut out = text::legacy::Flows::new(Outlet::new(io::stdout()), payload);
+    let mut out = text::legacy::LegacyFlows::new(BackgroundWriter::new(io::stdout()), payload);
     let mut found = 0;
     while asked.limit.is_none_or(|limit| found < limit) {
         match records.next()? {
@@ -256,8 +261,13 @@ fn legacy(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64,
     Ok(found)
 }
 
-fn lines(args: &FlowsArgs, asked: &Asked, records: &mut Records, mut out: Outlet) -> Result<u64, Failure> {
-    let mut listing = Listing::new(args.width.room(), args.color.paint(), &asked.zone);
+fn lines(
+    args: &FlowsArgs,
+    asked: &FlowQuery,
+    records: &mut Records,
+    mut out: BackgroundWriter,
+) -> Result<u64, Failure> {
+    let mut listing = Listing::new(args.width.available_width(), args.color.paint(), &asked.zone);
     let (mut found, mut packets, mut bytes) = (0u64, 0u64, 0u64);
     let mut line = Vec::new();
     while asked.limit.is_none_or(|limit| found < limit) {
@@ -286,7 +296,7 @@ fn lines(args: &FlowsArgs, asked: &Asked, records: &mut Records, mut out: Outlet
 }
 
 /// Groups and their sums; says how many records there were.
-fn rank(args: &FlowsArgs, asked: &Asked, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
+fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let report = records.grouped(plan)?;
     if let Some(path) = &args.parquet {
         parquet::groups(path, asked, &report, records.names())?;
@@ -301,7 +311,7 @@ fn rank(args: &FlowsArgs, asked: &Asked, plan: &Plan, records: &mut Records) -> 
                 ranking::csv_header(&report, false, &mut out)?;
                 ranking::csv(&report, records.names(), None, &mut out)?;
             }
-            _ => dropped = ranking::table(&report, records.names(), &args.look(), &mut out)?,
+            _ => dropped = ranking::table(&report, records.names(), &args.table_style(), &mut out)?,
         }
         out.flush()?;
     }
@@ -313,7 +323,7 @@ fn rank(args: &FlowsArgs, asked: &Asked, plan: &Plan, records: &mut Records) -> 
 }
 
 fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
-    let looked = records.looked_at();
+    let looked = records.examined();
     if json {
         let value = serde_json::json!({ "explain": {
             "records_looked_at": looked, "records": found, "seconds": seconds,
@@ -336,6 +346,6 @@ fn too_much(e: ReportError) -> Failure {
 }
 
 /// Runs `netgrain packets` for these flows.
-fn hand_over(args: packets::PacketsArgs, members: Members) -> Result<Outcome, Failure> {
+fn hand_over(args: packets::PacketsArgs, members: FlowPackets) -> Result<Outcome, Failure> {
     packets::run_among(&args, Some(members))
 }

@@ -1,6 +1,6 @@
 //! Interfaces are numbers in records; people and other programs want their names.
 
-use report::Value;
+use aggregate::Value;
 
 /// The names there are; where one is missing, the number must do.
 #[derive(Clone, Debug, Default)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use sys::netlink::Netlink;
 
 /// How long it is waited before somebody is asked whether to go on.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Interfaces of others that are told apart at once; beyond, all numbers are given anew.
 const INTERFACES_MAX: usize = 4096;
@@ -22,14 +22,14 @@ const INTERFACES_MAX: usize = 4096;
 const ENODEV: i32 = 19;
 
 /// See the module.
-pub struct Heard {
+pub struct NetworkRecords {
     subscriber: Subscriber,
     group: SocketAddr,
     /// Our number of an exporter's.
     numbers: HashMap<(IpAddr, u16), u16>,
 }
 
-impl Heard {
+impl NetworkRecords {
     /// Listens to what comes in for a group, or to a port of ours, by one port of this machine or the one that the kernel
     /// chooses.
     pub fn on(group: SocketAddr, via: Option<&str>) -> Result<Self, Failure> {
@@ -41,7 +41,9 @@ impl Heard {
                 Ok(socket)
             }),
             _ if via.is_some() => {
-                return Err(Failure::Said(format!("--via: {group} is no multicast group; leave --via out")));
+                return Err(Failure::Said(format!(
+                    "--multicast-interface: {group} is no multicast group; leave --multicast-interface out"
+                )));
             }
             _ => UdpSocket::bind(group),
         };
@@ -53,7 +55,7 @@ impl Heard {
     /// are called goes to the names.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Item>, Failure> {
         loop {
-            let said = self.subscriber.next_item(PATIENCE);
+            let said = self.subscriber.next_item(TIMEOUT);
             let said = said.map_err(|e| Failure::Said(format!("--from-multicast {}: {e}", self.group)))?;
             let Some((from, mut item)) = said else { return Ok(None) };
             match &mut item {
@@ -82,12 +84,12 @@ impl Heard {
 
     /// Whether everything that was sent has arrived, as far as sequence numbers tell. What came before the first templates
     /// is no loss: somebody who begins to listen misses what was said before.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.subscriber.arrived().0.missed == 0
     }
 
     /// What people should know: what was sent and did not come, or could not be read.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let (arrived, unread) = self.subscriber.arrived();
         let told = [
             (arrived.missed, "records were sent and did not arrive: the network or this machine lost them"),
@@ -102,14 +104,16 @@ impl Heard {
 fn ifindex(name: &str) -> Result<u32, Failure> {
     let link = Netlink::route().and_then(|mut route| route.link(name));
     link.map(|link| link.index).map_err(|e| {
-        Failure::Said(format!("--via {name}: {e}; name an interface of this machine, as `ip link` lists them"))
+        Failure::Said(format!(
+            "--multicast-interface {name}: {e}; name an interface of this machine, as `ip link` lists them"
+        ))
     })
 }
 
 fn refused(group: SocketAddr, via: Option<&str>, e: &io::Error) -> Failure {
     let advice = match (e.raw_os_error(), e.kind(), via) {
         (Some(ENODEV), _, None) => {
-            "no interface leads there: name one with --via eth1, or give it a route: ip route add 224.0.0.0/4 dev eth1"
+            "no interface leads there: name one with --multicast-interface eth1, or give it a route: ip route add 224.0.0.0/4 dev eth1"
         }
         (_, io::ErrorKind::AddrInUse, _) => {
             "another program listens there and shares it with nobody: stop it, or choose another port"
@@ -128,18 +132,21 @@ mod tests {
     #[test]
     fn what_cannot_be_heard_is_said_with_what_to_do() {
         let group: SocketAddr = "239.128.0.0:0".parse().expect("a group");
-        let said = |group: SocketAddr, via: Option<&str>| match Heard::on(group, via) {
+        let said = |group: SocketAddr, via: Option<&str>| match NetworkRecords::on(group, via) {
             Err(Failure::Said(text)) => text,
             _ => panic!("{group} was heard by {via:?}"),
         };
         assert!(said(group, Some("none0")).contains("`ip link`"));
-        assert!(said("127.0.0.1:0".parse().expect("an address"), Some("lo")).contains("leave --via out"));
+        assert!(
+            said("127.0.0.1:0".parse().expect("an address"), Some("lo")).contains("leave --multicast-interface out")
+        );
         assert!(said("192.0.2.1:0".parse().expect("an address"), None).contains("nor an address of this machine"));
     }
 
     #[test]
     fn interfaces_of_several_exporters_have_numbers_of_their_own() {
-        let mut heard = Heard::on("127.0.0.1:0".parse().expect("an address"), None).unwrap_or_else(|e| panic!("{e:?}"));
+        let mut heard =
+            NetworkRecords::on("127.0.0.1:0".parse().expect("an address"), None).unwrap_or_else(|e| panic!("{e:?}"));
         let mut names = Names::default();
         let from = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let (a, b) = (from("192.0.2.1:1000"), from("192.0.2.2:1000"));

@@ -1,26 +1,26 @@
 //! Records as a Parquet file, with the columns of those in a store and every value that is known; and groups as one, with the
 //! columns of their `--json`.
 
-use super::asked::{self, Place};
+use super::query::{self, RecordSource};
 use super::source::{Records, Step};
 use super::{names::Names, ranking};
 use crate::outcome::Failure;
-use crate::parquet::{self, Asked};
+use crate::parquet::{self, ProtectedPaths};
+use aggregate::Aggregation;
 use flow::Record;
-use report::Report;
 use std::cell::RefCell;
 use std::path::Path;
 
-fn harmless(asked: &asked::Asked) -> Asked<'_> {
+fn harmless(asked: &query::FlowQuery) -> ProtectedPaths<'_> {
     let files = match &asked.place {
-        Place::Files(files) => &files[..],
+        RecordSource::Files(files) => &files[..],
         _ => &[],
     };
-    Asked { store: asked.store(), files }
+    ProtectedPaths { store: asked.store(), files }
 }
 
 /// Writes the records; says how many.
-pub fn records(path: &Path, asked: &asked::Asked, records: &mut Records<'_>) -> Result<u64, Failure> {
+pub fn records(path: &Path, asked: &query::FlowQuery, records: &mut Records<'_>) -> Result<u64, Failure> {
     parquet::write(path, harmless(asked), "records", |out| {
         let (mut failed, mut found) = (None, 0);
         let records = RefCell::new(records);
@@ -45,9 +45,9 @@ pub fn records(path: &Path, asked: &asked::Asked, records: &mut Records<'_>) -> 
         let names = || records.borrow().names().all().to_vec();
         let written = match &asked.place {
             // A file may have them in any order; Parquet has them in that in which they begin.
-            Place::Files(_) => {
+            RecordSource::Files(_) => {
                 let mut all: Vec<Record> = std::iter::from_fn(&mut next).collect();
-                all.sort_by_key(|r| (r.first(), r.id, r.part));
+                all.sort_by_key(|r| (r.first(), r.id, r.record_index));
                 columns::write_flows(out, &mut all.into_iter(), &names)
             }
             _ => columns::write_flows(out, &mut std::iter::from_fn(&mut next), &names),
@@ -57,7 +57,7 @@ pub fn records(path: &Path, asked: &asked::Asked, records: &mut Records<'_>) -> 
 }
 
 /// Writes groups, greatest first.
-pub fn groups(path: &Path, asked: &asked::Asked, report: &Report, names: &Names) -> Result<(), Failure> {
+pub fn groups(path: &Path, asked: &query::FlowQuery, report: &Aggregation, names: &Names) -> Result<(), Failure> {
     let columns = ranking::columns(report, names);
     let write = |out| (Ok(report.lines.len() as u64), columns::write_table(out, &columns));
     parquet::write(path, harmless(asked), "groups", write).map(|_| ())

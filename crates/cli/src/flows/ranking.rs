@@ -1,21 +1,21 @@
 //! Groups for people and for programs: a table, objects, CSV, columns.
 
 use super::names::Names;
-use crate::look::{Paint, Part};
 use crate::outcome::Failure;
-use crate::sheet;
+use crate::style::{Paint, StylePart};
+use crate::table_layout;
 use crate::zone::Zone;
+use aggregate::{Aggregation, Field, GroupRow, Measure, Value};
 use base::Timestamp;
 use base::units::{show_bytes, show_count};
 use columns::{TableColumn, Values};
 use flow::{EndReason, TcpState};
-use report::{Field, Line, Measure, Report, Value};
 use serde_json::{Map, json};
 use std::io::Write;
 
 /// How a table looks.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct TableStyle {
     /// Characters of a line; `None`: any number.
     pub room: Option<usize>,
     pub paint: Paint,
@@ -31,7 +31,12 @@ pub struct Period {
 
 /// Writes it as a table: fields from the left, amounts from the right, the share of what it is ranked by at the end. Says what
 /// was left out to fit the room.
-pub fn table(report: &Report, names: &Names, look: &Look, out: &mut impl Write) -> Result<Option<String>, Failure> {
+pub fn table(
+    report: &Aggregation,
+    names: &Names,
+    look: &TableStyle,
+    out: &mut impl Write,
+) -> Result<Option<String>, Failure> {
     let mut rows = vec![header(report)];
     rows.extend(report.lines.iter().map(|line| {
         let values = line.values.iter().map(|v| names.value(v));
@@ -64,17 +69,17 @@ pub fn table(report: &Report, names: &Names, look: &Look, out: &mut impl Write) 
         }
         let line = line.trim_end();
         match number {
-            0 => writeln!(out, "{}", look.paint.part(Part::Header, line))?,
+            0 => writeln!(out, "{}", look.paint.part(StylePart::Header, line))?,
             _ => writeln!(out, "{line}")?,
         }
     }
     let dropped: Vec<&str> = dropped.iter().map(String::as_str).collect();
-    Ok((!dropped.is_empty()).then(|| sheet::left_out(look.room, &dropped)))
+    Ok((!dropped.is_empty()).then(|| table_layout::left_out(look.room, &dropped)))
 }
 
 /// The columns that a narrow terminal does without, by their places, least missed first: moments, measures that the groups are
 /// not ranked by, the interface, the id of a flow. What groups are told apart by stays.
-fn dispensable(report: &Report) -> Vec<usize> {
+fn dispensable(report: &Aggregation) -> Vec<usize> {
     let fields = report.fields.len();
     let measures = |wanted: fn(Measure) -> bool| {
         let places = report.measures.iter().enumerate().rev();
@@ -151,7 +156,12 @@ fn cells(value: &Value, names: &Names) -> Vec<Cell> {
 }
 
 /// One object for each group.
-pub fn objects(report: &Report, names: &Names, period: Option<Period>, out: &mut impl Write) -> Result<(), Failure> {
+pub fn objects(
+    report: &Aggregation,
+    names: &Names,
+    period: Option<Period>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     for line in &report.lines {
         let mut object = Map::new();
         if let Some(Period { from, to }) = period {
@@ -164,7 +174,7 @@ pub fn objects(report: &Report, names: &Names, period: Option<Period>, out: &mut
             }
         }
         for (measure, amount) in report.measures.iter().zip(&line.amounts) {
-            object.insert(measure.column().into(), told(*measure, *amount));
+            object.insert(measure.column().into(), printed(*measure, *amount));
         }
         object.insert("share".into(), json!(report.share(line, report.by)));
         serde_json::to_writer(&mut *out, &object).map_err(std::io::Error::from)?;
@@ -174,7 +184,7 @@ pub fn objects(report: &Report, names: &Names, period: Option<Period>, out: &mut
 }
 
 /// What stands above the lines of [`csv`].
-pub fn csv_header(report: &Report, is_of_periods: bool, out: &mut impl Write) -> Result<(), Failure> {
+pub fn csv_header(report: &Aggregation, is_of_periods: bool, out: &mut impl Write) -> Result<(), Failure> {
     let period = ["from", "to"].into_iter().filter(|_| is_of_periods).map(str::to_owned);
     let fields = report.fields.iter().flat_map(|f| f.columns()).map(|&name| name.to_owned());
     let measures = report.measures.iter().map(|m| m.column().to_owned());
@@ -182,14 +192,14 @@ pub fn csv_header(report: &Report, is_of_periods: bool, out: &mut impl Write) ->
 }
 
 /// A line for each group, after RFC 4180.
-pub fn csv(report: &Report, names: &Names, period: Option<Period>, out: &mut impl Write) -> Result<(), Failure> {
+pub fn csv(report: &Aggregation, names: &Names, period: Option<Period>, out: &mut impl Write) -> Result<(), Failure> {
     for line in &report.lines {
         if let Some(Period { from, to }) = period {
             write!(out, "{from},{to},")?;
         }
         // No value has a comma or a quotation mark in it but perhaps the name of an interface.
         let values = line.values.iter().flat_map(|v| cells(v, names)).map(|cell| cell.csv());
-        let amounts = line.amounts.iter().zip(&report.measures).map(|(amount, m)| match told(*m, *amount) {
+        let amounts = line.amounts.iter().zip(&report.measures).map(|(amount, m)| match printed(*m, *amount) {
             serde_json::Value::String(text) => text,
             number => number.to_string(),
         });
@@ -199,10 +209,10 @@ pub fn csv(report: &Report, names: &Names, period: Option<Period>, out: &mut imp
 }
 
 /// The same as [`objects`], column by column; the id of a flow is a number here.
-pub fn columns(report: &Report, names: &Names) -> Vec<TableColumn> {
+pub fn columns(report: &Aggregation, names: &Names) -> Vec<TableColumn> {
     let fields = report.fields.iter().enumerate().flat_map(|(i, field)| {
         field.columns().iter().enumerate().map(move |(part, name)| {
-            let of_line = |line: &Line| cells(&line.values[i], names).into_iter().nth(part);
+            let of_line = |line: &GroupRow| cells(&line.values[i], names).into_iter().nth(part);
             let found: Vec<Option<Cell>> = report.lines.iter().map(of_line).collect();
             let is_number = found.iter().flatten().any(|cell| !matches!(cell, Cell::Text(_)));
             let values = if is_number {
@@ -227,7 +237,7 @@ pub fn columns(report: &Report, names: &Names) -> Vec<TableColumn> {
 }
 
 /// How many of the groups are shown, and what all of them add up to.
-pub fn summary(report: &Report, zone: &Zone) -> String {
+pub fn summary(report: &Aggregation, zone: &Zone) -> String {
     let sums = report.measures.iter().zip(&report.totals).map(|(m, n)| match m {
         Measure::First | Measure::Last => format!("{} {}", m.name(), zone.show(Timestamp::from_nanos(*n))),
         _ => format!("{} {}", m.name(), shown(*m, *n)),
@@ -241,10 +251,10 @@ fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\r', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-fn header(report: &Report) -> Vec<String> {
+fn header(report: &Aggregation) -> Vec<String> {
     let fields = report.fields.iter().map(|f| f.name().to_owned());
     let measures = report.measures.iter().map(|m| m.name().to_owned());
-    let any_share = report.lines.iter().any(|line: &Line| report.share(line, report.by).is_some());
+    let any_share = report.lines.iter().any(|line: &GroupRow| report.share(line, report.by).is_some());
     let share = any_share.then(|| format!("of {}", report.measures[report.by].name()));
     fields.chain(measures).chain(share).collect()
 }
@@ -265,7 +275,7 @@ fn shown(measure: Measure, amount: u64) -> String {
 }
 
 /// An amount for a program: moments as RFC 3339, all else as the number.
-fn told(measure: Measure, amount: u64) -> serde_json::Value {
+fn printed(measure: Measure, amount: u64) -> serde_json::Value {
     match measure {
         Measure::First | Measure::Last => Timestamp::from_nanos(amount).to_string().into(),
         _ => amount.into(),

@@ -1,21 +1,21 @@
 //! Adding up without making records: the columns that a plan and a filter need are read from the store, and written, row
 //! by row, into one record that is used again.
 
-use super::asked::Asked;
+use super::query::FlowQuery;
 use super::too_much;
 use crate::outcome::Failure;
+use aggregate::{Aggregator, Field, Measure, Plan, ReportError, terms};
 use base::Timestamp;
 use columns::{Batch, Column, Query};
 use filter::FlowFilter;
-use flow::{Around, EndReason, Key, Record, Side, TcpState};
-use report::{Field, Groups, Measure, Plan, ReportError, terms};
+use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, TunnelKind};
 
 /// The columns that say enough, in the order in which a record takes them.
-pub struct Wanted(Vec<Column>);
+pub struct ScanColumns(Vec<Column>);
 
-impl Wanted {
+impl ScanColumns {
     /// `None` where columns alone do not say enough.
     pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
         use Column as C;
@@ -59,28 +59,28 @@ impl Wanted {
             });
         }
         let looks = filter.looks();
-        if looks.at_tags || looks.at_macs || looks.at_more {
+        if looks.needs_tags || looks.needs_macs || looks.needs_other {
             return None;
         }
-        if looks.at_addresses {
+        if looks.needs_addresses {
             all.extend([C::Src, C::Dst]);
         }
-        if looks.at_ports {
+        if looks.needs_ports {
             all.extend([C::SrcPort, C::DstPort]);
         }
-        if looks.at_protocol {
+        if looks.needs_protocol {
             all.push(C::Protocol);
         }
-        if looks.at_packets {
+        if looks.needs_packets {
             all.extend([C::FwdPackets, C::RevPackets]);
         }
-        if looks.at_bytes {
+        if looks.needs_bytes {
             all.extend([C::FwdBytes, C::RevBytes]);
         }
-        if looks.at_state {
+        if looks.needs_state {
             all.push(C::TcpState);
         }
-        if looks.at_end {
+        if looks.needs_end_reason {
             all.push(C::EndReason);
         }
         all.sort_unstable();
@@ -93,15 +93,16 @@ impl Wanted {
         &self,
         query: &Query,
         interface: u16,
-        asked: &Asked,
+        asked: &FlowQuery,
         plan: &Plan,
-        groups: &mut Groups,
+        groups: &mut Aggregator,
     ) -> Result<(u64, Vec<String>), Failure> {
         let filter = Some(&asked.of_flows).filter(|_| !asked.of_flows.is_empty());
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        let make = || Sum { record: blank(interface), groups: Groups::new(plan.clone()), looked: 0, failed: None };
+        let make =
+            || Sum { record: blank(interface), groups: Aggregator::new(plan.clone()), examined: 0, failed: None };
         let (sums, remarks) = columns::scan_shared(query, &self.0, threads, make, |sum: &mut Sum, batch| {
-            sum.looked += batch.rows() as u64;
+            sum.examined += batch.rows() as u64;
             for row in 0..batch.rows() {
                 for (place, column) in self.0.iter().enumerate() {
                     set(&mut sum.record, *column, batch, place, row);
@@ -117,7 +118,7 @@ impl Wanted {
             if let Some(e) = sum.failed {
                 return Err(too_much(e));
             }
-            looked += sum.looked;
+            looked += sum.examined;
             groups.merge(sum.groups).map_err(too_much)?;
         }
         Ok((looked, remarks))
@@ -130,8 +131,8 @@ const THREADS_MAX: usize = 4;
 /// What one thread has added up.
 struct Sum {
     record: Record,
-    groups: Groups,
-    looked: u64,
+    groups: Aggregator,
+    examined: u64,
     failed: Option<ReportError>,
 }
 
@@ -140,19 +141,19 @@ fn blank(interface: u16) -> Record {
     Record {
         id: 0,
         key: Key { src: nobody, dst: nobody, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
-        around: Around::default(),
+        encapsulation: Encapsulation::default(),
         interface,
-        began: Timestamp::ZERO,
-        part: 0,
+        flow_start: Timestamp::ZERO,
+        record_index: 0,
         // Until columns say otherwise there is one packet each way, so that the moments of both count.
-        sides: [Side { packets: 1, ..Side::default() }; 2],
-        end: EndReason::Idle,
-        tcp: TcpState::None,
+        directions: [DirectionStats { packets: 1, ..DirectionStats::default() }; 2],
+        end_reason: EndReason::IdleTimeout,
+        tcp_state: TcpState::None,
         syn_rtt: None,
         ack_rtt: None,
-        early: Vec::new(),
+        initial_packets: Vec::new(),
         payload: [Vec::new(), Vec::new()],
-        locator: None,
+        location: None,
         lost: 0,
     }
 }
@@ -160,7 +161,7 @@ fn blank(interface: u16) -> Record {
 #[inline]
 fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: usize) {
     let number = || batch.numbers(place)[row];
-    let [there, back] = &mut record.sides;
+    let [there, back] = &mut record.directions;
     match column {
         Column::First => {
             let first = Timestamp::from_nanos(number());
@@ -171,20 +172,20 @@ fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: us
             (there.last, back.last) = (last, last);
         }
         Column::Id => record.id = number(),
-        Column::Part => record.part = number() as u32,
+        Column::Part => record.record_index = number() as u32,
         Column::Src => record.key.src = batch.addresses(place)[row],
         Column::Dst => record.key.dst = batch.addresses(place)[row],
         Column::SrcPort => record.key.src_port = number() as u16,
         Column::DstPort => record.key.dst_port = number() as u16,
         Column::Protocol => record.key.protocol = IpProtocol(number() as u8),
-        Column::Tunnel => record.around.tunnel = tunnel(number()).map(|kind| (kind, 0)),
+        Column::Tunnel => record.encapsulation.tunnel = tunnel(number()).map(|kind| (kind, 0)),
         Column::TunnelId => {
-            if let Some((_, id)) = &mut record.around.tunnel {
+            if let Some((_, id)) = &mut record.encapsulation.tunnel {
                 *id = number() as u32;
             }
         }
-        Column::EndReason => record.end = end(number()),
-        Column::TcpState => record.tcp = state(number()),
+        Column::EndReason => record.end_reason = end(number()),
+        Column::TcpState => record.tcp_state = state(number()),
         Column::SynRtt => record.syn_rtt = Some(number()),
         Column::FwdPackets => there.packets = number(),
         Column::RevPackets => back.packets = number(),
@@ -218,7 +219,10 @@ fn tunnel(number: u64) -> Option<TunnelKind> {
 
 fn end(number: u64) -> EndReason {
     use EndReason as E;
-    [E::Active, E::Ended, E::Forced, E::Lack].into_iter().find(|end| *end as u64 == number).unwrap_or(E::Idle)
+    [E::ActiveTimeout, E::EndOfFlow, E::ForcedEnd, E::LackOfResources]
+        .into_iter()
+        .find(|end| *end as u64 == number)
+        .unwrap_or(E::IdleTimeout)
 }
 
 fn state(number: u64) -> TcpState {

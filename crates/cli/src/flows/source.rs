@@ -1,19 +1,19 @@
 //! Where flow records come from: a store (sealed files and growing journals as one), files, or the network. What does not
 //! answer the question is left out here.
 
-use super::asked::{Asked, Place};
 use super::files::Opened;
 use super::names::Names;
-use super::network::Heard;
+use super::network::NetworkRecords;
+use super::query::{FlowQuery, RecordSource};
 use super::{scan, too_much};
+use crate::interval;
 use crate::outcome::Failure;
 use crate::run::lateness;
-use crate::when;
+use aggregate::{Aggregation, Aggregator, Plan, terms};
 use base::Timestamp;
 use columns::{FLOW_LATE, FlowLoop, Query};
 use export::ipfix::Item;
 use flow::Record;
-use report::{Groups, Plan, Report, terms};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use std::time::Duration;
 use store::catalogue;
 
 /// The longest nap: so soon an interrupt is noticed, and what was found is let be seen.
-const NAP: Duration = Duration::from_millis(100);
+const IDLE_SLEEP: Duration = Duration::from_millis(100);
 
 /// What came.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records, and each is looked at and dropped")]
@@ -36,10 +36,10 @@ pub enum Step {
 
 /// See the module.
 pub struct Records<'a> {
-    asked: &'a Asked,
+    query: &'a FlowQuery,
     feed: Feed,
     names: Names,
-    looked: u64,
+    examined: u64,
     /// After so many it ends.
     most: u64,
     remarks: Vec<String>,
@@ -49,25 +49,25 @@ pub struct Records<'a> {
 enum Feed {
     Store(Box<FlowLoop>),
     Files(std::vec::IntoIter<PathBuf>, Option<Opened>),
-    Network(Box<Heard>),
+    Network(Box<NetworkRecords>),
 }
 
 impl<'a> Records<'a> {
     /// Begins; nothing is read yet but names.
-    pub fn open(asked: &'a Asked, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
+    pub fn open(asked: &'a FlowQuery, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
         let mut names = Names::default();
         let feed = match &asked.place {
-            Place::Store(_) => {
+            RecordSource::Store(_) => {
                 let flows = FlowLoop::new(query(asked, asked.from, &asked.interfaces));
                 let mut flows = if asked.follow { flows.live(late(asked)) } else { flows };
-                flows.look(when::now()).map_err(Failure::say)?;
+                flows.poll(interval::now()).map_err(Failure::say)?;
                 names.learn(flows.interfaces());
                 Feed::Store(Box::new(flows))
             }
-            Place::Files(files) => Feed::Files(files.clone().into_iter(), None),
-            Place::Network(group, via) => Feed::Network(Box::new(Heard::on(*group, via.as_deref())?)),
+            RecordSource::Files(files) => Feed::Files(files.clone().into_iter(), None),
+            RecordSource::Network(group, via) => Feed::Network(Box::new(NetworkRecords::on(*group, via.as_deref())?)),
         };
-        Ok(Self { asked, feed, names, looked: 0, most: u64::MAX, remarks: Vec::new(), stop })
+        Ok(Self { query: asked, feed, names, examined: 0, most: u64::MAX, remarks: Vec::new(), stop })
     }
 
     /// It ends when so many were looked at, whether they answered or not.
@@ -79,21 +79,21 @@ impl<'a> Records<'a> {
     /// The next record that answers the question. Those of a store come in the order in which they begin, those of files as
     /// they stand there.
     pub fn next(&mut self) -> Result<Step, Failure> {
-        while !self.is_stopped() && self.looked < self.most {
+        while !self.is_stopped() && self.examined < self.most {
             let record = match self.step()? {
                 Step::Record(record) => record,
                 other => return Ok(other),
             };
-            self.looked += 1;
-            let in_time = record.first() <= self.asked.to && record.last() >= self.asked.from;
+            self.examined += 1;
+            let in_time = record.first() <= self.query.to && record.last() >= self.query.from;
             if in_time
-                && self.asked.id.is_none_or(|id| id == record.id)
+                && self.query.id.is_none_or(|id| id == record.id)
                 && self.is_of_interfaces(&record)
-                && self.asked.of_flows.matches(&terms(&record))
+                && self.query.of_flows.matches(&terms(&record))
             {
                 return Ok(Step::Record(record));
             }
-            if self.asked.follow {
+            if self.query.follow {
                 // However many come that do not answer, a ranking is due from time to time.
                 return Ok(Step::Idle);
             }
@@ -102,16 +102,16 @@ impl<'a> Records<'a> {
     }
 
     /// All of them, added up: columns alone where they say enough.
-    pub fn grouped(&mut self, plan: &Plan) -> Result<Report, Failure> {
-        let mut groups = Groups::new(plan.clone());
+    pub fn grouped(&mut self, plan: &Plan) -> Result<Aggregation, Failure> {
+        let mut groups = Aggregator::new(plan.clone());
         if let Feed::Store(flows) = &self.feed
-            && !self.asked.follow
-            && let Some(wanted) = scan::Wanted::of(plan, &self.asked.of_flows)
+            && !self.query.follow
+            && let Some(wanted) = scan::ScanColumns::of(plan, &self.query.of_flows)
         {
             for (number, name) in flows.interfaces().iter().enumerate() {
-                let of_one = query(self.asked, self.asked.from, std::slice::from_ref(name));
-                let (looked, remarks) = wanted.add(&of_one, number as u16, self.asked, plan, &mut groups)?;
-                self.looked += looked;
+                let of_one = query(self.query, self.query.from, std::slice::from_ref(name));
+                let (looked, remarks) = wanted.add(&of_one, number as u16, self.query, plan, &mut groups)?;
+                self.examined += looked;
                 self.remarks.extend(remarks);
             }
             return groups.finish().map_err(too_much);
@@ -131,16 +131,16 @@ impl<'a> Records<'a> {
     }
 
     /// How many records were looked at.
-    pub fn looked_at(&self) -> u64 {
-        self.looked
+    pub fn examined(&self) -> u64 {
+        self.examined
     }
 
     /// What people should know about the answer.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let more = match &self.feed {
-            Feed::Store(flows) => flows.remarks(),
+            Feed::Store(flows) => flows.warnings(),
             Feed::Files(..) => Vec::new(),
-            Feed::Network(heard) => heard.remarks(),
+            Feed::Network(heard) => heard.warnings(),
         };
         // A file that was opened for two questions has failed twice.
         let mut told = Vec::new();
@@ -153,10 +153,10 @@ impl<'a> Records<'a> {
     }
 
     /// Whether everything could be read: what could not has a remark.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         match &self.feed {
-            Feed::Network(heard) => heard.is_whole(),
-            _ => self.remarks().is_empty(),
+            Feed::Network(heard) => heard.is_complete(),
+            _ => self.warnings().is_empty(),
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Records<'a> {
 
     /// A store has been asked for its interfaces only; others say theirs record by record.
     fn is_of_interfaces(&self, record: &Record) -> bool {
-        let wanted = &self.asked.interfaces;
+        let wanted = &self.query.interfaces;
         matches!(self.feed, Feed::Store(_))
             || wanted.is_empty()
             || wanted.contains(&self.names.interface(record.interface))
@@ -176,7 +176,7 @@ impl<'a> Records<'a> {
     fn step(&mut self) -> Result<Step, Failure> {
         match &mut self.feed {
             Feed::Store(flows) => {
-                let step = flows.next(when::now()).map_err(Failure::say)?;
+                let step = flows.next(interval::now()).map_err(Failure::say)?;
                 self.names.learn(flows.interfaces());
                 Ok(match step {
                     columns::Step::One(record) => Step::Record(record),
@@ -206,7 +206,7 @@ impl<'a> Records<'a> {
             },
             Feed::Network(heard) => match heard.next(&mut self.names)? {
                 Some(Item::Flow(record)) => Ok(Step::Record(record)),
-                _ if has_passed(self.asked.to, late(self.asked)) => Ok(Step::End),
+                _ if has_passed(self.query.to, late(self.query)) => Ok(Step::End),
                 _ => Ok(Step::Idle),
             },
         }
@@ -214,7 +214,7 @@ impl<'a> Records<'a> {
 }
 
 /// How late records may come: as was said, or as the run that makes them noted.
-fn late(asked: &Asked) -> Duration {
+fn late(asked: &FlowQuery) -> Duration {
     asked.late.unwrap_or_else(|| match asked.store() {
         Some(store) if asked.interfaces.is_empty() => {
             lateness::of_interfaces(store, &catalogue::interfaces(store).unwrap_or_default())
@@ -227,7 +227,7 @@ fn late(asked: &Asked) -> Duration {
 /// Sleeps for so long, or until somebody wants no more.
 pub fn rest(mut pause: Duration, stop: &AtomicBool) {
     while !pause.is_zero() && !stop.load(Ordering::Relaxed) {
-        let nap = pause.min(NAP);
+        let nap = pause.min(IDLE_SLEEP);
         std::thread::sleep(nap);
         pause -= nap;
     }
@@ -235,11 +235,11 @@ pub fn rest(mut pause: Duration, stop: &AtomicBool) {
 
 /// Whether nothing of an interval that ends then will still be told.
 pub fn has_passed(to: Timestamp, late: Duration) -> bool {
-    when::now() > to.after(late)
+    interval::now() > to.after(late)
 }
 
 /// The question to interfaces of the store; none are all.
-pub fn query(asked: &Asked, from: Timestamp, interfaces: &[String]) -> Query {
+pub fn query(asked: &FlowQuery, from: Timestamp, interfaces: &[String]) -> Query {
     let store = asked.store().map(PathBuf::from).unwrap_or_default();
     Query {
         interfaces: interfaces.to_vec(),

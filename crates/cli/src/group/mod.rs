@@ -28,15 +28,15 @@ A program is a word (copy, steer, drop) with a capture filter if wanted, or a pr
 docs/GROUPS.md has classes, policies, counters and the protocol.")]
 pub struct GroupArgs {
     #[command(subcommand)]
-    what: What,
+    what: GroupVerb,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum GroupVerb {
     /// Make a group: a program, and who may join
     Create(CreateArgs),
     /// One line for each group
-    List(DoorArgs),
+    List(ControlArgs),
     /// Become a member: counts, lines, or pcap to a file or pipe, until interrupted
     Join(Box<JoinArgs>),
     /// Print a group's program
@@ -46,7 +46,7 @@ enum What {
     /// What a group, its classes and its members were given and lost
     Stats(StatsArgs),
     /// Change a member's part of what is steered
-    Weigh(WeighArgs),
+    SetWeight(SetWeightArgs),
     /// Let the engine itself put a member's part into an interface or a file
     Attach(Box<AttachArgs>),
     /// Take such a member out again
@@ -56,7 +56,7 @@ enum What {
 }
 
 #[derive(Args)]
-struct DoorArgs {
+struct ControlArgs {
     /// Interface of the engine; for a group whose packets come from several, all of them; `list` and `stats` answer for each
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
     interface: Vec<String>,
@@ -71,7 +71,7 @@ struct DoorArgs {
 #[derive(Args)]
 struct NamedArgs {
     #[command(flatten)]
-    door: DoorArgs,
+    control: ControlArgs,
     /// Which group
     #[arg(value_name = "GROUP")]
     group: String,
@@ -80,7 +80,7 @@ struct NamedArgs {
 #[derive(Args)]
 struct StatsArgs {
     #[command(flatten)]
-    door: DoorArgs,
+    control: ControlArgs,
     /// Which group [default: all]
     #[arg(value_name = "GROUP")]
     group: Option<String>,
@@ -103,8 +103,8 @@ struct CreateArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// Who may join and change it
-    #[arg(long, value_enum, default_value_t = WhoMay::Restricted)]
-    policy: WhoMay,
+    #[arg(long, value_enum, default_value_t = PolicyArg::Restricted)]
+    policy: PolicyArg,
     /// Only these queues of the interface [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::whole::<u16>(0..=65535))]
     queues: Option<Vec<u16>>,
@@ -114,7 +114,7 @@ struct CreateArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum WhoMay {
+enum PolicyArg {
     /// Processes of the user who creates it
     Restricted,
     /// Everybody who may use the socket
@@ -130,12 +130,12 @@ struct SwapArgs {
 }
 
 #[derive(Args)]
-struct WeighArgs {
+struct SetWeightArgs {
     #[command(flatten)]
     named: NamedArgs,
     /// The member's place, as `group stats` shows it
     #[arg(value_name = "PLACE", value_parser = units::whole::<u8>(0..=255))]
-    place: u8,
+    slot: u8,
     /// Its weight from now on
     #[arg(value_name = "WEIGHT", value_parser = units::whole::<u8>(1..=u64::from(WEIGHT_MAX)))]
     weight: u8,
@@ -143,7 +143,7 @@ struct WeighArgs {
 
 /// What a member is to get.
 #[derive(Args)]
-struct PartArgs {
+struct MemberArgs {
     /// Classes to be in: default, user, control, or numbers
     #[arg(long = "class", value_name = "LIST", value_delimiter = ',')]
     classes: Vec<String>,
@@ -161,7 +161,7 @@ struct AttachArgs {
     #[command(flatten)]
     named: NamedArgs,
     #[command(flatten)]
-    part: PartArgs,
+    part: MemberArgs,
     /// Send it out of this interface of the engine's machine
     #[arg(long = "out-interface", value_name = "IFACE")]
     port: Option<String>,
@@ -179,7 +179,7 @@ struct DetachArgs {
     named: NamedArgs,
     /// The member's place, as `group stats` shows it
     #[arg(value_name = "PLACE", value_parser = units::whole::<u8>(0..=255))]
-    place: u8,
+    slot: u8,
 }
 
 #[derive(Args)]
@@ -187,7 +187,7 @@ struct JoinArgs {
     #[command(flatten)]
     named: NamedArgs,
     #[command(flatten)]
-    part: PartArgs,
+    part: MemberArgs,
     /// Descriptors that may wait on each queue [default: 131072]
     #[arg(long, value_name = "N", value_parser = units::parse_count)]
     descs: Option<u64>,
@@ -211,38 +211,38 @@ struct JoinArgs {
 /// Runs the verb.
 pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
     match &args.what {
-        What::Create(a) => {
-            let policy = if a.policy == WhoMay::Shared { Policy::Shared } else { Policy::Restricted };
+        GroupVerb::Create(a) => {
+            let policy = if a.policy == PolicyArg::Shared { Policy::Shared } else { Policy::Restricted };
             let request = Request::Create {
                 group: a.named.group.clone(),
                 program: a.source.text()?,
                 policy,
                 fold: a.fold,
                 // An engine of before knows no ports, and needs none where there is one.
-                ports: (a.named.door.interface.len() > 1).then(|| a.named.door.interface.clone()),
+                ports: (a.named.control.interface.len() > 1).then(|| a.named.control.interface.clone()),
                 queues: a.queues.clone(),
-                brief: false,
+                ephemeral: false,
             };
-            let (answer, _) = a.named.door.ask(&request)?;
-            if a.named.door.json {
+            let (answer, _) = a.named.control.request(&request)?;
+            if a.named.control.json {
                 show::loaded(&a.named.group, &answer)?;
             } else {
-                show::told(&answer);
+                show::print_notes(&answer);
                 sys::say!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
             }
-            Ok(Outcome::of(answer.silent.is_empty()))
+            Ok(Outcome::of(answer.unresponsive.is_empty()))
         }
-        What::List(door) => {
-            let groups = door.ask_all(&Request::List)?;
+        GroupVerb::List(door) => {
+            let groups = door.request_all(&Request::List)?;
             show::list(&groups, door.json)?;
             Ok(Outcome::of(!groups.is_empty()))
         }
-        What::Join(a) => join(a),
-        What::Program(a) => {
-            let (answer, _) = a.ask(&Request::Program { group: a.group.clone() })?;
+        GroupVerb::Join(a) => join(a),
+        GroupVerb::Program(a) => {
+            let (answer, _) = a.request(&Request::Program { group: a.group.clone() })?;
             let (program, generation) = (answer.program, answer.generation.unwrap_or_default());
             let mut out = std::io::stdout().lock();
-            if a.door.json {
+            if a.control.json {
                 writeln!(
                     out,
                     "{}",
@@ -253,38 +253,38 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             }
             Ok(Outcome::Yes)
         }
-        What::Swap(a) => {
+        GroupVerb::Swap(a) => {
             let (group, program) = (a.named.group.clone(), a.source.text()?);
-            let (answer, _) = a.named.ask(&Request::Swap { group, program })?;
+            let (answer, _) = a.named.request(&Request::Swap { group, program })?;
             let (generation, took) = (answer.generation.unwrap_or_default(), answer.took_us.unwrap_or_default());
-            if a.named.door.json {
+            if a.named.control.json {
                 show::loaded(&a.named.group, &answer)?;
             } else {
-                show::told(&answer);
-                let others = if answer.silent.is_empty() { "" } else { " on the other queues" };
+                show::print_notes(&answer);
+                let others = if answer.unresponsive.is_empty() { "" } else { " on the other queues" };
                 sys::say!(
                     "netgrain: generation {generation} runs{others}; the exchange took {:.1} ms",
                     took as f64 / 1e3
                 );
             }
-            Ok(Outcome::of(answer.silent.is_empty()))
+            Ok(Outcome::of(answer.unresponsive.is_empty()))
         }
-        What::Stats(a) => {
-            let groups = a.door.ask_all(&Request::Stats { group: a.group.clone() })?;
-            show::stats(&groups, a.door.json)
+        GroupVerb::Stats(a) => {
+            let groups = a.control.request_all(&Request::Stats { group: a.group.clone() })?;
+            show::stats(&groups, a.control.json)
         }
-        What::Weigh(a) => {
+        GroupVerb::SetWeight(a) => {
             let group = a.named.group.clone();
-            a.named.ask(&Request::Weigh { group, place: a.place, weight: a.weight })?;
+            a.named.request(&Request::SetWeight { group, slot: a.slot, weight: a.weight })?;
             Ok(Outcome::Yes)
         }
-        What::Attach(a) => attach(a),
-        What::Detach(a) => {
-            a.named.ask(&Request::Detach { group: a.named.group.clone(), place: a.place })?;
+        GroupVerb::Attach(a) => attach(a),
+        GroupVerb::Detach(a) => {
+            a.named.request(&Request::Detach { group: a.named.group.clone(), slot: a.slot })?;
             Ok(Outcome::Yes)
         }
-        What::Delete(a) => {
-            a.ask(&Request::Delete { group: a.group.clone() })?;
+        GroupVerb::Delete(a) => {
+            a.request(&Request::Delete { group: a.group.clone() })?;
             Ok(Outcome::Yes)
         }
     }
@@ -297,15 +297,15 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
         port: a.port.clone(),
         // The engine has a folder of its own.
         file: a.write.as_ref().map(said).transpose()?,
-        most: a.max_size,
+        max_bytes: a.max_size,
         classes: a.part.classes.clone(),
         weight: a.part.weight,
         filter: a.part.filter.clone(),
     };
-    let (answer, _) = a.named.ask(&request)?;
-    let place = answer.place.unwrap_or_default();
-    if a.named.door.json {
-        writeln!(std::io::stdout(), "{}", serde_json::json!({"group": a.named.group, "place": place}))?;
+    let (answer, _) = a.named.request(&request)?;
+    let place = answer.slot.unwrap_or_default();
+    if a.named.control.json {
+        writeln!(std::io::stdout(), "{}", serde_json::json!({"group": a.named.group, "slot": place}))?;
     } else {
         sys::say!(
             "netgrain: place {place} of group {}; netgrain group detach {} {place}",
@@ -317,7 +317,7 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
 }
 
 fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
-    let door = &a.named.door;
+    let door = &a.named.control;
     let name = if a.name.is_empty() { default_name() } else { a.name.clone() };
     let request = Request::Join {
         group: a.named.group.clone(),
@@ -335,7 +335,7 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         print: a.print,
         // The engine filters for this member, so that what does not match takes no room.
         filter: None,
-        gate: false,
+        lossless: false,
         packets: a.packets,
         duration: a.duration,
         name,
@@ -343,14 +343,14 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
     };
     // Before there is a seat: a file that cannot be written would give it up again, a signal would take it away unread.
     let target = listen::Target::open(&ears, &door.path()?)?;
-    let stop = signals::farewell_flag();
+    let stop = signals::stop_or_hangup_flag();
     a.named.has_ports()?;
     let path = door.path()?;
     let seat = connect(&path)?.join(&request).map_err(|e| failed(&e, &path))?;
-    sys::say!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
-    seat.silent.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
-    let farewell = seat.farewell();
-    listen::hear(&ears, seat.listeners, target, &stop, listen::Of::Group, &|| farewell.leave().is_ok())
+    sys::say!("netgrain: place {} of group {}, program {}", seat.slot, a.named.group, seat.generation);
+    seat.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
+    let farewell = seat.leave_handle();
+    listen::listen_to(&ears, seat.listeners, target, &stop, listen::ListenTarget::Group, &|| farewell.leave().is_ok())
 }
 
 /// As whom a member is shown that gives no name: whoever started it.
@@ -358,7 +358,7 @@ fn default_name() -> String {
     format!("group join ({})", std::process::id())
 }
 
-impl DoorArgs {
+impl ControlArgs {
     /// The door; where there are several interfaces, that of the first.
     fn path(&self) -> Result<PathBuf, Failure> {
         self.paths().next().ok_or_else(|| Failure::Said("name an interface with -i, or a socket with --socket".into()))
@@ -370,18 +370,18 @@ impl DoorArgs {
         self.socket.iter().cloned().chain(interfaces.iter().map(of))
     }
 
-    fn ask(&self, request: &Request) -> Result<(group::Answer, Vec<Value>), Failure> {
-        ask(&self.path()?, request)
+    fn request(&self, body: &Request) -> Result<(group::Response, Vec<Value>), Failure> {
+        request(&self.path()?, body)
     }
 
     /// What is told at all of the doors; a group that is told of at two, because its packets come from both interfaces, once. A door that does not
     /// answer is a failure: who asks for two interfaces is not to take the groups of one for all there are.
-    fn ask_all(&self, request: &Request) -> Result<Vec<Value>, Failure> {
+    fn request_all(&self, request: &Request) -> Result<Vec<Value>, Failure> {
         let mut all: Vec<Value> = Vec::new();
         let same = |one: &Value, other: &Value| one["group"] == other["group"] && one["sources"] == other["sources"];
         let several = self.paths().count() > 1;
         for path in self.paths() {
-            let told = Client::connect(&path).and_then(|client| client.ask(request));
+            let told = Client::connect(&path).and_then(|client| client.request(request));
             let told = told.map_err(|e| match e {
                 ClientError::Refused(why) if several => Failure::Said(format!("{}: {why}", path.display())),
                 e => failed(&e, &path),
@@ -400,8 +400,8 @@ fn connect(path: &Path) -> Result<Client, Failure> {
     Client::connect(path).map_err(|e| failed(&e, path))
 }
 
-fn ask(path: &Path, request: &Request) -> Result<(group::Answer, Vec<Value>), Failure> {
-    connect(path)?.ask(request).map_err(|e| failed(&e, path))
+fn request(path: &Path, request: &Request) -> Result<(group::Response, Vec<Value>), Failure> {
+    connect(path)?.request(request).map_err(|e| failed(&e, path))
 }
 
 fn failed(e: &ClientError, path: &Path) -> Failure {
@@ -410,25 +410,25 @@ fn failed(e: &ClientError, path: &Path) -> Failure {
         ClientError::Unreachable(_) => {
             Failure::Said(format!("{path}: {e}; is `netgrain run` or `record` running on that interface?"))
         }
-        ClientError::Silent(_) => Failure::Said(format!("{path}: {e}")),
+        ClientError::NoResponse(_) => Failure::Said(format!("{path}: {e}")),
         _ => Failure::say(e),
     }
 }
 
 impl NamedArgs {
     /// Asks about a group that is there.
-    fn ask(&self, request: &Request) -> Result<(group::Answer, Vec<Value>), Failure> {
+    fn request(&self, body: &Request) -> Result<(group::Response, Vec<Value>), Failure> {
         self.has_ports()?;
-        self.door.ask(request)
+        self.control.request(body)
     }
 
     /// Whether the group's packets come from all interfaces that were named, where there are several.
     fn has_ports(&self) -> Result<(), Failure> {
-        let named = &self.door.interface;
-        if named.len() < 2 || self.door.socket.is_some() {
+        let named = &self.control.interface;
+        if named.len() < 2 || self.control.socket.is_some() {
             return Ok(());
         }
-        let (_, groups) = self.door.ask(&Request::Stats { group: Some(self.group.clone()) })?;
+        let (_, groups) = self.control.request(&Request::Stats { group: Some(self.group.clone()) })?;
         let sources: Vec<&str> =
             groups.iter().flat_map(|g| g["sources"].as_array()).flatten().filter_map(Value::as_str).collect();
         match named.iter().find(|name| !sources.contains(&name.as_str())) {
@@ -443,7 +443,7 @@ impl NamedArgs {
 
     /// How to say it again.
     fn hint(&self) -> String {
-        let door = match (self.door.interface.first(), &self.door.socket) {
+        let door = match (self.control.interface.first(), &self.control.socket) {
             (_, Some(path)) => format!("--socket {}", path.display()),
             (Some(interface), None) => format!("-i {interface}"),
             (None, None) => String::new(),

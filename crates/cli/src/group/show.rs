@@ -9,23 +9,23 @@ use std::io::{self, Write};
 const PROGRAM_WIDTH: usize = 40;
 
 /// What became of a program that was loaded, as an object.
-pub fn loaded(group: &str, answer: &group::Answer) -> Result<(), Failure> {
+pub fn loaded(group: &str, answer: &group::Response) -> Result<(), Failure> {
     let about = answer.about.clone().unwrap_or_default();
     let done = serde_json::json!({
-        "group": group, "generation": answer.generation, "took_us": answer.took_us, "late": answer.late, "runs": about.runs, "why": about.why,
-        "compile_us": about.compile_us, "spread": about.spread, "notes": about.notes, "silent": answer.silent,
+        "group": group, "generation": answer.generation, "took_us": answer.took_us, "late": answer.late, "execution": about.execution, "reason": about.reason,
+        "compile_us": about.compile_us, "partition_by": about.partition_by, "notes": about.notes, "unresponsive": answer.unresponsive,
     });
     Ok(writeln!(io::stdout(), "{done}")?)
 }
 
 /// The same for people: what they should know of the program, and the queues on which it does not judge.
-pub fn told(answer: &group::Answer) {
-    answer.silent.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
+pub fn print_notes(answer: &group::Response) {
+    answer.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
     let Some(about) = &answer.about else { return };
-    if let Some(why) = &about.why {
-        sys::say!("netgrain: the program runs {}: {why}", about.runs);
+    if let Some(why) = &about.reason {
+        sys::say!("netgrain: the program runs {}: {why}", about.execution);
     }
-    for key in &about.spread {
+    for key in &about.partition_by {
         sys::say!("netgrain: members that keep state of their own can be steered by {key}");
     }
     about.notes.iter().for_each(|note| sys::say!("netgrain: {note}"));
@@ -58,12 +58,12 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
     let mut healthy = !groups.is_empty();
     for (i, g) in groups.iter().enumerate() {
         let members: Vec<&Value> = g["members"].as_array().into_iter().flatten().collect();
-        let contradictions: Vec<&str> = list_of(g, "contradictions");
-        let silent: Vec<&Value> = g["silent"].as_array().into_iter().flatten().collect();
+        let contradictions: Vec<&str> = list_of(g, "accounting_errors");
+        let silent: Vec<&Value> = g["unresponsive"].as_array().into_iter().flatten().collect();
         let ports: Vec<&Value> = g["interfaces"].as_array().into_iter().flatten().collect();
         let gone = &g["departed"];
         let lost = number(g, "lost") > 0 || number(g, "forward_lost") > 0;
-        let outlets = members.iter().map(|m| &m["outlet"]);
+        let outlets = members.iter().map(|m| &m["sink"]);
         let failed = ports.iter().copied().chain(outlets).chain([gone]).any(|o| number(o, "failed") > 0);
         healthy &= contradictions.is_empty() && silent.is_empty() && !lost && !failed;
         if json {
@@ -74,8 +74,8 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             writeln!(out)?;
         }
         writeln!(out, "group {}, generation {}: {}", text(g, "group"), number(g, "generation"), program(g))?;
-        if let Some(why) = g["why"].as_str() {
-            writeln!(out, "  runs {}: {why}", text(g, "runs"))?;
+        if let Some(why) = g["reason"].as_str() {
+            writeln!(out, "  runs {}: {why}", text(g, "execution"))?;
         }
         let n = |key: &str| show_count(number(g, key));
         writeln!(
@@ -91,8 +91,8 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         if number(g, "skipped") > 0 {
             writeln!(out, "  not judged, too far behind: {}", n("skipped"))?;
         }
-        if number(g, "to_kernel") > 0 {
-            writeln!(out, "  to the host {}", n("to_kernel"))?;
+        if number(g, "to_host") > 0 {
+            writeln!(out, "  to the host {}", n("to_host"))?;
         }
         for port in ports {
             let (sent, failed) = (show_count(number(port, "sent")), show_count(number(port, "failed")));
@@ -117,10 +117,10 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             }
         }
         for map in g["maps"].as_array().into_iter().flatten() {
-            let [used, most, refused] = ["used", "most", "refused"].map(|key| show_count(number(map, key)));
+            let [used, most, refused] = ["used", "capacity", "refused"].map(|key| show_count(number(map, key)));
             writeln!(out, "  map {}: {used} of {most} entries, refused {refused}", text(map, "map"))?;
         }
-        if let Some(line) = datagrams(&g["datagrams"]) {
+        if let Some(line) = datagrams(&g["fragments"]) {
             writeln!(out, "  {line}")?;
         }
         if !members.is_empty() {
@@ -132,7 +132,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             writeln!(
                 out,
                 "  {:>5}  {:<7}  {:>6}  {:<16}{}  {:>4.0}%  {}",
-                number(m, "place"),
+                number(m, "slot"),
                 number(m, "pid"),
                 number(m, "weight"),
                 list_of(m, "classes").join(","),
@@ -141,10 +141,10 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
                 text(m, "name")
             )?;
         }
-        for m in members.iter().filter(|m| m["outlet"].is_object()) {
-            let (to, counts) = (text(m, "name"), &m["outlet"]);
+        for m in members.iter().filter(|m| m["sink"].is_object()) {
+            let (to, counts) = (text(m, "name"), &m["sink"]);
             let (sent, failed) = (show_count(number(counts, "sent")), show_count(number(counts, "failed")));
-            let own = number(counts, "own");
+            let own = number(counts, "own_traffic");
             let own = if own > 0 { format!(", not put, sent by this host {}", show_count(own)) } else { String::new() };
             writeln!(out, "  into {to}: put {sent}, failed {failed}{own}")?;
         }
@@ -157,7 +157,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         }
         contradictions.iter().for_each(|c| sys::say!("netgrain: {c}"));
         for queue in silent {
-            let (port, why) = (text(queue, "interface"), text(queue, "why"));
+            let (port, why) = (text(queue, "interface"), text(queue, "reason"));
             sys::say!("netgrain: queue {} of {port}: {why}", number(queue, "queue"));
         }
     }
@@ -167,16 +167,16 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
 /// What is remembered of datagrams that were cut, if there were any.
 fn datagrams(of: &Value) -> Option<String> {
     let n = |key: &str| show_count(number(of, key));
-    let any = ["remembered", "orphaned"].iter().any(|key| number(of, key) > 0);
+    let any = ["created", "orphaned"].iter().any(|key| number(of, key) > 0);
     any.then(|| {
-        let (room, time, again) = (n("displaced"), n("expired"), n("replaced"));
+        let (room, time, again) = (n("evicted"), n("expired"), n("replaced"));
         format!(
             "cut datagrams: remembered {}, held {} of {}, forgotten for room {room}, after their time {time}, for another of their number \
              {again}; later parts that went with their first {}, without {}",
-            n("remembered"),
-            n("held"),
-            n("most"),
-            n("followed"),
+            n("created"),
+            n("entries"),
+            n("capacity"),
+            n("matched"),
             n("orphaned")
         )
     })
@@ -228,15 +228,15 @@ mod tests {
 
     #[test]
     fn what_is_remembered_of_cut_datagrams_is_told_once_there_are_any() {
-        let mut of = json!({"remembered": 0, "held": 0, "most": 16_384, "displaced": 0, "expired": 0, "replaced": 0, "followed": 0,
+        let mut of = json!({"created": 0, "entries": 0, "capacity": 16_384, "evicted": 0, "expired": 0, "replaced": 0, "matched": 0,
             "orphaned": 0});
         assert_eq!((datagrams(&of), datagrams(&Value::Null)), (None, None));
         for (key, n) in
-            [("remembered", 20_000), ("held", 10_000), ("displaced", 7000), ("expired", 2999), ("replaced", 1)]
+            [("created", 20_000), ("entries", 10_000), ("evicted", 7000), ("expired", 2999), ("replaced", 1)]
         {
             of[key] = n.into();
         }
-        (of["followed"], of["orphaned"]) = (40_000.into(), 5.into());
+        (of["matched"], of["orphaned"]) = (40_000.into(), 5.into());
         let told = "cut datagrams: remembered 20 000, held 10 000 of 16 384, forgotten for room 7 000, after their time 2 999, for \
             another of their number 1; later parts that went with their first 40 000, without 5";
         assert_eq!(datagrams(&of).as_deref(), Some(told));

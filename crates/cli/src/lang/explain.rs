@@ -3,7 +3,7 @@
 use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome, json};
 use lang::Compiled;
-use lang::ebpf::{Clock, Metadata, Object, Refusal, ToUser, Wish, emit};
+use lang::ebpf::{Clock, EmitOptions, Metadata, Object, Refusal, ToUser, emit};
 use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
@@ -58,14 +58,14 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
             let rest = program.stages.len() - stages;
             let what = if rest == 0 { "all".to_owned() } else { format!("the first {stages}") };
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
-            let left: Vec<_> = [(named, "packets named above"), (object.walks, BEYOND)]
+            let left: Vec<_> = [(named, "packets named above"), (object.parses_headers, BEYOND)]
                 .into_iter()
                 .filter_map(|(is_left, what)| is_left.then_some(what))
                 .collect();
             if !left.is_empty() {
                 writeln!(out, "left to user space, before anything is done for them: {}", left.join(", and "))?;
             }
-            if object.judged_again {
+            if object.is_evaluated_again {
                 writeln!(out, "made in user space, for what passes: {RECORD}")?;
             }
             if object.flow_maps().next().is_some() {
@@ -112,7 +112,7 @@ const APART: &str = "and what they leave in maps is kept apart from the kernel's
 
 /// What runs in the kernel.
 fn in_kernel(program: &Program) -> Result<Object, Refusal> {
-    let wish = Wish {
+    let wish = EmitOptions {
         link_type: wire::link::ETHERNET,
         hash_key: 0,
         generation: 0,
@@ -140,7 +140,7 @@ fn object(compiled: &Compiled) -> serde_json::Value {
                 Placement::Kernel { undecided } => (true, None, undecided.as_slice()),
                 Placement::User(why) => (false, Some(why.to_string()), &[][..]),
             };
-            json!({"stage": program.stages[i].text, "kernel": kernel, "why": why, "undecided": undecided, "instructions": cost.size,
+            json!({"stage": program.stages[i].text, "kernel": kernel, "reason": why, "undecided": undecided, "instructions": cost.size,
                "longest": cost.longest, "effects": program.effects_of(i).to_string()})
         })
         .collect();
@@ -156,8 +156,8 @@ fn object(compiled: &Compiled) -> serde_json::Value {
     let maps: Vec<_> = program.maps.iter().map(ToString::to_string).collect();
     json!({"bindings": bindings, "stages": stages, "instructions": program.cost().size, "longest": program.cost().longest,
            "kernel": in_kernel.map_or_else(
-               |why| json!({"stages": 0, "why": why.to_string()}),
+               |why| json!({"stages": 0, "reason": why.to_string()}),
                |object| json!({"stages": object.stages, "instructions": object.code.insns().len(),
-                               "judged_again": object.judged_again, "walks": object.walks})),
+                               "judged_again": object.is_evaluated_again, "walks": object.parses_headers})),
            "maps": maps, "clusters": clusters})
 }

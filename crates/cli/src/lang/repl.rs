@@ -14,12 +14,12 @@ const HOW: &str = "A binding (`web = has_port 80`) is kept, an action is explain
     `do`, `=`, `(` or an operator; an empty line ends them. `:t NAME` shows a type; `:q` or Ctrl-D ends.";
 
 /// What it is called for which a type is asked.
-const ASKED: &str = "it_is";
+const PROMPT_MORE: &str = "it_is";
 
 /// Runs until the end of the input.
 pub fn run() -> Result<Outcome, Failure> {
-    let mut prompt = Prompt { asks: io::stdin().is_terminal(), lines: io::stdin().lock().lines(), next: None };
-    if prompt.asks {
+    let mut prompt = Prompt { wants_more: io::stdin().is_terminal(), lines: io::stdin().lock().lines(), next: None };
+    if prompt.wants_more {
         writeln!(io::stderr(), "{HOW}")?;
     }
     let mut known = Known::default();
@@ -50,7 +50,7 @@ pub fn run() -> Result<Outcome, Failure> {
 /// Where lines come from.
 struct Prompt {
     /// Somebody sits before it.
-    asks: bool,
+    wants_more: bool,
     lines: Lines<StdinLock<'static>>,
     /// A line that ended what was before it.
     next: Option<String>,
@@ -61,7 +61,7 @@ impl Prompt {
         if let Some(line) = self.next.take() {
             return Ok(Some(line));
         }
-        if self.asks {
+        if self.wants_more {
             write!(io::stderr(), "{sign} ")?;
             io::stderr().flush()?;
         }
@@ -122,7 +122,7 @@ impl Known {
         let whole = Trial { text: format!("{}main = unit\n", trial.text), ..trial };
         match compile(&whole.text) {
             Ok(compiled) => {
-                names.iter().try_for_each(|name| told(&compiled, name, name))?;
+                names.iter().try_for_each(|name| described(&compiled, name, name))?;
                 self.0.retain(|(old, _)| !old.iter().any(|name| names.contains(name)));
                 self.0.push((names, typed.to_owned()));
                 Ok(Ok(()))
@@ -133,10 +133,10 @@ impl Known {
 
     /// Shows the type of an expression.
     fn type_of(&self, typed: &str) -> Result<Result<(), String>, Failure> {
-        let mut trial = Trial::of_expression(&self.texts(&[]), ASKED, typed);
+        let mut trial = Trial::of_expression(&self.texts(&[]), PROMPT_MORE, typed);
         trial.text.push_str("main = unit\n");
         match compile(&trial.text) {
-            Ok(compiled) => told(&compiled, ASKED, typed).map(Ok),
+            Ok(compiled) => described(&compiled, PROMPT_MORE, typed).map(Ok),
             Err(e) => Ok(Err(trial.shown(e, typed))),
         }
     }
@@ -155,7 +155,7 @@ impl Known {
     }
 }
 
-fn told(compiled: &Compiled, name: &str, shown: &str) -> Result<(), Failure> {
+fn described(compiled: &Compiled, name: &str, shown: &str) -> Result<(), Failure> {
     if let Some(known) = compiled.bindings.iter().find(|b| b.name == name) {
         writeln!(io::stdout(), "{shown} : {}", known.of)?;
     }

@@ -2,9 +2,9 @@
 
 use super::RunArgs;
 use crate::outcome::{Failure, Outcome, json};
-use lang::interp::{Action, Interpreter, Memory, Outcome as Fate};
-use lang::ir::{Kind, Log, Program};
-use lang::log::{Subject, classes};
+use lang::interp::{Action, Execution as Fate, Interpreter, ProgramState};
+use lang::ir::{Log, Program, VerdictKind};
+use lang::log::{LogSubject, classes};
 use lang::{Compiled, Facts};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
     let mut next = reader.next().map_err(|e| fail(&e));
     let link_type = next.as_ref().ok().and_then(Option::as_ref).map_or(wire::link::ETHERNET, |packet| packet.link_type);
     let program = &compile(link_type)?.program;
-    let (mut memory, mut interpreter) = (Memory::of(program, args.hash_key), Interpreter::new(program));
+    let (mut memory, mut interpreter) = (ProgramState::of(program, args.hash_key), Interpreter::new(program));
     let mut sums = Sums::default();
     let mut time = 0;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -52,7 +52,7 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
         let fate = interpreter.run(packet.data, &facts, &mut memory);
         sums.add(program, &fate);
         let (bytes, wire_len, link_type) = (packet.data, packet.wire_len, packet.link_type);
-        let about = Subject { bytes, wire_len, link_type, so_far: None };
+        let about = LogSubject { bytes, wire_len, link_type, so_far: None };
         if args.print && args.program.json {
             writeln!(out, "{}", line_json(program, sums.packets, &fate, &about))?;
         } else if args.print {
@@ -74,14 +74,15 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
     end.map(|()| Outcome::Yes)
 }
 
-const KINDS: [Kind; 5] = [Kind::Drop, Kind::Copy, Kind::Steer, Kind::Double, Kind::Pick];
+const KINDS: [VerdictKind; 5] =
+    [VerdictKind::Drop, VerdictKind::Copy, VerdictKind::Steer, VerdictKind::DoubleSteer, VerdictKind::Pick];
 
 impl Sums {
     fn add(&mut self, program: &Program, fate: &Fate) {
         self.packets += 1;
         self.kinds[fate.kind as usize] += 1;
         self.kernel += u64::from(fate.kernel);
-        if fate.kind != Kind::Drop {
+        if fate.kind != VerdictKind::Drop {
             *self.classes.entry(fate.classes).or_default() += 1;
         }
         for action in &fate.actions {
@@ -92,7 +93,7 @@ impl Sums {
         }
     }
 
-    fn show(&self, program: &Program, memory: &Memory, time: u64) -> io::Result<()> {
+    fn show(&self, program: &Program, memory: &ProgramState, time: u64) -> io::Result<()> {
         let mut out = io::stdout().lock();
         writeln!(out, "{} packets", self.packets)?;
         for kind in KINDS.into_iter().filter(|k| self.kinds[*k as usize] > 0) {
@@ -118,7 +119,7 @@ impl Sums {
         Ok(())
     }
 
-    fn object(&self, program: &Program, memory: &Memory, time: u64) -> serde_json::Value {
+    fn object(&self, program: &Program, memory: &ProgramState, time: u64) -> serde_json::Value {
         let kinds: BTreeMap<_, _> = KINDS.iter().map(|k| (k.to_string(), self.kinds[*k as usize])).collect();
         let classes: BTreeMap<_, _> = self.classes.iter().map(|(mask, n)| (classes(*mask), n)).collect();
         let counters: BTreeMap<_, _> =
@@ -136,7 +137,7 @@ fn device_name(program: &Program, device: u16) -> String {
 }
 
 /// What was done to a packet beside its delivery, in order, each log with what it says.
-fn actions(program: &Program, fate: &Fate, packet: &Subject<'_>) -> Vec<String> {
+fn actions(program: &Program, fate: &Fate, packet: &LogSubject<'_>) -> Vec<String> {
     let mut traces = fate.traces.iter();
     let mut all: Vec<_> = fate
         .actions
@@ -145,7 +146,7 @@ fn actions(program: &Program, fate: &Fate, packet: &Subject<'_>) -> Vec<String> 
             Action::Forward(device) => format!("forward {}", device_name(program, *device)),
             Action::Log(log) => {
                 let so_far = if *log == Log::Trace { traces.next() } else { None };
-                format!("log \"{}\"", Subject { so_far, ..*packet }.line(*log, program))
+                format!("log \"{}\"", LogSubject { so_far, ..*packet }.line(*log, program))
             }
         })
         .collect();
@@ -153,21 +154,23 @@ fn actions(program: &Program, fate: &Fate, packet: &Subject<'_>) -> Vec<String> 
     all
 }
 
-fn line(program: &Program, number: u64, fate: &Fate, packet: &Subject<'_>) -> String {
+fn line(program: &Program, number: u64, fate: &Fate, packet: &LogSubject<'_>) -> String {
     let mut parts = vec![format!("{number} {}", fate.kind)];
     match fate.kind {
-        Kind::Drop => (),
-        Kind::Copy => parts.push(format!("class {}", classes(fate.classes))),
-        Kind::Pick => parts.push(format!("{} class {}", fate.hash, classes(fate.classes))),
-        Kind::Steer => parts.push(format!("{:08x} class {}", fate.hash, classes(fate.classes))),
-        Kind::Double => parts.push(format!("{:08x} {:08x} class {}", fate.hash, fate.hash2, classes(fate.classes))),
+        VerdictKind::Drop => (),
+        VerdictKind::Copy => parts.push(format!("class {}", classes(fate.classes))),
+        VerdictKind::Pick => parts.push(format!("{} class {}", fate.hash, classes(fate.classes))),
+        VerdictKind::Steer => parts.push(format!("{:08x} class {}", fate.hash, classes(fate.classes))),
+        VerdictKind::DoubleSteer => {
+            parts.push(format!("{:08x} {:08x} class {}", fate.hash, fate.hash2, classes(fate.classes)))
+        }
     }
     parts.extend((fate.mark != 0).then(|| format!("mark {}", fate.mark)));
     parts.extend(actions(program, fate, packet));
     parts.join("  ")
 }
 
-fn line_json(program: &Program, number: u64, fate: &Fate, packet: &Subject<'_>) -> serde_json::Value {
+fn line_json(program: &Program, number: u64, fate: &Fate, packet: &LogSubject<'_>) -> serde_json::Value {
     json!({"packet": number, "kind": fate.kind.to_string(), "classes": classes(fate.classes), "hash": fate.hash,
            "hash2": fate.hash2, "mark": fate.mark, "state": fate.state, "actions": actions(program, fate, packet)})
 }

@@ -2,11 +2,11 @@
 //! its queue, before each packet what was lost, and at the end what the ledger of the interval says.
 
 use super::CaptureFormat;
-use super::outlet::Outlet;
+use super::background_writer::BackgroundWriter;
 use base::units::show_count;
 use base::{Cause, Tally, Timestamp};
 use pcap::{FILE_HEADER_NS, MAX_PACKET, classic, ng, record_header_ns};
-use query::{Found, Origin};
+use query::{FoundPacket, Origin};
 use std::io::{self, Write};
 
 /// A capture that is being written.
@@ -17,7 +17,7 @@ pub enum CaptureFile {
 
 impl CaptureFile {
     /// Begins one that answers this question. Only packets of a store have a queue.
-    pub fn begin(format: CaptureFormat, out: Outlet, question: &str, of_store: bool) -> io::Result<Self> {
+    pub fn begin(format: CaptureFormat, out: BackgroundWriter, question: &str, of_store: bool) -> io::Result<Self> {
         Ok(match format {
             CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question, of_store)?),
             CaptureFormat::Pcap => Self::Classic(Classic {
@@ -33,7 +33,7 @@ impl CaptureFile {
     }
 
     /// Appends a packet. `InvalidInput` for one that the format cannot hold.
-    pub fn packet(&mut self, origins: &[Origin], found: &Found<'_>) -> io::Result<()> {
+    pub fn packet(&mut self, origins: &[Origin], found: &FoundPacket<'_>) -> io::Result<()> {
         match self {
             Self::Ng(file) => file.packet(origins, found),
             Self::Classic(file) => file.packet(found),
@@ -41,7 +41,7 @@ impl CaptureFile {
     }
 
     /// What the answer tells beside its packets and the format cannot hold.
-    pub fn unsaid(&self, origins: &[Origin]) -> Option<String> {
+    pub fn unreported(&self, origins: &[Origin]) -> Option<String> {
         let Self::Classic(file) = self else { return None };
         let mut what = Vec::new();
         if file.lost > 0 {
@@ -78,7 +78,7 @@ impl CaptureFile {
 
 /// Classic pcap, in nanoseconds.
 pub struct Classic {
-    out: Outlet,
+    out: BackgroundWriter,
     link_type: Option<u16>,
     /// Of the first packet; whether there are packets of another.
     origin: Option<usize>,
@@ -91,7 +91,7 @@ pub struct Classic {
 }
 
 impl Classic {
-    fn packet(&mut self, found: &Found<'_>) -> io::Result<()> {
+    fn packet(&mut self, found: &FoundPacket<'_>) -> io::Result<()> {
         match self.link_type {
             Some(link_type) if link_type == found.link_type => {}
             Some(other) => {
@@ -131,7 +131,7 @@ impl Classic {
 
 /// pcapng; the number of an interface is that of its origin.
 pub struct Ng {
-    file: ng::Writer<Outlet>,
+    file: ng::Writer<BackgroundWriter>,
     described: Vec<Described>,
     os: String,
     of_store: bool,
@@ -146,10 +146,10 @@ struct Described {
 }
 
 impl Ng {
-    fn begin(out: Outlet, question: &str, of_store: bool) -> io::Result<Self> {
+    fn begin(out: BackgroundWriter, question: &str, of_store: bool) -> io::Result<Self> {
         let os = format!("Linux {}", first_line("/proc/sys/kernel/osrelease", ""));
         let application = concat!("netgrain ", env!("CARGO_PKG_VERSION"));
-        let section = ng::Section {
+        let section = ng::SectionOptions {
             hardware: &first_line("/proc/cpuinfo", "model name"),
             os: &os,
             application,
@@ -158,7 +158,7 @@ impl Ng {
         Ok(Self { file: ng::Writer::with(out, &section)?, described: Vec::new(), os, of_store })
     }
 
-    fn packet(&mut self, origins: &[Origin], found: &Found<'_>) -> io::Result<()> {
+    fn packet(&mut self, origins: &[Origin], found: &FoundPacket<'_>) -> io::Result<()> {
         if found.origin >= self.described.len() {
             self.describe(origins)?;
         }
@@ -180,21 +180,21 @@ impl Ng {
         let known = self.described.len();
         for origin in &origins[known..] {
             let mut description = format!("queue {}", origin.queue);
-            if !origin.stamps.is_empty() {
-                description += &format!(", stamped by {}", origin.stamps);
+            if !origin.timestamp_source.is_empty() {
+                description += &format!(", stamped by {}", origin.timestamp_source);
             }
             // libpcap refuses files in which the snaplens of interfaces differ, and later ones may have any: all say the most.
             if (1..MAX_PACKET).contains(&origin.snaplen) {
                 description += &format!(", at most {} bytes kept of each packet", origin.snaplen);
             }
-            self.file.describe(&ng::Description {
+            self.file.describe(&ng::InterfaceOptions {
                 name: &origin.interface,
                 description: &description,
                 filter: &origin.filter,
                 os: &self.os,
                 link_type: origin.link_type,
                 snaplen: MAX_PACKET,
-                ..ng::Description::default()
+                ..ng::InterfaceOptions::default()
             })?;
             self.described.push(Described { queue: u32::from(origin.queue), ..Described::default() });
         }
@@ -236,7 +236,7 @@ pub fn losses(t: &Tally) -> String {
     let mut text =
         format!("offered {} = stored {} + filtered {} + duplicate {}", t.offered, t.stored, t.filtered, t.duplicate);
     for (cause, packets) in t.losses() {
-        text += &format!(" + lost {packets} ({}: {})", cause.name(), cause.meaning());
+        text += &format!(" + lost {packets} ({}: {})", cause.name(), cause.description());
     }
     if t.lost_total() == 0 {
         text += ", none lost";

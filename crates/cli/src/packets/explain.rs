@@ -33,13 +33,13 @@ impl Clock {
 }
 
 /// Says it, as a table or as an object.
-pub fn tell(c: &Cost, clock: &Clock, given: u64, json: bool) {
+pub fn print(c: &Cost, clock: &Clock, given: u64, json: bool) {
     if json {
         let first = clock.first.map(|d| d.as_secs_f64());
         let value = serde_json::json!({ "explain": {
             "files": c.files, "files_skipped": c.files_skipped,
             "blocks": c.blocks, "blocks_skipped_time": c.blocks_skipped_time,
-            "blocks_skipped_keys": c.blocks_skipped_keys, "blocks_skipped_place": c.blocks_skipped_place,
+            "blocks_skipped_keys": c.blocks_skipped_keys, "blocks_skipped_place": c.blocks_skipped_sub_block,
             "blocks_read": c.blocks_read,
             "bytes": c.bytes, "bytes_read": c.bytes_read, "index_bytes_read": c.index_bytes_read,
             "packets_looked_at": c.packets, "packets_from_ring": c.from_ring, "packets": given,
@@ -48,7 +48,7 @@ pub fn tell(c: &Cost, clock: &Clock, given: u64, json: bool) {
         sys::say!("{value}");
         return;
     }
-    sys::say::part(format_args!("{}", Table(c, clock, given)));
+    sys::stderr::part(format_args!("{}", Table(c, clock, given)));
 }
 
 struct Table<'a>(&'a Cost, &'a Clock, u64);
@@ -69,11 +69,11 @@ impl fmt::Display for Table<'_> {
             f,
             "blocks   {:>14} considered  {:>14} skipped       {:>14} read  ({} by time, {} by keys, {} by place)",
             n(c.blocks),
-            n(c.blocks_skipped_time + c.blocks_skipped_keys + c.blocks_skipped_place),
+            n(c.blocks_skipped_time + c.blocks_skipped_keys + c.blocks_skipped_sub_block),
             n(c.blocks_read),
             n(c.blocks_skipped_time),
             n(c.blocks_skipped_keys),
-            n(c.blocks_skipped_place)
+            n(c.blocks_skipped_sub_block)
         )?;
         writeln!(
             f,

@@ -1,7 +1,7 @@
 //! What one packet says of itself: a line for people, an object for programs. Both come from the same fields.
 
-use crate::look::{Paint, Part};
-use query::{Found, Origin};
+use crate::style::{Paint, StylePart};
+use query::{FoundPacket, Origin};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -85,7 +85,7 @@ fn is_zero(n: &u64) -> bool {
 
 impl<'a> Packet<'a> {
     /// Of a packet and where it comes from.
-    pub fn of(found: &Found<'_>, origin: &'a Origin) -> Self {
+    pub fn of(found: &FoundPacket<'_>, origin: &'a Origin) -> Self {
         let (frame, headers) = (found.data, Headers::of(found.data, found.wire_len, found.link_type));
         let mut packet = Self {
             time: found.ts.to_string(),
@@ -181,7 +181,7 @@ impl<'a> Packet<'a> {
 
 /// The letters of tcpdump.
 fn flags(bits: u8) -> String {
-    const LETTERS: [(u8, char); 8] = [
+    const FLAG_LETTERS: [(u8, char); 8] = [
         (tcp_flags::FIN, 'F'),
         (tcp_flags::SYN, 'S'),
         (tcp_flags::RST, 'R'),
@@ -191,7 +191,7 @@ fn flags(bits: u8) -> String {
         (tcp_flags::ECE, 'E'),
         (tcp_flags::CWR, 'W'),
     ];
-    let told: String = LETTERS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, letter)| letter).collect();
+    let told: String = FLAG_LETTERS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, letter)| letter).collect();
     if told.is_empty() { "none".to_owned() } else { told }
 }
 
@@ -212,7 +212,7 @@ impl Packet<'_> {
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.paint.part(Part::Faint, self.time), self.packet.interface)?;
+        write!(f, "{} {}", self.paint.part(StylePart::Faint, self.time), self.packet.interface)?;
         self.packet.text(f, self.paint)
     }
 }
@@ -241,7 +241,8 @@ impl Packet<'_> {
         }
         if let Some(tcp) = &self.tcp {
             let flags = format!("[{}]", tcp.flags);
-            let flags = if tcp.flags.contains('R') { paint.part(Part::Bad, &flags) } else { flags.as_str().into() };
+            let flags =
+                if tcp.flags.contains('R') { paint.part(StylePart::Bad, &flags) } else { flags.as_str().into() };
             write!(f, " {flags} seq {} ack {} win {}", tcp.seq, tcp.ack, tcp.window)?;
         }
         if let Some(payload) = self.payload {
@@ -265,11 +266,11 @@ impl Packet<'_> {
             write!(f, " (cut at {} B)", self.captured)?;
         }
         if self.malformed {
-            write!(f, " {}", paint.part(Part::Notable, "(malformed)"))?;
+            write!(f, " {}", paint.part(StylePart::Notable, "(malformed)"))?;
         }
         if self.lost_before > 0 {
             let lost = format!("({} lost before it)", base::units::show_count(self.lost_before));
-            write!(f, " {}", paint.part(Part::Bad, &lost))?;
+            write!(f, " {}", paint.part(StylePart::Bad, &lost))?;
         }
         Ok(())
     }
@@ -319,13 +320,14 @@ mod tests {
             link_type: 1,
             snaplen: 0,
             filter: String::new(),
-            stamps: String::new(),
+            timestamp_source: String::new(),
         }
     }
 
     fn told(frame: &[u8], wire_len: u32, lost: u64) -> (String, serde_json::Value) {
         let ts = Timestamp::from_secs_nanos(1_795_257_720, 7);
-        let found = Found { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost, position: None };
+        let found =
+            FoundPacket { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost, position: None };
         let origin = origin(3);
         let packet = Packet::of(&found, &origin);
         (packet.line(None, Paint::default()).to_string(), serde_json::to_value(&packet).expect("an object"))

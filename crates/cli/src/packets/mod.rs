@@ -1,26 +1,26 @@
 //! `netgrain packets`: finding packets again, in a store or in captures of anyone, and giving them out: as lines, as JSON,
 //! counted, or as a capture that says what was lost where.
 
-mod asked;
+pub mod background_writer;
 mod capture_file;
 mod explain;
 mod frame;
-mod given;
-pub mod outlet;
-pub mod stock;
+pub mod inventory;
+mod output;
+mod query;
 pub mod target;
 
-use crate::flows::{self, Members};
-use crate::look::ColorArgs;
+use crate::flows::{self, FlowPackets};
+use crate::interval::Interval;
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
-use crate::when::When;
-use asked::Asked;
+use crate::style::ColorArgs;
+use ::query::{Batch, FoundPacket, Origin, QuerySource, Results};
 use base::units::show_count;
 use clap::{Args, ValueEnum};
 use explain::Clock;
-use given::Given;
-use query::{Answer, Batch, Found, Origin, Place};
+use output::PacketOutput;
+use query::PacketQuery;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
   netgrain packets -r /archive/*.pcap --explain udp port 53
   netgrain packets --store /data --flow 10096804671777846390 -w flow.pcapng
 
-{}", crate::when::HELP)
+{}", crate::interval::HELP)
 )]
 pub struct PacketsArgs {
     /// Which packets: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
@@ -52,7 +52,7 @@ pub struct PacketsArgs {
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
-    pub when: When,
+    pub when: Interval,
     /// Interface, again for several [default: all that the store has]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
@@ -131,8 +131,8 @@ pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
 }
 
 /// The same for packets of these flows alone, where there are any given.
-pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Outcome, Failure> {
-    let mut asked = Asked::of(args, crate::when::now())?;
+pub fn run_among(args: &PacketsArgs, mut members: Option<FlowPackets>) -> Result<Outcome, Failure> {
+    let mut asked = PacketQuery::of(args, crate::interval::now())?;
     let of_flows = members.is_some();
     if let Some(members) = &members {
         asked.narrow(members)?;
@@ -140,13 +140,13 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Out
     let stop = signals::stop_flag();
     let mut clock = Clock::start();
     // Before the thread that writes begins, which then stands behind as well.
-    if let Place::Store(_) = asked.place
-        && let Some(remark) = query::step_behind(&asked.place, query::Behind::Batch)
+    if let QuerySource::Store(_) = asked.place
+        && let Some(remark) = ::query::lower_priority(&asked.place, ::query::Background::Batch)
     {
         sys::say!("netgrain: {remark}");
     }
-    let mut given = Given::begin(args, &asked)?;
-    let mut answer = match query::ask(&asked.place, asked.question(Arc::clone(&stop))) {
+    let mut given = PacketOutput::begin(args, &asked)?;
+    let mut answer = match ::query::run(&asked.place, asked.question(Arc::clone(&stop))) {
         Ok(answer) => answer,
         Err(e) => {
             given.abandon();
@@ -156,14 +156,14 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Out
     let ended = give(&mut answer, args.limit, members.as_mut(), &mut given, &mut clock);
     clock.stop();
     let stopped = stop.load(Ordering::Relaxed);
-    answer.remarks().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
+    answer.warnings().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     // What was found before the trouble is given all the same. If that fails as well, it is for the same reason.
     let finished = given.finish(&answer, stopped, ended.is_ok());
     if ended.is_ok() || matches!(finished, Err(Failure::ClosedPipe)) {
         finished?;
     }
     if args.explain {
-        explain::tell(&answer.cost(), &clock, given.packets(), args.json);
+        explain::print(&answer.cost(), &clock, given.packets(), args.json);
     }
     ended?;
     if let Some(members) = members.filter(|m| !stopped && asked.is_all_of(m) && m.packets() != given.packets()) {
@@ -171,29 +171,30 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Out
         sys::say!("netgrain: the flow records tell of {told} packets, the store gives {there}");
     }
     if given.packets() == 0 && !stopped {
-        sys::say!("netgrain: nothing found: {}", asked.in_vain());
-        if let (Place::Store(store), false) = (&asked.place, of_flows)
-            && let Some(remark) = flows::inside::remark(store, &asked.filter, (asked.from, asked.to), &args.interface)
+        sys::say!("netgrain: nothing found: {}", asked.no_match_advice());
+        if let (QuerySource::Store(store), false) = (&asked.place, of_flows)
+            && let Some(remark) =
+                flows::tunnel_hint::remark(store, &asked.filter, (asked.from, asked.to), &args.interface)
         {
             sys::say!("netgrain: {remark}");
         }
     }
-    Ok(Outcome::of(given.packets() > 0 && answer.is_whole()))
+    Ok(Outcome::of(given.packets() > 0 && answer.is_complete()))
 }
 
 /// Passes the packets on; as many at a time as lie together where all of them are wanted.
 fn give(
-    answer: &mut Answer,
+    answer: &mut Results,
     limit: Option<u64>,
-    mut members: Option<&mut Members>,
-    given: &mut Given,
+    mut members: Option<&mut FlowPackets>,
+    given: &mut PacketOutput,
     clock: &mut Clock,
 ) -> Result<(), Failure> {
     let mut origins = answer.origins().to_vec();
     if limit.is_some() || members.is_some() {
         while limit.is_none_or(|limit| given.packets() < limit) {
             let Some(found) = answer.next().map_err(Failure::say)? else { break };
-            let mut take = |origins: &[Origin], found: &Found<'_>| {
+            let mut take = |origins: &[Origin], found: &FoundPacket<'_>| {
                 if members.as_mut().is_some_and(|m| !m.have(found, &origins[found.origin])) {
                     return Ok(());
                 }
@@ -205,9 +206,9 @@ fn give(
                 continue;
             }
             // The answer lends either a packet or the list of origins: the first packet of each is copied.
-            let (data, found) = (found.data.to_vec(), Found { data: &[], ..found });
+            let (data, found) = (found.data.to_vec(), FoundPacket { data: &[], ..found });
             origins = answer.origins().to_vec();
-            take(&origins, &Found { data: &data, ..found })?;
+            take(&origins, &FoundPacket { data: &data, ..found })?;
         }
         return Ok(());
     }

@@ -59,7 +59,7 @@ impl Target {
         hidden.push(name);
         hidden.push(format!(".{}.partial", std::process::id()));
         let hidden = folder.join(hidden);
-        let file = sys::plain::create_anew(&hidden).map_err(|e| say(e.to_string()))?;
+        let file = sys::nofollow::create_anew(&hidden).map_err(|e| say(e.to_string()))?;
         Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
     }
 

@@ -131,13 +131,13 @@ pub struct SocketArgs {
     /// Its group, whose members may then listen and ask for groups of programs (a number, or a name of /etc/group)
     #[arg(long, value_name = "GROUP")]
     pub socket_group: Option<String>,
-    /// Let that owner and group attach gates too, which can make capture drop packets
+    /// Let that owner and group attach lossless readers too, which can make capture drop packets
     #[arg(long)]
-    pub allow_gates: bool,
+    pub allow_lossless: bool,
     /// Interfaces that groups of others than root may send through [default: none]
     #[arg(long, value_name = "IFACE,...", value_delimiter = ',')]
     pub allow_forward: Vec<String>,
-    /// How long a gate of another process may hold up a full ring before it is no longer waited for (0: for ever)
+    /// How long a lossless reader of another process may hold up a full ring before the producer no longer waits for it (0: for ever)
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "10s")]
-    pub gate_expiry: Duration,
+    pub reader_timeout: Duration,
 }

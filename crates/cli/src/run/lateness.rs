@@ -10,13 +10,13 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use store::names::{FLOW_LATENESS, interface_folder};
-use sys::plain::{self, How};
+use sys::nofollow::{self, OpenOptions};
 
 /// What comes on top of the longest timeout: records are made, journaled and found a few seconds later, and clocks differ.
 const MARGIN: Duration = Duration::from_secs(60);
 
 /// Longer than any timeout that somebody could wait for, and short enough to reckon with.
-const MOST: Duration = Duration::from_secs(10 * 365 * 86_400);
+const MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Writes it down for each interface that is to have records in the store.
 ///
@@ -30,12 +30,12 @@ pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
         let (path, whole) =
             (folder.join(FLOW_LATENESS), folder.join(format!("{FLOW_LATENESS}.{}", std::process::id())));
         // Nobody may ever see half a number.
-        let how = How { write: true, create: Some(0o640), ..How::default() };
+        let how = OpenOptions { write: true, create: Some(0o640), ..OpenOptions::default() };
         let write = |mut file: File| file.set_len(0).and_then(|()| writeln!(file, "{}", late.as_secs()));
-        plain::create_folders(&folder)
-            .and_then(|()| plain::open_as(&whole, how))
+        nofollow::create_folders(&folder)
+            .and_then(|()| nofollow::open_as(&whole, how))
             .and_then(write)
-            .and_then(|()| plain::rename(&whole, &path))
+            .and_then(|()| nofollow::rename(&whole, &path))
             .map_err(|e| Failure::Said(format!("{}: {e}; how late flow records come is kept there", path.display())))?;
     }
     Ok(())
@@ -44,16 +44,20 @@ pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
 /// How late records of these interfaces may come, if nobody says otherwise.
 pub fn of_interfaces(store: &Path, interfaces: &[String]) -> Duration {
     let read = |name: &String| {
-        let text = plain::read_to_string(&interface_folder(store, name).join(FLOW_LATENESS)).ok()?;
-        Some(Duration::from_secs(text.trim().parse().ok()?).min(MOST))
+        let text = nofollow::read_to_string(&interface_folder(store, name).join(FLOW_LATENESS)).ok()?;
+        Some(Duration::from_secs(text.trim().parse().ok()?).min(MAX))
     };
     interfaces.iter().filter_map(read).fold(FLOW_LATE, Duration::max)
 }
 
 fn of_config(config: &Config) -> Duration {
     let flow = &config.flow;
-    let longest = flow.idle_of.iter().map(|of| of.idle).fold(flow.idle.max(flow.linger), Duration::max);
-    longest.saturating_add(MARGIN).clamp(FLOW_LATE, MOST)
+    let longest = flow
+        .protocol_idle_timeouts
+        .iter()
+        .map(|of| of.idle)
+        .fold(flow.idle_timeout.max(flow.close_timeout), Duration::max);
+    longest.saturating_add(MARGIN).clamp(FLOW_LATE, MAX)
 }
 
 #[cfg(test)]
@@ -66,11 +70,11 @@ mod tests {
     fn records_are_as_late_as_the_longest_timeout_and_a_minute() {
         for (pairs, seconds) in [
             (&[][..], 90),
-            (&[("flow.idle", "100s")], 160),
-            (&[("flow.idle_of", "udp=1h,icmp=2s")], 3660),
-            (&[("flow.linger", "10min")], 660),
-            (&[("flow.active", "1d")], 90),
-            (&[("flow.idle", "5s")], 90),
+            (&[("flow.idle_timeout", "100s")], 160),
+            (&[("flow.protocol_idle_timeouts", "udp=1h,icmp=2s")], 3660),
+            (&[("flow.close_timeout", "10min")], 660),
+            (&[("flow.active_timeout", "1d")], 90),
+            (&[("flow.idle_timeout", "5s")], 90),
         ] {
             assert_eq!(of_config(&with(pairs)).as_secs(), seconds, "{pairs:?}");
         }
@@ -79,7 +83,7 @@ mod tests {
     #[test]
     fn what_a_run_wrote_down_is_what_a_follower_finds() {
         let dir = TempDir::new("lateness");
-        let mut config = with(&[("flow.idle", "200s")]);
+        let mut config = with(&[("flow.idle_timeout", "200s")]);
         config.store.dir = Some(dir.path().into());
         let source = engine::SourcePlan::Sim { spec: "60".parse().expect("a spec"), start: None, name: None };
         let plan = Plan::new(source);

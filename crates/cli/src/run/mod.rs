@@ -1,28 +1,28 @@
 //! `netgrain run`: every grain at once. Packets are recorded as `record` does it; beside them a meter makes flow records and
 //! one row each second, which go to the store and to collectors.
 
-mod grains;
+pub mod address_key;
 pub mod lateness;
 pub mod plan;
 mod reload;
 mod screen;
-pub mod secret;
+mod sinks;
 
 pub use plan::rules;
 
-use crate::config::{self, Config, Given};
+use crate::config::{self, Config, RawValue};
 use crate::group::show;
 use crate::outcome::{self, Failure, Outcome, json};
 use crate::port::SourceKind;
 use crate::privileges::{self, Needs};
 use crate::retain;
-use crate::screen::Remarks;
+use crate::screen::Warnings;
 use crate::service::Service;
 use crate::signals;
 use crate::values::CpuList;
 use base::units;
 use clap::Args;
-use engine::{Capture, GrainKeeping, MetricsServer, Observer, Pace, Report, Retention, Second};
+use engine::{Capture, MetricsServer, Observer, Pace, Report, Retention, RowRetention, Second};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(after_help = "Examples:
   netgrain run -i eth1 --store /data/store --dedicated
-  netgrain run --config /etc/netgrain.toml --set flow.idle=15s
+  netgrain run --config /etc/netgrain.toml --set flow.idle_timeout=15s
   netgrain run -r monday.pcap tuesday.pcap --store /data/store --shards 2
 Every flag but -r, --sim, -e and those that say how long is a key of the configuration: netgrain config --dump has them all.")]
 pub struct RunArgs {
@@ -115,7 +115,7 @@ pub struct RunArgs {
 }
 
 /// How often the loop looks at signals and at the end of the captures.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often things are shown.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -124,7 +124,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) struct Port {
     pub capture: Capture,
     pub retention: Option<Retention>,
-    pub grains: Option<GrainKeeping>,
+    pub grains: Option<RowRetention>,
     /// Its number in records and rows.
     pub number: u16,
     /// And its name.
@@ -147,17 +147,17 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         socket_group: config.listen.group.as_deref(),
         user: config.status.user.as_deref(),
     })?;
-    secret::settle(&config, &mut plans)?;
+    address_key::choose_key(&config, &mut plans)?;
     let (stop, hangup) = (signals::stop_flag(), signals::hangup_flag());
     let pace = match (&args.sim, config.capture.interfaces.is_empty()) {
-        (Some(_), _) => Pace::Made,
+        (Some(_), _) => Pace::Simulated,
         (None, true) => Pace::Replay { stop: Arc::clone(&stop) },
         (None, false) => Pace::Live,
     };
     // All are made before the first lets packets in: a group may have packets of several.
     let mut made = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
-        let outlets = |label: &str| grains::outlets(&config, label, number as u16, &pace);
+        let outlets = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
         made.push(Capture::made(plan, &config.store.dir, outlets)?);
     }
     // Now that the interfaces are claimed: a run that is refused has nothing to say about those of others.
@@ -170,13 +170,13 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         for source in capture.sources() {
             sys::say!("netgrain: {source}");
         }
-        sys::say!("netgrain: {}", capture.memory_told(plan));
+        sys::say!("netgrain: {}", capture.memory_warning(plan));
         if let Some(socket) = &plan.socket {
             let groups = engine::groups_socket(&socket.path);
             sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
         }
         if let Some(report) = capture.report().program {
-            sys::say!("netgrain: {}", crate::program::told(&report));
+            sys::say!("netgrain: {}", crate::program::description(&report));
         }
         let rules = plan::rules(&config);
         if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
@@ -185,7 +185,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         let keeper = |plan| Retention::start(plan, capture.observer(), retain::teller(args.json));
         let retention = keeping.map(keeper).transpose()?;
         let label = plan.source.label();
-        let grains = grains::keeping(&config, &label, args.json)?;
+        let grains = sinks::keeping(&config, &label, args.json)?;
         ports.push(Port { capture, retention, grains, number, label });
     }
     let mut service = Service::begin();
@@ -197,14 +197,14 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut due = Instant::now() + PERIOD;
     while !stop.load(Ordering::Relaxed) && !ports.iter().all(|p| p.capture.finished()) {
         // A small capture is replayed in less time than one look.
-        std::thread::sleep(LOOK.min(begun.elapsed() / 8));
+        std::thread::sleep(CHECK_INTERVAL.min(begun.elapsed() / 8));
         if hangup.swap(false, Ordering::Relaxed) {
             reload::reload(args, &mut config, &plans, &mut ports, &pace);
         }
         if due <= Instant::now() {
             due += PERIOD;
             let reports: Vec<Report> = ports.iter().map(|p| p.capture.report()).collect();
-            reports.iter().for_each(|r| service.tell(r));
+            reports.iter().for_each(|r| service.notify(r));
             show.show(&ports, &reports)?;
         }
     }
@@ -239,9 +239,9 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     };
     for text in &args.set {
         let Some((key, value)) = text.split_once('=') else {
-            return Err(Failure::Said(format!("--set {text}: write --set KEY=VALUE, as in flow.idle=15s")));
+            return Err(Failure::Said(format!("--set {text}: write --set KEY=VALUE, as in flow.idle_timeout=15s")));
         };
-        config::set(&mut config, key.trim(), &Given::from_flag(value.trim()))
+        config::set(&mut config, key.trim(), &RawValue::from_flag(value.trim()))
             .map_err(|e| Failure::Said(format!("--set: {e}")))?;
     }
     if !args.interface.is_empty() {
@@ -266,8 +266,8 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
         Some(_) => None,
         None => args.program.program.clone().or(config.capture.program),
     };
-    config.store.dir = args.store.clone().or(config.store.dir).map(|dir| sys::plain::resolve(&dir));
-    config.packets.archive = config.packets.archive.map(|dir| sys::plain::resolve(&dir));
+    config.store.dir = args.store.clone().or(config.store.dir).map(|dir| sys::nofollow::resolve(&dir));
+    config.packets.archive = config.packets.archive.map(|dir| sys::nofollow::resolve(&dir));
     config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
     config.capture.dedicated |= args.dedicated;
     config.capture.source = args.source_kind.unwrap_or(config.capture.source);
@@ -298,7 +298,7 @@ struct Show {
     json: bool,
     quiet: bool,
     line: screen::Line,
-    remarks: Vec<Remarks>,
+    remarks: Vec<Warnings>,
     gone: bool,
 }
 
@@ -324,8 +324,8 @@ impl Show {
             }
             return Ok(());
         }
-        self.remarks.resize_with(reports.len(), Remarks::default);
-        self.remarks.iter_mut().zip(reports).for_each(|(remarks, report)| remarks.tell(report));
+        self.remarks.resize_with(reports.len(), Warnings::default);
+        self.remarks.iter_mut().zip(reports).for_each(|(remarks, report)| remarks.print(report));
         if !self.quiet {
             self.line.show(reports);
         }
@@ -340,7 +340,7 @@ impl Show {
 fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failure> {
     // Ended first: what it tells comes before the report.
     let kept = port.retention.take().map(Retention::end);
-    let groups = port.capture.group_books();
+    let groups = port.capture.group_accounting();
     if args.json {
         let ledger: Vec<Second> = port.capture.ledger().rows().map(|row| Second::from(&row)).collect();
         json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept, "groups": groups }))?;

@@ -36,7 +36,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
         plan.cpus = config.capture.cpus.clone().map(|c| c.0).unwrap_or_default();
         plan.spin = config.capture.spin;
         (plan.duration, plan.packets) = (args.duration, args.packets);
-        plan.gate_expiry = (config.listen.gate_expiry > Duration::ZERO).then_some(config.listen.gate_expiry);
+        plan.reader_timeout = (config.listen.reader_timeout > Duration::ZERO).then_some(config.listen.reader_timeout);
         if let Some(dir) = config.store.dir.as_ref().filter(|_| config.packets.record) {
             let depth = config.packets.depth.0 as u32;
             plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth });
@@ -175,7 +175,7 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
         mode: listen.mode.0,
         uid: id(listen.owner.as_deref(), "/etc/passwd")?,
         gid: id(listen.group.as_deref(), "/etc/group")?,
-        gates: listen.gates,
+        allow_lossless: listen.lossless,
         forward: listen.forward.clone(),
     }))
 }
@@ -199,15 +199,15 @@ pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone)
 fn meter(config: &Config, number: u16, shares: u16) -> Option<MeterPlan> {
     let flow = &config.flow;
     let flows = flow.record.then(|| flow::Config {
-        idle: flow.idle,
-        idle_of: flow.idle_of.iter().map(|of| (of.protocol, of.idle)).collect(),
-        active: flow.active,
-        linger: flow.linger,
-        rest: flow.rest,
-        levels: flow::Levels { vlans: flow.by_vlan, tunnel: flow.by_tunnel, teid: flow.by_teid },
+        idle_timeout: flow.idle_timeout,
+        protocol_idle_timeouts: flow.protocol_idle_timeouts.iter().map(|of| (of.protocol, of.idle)).collect(),
+        active_timeout: flow.active_timeout,
+        close_timeout: flow.close_timeout,
+        compress_after: flow.compress_after,
+        key_fields: flow::KeyFields { vlans: flow.by_vlan, tunnel: flow.by_tunnel, teid: flow.by_teid },
         bidirectional: flow.bidirectional,
         capacity: flow.capacity.map_or_else(|| engine::default_flows(shares), |flows| flows.0) as usize,
-        early: flow.early.0 as usize,
+        initial_packets: flow.initial_packets.0 as usize,
         payload: flow.payload.0 as u16,
         seed: 0,
     });
@@ -219,7 +219,7 @@ fn meter(config: &Config, number: u16, shares: u16) -> Option<MeterPlan> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Given, set};
+    use crate::config::{RawValue, set};
 
     #[test]
     fn what_cannot_be_is_refused_by_the_name_of_its_key() {
@@ -231,12 +231,12 @@ mod tests {
             ("flow.shards", "0"),
             ("flow.capacity", "0"),
             ("flow.payload", "70000"),
-            ("flow.idle", "0s"),
-            ("flow.idle_of", "udp=0s"),
+            ("flow.idle_timeout", "0s"),
+            ("flow.protocol_idle_timeouts", "udp=0s"),
         ] {
             let mut config = Config::default();
             config.store.dir = Some("/data".into());
-            set(&mut config, key, &Given::from_flag(value)).expect("read");
+            set(&mut config, key, &RawValue::from_flag(value)).expect("read");
             match check(&config) {
                 Err(Failure::Said(text)) => assert!(text.contains(key), "{key}: {text}"),
                 other => panic!("{key}={value}: {other:?}"),

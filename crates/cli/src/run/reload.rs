@@ -1,8 +1,8 @@
 //! SIGHUP: the configuration is read again, and what can change changes: collectors, retention, groups, and the program of the
 //! ports. Everything else stays as it was, and is named. A configuration that is wrong changes nothing.
 
-use super::{Port, RunArgs, configuration, grains, plan};
-use crate::config::{Config, Group, KEYS, When, contradictions_now};
+use super::{Port, RunArgs, configuration, plan, sinks};
+use crate::config::{Config, Group, KEYS, TakesEffect, contradictions_now};
 use crate::outcome::Failure;
 use crate::retain;
 use engine::{Pace, Plan, Retention};
@@ -47,7 +47,7 @@ fn try_reload(
     let mut outlets = Vec::new();
     if difference.touches("export") {
         for port in &*ports {
-            outlets.push(grains::exports(&come, &port.label, port.number, pace)?);
+            outlets.push(sinks::exports(&come, &port.label, port.number, pace)?);
         }
     }
     let mut programs = String::new();
@@ -58,7 +58,7 @@ fn try_reload(
         }
     }
     for (port, outlets) in ports.iter().zip(outlets) {
-        port.capture.replace_outlets(grains::EXPORT, stay.clone(), outlets);
+        port.capture.replace_sinks(sinks::EXPORT, stay.clone(), outlets);
     }
     if difference.touches("packets") {
         for (port, keeping) in ports.iter_mut().zip(keeping) {
@@ -69,12 +69,12 @@ fn try_reload(
         }
     }
     for keeping in ports.iter().filter_map(|port| port.grains.as_ref()) {
-        keeping.set(grains::rules(&next));
+        keeping.set(sinks::rules(&next));
     }
     // Asked each time: the engine knows what is in force, which is not what was configured where something failed before.
     let mut done = false;
     for port in &*ports {
-        for said in port.capture.settle_groups(&plan::groups(&next, ports.iter().map(|port| port.label.as_str()))) {
+        for said in port.capture.reconcile_groups(&plan::groups(&next, ports.iter().map(|port| port.label.as_str()))) {
             done |= said.is_ok();
             let (Ok(text) | Err(text)) = said;
             sys::say!("netgrain: {}: {text}", port.label);
@@ -102,8 +102,8 @@ impl Difference {
         let mut difference = Self::default();
         for key in KEYS.iter().filter(|k| old.show(k.name) != new.show(k.name)) {
             match key.when {
-                When::Reload => difference.now.push(key.name),
-                When::Start => difference.later.push(key.name.into()),
+                TakesEffect::Reload => difference.now.push(key.name),
+                TakesEffect::Start => difference.later.push(key.name.into()),
             }
         }
         if old.group != settled(old, new) {
@@ -173,18 +173,18 @@ impl std::fmt::Display for Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Given, Who, set, with};
+    use crate::config::{JoinPolicy, RawValue, set, with};
     use group::Policy;
 
     #[test]
     fn what_cannot_change_is_named_and_stays() {
         let old = Config::default();
-        let new = with(&[("flow.idle", "7s"), ("flow.max_age", "90d"), ("capture.ring", "64MiB")]);
+        let new = with(&[("flow.idle_timeout", "7s"), ("flow.max_age", "90d"), ("capture.ring", "64MiB")]);
         let difference = Difference::between(&old, &new);
         assert_eq!(difference.now, ["flow.max_age"]);
-        assert_eq!(difference.later, ["capture.ring", "flow.idle"]);
+        assert_eq!(difference.later, ["capture.ring", "flow.idle_timeout"]);
         let next = difference.applied(&old, &new);
-        assert_eq!((next.flow.idle, next.capture.ring), (old.flow.idle, old.capture.ring));
+        assert_eq!((next.flow.idle_timeout, next.capture.ring), (old.flow.idle_timeout, old.capture.ring));
         assert_eq!(next.flow.max_age, new.flow.max_age);
     }
 
@@ -192,7 +192,13 @@ mod tests {
     fn a_group_that_is_there_keeps_its_members_until_the_next_start_and_that_is_all_that_is_said() {
         let group = |policy: Policy, program: &str| {
             let source = Some(program.to_owned());
-            Group { name: "web".into(), policy: Who(policy), program: source.clone(), source, ..Group::default() }
+            Group {
+                name: "web".into(),
+                policy: JoinPolicy(policy),
+                program: source.clone(),
+                source,
+                ..Group::default()
+            }
         };
         let of = |group: Group| Config { group: vec![group], ..Config::default() };
         let old = of(group(Policy::Restricted, "copy"));
@@ -212,11 +218,11 @@ mod tests {
     #[test]
     fn every_key_that_may_change_does() {
         let old = Config::default();
-        for key in KEYS.iter().filter(|k| k.when == When::Reload) {
+        for key in KEYS.iter().filter(|k| k.when == TakesEffect::Reload) {
             let values = ["7d", "9GiB", "/x"];
             let new = values.iter().map(|v| {
                 let mut new = Config::default();
-                set(&mut new, key.name, &Given::from_flag(v)).map(|()| new)
+                set(&mut new, key.name, &RawValue::from_flag(v)).map(|()| new)
             });
             let new = new.filter_map(Result::ok).find(|new| *new != old).expect("a value that differs");
             let difference = Difference::between(&old, &new);

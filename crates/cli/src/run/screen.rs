@@ -42,9 +42,9 @@ impl Totals {
             all.lost += r.counts.lost_total;
             if let Some(meter) = &r.meter {
                 all.active += meter.active;
-                all.begun += meter.begun;
+                all.begun += meter.started;
                 all.unmetered += meter.unmetered;
-                all.unsent += meter.outlets.iter().map(|o| o.lost).sum::<u64>();
+                all.unsent += meter.sinks.iter().map(|o| o.lost).sum::<u64>();
             }
         }
         all
@@ -111,9 +111,9 @@ fn line(now: &Totals, last: &Totals) -> String {
 }
 
 fn trouble(report: &Report) -> Option<String> {
-    let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.trouble.clone());
-    let mut outlets = report.meter.iter().flat_map(|m| &m.outlets);
-    recorder.or_else(|| outlets.find_map(|o| o.trouble.as_ref().map(|trouble| format!("{}: {trouble}", o.name))))
+    let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.error.clone());
+    let mut outlets = report.meter.iter().flat_map(|m| &m.sinks);
+    recorder.or_else(|| outlets.find_map(|o| o.error.as_ref().map(|trouble| format!("{}: {trouble}", o.name))))
 }
 
 /// The end of the summary: what became of the packets in each grain.
@@ -128,20 +128,20 @@ pub fn grains(m: &MeterReport) -> String {
     }
     row("in rows", m.in_rows, &format!("{} rows, one for each second and direction", show_count(m.rows)));
     let records: u64 = m.records.values().sum();
-    row("in flows", m.in_records, &format!("{} records of {} flows", show_count(records), show_count(m.begun)));
-    row("in no flow", m.flowless, "not IP");
+    row("in flows", m.in_records, &format!("{} records of {} flows", show_count(records), show_count(m.started)));
+    row("in no flow", m.without_flow, "not IP");
     if m.tunnels.numbered > 0 {
         let _ = writeln!(out, "{}", tunnels(&m.tunnels));
     }
     for (end, n) in &m.records {
         let _ = writeln!(out, "records for {end}: {}", show_count(*n));
     }
-    for (odd, n) in &m.odd {
+    for (odd, n) in &m.decode_errors {
         let _ = writeln!(out, "odd: {odd} {}", show_count(*n));
     }
-    for o in &m.outlets {
+    for o in &m.sinks {
         let lost = if o.lost > 0 { format!(", {} NOT brought there", show_count(o.lost)) } else { String::new() };
-        let trouble = o.trouble.as_ref().map(|t| format!("; {t}")).unwrap_or_default();
+        let trouble = o.error.as_ref().map(|t| format!("; {t}")).unwrap_or_default();
         let (records, rows) = (show_count(o.records), show_count(o.rows));
         let _ = writeln!(out, "to {}: {records} records, {rows} rows{lost}{trouble}", o.name);
     }
@@ -155,10 +155,10 @@ fn tunnels(t: &TunnelReport) -> String {
     let mut line = format!("numbers of tunnels: {numbered} in {sessions} sessions, {} missing", show_count(t.missing));
     for (n, what) in [
         (t.late, "of them late"),
-        (t.repeated, "repeated"),
-        (t.astray, "astray"),
+        (t.duplicate, "duplicate"),
+        (t.out_of_window, "out of window"),
         (t.restarts, "times begun anew"),
-        (t.displaced, "sessions too many"),
+        (t.evicted, "sessions too many"),
     ] {
         if n > 0 {
             let _ = write!(line, ", {} {what}", show_count(n));
@@ -178,12 +178,12 @@ mod tests {
         assert!(said.contains("\nnumbers of tunnels: 100 in 2 sessions, 7 missing, 3 of them late\n"), "{said}");
         assert!(!grains(&MeterReport::default()).contains("tunnels"));
     }
-    use engine::OutletReport;
+    use engine::SinkReport;
 
     #[test]
     fn what_is_not_in_every_grain_is_said_and_what_is_in_all_takes_no_line() {
-        let outlet = OutletReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..OutletReport::default() };
-        let bad = MeterReport { unmetered: 12, outlets: vec![outlet], ..MeterReport::default() };
+        let outlet = SinkReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..SinkReport::default() };
+        let bad = MeterReport { unmetered: 12, sinks: vec![outlet], ..MeterReport::default() };
         let said = grains(&bad);
         assert!(said.contains("unmetered") && said.contains("2 NOT brought there"), "{said}");
         let good = grains(&MeterReport { packets: 5, ..MeterReport::default() });

@@ -2,8 +2,8 @@
 //! several exporters, each of which counts its interfaces for itself: here one number stands for one name.
 
 use crate::flows::files::{Format, format, with_captures};
+use crate::flows::from_capture::{Captures, MeteredKind};
 use crate::flows::names::Names;
-use crate::flows::of_capture::{Captures, Wanted};
 use crate::outcome::Failure;
 use engine::MadeOffline;
 use export::element::PEN;
@@ -17,14 +17,14 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// All rows, in the order of time: one for each second, interface and direction.
-pub struct OfFiles {
+pub struct SeriesFromFiles {
     rows: std::vec::IntoIter<Row>,
     pub names: Names,
     /// What ended a file too early.
     pub remarks: Vec<String>,
 }
 
-impl OfFiles {
+impl SeriesFromFiles {
     /// Reads them.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl OfFiles {
             all.append(&mut rows);
         }
         all.sort_by_key(|row| (row.second, row.interface, row.direction == Direction::Out));
-        let rows: Vec<Row> = series::added(all).collect();
+        let rows: Vec<Row> = series::merge_rows(all).collect();
         Ok(Self { rows: rows.into_iter(), names, remarks })
     }
 
@@ -61,7 +61,7 @@ impl OfFiles {
 }
 
 fn captures(paths: &[PathBuf], filter: &Filter, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
-    let mut captures = Captures::open(paths, Wanted::Rows(filter.clone()))?;
+    let mut captures = Captures::open(paths, MeteredKind::Rows(filter.clone()))?;
     let (mut rows, mut names) = (Vec::new(), Names::default());
     captures.name(&mut names);
     loop {

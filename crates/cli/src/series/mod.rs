@@ -2,28 +2,28 @@
 //! packets, or of those that match. A second of silence is a row of zeros; seconds of which nothing is known are said to be
 //! unknown.
 
-mod curve;
 mod files;
+mod from_packets;
 mod gaps;
-mod of_packets;
 mod output;
 mod parquet;
 mod source;
+mod sparkline;
 mod table;
 
-use crate::flows::{self, Old};
-use crate::look::{ColorArgs, WidthArgs};
+use crate::flows::{self, LegacyFormat};
+use crate::interval::{self, Interval};
 use crate::outcome::{Failure, Outcome};
-use crate::packets::outlet::Outlet;
-use crate::packets::stock;
+use crate::packets::background_writer::BackgroundWriter;
+use crate::packets::inventory;
 use crate::signals;
-use crate::when::{self, When};
+use crate::style::{ColorArgs, WidthArgs};
 use base::Timestamp;
 use clap::{Args, ValueEnum};
-use columns::Kind;
+use columns::DataFileKind;
 use filter::Filter;
 use output::Output;
-use series::{Roller, Rollup, Row};
+use series::{Rollup, RollupBuilder, Row};
 use source::Rows;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -38,13 +38,13 @@ use std::path::{Path, PathBuf};
   netgrain series --store /data --around 10:42 'host 10.1.2.3 and port 53'
   netgrain series --store /data --live --direction out --json
   netgrain series -r monday.pcap 'port 53'
-  netgrain series --live --from-multicast 239.129.0.0:4739 --via eth0
+  netgrain series --live --from-multicast 239.129.0.0:4739 --multicast-interface eth0
 
 A second without packets is a row of zeros. Seconds of which nothing is known have none: a line says so (in JSON an
 object with `gap`). The curve of a filter is made of the stored packets that match; how many flows there were it does not
 know, and which way they went neither: packet files keep no direction, and all of it is told as `in`.
 
-{}", when::HELP)
+{}", interval::HELP)
 )]
 pub struct SeriesArgs {
     /// Only packets that match: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
@@ -58,13 +58,13 @@ pub struct SeriesArgs {
     #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast"])]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
-    pub when: When,
+    pub when: Interval,
     /// Interface, again for several [default: all that the store has]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
     /// Only this direction, as the host sees its interface [default: both]
     #[arg(long, value_enum)]
-    pub direction: Option<Way>,
+    pub direction: Option<DirectionArg>,
     /// Seconds as they are, or steps with sum, mean, least, greatest and 95th percentile
     #[arg(long, value_enum, default_value_t = Step::Second)]
     pub step: Step,
@@ -82,7 +82,7 @@ pub struct SeriesArgs {
     pub parquet: Option<PathBuf>,
     /// The lines of M3OMon: legacy, one for each second, of all interfaces that are asked
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
-    pub format: Option<Old>,
+    pub format: Option<LegacyFormat>,
     /// Go on with seconds as they pass [default of --from: now]
     #[arg(long)]
     pub live: bool,
@@ -91,7 +91,7 @@ pub struct SeriesArgs {
     pub from_multicast: Option<SocketAddr>,
     /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
-    pub via: Option<String>,
+    pub multicast_interface: Option<String>,
     #[command(flatten)]
     pub width: WidthArgs,
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub struct SeriesArgs {
 }
 
 /// Where rows come from.
-enum Place {
+enum RowSource {
     /// Rows of a store.
     Store(PathBuf),
     /// Packets of a store that match.
@@ -112,14 +112,14 @@ enum Place {
 
 /// A direction, as flags name it.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Way {
+pub enum DirectionArg {
     /// What the interface received
     In,
     /// What this host sent
     Out,
 }
 
-impl Way {
+impl DirectionArg {
     /// As rows have it.
     pub fn direction(self) -> series::Direction {
         match self {
@@ -161,49 +161,49 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     if !args.fields.is_empty() && !args.json && !args.csv {
         return Err(Failure::Said("--fields: with --json or --csv; the table has fields of its own".into()));
     }
-    let (from, to) = args.when.interval(when::now(), args.live)?;
+    let (from, to) = args.when.interval(interval::now(), args.live)?;
     let place = place(args)?;
     if let Some(store) = &args.store
-        && let Some(remark) = query::step_behind(&query::Place::Store(store.clone()), query::Behind::Batch)
+        && let Some(remark) = query::lower_priority(&query::QuerySource::Store(store.clone()), query::Background::Batch)
     {
         sys::say!("netgrain: {remark}");
     }
     let filtered = match &place {
-        Place::Packets(..) => true,
-        Place::Files(_, filter) => !filter.is_empty(),
+        RowSource::Packets(..) => true,
+        RowSource::Files(_, filter) => !filter.is_empty(),
         _ => false,
     };
     let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
     let found = match (args.step.of_many(), &args.parquet) {
         (_, Some(path)) => {
-            let asked = crate::parquet::Asked { store: args.store.as_deref(), files: &args.read };
+            let asked = crate::parquet::ProtectedPaths { store: args.store.as_deref(), files: &args.read };
             parquet::write(path, asked, first, &mut rows)?
         }
-        (None, _) if args.format == Some(Old::Legacy) => legacy(first, &mut rows)?,
+        (None, _) if args.format == Some(LegacyFormat::Legacy) => legacy(first, &mut rows)?,
         (None, _) => seconds(args, filtered, first, &mut rows)?,
         (Some(step), _) => steps(args, filtered, step, first, &mut rows)?,
     };
-    rows.remarks().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
+    rows.warnings().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     if found == 0 && !rows.is_stopped() {
-        sys::say!("netgrain: nothing found: {}", in_vain(args, &place, from, to));
+        sys::say!("netgrain: nothing found: {}", no_match_advice(args, &place, from, to));
     }
-    if let Place::Packets(store, filter) = &place
-        && rows.is_empty_curve()
-        && let Some(remark) = flows::inside::remark(store, filter, (from, to), &args.interface)
+    if let RowSource::Packets(store, filter) = &place
+        && rows.is_empty_series()
+        && let Some(remark) = flows::tunnel_hint::remark(store, filter, (from, to), &args.interface)
     {
         sys::say!("netgrain: no packet matches; {remark}");
     }
-    Ok(Outcome::of(found > 0 && rows.is_whole()))
+    Ok(Outcome::of(found > 0 && rows.is_complete()))
 }
 
-fn place(args: &SeriesArgs) -> Result<Place, Failure> {
+fn place(args: &SeriesArgs) -> Result<RowSource, Failure> {
     if !args.words.is_empty() && (args.live || args.from_multicast.is_some()) {
         let what = "FILTER with --live: seconds that pass do not know their packets. Ask again and again (--from -1min FILTER), \
                     follow the records (netgrain flows --live FILTER), or choose by --interface and --direction";
         return Err(Failure::Said(what.into()));
     }
-    if !args.words.is_empty() && args.direction == Some(Way::Out) {
+    if !args.words.is_empty() && args.direction == Some(DirectionArg::Out) {
         let what = "--direction out with FILTER: packet files keep no direction, and what matches is all told as `in`; ask \
                     without --direction, or without a filter";
         return Err(Failure::Said(what.into()));
@@ -214,15 +214,15 @@ fn place(args: &SeriesArgs) -> Result<Place, Failure> {
         let files = args.read.iter().skip(1).take_while(is_file).count() + 1;
         let words = args.read[files..].iter().map(|word| word.to_string_lossy());
         let words: Vec<_> = words.chain(args.words.iter().map(|word| word.as_str().into())).collect();
-        return Ok(Place::Files(args.read[..files].to_vec(), filter(&words.join(" "))?));
+        return Ok(RowSource::Files(args.read[..files].to_vec(), filter(&words.join(" "))?));
     }
     let Some(store) = &args.store else {
         let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
-        return Ok(Place::Network(group, args.via.clone()));
+        return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
     let filter = filter(&args.words.join(" "))?;
-    stock::check(store, &stock::shelves(store)?, &args.interface)?;
-    Ok(if filter.is_empty() { Place::Store(store.clone()) } else { Place::Packets(store.clone(), filter) })
+    inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
+    Ok(if filter.is_empty() { RowSource::Store(store.clone()) } else { RowSource::Packets(store.clone(), filter) })
 }
 
 fn filter(text: &str) -> Result<Filter, Failure> {
@@ -230,27 +230,30 @@ fn filter(text: &str) -> Result<Filter, Failure> {
 }
 
 /// What was searched, and what there is.
-fn in_vain(args: &SeriesArgs, place: &Place, from: Timestamp, to: Timestamp) -> String {
+fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Timestamp) -> String {
     let interval = args.when.tz.zone.interval_in_words(from, to);
     let there = |store: &PathBuf| {
-        let there = stock::shelves(store).map(|shelves| stock::tell(&shelves, &args.interface)).unwrap_or_default();
+        let there = inventory::inventories(store)
+            .map(|shelves| inventory::print(&shelves, &args.interface))
+            .unwrap_or_default();
         format!("{} has {there}", store.display())
     };
-    let missing = |store| stock::missing(store, &stock::shelves(store).ok()?, Kind::Series, &args.interface);
+    let missing =
+        |store| inventory::missing(store, &inventory::inventories(store).ok()?, DataFileKind::Series, &args.interface);
     match place {
-        Place::Store(store) => missing(store).unwrap_or_else(|| format!("no series {interval}; {}", there(store))),
-        Place::Packets(store, filter) => {
+        RowSource::Store(store) => missing(store).unwrap_or_else(|| format!("no series {interval}; {}", there(store))),
+        RowSource::Packets(store, filter) => {
             format!("neither packets of `{filter}` nor series {interval}; {}", there(store))
         }
-        Place::Files(files, _) => format!("no series {interval}; looked at {} files", files.len()),
-        Place::Network(group, _) => format!("no series {interval}; listened to {group}"),
+        RowSource::Files(files, _) => format!("no series {interval}; looked at {} files", files.len()),
+        RowSource::Network(group, _) => format!("no series {interval}; listened to {group}"),
     }
 }
 
 fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
     let mut out = Output::<Row>::begin(args, filtered)?;
     while let Some(row) = next {
-        out.tell(&row, row, 1, rows.names())?;
+        out.write(&row, row, 1, rows.names())?;
         next = rows.next()?;
     }
     out.finish(rows.names())
@@ -258,7 +261,7 @@ fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut 
 
 /// Seconds as M3OMon tells them.
 fn legacy(mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
-    let mut out = export::text::legacy::Curve::new(Outlet::new(std::io::stdout()));
+    let mut out = export::text::legacy::LegacySeries::new(BackgroundWriter::new(std::io::stdout()));
     let mut told = 0;
     while let Some(row) = next {
         out.write(&row)?;
@@ -276,16 +279,16 @@ fn steps(
     mut next: Option<Row>,
     rows: &mut Rows,
 ) -> Result<u64, Failure> {
-    let mut roller = Roller::new(step);
+    let mut roller = RollupBuilder::new(step);
     let mut out = Output::<Rollup>::begin(args, filtered)?;
     while let Some(row) = next {
         if let Some(rollup) = roller.push(&row) {
-            out.tell(&rollup, rollup.sum, step.seconds(), rows.names())?;
+            out.write(&rollup, rollup.sum, step.seconds(), rows.names())?;
         }
         next = rows.next()?;
     }
     for rollup in roller.finish() {
-        out.tell(&rollup, rollup.sum, step.seconds(), rows.names())?;
+        out.write(&rollup, rollup.sum, step.seconds(), rows.names())?;
     }
     out.finish(rows.names())
 }

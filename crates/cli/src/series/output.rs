@@ -1,13 +1,13 @@
 //! Rows and roll-ups on their way out: as a table with curves, as objects, as CSV.
 
 use super::SeriesArgs;
-use super::curve::{Axis, Curve};
 use super::gaps::{Gap, Gaps};
+use super::sparkline::{Sparkline, TimeAxis};
 use super::table::{self, Lines};
 use crate::flows::names::Names;
-use crate::look::{Paint, Part, terminal_width};
 use crate::outcome::Failure;
-use crate::packets::outlet::Outlet;
+use crate::packets::background_writer::BackgroundWriter;
+use crate::style::{Paint, StylePart, terminal_width};
 use crate::zone::Zone;
 use base::units::{show_count, show_si};
 use export::text::{self, Format};
@@ -22,7 +22,7 @@ const WIDTH: usize = 100;
 const NAME: usize = 17;
 
 /// Characters behind a curve: its greatest value.
-const MOST: usize = 16;
+const MAX: usize = 16;
 
 /// What begins the names of fields that a filter leaves unknown: flows are made of all packets, and gaps in the numbers of a tunnel are
 /// gaps in all of them.
@@ -33,25 +33,25 @@ fn is_of_all(name: &str) -> bool {
 }
 
 /// See the module.
-pub struct Output<T: table::Told> {
+pub struct Output<T: table::LineSubject> {
     form: Form<T>,
     filtered: bool,
     zone: Zone,
     paint: Paint,
     gaps: Gaps,
-    told: u64,
-    curves: BTreeMap<(u16, Direction), Curve>,
+    printed: u64,
+    sparklines: BTreeMap<(u16, Direction), Sparkline>,
     step: u64,
     named: usize,
 }
 
-enum Form<T: table::Told> {
-    Table(Outlet, Lines),
-    Objects(text::Writer<T, Outlet>),
-    Csv(text::Writer<T, Outlet>),
+enum Form<T: table::LineSubject> {
+    Table(BackgroundWriter, Lines),
+    Objects(text::Writer<T, BackgroundWriter>),
+    Csv(text::Writer<T, BackgroundWriter>),
 }
 
-impl<T: table::Told> Output<T> {
+impl<T: table::LineSubject> Output<T> {
     /// Opens it; of packets that match a filter (`filtered`) less is known.
     pub fn begin(args: &SeriesArgs, filtered: bool) -> Result<Self, Failure> {
         let fields = match &args.fields[..] {
@@ -67,11 +67,11 @@ impl<T: table::Told> Output<T> {
             return Err(Failure::Said(format!("--fields: {field}: {text}")));
         }
         let (zone, paint) = (args.when.tz.zone.clone(), args.color.paint());
-        let out = Outlet::new(io::stdout());
+        let out = BackgroundWriter::new(io::stdout());
         let form = match (args.json, args.csv) {
             (true, _) => Form::Objects(text::Writer::new(out, Format::Ndjson, fields)?),
             (_, true) => Form::Csv(text::Writer::new(out, Format::Csv, fields)?),
-            _ => Form::Table(out, Lines::new::<T>(args.width.room(), paint, &zone)),
+            _ => Form::Table(out, Lines::new::<T>(args.width.available_width(), paint, &zone)),
         };
         Ok(Self {
             form,
@@ -79,15 +79,15 @@ impl<T: table::Told> Output<T> {
             zone,
             paint,
             gaps: Gaps::default(),
-            told: 0,
-            curves: BTreeMap::new(),
+            printed: 0,
+            sparklines: BTreeMap::new(),
             step: 1,
             named: 0,
         })
     }
 
     /// Tells one; `row` is where it stands in time, and how much passed.
-    pub fn tell(&mut self, what: &T, row: Row, step: u64, names: &Names) -> Result<(), Failure> {
+    pub fn write(&mut self, what: &T, row: Row, step: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);
         if let Some(gap) = gap {
@@ -95,11 +95,11 @@ impl<T: table::Told> Output<T> {
         }
         match &mut self.form {
             Form::Table(out, lines) => {
-                let header = if self.told == 0 { format!("{}\n", lines.header()) } else { String::new() };
+                let header = if self.printed == 0 { format!("{}\n", lines.header()) } else { String::new() };
                 let line = lines.line(what, row.second, names, self.filtered);
                 out.write_all(format!("{header}{line}\n").as_bytes())?;
                 let bits = row.total.bytes as f64 * 8.0 / step as f64;
-                self.curves.entry((row.interface, row.direction)).or_default().push(row.second, bits);
+                self.sparklines.entry((row.interface, row.direction)).or_default().push(row.second, bits);
             }
             Form::Objects(out) | Form::Csv(out) => {
                 for (number, name) in names.all().iter().skip(self.named) {
@@ -109,7 +109,7 @@ impl<T: table::Told> Output<T> {
                 out.write(what)?;
             }
         }
-        self.told += 1;
+        self.printed += 1;
         Ok(())
     }
 
@@ -138,27 +138,27 @@ impl<T: table::Told> Output<T> {
             Form::Table(mut out, lines) => {
                 if let Some(width) = terminal_width() {
                     let drawing =
-                        Drawing { curves: &self.curves, step: self.step, zone: &self.zone, paint: self.paint };
+                        Drawing { sparklines: &self.sparklines, step: self.step, zone: &self.zone, paint: self.paint };
                     out.write_all(drawing.text(width, names).as_bytes())?;
                 }
                 out.finish()?;
-                if self.told > 0 {
+                if self.printed > 0 {
                     let unknown = match self.gaps.seconds() {
                         0 => String::new(),
                         n => format!(", {} s unknown in between", show_count(n)),
                     };
-                    sys::say!("netgrain: {} rows{unknown}", show_count(self.told));
+                    sys::say!("netgrain: {} rows{unknown}", show_count(self.printed));
                     lines.dropped().iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
                 }
             }
         }
-        Ok(self.told)
+        Ok(self.printed)
     }
 }
 
 /// The curves of a terminal, over one axis of time.
 struct Drawing<'a> {
-    curves: &'a BTreeMap<(u16, Direction), Curve>,
+    sparklines: &'a BTreeMap<(u16, Direction), Sparkline>,
     /// Seconds of a row.
     step: u64,
     zone: &'a Zone,
@@ -168,24 +168,24 @@ struct Drawing<'a> {
 impl Drawing<'_> {
     /// Lines of at most `width` characters, but for long names.
     fn text(&self, width: usize, names: &Names) -> String {
-        let room = width.saturating_sub(NAME + 1 + MOST).clamp(10, WIDTH);
-        let Some(axis) = Axis::of(self.curves.values(), self.step, room) else { return String::new() };
+        let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
+        let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };
         let mut text = String::new();
-        for ((interface, direction), curve) in self.curves {
+        for ((interface, direction), curve) in self.sparklines {
             let name = format!("{} {}", names.interface(*interface), table::way(*direction));
             let (line, most) = (curve.line(&axis), show_si(curve.greatest(), "b/s"));
-            text += &format!("{name:<NAME$} {}  to {most}\n", self.paint.part(Part::Curve, &line));
+            text += &format!("{name:<NAME$} {}  to {most}\n", self.paint.part(StylePart::Sparkline, &line));
         }
         let (rule, labels) = axis.lines(self.zone);
         let each = format!("{} s each", axis.each());
         text += &format!("{:<NAME$} {rule}  {each}\n", "");
-        text += &self.paint.part(Part::Faint, &format!("{:<NAME$} {labels}", self.zone_in_words()));
+        text += &self.paint.part(StylePart::Faint, &format!("{:<NAME$} {labels}", self.zone_in_words()));
         text.push('\n');
         text
     }
 
     fn zone_in_words(&self) -> String {
-        let second = self.curves.values().filter_map(Curve::first).min().unwrap_or_default();
+        let second = self.sparklines.values().filter_map(Sparkline::first).min().unwrap_or_default();
         self.zone.show_date(base::Timestamp::from_secs_nanos(second, 0)).chars().take(NAME).collect()
     }
 }

@@ -2,13 +2,13 @@
 
 use super::source::Rows;
 use crate::outcome::Failure;
-use crate::parquet::{self, Asked};
+use crate::parquet::{self, ProtectedPaths};
 use series::Row;
 use std::cell::RefCell;
 use std::path::Path;
 
 /// Writes them, `first` before those that follow; says how many.
-pub fn write(path: &Path, asked: Asked<'_>, first: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
+pub fn write(path: &Path, asked: ProtectedPaths<'_>, first: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
     parquet::write(path, asked, "rows", |out| {
         let (mut first, mut failed, mut found) = (first, None, 0);
         let rows = RefCell::new(rows);

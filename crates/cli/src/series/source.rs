@@ -1,14 +1,14 @@
 //! Where rows come from: a store, the packets of a store, or the network. One for each second, interface and direction, in
 //! the order of time.
 
-use super::files::OfFiles;
-use super::of_packets::OfPackets;
-use super::{Place, SeriesArgs, Way};
+use super::files::SeriesFromFiles;
+use super::from_packets::SeriesFromPackets;
+use super::{DirectionArg, RowSource, SeriesArgs};
 use crate::flows::names::Names;
-use crate::flows::network::Heard;
+use crate::flows::network::NetworkRecords;
 use crate::flows::source::{has_passed, rest};
+use crate::interval;
 use crate::outcome::Failure;
-use crate::when;
 use base::Timestamp;
 use columns::{Query, SeriesLoop, Step};
 use export::ipfix::Item;
@@ -34,35 +34,35 @@ pub struct Rows {
 
 enum Feed {
     Store(Box<SeriesLoop>),
-    Packets(Box<OfPackets>),
-    Files(OfFiles),
-    Network(Box<Heard>),
+    Packets(Box<SeriesFromPackets>),
+    Files(SeriesFromFiles),
+    Network(Box<NetworkRecords>),
 }
 
 impl Rows {
     /// Begins with what was asked.
     pub fn open(
         args: &SeriesArgs,
-        place: &Place,
+        place: &RowSource,
         (from, to): (Timestamp, Timestamp),
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
         let feed = match place {
-            Place::Store(store) => {
+            RowSource::Store(store) => {
                 let rows = SeriesLoop::new(query(store, &args.interface, from, to));
                 let mut rows = if args.live { rows.live() } else { rows };
-                rows.look(when::now()).map_err(Failure::say)?;
+                rows.poll(interval::now()).map_err(Failure::say)?;
                 Feed::Store(Box::new(rows))
             }
-            Place::Packets(store, filter) => {
-                let of = OfPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop))?;
+            RowSource::Packets(store, filter) => {
+                let of = SeriesFromPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop))?;
                 Feed::Packets(Box::new(of))
             }
-            Place::Files(files, filter) => Feed::Files(OfFiles::read(files.clone(), filter)?),
-            Place::Network(group, via) => Feed::Network(Box::new(Heard::on(*group, via.as_deref())?)),
+            RowSource::Files(files, filter) => Feed::Files(SeriesFromFiles::read(files.clone(), filter)?),
+            RowSource::Network(group, via) => Feed::Network(Box::new(NetworkRecords::on(*group, via.as_deref())?)),
         };
         let interfaces = args.interface.clone();
-        let direction = args.direction.map(Way::direction);
+        let direction = args.direction.map(DirectionArg::direction);
         let names = if let Feed::Files(files) = &feed { files.names.clone() } else { Names::default() };
         Ok(Self { feed, interfaces, direction, from, to, stop, names })
     }
@@ -82,7 +82,7 @@ impl Rows {
         while !self.is_stopped() {
             match &mut self.feed {
                 Feed::Store(rows) => {
-                    let step = rows.next(when::now()).map_err(Failure::say)?;
+                    let step = rows.next(interval::now()).map_err(Failure::say)?;
                     self.names.learn(rows.interfaces());
                     match step {
                         Step::One(row) => return Ok(Some(row)),
@@ -96,12 +96,12 @@ impl Rows {
                     return row;
                 }
                 Feed::Files(files) => match files.next() {
-                    Some(row) if self.is_asked(&row) => return Ok(Some(row)),
+                    Some(row) if self.is_wanted(&row) => return Ok(Some(row)),
                     Some(_) => {}
                     None => return Ok(None),
                 },
                 Feed::Network(heard) => match heard.next(&mut self.names)? {
-                    Some(Item::Row(row)) if self.is_asked(&row) => return Ok(Some(row)),
+                    Some(Item::Row(row)) if self.is_wanted(&row) => return Ok(Some(row)),
                     Some(Item::Row(_)) => {}
                     _ if has_passed(self.to, LATE) => return Ok(None),
                     _ => {}
@@ -112,7 +112,7 @@ impl Rows {
     }
 
     /// A store has been asked for its interfaces and times only; others say all they have.
-    fn is_asked(&self, row: &Row) -> bool {
+    fn is_wanted(&self, row: &Row) -> bool {
         let wanted = |name: String| self.interfaces.is_empty() || self.interfaces.contains(&name);
         (self.from.secs()..=self.to.secs()).contains(&row.second) && wanted(self.names.interface(row.interface))
     }
@@ -123,25 +123,25 @@ impl Rows {
     }
 
     /// What people should know about the answer.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         match &self.feed {
-            Feed::Store(rows) => rows.remarks(),
+            Feed::Store(rows) => rows.warnings(),
             Feed::Packets(rows) => rows.remarks(),
             Feed::Files(files) => files.remarks.clone(),
-            Feed::Network(heard) => heard.remarks(),
+            Feed::Network(heard) => heard.warnings(),
         }
     }
 
     /// Whether everything could be read, and arrived.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         match &self.feed {
-            Feed::Network(heard) => heard.is_whole(),
-            _ => self.remarks().is_empty(),
+            Feed::Network(heard) => heard.is_complete(),
+            _ => self.warnings().is_empty(),
         }
     }
 
     /// Whether all packets were asked and none matched.
-    pub fn is_empty_curve(&self) -> bool {
+    pub fn is_empty_series(&self) -> bool {
         matches!(&self.feed, Feed::Packets(rows) if rows.is_empty()) && !self.is_stopped()
     }
 

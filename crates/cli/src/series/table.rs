@@ -1,8 +1,8 @@
 //! A second, or a step of many, as a line that people read.
 
 use crate::flows::names::Names;
-use crate::look::{Paint, Part};
-use crate::sheet::{Align, Cell, Column, Layout, Step};
+use crate::style::{Paint, StylePart};
+use crate::table_layout::{Align, Cell, Column, Layout, Step};
 use crate::zone::Zone;
 use base::Timestamp;
 use base::units::{show_count, show_si};
@@ -81,14 +81,14 @@ const STEPS_STEPS: [Step; 8] = [
 ];
 
 /// What a line is about.
-pub trait Told: export::text::Told {
+pub trait LineSubject: export::text::FieldTable {
     /// Columns, and the order in which a narrow terminal does without them.
     fn columns() -> (&'static [Column], &'static [Step]);
     /// All cells but that of the time. Which flows packets that match a filter are of (`filtered`) is not known.
     fn cells(&self, names: &Names, filtered: bool) -> Vec<Cell>;
 }
 
-impl Told for Row {
+impl LineSubject for Row {
     fn columns() -> (&'static [Column], &'static [Step]) {
         (&SECONDS, &SECONDS_STEPS)
     }
@@ -109,7 +109,7 @@ impl Told for Row {
     }
 }
 
-impl Told for Rollup {
+impl LineSubject for Rollup {
     fn columns() -> (&'static [Column], &'static [Step]) {
         (&STEPS, &STEPS_STEPS)
     }
@@ -121,7 +121,7 @@ impl Told for Rollup {
         vec![
             (names.interface(row.interface), None),
             (way(row.direction).to_owned(), None),
-            (format!("{}/{} s", self.seconds, self.step.seconds()), (!is_whole).then_some(Part::Notable)),
+            (format!("{}/{} s", self.seconds, self.step.seconds()), (!is_whole).then_some(StylePart::Notable)),
             (show_si(each(row.total.packets), "pps"), None),
             (show_si(each(row.total.bytes) * 8.0, "b/s"), None),
             (bits(self.p95.total.bytes, 1.0), None),
@@ -144,7 +144,7 @@ pub struct Lines {
 
 impl Lines {
     /// Lines of at most `room` characters.
-    pub fn new<T: Told>(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
+    pub fn new<T: LineSubject>(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
         let (columns, steps) = T::columns();
         let mut columns = columns.to_vec();
         if *zone != Zone::Utc {
@@ -166,9 +166,9 @@ impl Lines {
     }
 
     /// One second or step.
-    pub fn line<T: Told>(&mut self, what: &T, second: u64, names: &Names, filtered: bool) -> String {
+    pub fn line<T: LineSubject>(&mut self, what: &T, second: u64, names: &Names, filtered: bool) -> String {
         let (date, time) = self.time(second);
-        let mut cells = vec![(time, Some(Part::Faint))];
+        let mut cells = vec![(time, Some(StylePart::Faint))];
         cells.extend(what.cells(names, filtered));
         date + &self.layout.line(cells)
     }
@@ -181,7 +181,7 @@ impl Lines {
         let width = if self.layout.is_narrow(TIME) { CLOCK_WIDTH } else { TIME_WIDTH };
         let text =
             format!("{begin:<width$}  {interface:<9}  nothing is known of {} s, to {end}", show_count(to - from + 1),);
-        date + &self.paint.part(Part::Notable, &text)
+        date + &self.paint.part(StylePart::Notable, &text)
     }
 
     /// The time of a second, and before it (as a line) the date if the time has none and the date is another one.
@@ -221,5 +221,5 @@ fn flows(count: u64, filtered: bool) -> String {
 
 fn lost(row: &Row) -> Cell {
     let lost = row.ledger.lost_total();
-    (show_count(lost), (lost > 0).then_some(Part::Bad))
+    (show_count(lost), (lost > 0).then_some(StylePart::Bad))
 }

@@ -40,12 +40,12 @@ fn looking_changes_nothing_and_every_object_has_the_documented_fields() {
     let all = objects(&said.out);
     let (summary, findings) = all.split_last().expect("objects");
     for finding in findings {
-        for field in ["check", "about", "name", "state", "found", "costs", "why", "mend", "fix"] {
+        for field in ["check", "about", "name", "state", "found", "costs", "reason", "mend", "fix"] {
             assert!(finding.get(field).is_some(), "{field}: {finding}");
         }
     }
     let count = |state: &str| findings.iter().filter(|f| f["state"] == state).count() as u64;
-    for state in ["good", "unknown", "remark", "bad"] {
+    for state in ["good", "unknown", "warning", "bad"] {
         assert_eq!(summary["summary"][state].as_u64(), Some(count(state)), "{summary}");
     }
     assert_eq!(said.status, Some(i32::from(count("bad") > 0)));

@@ -1,13 +1,13 @@
 //! The README's section on splitting a port, and the head of every example: their commands, run as they stand there.
 
-use crate::ground;
+use crate::workspace;
 
-use ground::{Ground, frames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::{RawReader, RawSender};
 use wire::build::Frame;
+use workspace::{Ground, frames};
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -94,7 +94,7 @@ fn the_three_commands_of_every_example_do_what_it_says() {
         let [record, create, join] = three_commands(text.lines().filter_map(|l| l.strip_prefix("--   ")));
         // Most begin alike: one engine serves them, with a group at a time.
         if engine.as_ref().is_some_and(|(line, _)| *line != record) {
-            let (_, before): (String, ground::Engine) = engine.take().expect("one runs");
+            let (_, before): (String, workspace::Engine) = engine.take().expect("one runs");
             before.end();
         }
         engine.get_or_insert_with(|| (record.clone(), ground.engine(&record)));

@@ -4,7 +4,7 @@ use crate::common;
 
 use base::{Prng, Timestamp};
 use common::{PATIENCE, Said, arg, netgrain, objects, run};
-use flow::{Around, EndReason, Key, Record, Side, TcpState};
+use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -44,29 +44,37 @@ fn record(prng: &mut Prng, id: u64) -> Record {
     let mut side = |packets: u64| {
         let last = Timestamp::from_nanos(began.nanos() + prng.below(20_000_000_000));
         let (bytes, retransmitted) = (packets * (60 + prng.below(1400)), prng.below(3));
-        Side { first: began, last, packets, bytes, retransmitted, zero_window: prng.below(4), ..Side::default() }
+        DirectionStats {
+            first: began,
+            last,
+            packets,
+            bytes,
+            retransmitted,
+            zero_window: prng.below(4),
+            ..DirectionStats::default()
+        }
     };
-    let sides = [side(1 + id % 7), if id.is_multiple_of(3) { Side::default() } else { side(id % 5 + 1) }];
+    let sides = [side(1 + id % 7), if id.is_multiple_of(3) { DirectionStats::default() } else { side(id % 5 + 1) }];
     let tcp = if protocol == IpProtocol::TCP { TcpState::Established } else { TcpState::None };
     Record {
         id: base::hash::mix64(id + 1),
         key,
-        around: Around {
+        encapsulation: Encapsulation {
             vlans: [[None; 2], [Some(5), None]][prng.below(2) as usize],
             mpls: None,
             tunnel: [None, Some((TunnelKind::Vxlan, 7))][prng.below(2) as usize],
         },
         interface: 0,
-        began,
-        part: 0,
-        sides,
-        end: EndReason::Idle,
-        tcp,
+        flow_start: began,
+        record_index: 0,
+        directions: sides,
+        end_reason: EndReason::IdleTimeout,
+        tcp_state: tcp,
         syn_rtt: None,
         ack_rtt: None,
-        early: Vec::new(),
+        initial_packets: Vec::new(),
         payload: [Vec::new(), Vec::new()],
-        locator: None,
+        location: None,
         lost: 0,
     }
 }
@@ -81,9 +89,9 @@ pub fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<(&'static str, Record)>
         let one = record(&mut prng, id);
         if id % 50 == 7 {
             // A flow of two records.
-            let next = Record { part: 1, began: one.began, ..record(&mut prng, id) };
-            all.push((name, Record { id: one.id, key: one.key, around: one.around, ..next }));
-            all.push((name, Record { end: EndReason::Active, ..one }));
+            let next = Record { record_index: 1, flow_start: one.flow_start, ..record(&mut prng, id) };
+            all.push((name, Record { id: one.id, key: one.key, encapsulation: one.encapsulation, ..next }));
+            all.push((name, Record { end_reason: EndReason::ActiveTimeout, ..one }));
         } else {
             all.push((name, one));
         }
@@ -94,7 +102,7 @@ pub fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<(&'static str, Record)>
         all.iter().filter(|(n, _)| *n == name).for_each(|(_, r)| writer.record(r));
         let (counts, events) = writer.finish();
         let trouble = events.iter().any(|e| matches!(e, columns::Event::Trouble(_)));
-        assert!(counts.sealed == counts.given && !trouble, "{counts:?} {events:?}");
+        assert!(counts.sealed == counts.submitted && !trouble, "{counts:?} {events:?}");
     }
     (store, all)
 }
@@ -108,7 +116,7 @@ fn number(object: &Value, field: &str) -> u64 {
 }
 
 fn matches(filter: &str, r: &Record) -> bool {
-    filter::FlowFilter::parse(filter).expect(filter).matches(&report::terms(r))
+    filter::FlowFilter::parse(filter).expect(filter).matches(&aggregate::terms(r))
 }
 
 #[test]
@@ -186,7 +194,10 @@ fn records_of_an_interval_and_a_filter_come_in_order_in_every_form() {
         assert_eq!(told.len(), expected.len(), "{filter}");
         for (object, (name, r)) in told.iter().zip(&expected) {
             assert_eq!(object["id"], format!("{}", r.id).as_str(), "{filter}");
-            assert_eq!((object["interface"].as_str(), number(object, "part")), (Some(*name), r.part.into()));
+            assert_eq!(
+                (object["interface"].as_str(), number(object, "record_index")),
+                (Some(*name), r.record_index.into())
+            );
             assert_eq!(object["src"], r.key.src.to_string().as_str());
         }
         let lines = flows(&store, &more);
@@ -209,8 +220,8 @@ fn by_port<'a>(records: impl Iterator<Item = &'a Record>) -> BTreeMap<u64, [u64;
     let mut sums: BTreeMap<u64, [u64; 4]> = BTreeMap::new();
     for r in records {
         let sum = sums.entry(r.key.dst_port.into()).or_default();
-        let zero_window = r.sides[0].zero_window + r.sides[1].zero_window;
-        let more = [u64::from(r.part == 0), r.packets(), r.bytes(), zero_window];
+        let zero_window = r.directions[0].zero_window + r.directions[1].zero_window;
+        let more = [u64::from(r.record_index == 0), r.packets(), r.bytes(), zero_window];
         sum.iter_mut().zip(more).for_each(|(a, b)| *a += b);
     }
     sums
@@ -382,7 +393,7 @@ fn legacy_lines_are_those_of_the_directions_that_have_packets() {
     let payload = dir.join("payload.bin");
     let told = flows(&store, &["--format", "legacy", "--payload", arg(&payload)]);
     assert_eq!(told.status, Some(0), "{told:?}");
-    let sides = records.iter().flat_map(|(_, r)| &r.sides).filter(|side| side.packets > 0);
+    let sides = records.iter().flat_map(|(_, r)| &r.directions).filter(|side| side.packets > 0);
     let lines: Vec<Vec<&str>> = told.out.lines().map(|line| line.split(' ').collect()).collect();
     assert_eq!(lines.len(), sides.clone().count());
     let sum = |at: usize| lines.iter().map(|cells| cells[at].parse::<u64>().expect("a number")).sum::<u64>();
@@ -419,7 +430,7 @@ fn damage_in_the_middle_of_a_journal_costs_its_batch_and_is_told_by_everybody() 
     common::until("its writer has let it go", is_free);
     let whole = std::fs::read(&journal).expect("the journal");
     let verified = run(&["verify", "--json", arg(&store)]);
-    let grain = |said: &Said| objects(&said.out).into_iter().find(|o| o["finding"]["kind"] == "grain");
+    let grain = |said: &Said| objects(&said.out).into_iter().find(|o| o["finding"]["kind"] == "row_file");
     assert_eq!((flows(&store, &[]).status, grain(&verified)), (Some(0), None), "nothing is damaged yet: {verified:?}");
 
     let mut bytes = whole.clone();
@@ -467,8 +478,9 @@ fn live_tells_flows_as_they_end() {
     };
     let at = |record: Record| {
         let moment = now();
-        let side = |s: Side| if s.packets > 0 { Side { first: moment, last: moment, ..s } } else { s };
-        Record { began: moment, sides: record.sides.map(side), ..record }
+        let side =
+            |s: DirectionStats| if s.packets > 0 { DirectionStats { first: moment, last: moment, ..s } } else { s };
+        Record { flow_start: moment, directions: record.directions.map(side), ..record }
     };
     let mut keep = |writer: &mut columns::Writer, id: u64| {
         let one = at(record(&mut prng, id));

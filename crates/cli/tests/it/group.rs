@@ -39,7 +39,7 @@ impl Engine {
     fn books(&self, group: &str) -> serde_json::Value {
         let said = self.group("stats", &["--json", group]);
         let books = objects(&said.out).pop().unwrap_or_else(|| panic!("no books: {said:?}"));
-        assert_eq!(books["contradictions"], serde_json::json!([]), "{books}");
+        assert_eq!(books["accounting_errors"], serde_json::json!([]), "{books}");
         books
     }
 
@@ -238,12 +238,12 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
 }
 
 /// Somebody beside an engine whose last words matter.
-struct Ear {
+struct ListenSession {
     running: Running,
     err: BufReader<std::process::ChildStderr>,
 }
 
-impl Ear {
+impl ListenSession {
     fn join(engine: &Engine, group: &str) -> Self {
         let mut ear = Self::start(&["group", "join", "--socket", arg(&engine.groups), group]);
         let mut line = String::new();
@@ -277,8 +277,8 @@ fn who_has_a_terminal_no_more_ends_in_good_order() {
     let dir = TempDir::new("hangup");
     let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
     assert_eq!(engine.group("create", &["g", "copy"]).status, Some(0));
-    let member = Ear::join(&engine, "g");
-    let listener = Ear::start(&["listen", "--socket", arg(&dir.join("s.sock"))]);
+    let member = ListenSession::join(&engine, "g");
+    let listener = ListenSession::start(&["listen", "--socket", arg(&dir.join("s.sock"))]);
     // It does not say when it has begun; its handlers are there before it asks to be let in.
     let status = format!("/proc/{}/status", listener.running.0.id());
     until("it handles SIGHUP", || {
@@ -302,7 +302,7 @@ fn an_engine_that_stands_still_or_was_killed_is_no_success() {
     let dir = TempDir::new("still");
     let mut engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
     assert_eq!(engine.group("create", &["g", "copy"]).status, Some(0));
-    let member = Ear::join(&engine, "g");
+    let member = ListenSession::join(&engine, "g");
     signal(&engine.running.0, "STOP");
     let asked = engine.group("stats", &["g"]);
     assert!(asked.status == Some(2) && asked.err.contains("has not answered for 10 s"), "{asked:?}");
@@ -331,7 +331,7 @@ fn members_of_a_deleted_group_hear_that_and_not_that_the_engine_has_ended() {
     for group in ["g", "h"] {
         assert_eq!(engine.group("create", &[group, "copy"]).status, Some(0));
     }
-    let (deleted, other) = (Ear::join(&engine, "g"), Ear::join(&engine, "h"));
+    let (deleted, other) = (ListenSession::join(&engine, "g"), ListenSession::join(&engine, "h"));
     assert_eq!(engine.group("delete", &["g"]).status, Some(0));
     let (status, said) = deleted.end();
     assert!(status == Some(0) && said.contains("the group was deleted") && !said.contains("has ended"), "{said}");
@@ -393,7 +393,7 @@ fn the_host_of_a_shared_port_has_its_packets_anyway_and_gets_no_device() {
     // The group has what comes after its dispatcher has joined the ring, a moment after it was made.
     until("packets are judged", || {
         RawSender::new(&a).send(&frames(0, 1));
-        engine.books("g")["to_kernel"].as_u64() > Some(0)
+        engine.books("g")["to_host"].as_u64() > Some(0)
     });
     assert_eq!(engine.books("g")["interfaces"], serde_json::json!([]));
     assert!(sandbox.netlink().link(&format!("ng{}", b.index)).is_err(), "no device is made");
@@ -419,7 +419,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
         ("join", &["x"], "there are g"),
         ("join", &["g", "--class", "nobody"], "no class"),
         ("join", &["g", "--filter", "prot 5"], "filter"),
-        ("weigh", &["g", "5", "2"], "nobody sits"),
+        ("set-weight", &["g", "5", "2"], "nobody sits"),
         ("delete", &["x"], "no group"),
     ] {
         let said = engine.group(verb, args);

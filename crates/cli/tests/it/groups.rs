@@ -76,7 +76,7 @@ impl Engine {
     fn books(&self, group: &str) -> serde_json::Value {
         let said = self.group("stats", &["--json", group]);
         let books = objects(&said.out).pop().unwrap_or_else(|| panic!("no books: {said:?}"));
-        assert_eq!(books["contradictions"], serde_json::json!([]), "{books}");
+        assert_eq!(books["accounting_errors"], serde_json::json!([]), "{books}");
         books
     }
 
@@ -121,7 +121,7 @@ fn a_replay_through_configured_groups_puts_every_packet_into_its_files() {
     let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{groups:?}"));
     for g in groups {
         assert_eq!((&g["received"], &g["skipped"]), (&1000.into(), &0.into()), "from the very first: {g}");
-        assert_eq!(g["contradictions"], serde_json::json!([]));
+        assert_eq!(g["accounting_errors"], serde_json::json!([]));
     }
     assert_eq!(sum(&flows(&dir.join("all.pcap"))), 1000);
     let (a, b) = (flows(&dir.join("a.pcap")), flows(&dir.join("b.pcap")));
@@ -130,7 +130,7 @@ fn a_replay_through_configured_groups_puts_every_packet_into_its_files() {
     // 24 bytes, then 80 for each: 12 fit into 1000.
     assert_eq!(flows(&dir.join("some.pcap")), BTreeMap::from([(3, 12)]));
     let some = group("some");
-    let outlet = &some["members"][0]["outlet"];
+    let outlet = &some["members"][0]["sink"];
     assert_eq!((&outlet["sent"], &outlet["failed"]), (&12.into(), &13.into()), "{some}");
     assert_eq!(some["counters"]["2"], 25);
     // What is there of a run before stays, and is no reason not to run.
@@ -175,7 +175,7 @@ fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
     let said = "configuration read again: nothing changes; only the next start changes members of group web";
     assert!(line.contains(said), "{line}");
     let web = engine.books("web");
-    assert!(web["runs"] == "native" || web["why"].is_string(), "{web}");
+    assert!(web["execution"] == "native" || web["reason"].is_string(), "{web}");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
     let mut ends = [&d, &f].map(RawReader::new);
     RawSender::new(&a).send(&frames(10));
     let put = |books: &serde_json::Value| -> u64 {
-        books["members"].as_array().into_iter().flatten().filter_map(|m| m["outlet"]["sent"].as_u64()).sum()
+        books["members"].as_array().into_iter().flatten().filter_map(|m| m["sink"]["sent"].as_u64()).sum()
     };
     until("all are through", || put(&engine.books("lb")) == 400);
     let heard: Vec<BTreeSet<u16>> = ends
@@ -235,7 +235,7 @@ fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detache
     RawSender::new(&a).send(&frames(20));
     // 24 bytes, then 80 for each: 12 fit into 1000.
     let of = |books: &serde_json::Value| [&books["sent"], &books["failed"]].map(|n| n.as_u64().expect("a number"));
-    until("all are through", || of(&engine.books("g")["members"][0]["outlet"]) == [12, 8]);
+    until("all are through", || of(&engine.books("g")["members"][0]["sink"]) == [12, 8]);
     assert_eq!(
         sum(&flows(&dir.join("full.pcap"))),
         12,
@@ -352,7 +352,7 @@ fn a_full_map_is_in_the_books_and_an_exchange_says_that_it_begins_anew() {
     RawSender::new(&a).send(&frames(2));
     let judged = u64::from(FLOWS) * 2;
     until("all are judged", || engine.books("g")["received"].as_u64() >= Some(judged));
-    let map = serde_json::json!({"map": "m", "used": 3, "most": 3, "refused": judged - 6});
+    let map = serde_json::json!({"map": "m", "used": 3, "capacity": 3, "refused": judged - 6});
     assert_eq!(engine.books("g")["maps"], serde_json::json!([map]));
     let said = engine.group("stats", &["g"]);
     assert!(said.out.contains("map m: 3 of 3 entries, refused 74"), "{said:?}");
@@ -402,9 +402,9 @@ fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_i
     host.recv_from(&mut [0; 100]).expect("and once more");
     let books = engine.books("fw");
     let more = |key: &str| books[key].as_u64().zip(before[key].as_u64()).map(|(now, then)| now - then);
-    assert_eq!((more("to_kernel"), more("dropped")), (Some(1), Some(2)), "only what was for it: {books}");
+    assert_eq!((more("to_host"), more("dropped")), (Some(1), Some(2)), "only what was for it: {books}");
     let port = &books["interfaces"][0];
-    assert_eq!((&port["sent"], &port["interface"]), (&books["to_kernel"], &device.as_str().into()), "{books}");
+    assert_eq!((&port["sent"], &port["interface"]), (&books["to_host"], &device.as_str().into()), "{books}");
     // And what the host says through it is heard at the other end of the wire.
     host.send_to(b"an answer", ("10.77.0.255", 4000)).expect("sent");
     let answer = far.all(Duration::from_secs(1)).into_iter().find(|f| f.ends_with(b"an answer"));

@@ -49,7 +49,7 @@ fn what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump() {
     let (store, socket) = (dir.join("store"), dir.join("s"));
     for kind in ["af-xdp", "tpacket"] {
         let recorder = Recorder::start(&b, &store.join(kind), &socket, &["--source-kind", kind]);
-        let args = ["listen", "--socket", arg(&socket), "-w", "-", "--format", "pcap", "-c", "500", "--gate"];
+        let args = ["listen", "--socket", arg(&socket), "-w", "-", "--format", "pcap", "-c", "500", "--lossless"];
         let mut listener = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut out = listener.stdout.take().expect("caught");
         // The file's header is written once it has attached.
@@ -93,7 +93,7 @@ fn ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each() {
                 let args = ["record", "-i", "vb", "--source-kind", "tpacket", "--ring", "8MiB", "--store"];
                 let (running, err) = Running::start(netgrain(&args).arg(dir.join("store")));
                 both.wait();
-                let mut listen = netgrain(&["listen", "-i", "vb", "-w", "-", "--format", "pcap", "--gate"]);
+                let mut listen = netgrain(&["listen", "-i", "vb", "-w", "-", "--format", "pcap", "--lossless"]);
                 let mut listener = Running(listen.stdout(Stdio::piped()).spawn().expect("it starts"));
                 let mut out = listener.0.stdout.take().expect("caught");
                 out.read_exact(&mut [0; 24]).expect("a header");

@@ -47,8 +47,8 @@ fn add(all: &mut Talks, protocol: u8, from: End, to: End, counts: [(u64, u64); 2
 fn nanos(text: &str) -> u64 {
     if text.contains('T') {
         let text = format!("{}Z", text.trim_end_matches('Z'));
-        return match text.parse::<base::Moment>() {
-            Ok(base::Moment::At(at)) => at.nanos(),
+        return match text.parse::<base::TimeSpec>() {
+            Ok(base::TimeSpec::At(at)) => at.nanos(),
             other => panic!("{text}: {other:?}"),
         };
     }
@@ -60,7 +60,7 @@ fn nanos(text: &str) -> u64 {
 fn ours(dir: &TempDir, capture: &Path, bytes: &str) -> Talks {
     let store = dir.join("store");
     if !store.exists() {
-        let sets = ["capture.ring=8MiB", "flow.active=none"].map(|set| ["--set", set]).concat();
+        let sets = ["capture.ring=8MiB", "flow.active_timeout=none"].map(|set| ["--set", set]).concat();
         let said = run(&[&["run", "-r", arg(capture), "--store", arg(&store), "--quiet"], &sets[..]].concat());
         assert_eq!(said.status, Some(0), "{said:?}");
     }

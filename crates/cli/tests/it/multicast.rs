@@ -92,7 +92,7 @@ fn flows_and_rows_of_a_run_are_heard_on_another_machine_by_several_subscribers()
     let group = |kind: u8| format!("239.{kind}.0.0:4739");
     let hear = |verb: &str, kind: u8, more: &[&str]| {
         let group = group(kind);
-        let args = [verb, "--live", "--from-multicast", &group, "--via", &there.name, "--json"];
+        let args = [verb, "--live", "--from-multicast", &group, "--multicast-interface", &there.name, "--json"];
         elsewhere.netgrain(&[&args[..], more].concat())
     };
     // Two that listen to the same group on one machine, of which one asks for a part.
@@ -102,7 +102,8 @@ fn flows_and_rows_of_a_run_are_heard_on_another_machine_by_several_subscribers()
     let dir = TempDir::new(test);
     let (store, target) = (dir.join("store"), format!("multicast:{},ttl=1", here.name));
     let args = ["run", "--sim", "imix,flows=400,rate=4kpps", "--store", arg(&store), "--export", &target];
-    let sets = ["capture.ring=8MiB", "flow.idle=1s", "flow.active=1s"].map(|set| ["--set", set]).concat();
+    let sets =
+        ["capture.ring=8MiB", "flow.idle_timeout=1s", "flow.active_timeout=1s"].map(|set| ["--set", set]).concat();
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &sets[..], &["--quiet"]].concat()));
     let rows: Vec<serde_json::Value> = {
         let out = std::io::BufReader::new(curve.0.stdout.take().expect("caught"));
@@ -114,7 +115,7 @@ fn flows_and_rows_of_a_run_are_heard_on_another_machine_by_several_subscribers()
     assert_eq!((ran.status, all.status, some.status), (Some(0), Some(0), Some(0)), "{ran:?} {all:?} {some:?}");
     let records = objects(&all.out);
     assert_eq!(records.len(), 200);
-    let parts: BTreeSet<_> = records.iter().map(|r| (r["id"].to_string(), r["part"].to_string())).collect();
+    let parts: BTreeSet<_> = records.iter().map(|r| (r["id"].to_string(), r["record_index"].to_string())).collect();
     assert_eq!(parts.len(), 200, "each once");
     assert!(objects(&some.out).iter().all(|record| record["protocol"] == "udp"), "{}", some.out);
     assert_eq!(rows[1]["second"].as_u64(), rows[0]["second"].as_u64().map(|second| second + 1));
@@ -127,8 +128,8 @@ fn a_group_that_no_port_leads_to_is_refused_with_what_to_do() {
     let test = "a_group_that_no_port_leads_to_is_refused_with_what_to_do";
     let Some(_sandbox) = Sandbox::new(test) else { return };
     for (args, advice) in [
-        (&["239.128.0.0:4739"][..], "--via eth1"),
-        (&["239.128.0.0:4739", "--via", "none0"], "ip link"),
+        (&["239.128.0.0:4739"][..], "--multicast-interface eth1"),
+        (&["239.128.0.0:4739", "--multicast-interface", "none0"], "ip link"),
         (&["192.0.2.1:4739"], "nor an address of this machine"),
     ] {
         for verb in ["flows", "series"] {

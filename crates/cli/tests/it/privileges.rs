@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use sys::privilege::{CAPTURE, CAPTURE_WELL, Capabilities, Capability, Held, of_threads};
+use sys::privilege::{CAPTURE, CAPTURE_OPTIONAL, Capabilities, Capability, ThreadPrivileges, of_threads};
 use testkit::{RawSender, Sandbox, TempDir};
 
 const NOBODY: u32 = 65_534;
@@ -18,7 +18,7 @@ const NOBODY: u32 = 65_534;
 /// Every thread has these capabilities, and nothing that it starts can have any.
 #[track_caller]
 fn holds(child: &Child, expected: Capabilities, uid: u32) {
-    let expected = Held {
+    let expected = ThreadPrivileges {
         effective: expected,
         permitted: expected,
         bounding: Capabilities::NONE,
@@ -101,7 +101,7 @@ fn a_recorder_keeps_what_a_port_that_comes_back_takes_and_nothing_else() {
         let store = dir.join(kind);
         let args =
             ["record", "-i", "vb", "--store", arg(&store), "--socket", "none", "--ring", "8MiB", "--source-kind", kind];
-        let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_WELL), 0);
+        let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_OPTIONAL), 0);
         let out = through_a_flap(&sandbox, Running::start(&mut netgrain(&args)), check);
         let stored = out.lines().find_map(|l| l.trim().strip_prefix("stored")).expect("a count");
         assert!(stored.trim().starts_with("200 "), "{kind}: {out}");
@@ -126,7 +126,7 @@ fn another_user_records_what_root_began() {
     let unknown = run(&[&args[..9], &["--user", "nobody-of-this-name"]].concat());
     assert!(unknown.status == Some(2) && unknown.err.contains("/etc/passwd"), "{unknown:?}");
 
-    let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_WELL), NOBODY);
+    let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_OPTIONAL), NOBODY);
     through_a_flap(&sandbox, Running::start(&mut netgrain(&args)), check);
     let files = walk(&store);
     assert!(files.len() >= 2, "{files:?}");
@@ -154,9 +154,9 @@ fn ambient_capabilities_are_enough_and_gone_afterwards() {
     command.args(["record", "-i", "vb", "--store", arg(&store), "--socket", "none", "--ring", "8MiB"]);
     let (recorder, err) = Running::start(&mut command);
     for held in of_threads(recorder.0.id()) {
-        assert_eq!((held.effective, held.ambient), (CAPTURE.with(CAPTURE_WELL), Capabilities::NONE));
+        assert_eq!((held.effective, held.ambient), (CAPTURE.with(CAPTURE_OPTIONAL), Capabilities::NONE));
         assert!(held.no_new_privileges && held.uid == NOBODY);
-        assert!(held.bounding.without(CAPTURE.with(CAPTURE_WELL)).is_empty(), "only root can make it smaller");
+        assert!(held.bounding.without(CAPTURE.with(CAPTURE_OPTIONAL)).is_empty(), "only root can make it smaller");
     }
     signal(&recorder.0, "INT");
     let said = recorder.end(err);

@@ -2,12 +2,12 @@
 //! on SIGHUP.
 
 use crate::common;
-use crate::ground;
+use crate::workspace;
 
 use common::{signal, until};
-use ground::Ground;
 use testkit::RawSender;
 use wire::build::Frame;
+use workspace::Ground;
 
 fn frames(port: u16) -> Vec<Vec<u8>> {
     let frame = |n: u8| {

@@ -136,7 +136,7 @@ fn lost_packets_are_status_one_and_json_is_one_object_a_line_that_agrees_with_it
         let sum: u64 = ledger.iter().map(|s| s[term].as_u64().expect("a number")).sum();
         assert_eq!(report[term], sum, "{term}");
     }
-    assert_eq!(report["lost"]["ring_full"], report["lost_by_gate"]["recorder"]);
+    assert_eq!(report["lost"]["ring_full"], report["lost_by_reader"]["recorder"]);
     let checked = common::objects(&run(&["check", arg(&store), "--sent", "1M", "--json"]).out);
     assert_eq!((&checked[0]["frames"], &checked[0]["missing"]), (&report["stored"], &report["lost_total"]));
 }

@@ -204,7 +204,7 @@ fn a_capture_of_two_weeks_makes_rows_and_files_of_what_it_has() {
     let dir = TempDir::new("a_capture_of_two_weeks");
     let (file, store) = (dir.join("weeks.pcap"), dir.join("store"));
     slow_capture(&file, 720, std::time::Duration::from_secs(1800));
-    let given = ["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "flow.idle=3650d"];
+    let given = ["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "flow.idle_timeout=3650d"];
     let said = run(&[&given[..], &RING[..]].concat());
     assert_eq!(said.status, Some(0), "{said:?}");
     let (records, rows) = made(&store);

@@ -32,7 +32,7 @@ fn report_that(said: &Said, status: i32) -> serde_json::Value {
     let count = |value: &serde_json::Value| value.as_u64().expect("a number");
     assert_eq!(count(&meter["packets"]) + count(&meter["unmetered"]), count(&report["stored"]));
     assert_eq!(meter["in_rows"], meter["packets"]);
-    assert_eq!(count(&meter["in_records"]) + count(&meter["flowless"]), count(&meter["packets"]));
+    assert_eq!(count(&meter["in_records"]) + count(&meter["without_flow"]), count(&meter["packets"]));
     report.clone()
 }
 
@@ -109,11 +109,11 @@ fn behind_a_capture_that_is_cut_the_others_are_taken_too() {
 fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
     let dir = TempDir::new("a_configuration_that_is_wrong");
     let file = dir.join("netgrain.toml");
-    std::fs::write(&file, "[flow]\nidel = \"7s\"\nactive = \"soon\"\n").expect("a file");
+    std::fs::write(&file, "[flow]\nidle_timeot = \"7s\"\nactive_timeout = \"soon\"\n").expect("a file");
     let said = run(&["config", "--check", arg(&file)]);
     assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("line 2: no key flow.idel; did you mean flow.idle?"), "{}", said.err);
-    assert!(said.err.contains("line 3: flow.active"), "all of it at once: {}", said.err);
+    assert!(said.err.contains("line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?"), "{}", said.err);
+    assert!(said.err.contains("line 3: flow.active_timeout"), "all of it at once: {}", said.err);
     let said = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
     assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
     assert!(said.err.contains("and 1 more"), "{}", said.err);
@@ -169,8 +169,11 @@ fn what_cannot_be_run_is_said_in_one_line() {
     for (args, part) in [
         (&["run"][..], "nothing would be kept"),
         (&[&["run"], &here[..]].concat(), "no source"),
-        (&[&["run", "--sim", "60", "--set", "flow.idle"], &here[..]].concat(), "KEY=VALUE"),
-        (&[&["run", "--sim", "60", "--set", "flow.idel=3"], &here[..]].concat(), "did you mean flow.idle"),
+        (&[&["run", "--sim", "60", "--set", "flow.idle_timeout"], &here[..]].concat(), "KEY=VALUE"),
+        (
+            &[&["run", "--sim", "60", "--set", "flow.idle_timeot=3"], &here[..]].concat(),
+            "did you mean flow.idle_timeout",
+        ),
         (&[&["run", "--sim", "60", "--shards", "0"], &here[..]].concat(), "flow.shards"),
         (&[&["run", "--sim", "60", "--export", "sctp:x"], &here[..]].concat(), "udp:HOST"),
         (&[&["run", "-r", "/nowhere.pcap"], &here[..]].concat(), "/nowhere.pcap"),
@@ -185,9 +188,9 @@ fn what_cannot_be_run_is_said_in_one_line() {
 fn what_is_dumped_is_accepted_and_says_what_is_in_force() {
     let dir = TempDir::new("what_is_dumped_is_accepted");
     let file = dir.join("netgrain.toml");
-    std::fs::write(&file, "[flow]\nidle = \"7s\"\n").expect("a file");
+    std::fs::write(&file, "[flow]\nidle_timeout = \"7s\"\n").expect("a file");
     let said = run(&["config", "--dump", arg(&file)]);
-    assert!(said.status == Some(0) && said.out.contains("idle = \"7s\""), "{said:?}");
+    assert!(said.status == Some(0) && said.out.contains("idle_timeout = \"7s\""), "{said:?}");
     std::fs::write(&file, &said.out).expect("a file");
     assert_eq!(run(&["config", "--check", arg(&file)]).status, Some(0));
     assert_eq!(run(&["config", "--dump", arg(&file)]).out, said.out);
@@ -202,7 +205,7 @@ fn a_file_gives_packets_flows_and_rows_in_one_store_and_the_same_export_for_any_
         let export = format!("file:{}", arg(&sent));
         let args = ["run", "-r", arg(&file), "--store", arg(&store), "--shards", shards, "--export", &export, "--json"];
         let report = report(&run(&[&args[..], &RING[..]].concat()));
-        assert_eq!((&report["stored"], &report["meter"]["begun"]), (&30_000.into(), &300.into()));
+        assert_eq!((&report["stored"], &report["meter"]["started"]), (&30_000.into(), &300.into()));
         let files = walk(&store);
         for end in ["pcap", "parquet"] {
             assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == end)), "no {end}: {files:?}");
@@ -246,9 +249,11 @@ fn each_protocol_has_the_idle_timeout_that_is_set_for_it() {
     let dir = TempDir::new("each_protocol_has_the_idle_timeout");
     let file = dir.join("apart.pcap");
     apart(&file);
-    for (set, udp, tcp) in
-        [("flow.idle=30s", 1, 1), ("flow.idle_of=udp=10s,icmp=5s", 2, 1), ("flow.idle_of=6=10s", 1, 2)]
-    {
+    for (set, udp, tcp) in [
+        ("flow.idle_timeout=30s", 1, 1),
+        ("flow.protocol_idle_timeouts=udp=10s,icmp=5s", 2, 1),
+        ("flow.protocol_idle_timeouts=6=10s", 1, 2),
+    ] {
         let store = dir.join(set);
         let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--set", set, "-q"], &RING[..]].concat());
         assert_eq!(said.status, Some(0), "{said:?}");
@@ -281,7 +286,7 @@ fn a_collector_gets_the_kinds_that_are_asked_for_it() {
         let target = format!("tcp:127.0.0.1:{port}{kinds}");
         let said = run(&[&["run", "-r", arg(&file), "--export", &target, "--json", "-q"], &RING[..]].concat());
         assert_eq!(collector.join().expect("a collector"), (flows, rows), "{target}");
-        let outlet = &report(&said)["meter"]["outlets"][0];
+        let outlet = &report(&said)["meter"]["sinks"][0];
         assert_eq!((&outlet["records"], &outlet["rows"], &outlet["lost"]), (&flows.into(), &rows.into(), &0.into()));
     }
     let said = run(&["run", "-r", arg(&file), "--export", "udp:127.0.0.1", "--set", "flow.record=false"]);
@@ -430,10 +435,10 @@ fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_n
     let args =
         ["run", "--sim", "imix,flows=50,rate=2kpps", "--config", arg(&config), "--store", arg(&store), "--json", "-q"];
     let (running, mut err) = Running::start(&mut netgrain(&args));
-    write("[flow]\nidel = 3\n");
+    write("[flow]\nidle_timeot = 3\n");
     signal(&running.0, "HUP");
     let line = said(&mut err, "nothing is changed");
-    assert!(line.contains("did you mean flow.idle"), "{line}");
+    assert!(line.contains("did you mean flow.idle_timeout"), "{line}");
     let target = format!("file:{}", arg(&sent));
     write(&format!("[capture]\nring = \"16MiB\"\n[flow]\nmax_age = \"90d\"\n[export]\ntargets = [\"{target}\"]\n"));
     signal(&running.0, "HUP");
@@ -443,7 +448,7 @@ fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_n
     std::thread::sleep(std::time::Duration::from_millis(300));
     signal(&running.0, "INT");
     let report = report(&running.end(err));
-    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let outlets = report["meter"]["sinks"].as_array().expect("outlets");
     let late = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the new collector");
     assert_eq!(late["records"], 50, "those that ended with the run: {outlets:?}");
     assert!(std::fs::metadata(&sent).is_ok_and(|m| m.len() > 1000));
@@ -469,10 +474,10 @@ fn a_replay_waits_for_a_dead_collector_once_and_says_what_it_did_not_get() {
     let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
     let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json", "-q"];
     let report = report_that(&run(&[&args[..], &RING[..]].concat()), 1);
-    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let outlets = report["meter"]["sinks"].as_array().expect("outlets");
     let dead = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the collector");
-    assert_eq!((&dead["records"], &dead["lost"]), (&report["meter"]["begun"], &report["meter"]["begun"]));
-    assert!(report["meter"]["begun"].as_u64().is_some_and(|flows| flows > 20_000), "{report}");
+    assert_eq!((&dead["records"], &dead["lost"]), (&report["meter"]["started"], &report["meter"]["started"]));
+    assert!(report["meter"]["started"].as_u64().is_some_and(|flows| flows > 20_000), "{report}");
 }
 
 #[test]
@@ -496,11 +501,13 @@ fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
     let (config, sent, dead) = (dir.join("netgrain.toml"), dir.join("stays.ipfix"), free());
     let stays = format!("file:{}", arg(&sent));
     let write = |targets: &[&str]| {
-        let text = format!("[capture]\nring = \"8MiB\"\n[flow]\nidle = \"1s\"\n[export]\ntargets = {targets:?}\n");
+        let text =
+            format!("[capture]\nring = \"8MiB\"\n[flow]\nidle_timeout = \"1s\"\n[export]\ntargets = {targets:?}\n");
         std::fs::write(&config, text).expect("a file");
     };
     write(&[&stays, &dead]);
-    let args = ["run", "--sim", "imix,flows=2000,rate=5kpps", "--set", "flow.active=1s", "--config", arg(&config)];
+    let args =
+        ["run", "--sim", "imix,flows=2000,rate=5kpps", "--set", "flow.active_timeout=1s", "--config", arg(&config)];
     let store = dir.join("store");
     let (running, mut err) =
         Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store), "--json", "-q"]].concat()));
@@ -516,7 +523,7 @@ fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
     signal(&running.0, "INT");
     let report = report_that(&running.end(err), 1);
     assert_eq!((&report["lost_total"], &report["meter"]["unmetered"]), (&0.into(), &0.into()));
-    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let outlets = report["meter"]["sinks"].as_array().expect("outlets");
     let of =
         |name: &str| outlets.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("no {name}: {outlets:?}"));
     let made: u64 = report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
@@ -548,7 +555,7 @@ fn a_port_is_watched_at_every_grain_until_an_interrupt() {
     std::thread::sleep(std::time::Duration::from_millis(500));
     signal(&running.0, "INT");
     let report = report(&running.end(err));
-    assert_eq!((&report["stored"], &report["meter"]["begun"]), (&1000.into(), &20.into()));
+    assert_eq!((&report["stored"], &report["meter"]["started"]), (&1000.into(), &20.into()));
     assert_eq!(report["meter"]["unmetered"], 0);
     assert!(parquet(&store) >= 2, "records and rows: {:?}", walk(&store));
 }

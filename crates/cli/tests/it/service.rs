@@ -112,7 +112,7 @@ fn the_units_are_such_as_the_service_manager_takes() {
 #[test]
 fn the_units_give_what_capturing_takes_and_no_more_and_are_hardened_alike() {
     let texts = UNITS.map(|name| std::fs::read_to_string(units().join(name)).expect("the unit"));
-    let wanted = sys::privilege::CAPTURE.with(sys::privilege::CAPTURE_WELL).to_string();
+    let wanted = sys::privilege::CAPTURE.with(sys::privilege::CAPTURE_OPTIONAL).to_string();
     for (text, key) in texts.iter().flat_map(|text| [(text, "AmbientCapabilities="), (text, "CapabilityBoundingSet=")])
     {
         let line = text.lines().find_map(|l| l.strip_prefix(key)).expect(key);
@@ -129,7 +129,7 @@ fn the_units_give_what_capturing_takes_and_no_more_and_are_hardened_alike() {
 
 #[test]
 fn the_units_keep_what_a_killed_recorder_was_offered_until_the_next_start() {
-    assert!(Path::new(store::heartbeat::FOLDER).starts_with("/dev/shm"), "elsewhere RemoveIPC= does not matter");
+    assert!(Path::new(store::offered_page::FOLDER).starts_with("/dev/shm"), "elsewhere RemoveIPC= does not matter");
     for name in UNITS {
         let text = std::fs::read_to_string(units().join(name)).expect("the unit");
         let removes = text.lines().filter_map(|line| line.strip_prefix("RemoveIPC=")).collect::<Vec<_>>();

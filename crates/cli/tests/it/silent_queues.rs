@@ -7,8 +7,8 @@
 use crate::common;
 
 use common::{Said, arg, objects, run};
-use group::{Dispatcher, Door, Orders, Registry, Source, Track};
-use ring::{Config, Offer, Policy, Producer};
+use group::{CommandQueue, ControlServer, Dispatcher, IngressInterface, Registry, RingHandle};
+use ring::{AttachPolicy, Config, OfferedRing, Producer};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct Engine {
     socket: PathBuf,
     end: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    _door: Door,
+    _door: ControlServer,
 }
 
 impl Engine {
@@ -30,9 +30,14 @@ impl Engine {
         for queue in 0..2 {
             let config = Config { name: "p0".into(), bytes: 16 << 20, queue, ..Config::default() };
             let mut producer = Producer::new(config).expect("memory");
-            let (offer, orders) = (Offer::of(&producer), Arc::<Orders>::default());
+            let (offer, orders) = (OfferedRing::of(&producer), Arc::<CommandQueue>::default());
             let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), true);
-            tracks.push(Track { source: Source { name: "p0".into(), number: 0 }, queue, orders, offer });
+            tracks.push(RingHandle {
+                source: IngressInterface { name: "p0".into(), number: 0 },
+                queue,
+                commands: orders,
+                offer,
+            });
             let end = Arc::clone(&end);
             if queue == 0 {
                 threads.push(std::thread::spawn(move || dispatcher.run()));
@@ -50,7 +55,7 @@ impl Engine {
         let registry = Arc::new(Registry::new(tracks, engine::lent_to_groups(1), sys::cpu::effective_uid()));
         let socket = dir.join("engine.groups");
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
-        let door = Door::open(listener, registry, "p0", Policy::default()).expect("a thread");
+        let door = ControlServer::open(listener, registry, "p0", AttachPolicy::default()).expect("a thread");
         Self { socket, end, threads, _door: door }
     }
 
@@ -68,13 +73,13 @@ impl Drop for Engine {
 
 #[test]
 fn a_queue_that_does_not_take_a_program_is_named_and_the_command_fails() {
-    let dir = TempDir::new("silent_queues");
+    let dir = TempDir::new("unresponsive_queues");
     let engine = Engine::start(dir.path());
     let named =
         "netgrain: queue 1 of p0: its dispatcher ended before its stream, and nobody judges its packets any more";
     let states = |object: &serde_json::Value| {
         let of = |one: &serde_json::Value| json!([one["interface"], one["queue"], one["state"]]);
-        object["silent"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
+        object["unresponsive"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
     };
     let failed = [json!(["p0", 1, "failed"])];
 
@@ -90,7 +95,7 @@ fn a_queue_that_does_not_take_a_program_is_named_and_the_command_fails() {
     assert_eq!(engine.group("program", &["web"]).out, "copy\n");
     let said = engine.group("stats", &["web", "--json"]);
     let books = objects(&said.out).remove(0);
-    assert_eq!((said.status, states(&books), &books["contradictions"]), (Some(1), failed.to_vec(), &json!([])));
+    assert_eq!((said.status, states(&books), &books["accounting_errors"]), (Some(1), failed.to_vec(), &json!([])));
     let said = engine.group("stats", &["web"]);
     assert!(said.status == Some(1) && said.err.contains(named), "{said:?}");
 

@@ -4,17 +4,17 @@
 //! too; their packets go both ways in turn. Each frame ends with the number of its flow and its own. What the members wrote into files says who had what; of a killed one the file may lack the end.
 
 use crate::common;
-use crate::ground;
+use crate::workspace;
 
 use base::Prng;
 use common::{Running, signal};
-use ground::{Ground, frames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use testkit::RawSender;
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol};
+use workspace::{Ground, frames};
 
 const FLOWS: u32 = 140;
 /// What a flow sends at a time, by its last digit.

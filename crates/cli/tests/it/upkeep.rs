@@ -230,7 +230,7 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
     assert!(said.out.contains("; 2 files of records and rows: nothing is wrong"), "{}", said.out);
     for file in &files {
         let said = run(&["verify", "--json", arg(file)]);
-        assert_eq!((said.status, &objects(&said.out)[0]["verified"]["grains"]), (Some(0), &1.into()), "{said:?}");
+        assert_eq!((said.status, &objects(&said.out)[0]["verified"]["row_files"]), (Some(0), &1.into()), "{said:?}");
     }
     assert!(run(&["repair", arg(&store)]).out.contains("nothing to mend"));
     assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
@@ -241,7 +241,7 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
     std::fs::create_dir_all(moved.parent().expect("a folder")).expect("a folder");
     std::fs::rename(&files[1], &moved).expect("moved");
     let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["grain".to_owned(), "frame".to_owned()]), "{said:?}");
+    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["row_file".to_owned(), "frame".to_owned()]), "{said:?}");
     run(&["repair", arg(&store)]);
     assert!(!files[0].exists() && moved.exists());
     assert!(PathBuf::from(format!("{}.damaged", arg(&files[0]))).exists());
@@ -309,7 +309,7 @@ fn a_journal_that_is_damaged_near_its_end_and_files_that_were_not_finished_are_t
     assert!(said.out.contains(".series.damaged: kept, for") && said.out.contains("the rest is sealed"), "{said:?}");
     assert!(said.out.contains("1 hidden files removed") && !hidden.exists(), "{said:?}");
     let said = run(&["verify", "--json", arg(&store)]);
-    assert!(said.out.contains("\"aside\"") && said.out.contains(".series.damaged"), "{said:?}");
+    assert!(said.out.contains("\"set_aside\"") && said.out.contains(".series.damaged"), "{said:?}");
     // And by repair.
     std::fs::write(&hidden, b"PAR1").expect("a file");
     let said = run(&["repair", "--json", arg(&store)]);
@@ -456,7 +456,7 @@ fn a_bit_that_flips_in_a_column_is_found_unless_it_is_to_be_quick() {
         flipped[40] ^= 4;
         std::fs::write(&file, flipped).expect("the file");
         let said = run(&["verify", "--json", "--store", arg(&store)]);
-        assert_eq!((said.status, wrong(&said)), (Some(1), vec!["grain".to_owned()]), "{kind}: {said:?}");
+        assert_eq!((said.status, wrong(&said)), (Some(1), vec!["row_file".to_owned()]), "{kind}: {said:?}");
         assert!(said.out.contains("is not as it was written"), "{kind}: {said:?}");
         let said = run(&["verify", "--quick", "--json", "--store", arg(&store)]);
         assert_eq!((said.status, wrong(&said)), (Some(0), Vec::new()), "{kind}: {said:?}");

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use netgrain_columns::{Config, Kind, Writer, files, read_flows, write_flows};
+use netgrain_columns::{Config, DataFileKind, Writer, files, read_flows, write_flows};
 use testkit::TempDir;
 
 /// What a reader that is given names gets from these columns: sums that are right only if no known value is null.
@@ -11,7 +11,7 @@ import sys
 path = sys.argv[1]
 import duckdb
 columns = ["fwd_packets", "rev_bytes", "duration_ns", "bytes", "packets", "second", "age_ns", "fwd_length_max", "rev_start_ns",
-           "fwd_gap_sum_ns", "rev_gap_max_ns", "position_span", "syn_rtt_ns", "src_port"]
+           "fwd_iat_sum_ns", "rev_iat_max_ns", "position_span", "syn_rtt_ns", "src_port"]
 d = duckdb.sql("select %s from '%s'" % (", ".join("sum(%s)::varchar, count(%s)" % (c, c) for c in columns), path)).fetchall()[0]
 duckdb.sql("select * from '%s'" % path).fetchall()
 import pyarrow.parquet as pq, pyarrow.compute as pc
@@ -22,7 +22,7 @@ p = pl.read_parquet(path)
 for i, c in enumerate(columns):
     theirs = [(str(pc.sum(t[c].cast("int64")).as_py() or 0), len(t) - t[c].null_count), (str(p[c].cast(pl.Int64).sum()), p[c].count())]
     assert theirs == [(d[2 * i] or "0", d[2 * i + 1])] * 2, (c, theirs, d[2 * i:2 * i + 2])
-one = "select sum(len(early_lengths)), sum(list_sum(early_gaps_ns)), sum(list_sum(early_flags)), min(src), count(distinct dst), " \
+one = "select sum(len(initial_lengths)), sum(list_sum(initial_iats_ns)), sum(list_sum(initial_flags)), min(src), count(distinct dst), " \
       "count(*) filter (abs(epoch_us(last - first) - duration_ns // 1000) > 1), count(distinct date_trunc('minute', first)), " \
       "string_agg(distinct interface, ','), string_agg(distinct end_reason, ',' order by end_reason), " \
       "string_agg(distinct protocol, ',' order by protocol) from '%s'" % path
@@ -36,28 +36,30 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
     let Some(mut python) = testkit::python_with(test, "duckdb, polars, pyarrow") else { return };
     let store = TempDir::new("columns-engines");
     let records = kept(store.path());
-    let file = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let file = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").remove(0).path;
     let out = python.args(["-c", SCRIPT]).arg(&file).output().expect("Python");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
     let told: Vec<&str> = told.split_whitespace().collect();
-    let early = |of: fn(&flow::Early) -> u64| records.iter().flat_map(|r| &r.early).map(of).sum::<u64>().to_string();
-    let after: u64 = records.iter().filter_map(|r| Some(r.early.last()?.after)).sum();
+    let early = |of: fn(&flow::InitialPacket) -> u64| {
+        records.iter().flat_map(|r| &r.initial_packets).map(of).sum::<u64>().to_string()
+    };
+    let after: u64 = records.iter().filter_map(|r| Some(r.initial_packets.last()?.offset_ns)).sum();
     assert_eq!(told[..3], [early(|_| 1), after.to_string(), early(|e| e.flags.into())]);
     assert_eq!((told[5], told[7], told[8], told[9]), ("0", "eth1", "ended,idle", "tcp,udp"));
     let sums = [
-        known(&records, |r| Some(r.sides[0].packets)),
-        known(&records, |r| Some(r.sides[1].bytes)),
+        known(&records, |r| Some(r.directions[0].packets)),
+        known(&records, |r| Some(r.directions[1].bytes)),
         known(&records, |r| Some(r.last().nanos() - r.first().nanos())),
         known(&records, |r| Some(r.bytes())),
         known(&records, |r| Some(r.packets())),
         known(&records, |r| Some(r.first().secs())),
         known(&records, |_| Some(0)),
-        known(&records, |r| Some(r.sides[0].length.max)),
-        known(&records, |r| (r.sides[1].packets > 0).then(|| r.sides[1].first.nanos() - r.first().nanos())),
-        known(&records, |r| (r.sides[0].gaps > 0).then_some(r.sides[0].gap.sum)),
-        known(&records, |r| (r.sides[1].gaps > 0).then_some(r.sides[1].gap.max)),
-        known(&records, |r| r.locator.map(|at| at.last - at.first)),
+        known(&records, |r| Some(r.directions[0].length.max)),
+        known(&records, |r| (r.directions[1].packets > 0).then(|| r.directions[1].first.nanos() - r.first().nanos())),
+        known(&records, |r| (r.directions[0].iat_count > 0).then_some(r.directions[0].iat.sum)),
+        known(&records, |r| (r.directions[1].iat_count > 0).then_some(r.directions[1].iat.max)),
+        known(&records, |r| r.location.map(|at| at.last - at.first)),
         known(&records, |r| r.syn_rtt),
         known(&records, |r| Some(r.key.src_port.into())),
     ];
@@ -67,9 +69,9 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
 
 /// So many records that pages are long enough for every compressor.
 fn kept(store: &std::path::Path) -> Vec<flow::Record> {
-    let mut site = common::Site::new(1, 1000.0);
+    let mut site = common::TrafficModel::new(1, 1000.0);
     let records: Vec<_> = (0..40_000).map(|_| site.record()).collect();
-    let mut writer = Writer::new(Config { patient: true, ..Config::new(store, "eth1") }).expect("threads");
+    let mut writer = Writer::new(Config { wait_when_full: true, ..Config::new(store, "eth1") }).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     (0..100).for_each(|n| writer.row(&series::Row { second: common::START + n, ..series::Row::default() }));
     writer.finish();
@@ -112,15 +114,16 @@ fn duckdb_polars_and_pyarrow_read_our_seconds_and_agree() {
         for direction in series::Direction::ALL {
             let mut row = series::Row { second: common::START + second, interface: 3, direction, ..Default::default() };
             row.total.packets = prng.below(1 << 40);
-            row.kinds[series::Kind::Tcp as usize].bytes = prng.below(300);
+            row.classes[series::TrafficClass::Tcp as usize].bytes = prng.below(300);
             row.ledger.lost[base::Cause::RingFull as usize] = prng.below(20) / 19;
             rows.push(row);
         }
     }
-    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    let mut writer =
+        Writer::new(Config { wait_when_full: true, ..Config::new(store.path(), "eth1") }).expect("threads");
     rows.iter().for_each(|row| writer.row(row));
     writer.finish();
-    let file = files(store.path(), "eth1", Kind::Series).expect("a listing").remove(0).path;
+    let file = files(store.path(), "eth1", DataFileKind::Series).expect("a listing").remove(0).path;
     let out = python.args(["-c", ROWS]).arg(&file).output().expect("Python");
     assert!(out.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&out.stderr));
     let sum = |of: fn(&series::Row) -> u64| rows.iter().map(of).sum::<u64>();
@@ -129,7 +132,7 @@ fn duckdb_polars_and_pyarrow_read_our_seconds_and_agree() {
         common::START,
         common::START + 1199,
         sum(|row| row.total.packets),
-        sum(|row| row.kinds[series::Kind::Tcp as usize].bytes),
+        sum(|row| row.classes[series::TrafficClass::Tcp as usize].bytes),
         sum(|row| row.ledger.lost[base::Cause::RingFull as usize]),
         1200,
         3 * 2400,
@@ -160,15 +163,16 @@ print(*[name for name, value in duckdb.sql("select key::varchar, value::varchar 
 fn a_file_for_others_has_the_columns_of_the_store_and_the_community_id() {
     let test = "a_file_for_others_has_the_columns_of_the_store_and_the_community_id";
     let store = TempDir::new("columns-given");
-    let mut site = common::Site::new(3, 1000.0);
+    let mut site = common::TrafficModel::new(3, 1000.0);
     let mut records: Vec<_> = (0..5_000).map(|_| site.record()).collect();
     records.iter_mut().for_each(|record| record.interface = 1);
-    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    let mut writer =
+        Writer::new(Config { wait_when_full: true, ..Config::new(store.path(), "eth1") }).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     writer.finish();
-    let file = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let file = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").remove(0).path;
     let given = store.join("given.parquet");
-    records.sort_by_key(|r| (r.first(), r.id, r.part));
+    records.sort_by_key(|r| (r.first(), r.id, r.record_index));
     let out = std::fs::File::create(&given).expect("a file");
     let names = || vec![(1, "eth1".to_owned())];
     write_flows(out, &mut records.iter().cloned(), &names).expect("written");
@@ -223,16 +227,16 @@ fn read_by(test: &str, environment: &str, more: &[&str]) {
     let Some(mut python) = testkit::python_of(test, environment) else { return };
     let store = TempDir::new(test);
     let mut records = kept(store.path());
-    records.sort_by_key(|r| (r.first(), r.id, r.part));
+    records.sort_by_key(|r| (r.first(), r.id, r.record_index));
     let sealed = |kind| files(store.path(), "eth1", kind).expect("a listing").remove(0).path;
     let given = store.join("given.parquet");
     let out = std::fs::File::create(&given).expect("a file");
     write_flows(out, &mut records.iter().cloned(), &|| vec![(1, "eth1".to_owned())]).expect("written");
-    let three = [sealed(Kind::Flows), sealed(Kind::Series), given];
+    let three = [sealed(DataFileKind::Flows), sealed(DataFileKind::Series), given];
     let out = python.args(["-c", OLD]).args(&three).args(more).output().expect("Python");
     assert!(out.status.success(), "{environment}: {}", String::from_utf8_lossy(&out.stderr));
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
-    let bytes: u64 = records.iter().map(|r| r.sides[0].bytes).sum();
+    let bytes: u64 = records.iter().map(|r| r.directions[0].bytes).sum();
     let ports: u64 = records.iter().map(|r| u64::from(r.key.src_port)).sum();
     // Some of those versions remark on things before.
     assert_eq!(

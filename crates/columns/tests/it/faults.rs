@@ -6,8 +6,8 @@ use crate::common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
-    Column, Config, Counts, Disks, Event, Kind, Query, Writer, compact_on, files, flows, judge_journal, read_flows,
-    recover, recover_on, scan, series,
+    Column, Config, Counts, DataFileKind, Disks, Event, Query, Writer, compact_on, files, flows, judge_journal,
+    read_flows, recover, recover_on, scan, series,
 };
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use series::Row;
@@ -26,14 +26,14 @@ const STORE: &str = "/store";
 const FLOWS: usize = 100;
 
 fn site(seed: u64) -> Vec<Record> {
-    let mut site = common::Site::new(seed, 100.0);
+    let mut site = common::TrafficModel::new(seed, 100.0);
     (0..FLOWS).map(|_| site.record()).collect()
 }
 
 fn writer(device: &MemoryDevice) -> Writer {
     let device = device.clone();
     let disks: Disks = Arc::new(move || Box::new(device.clone()));
-    let config = Config { flows_most: 30, patient: true, ..Config::new(STORE, "eth1") };
+    let config = Config { flows_most: 30, wait_when_full: true, ..Config::new(STORE, "eth1") };
     Writer::on(config, disks).expect("threads")
 }
 
@@ -54,7 +54,7 @@ fn write_days(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>)
     let device = device.clone();
     let disks: Disks = Arc::new(move || Box::new(device.clone()));
     let day = Duration::from_secs(86_400);
-    let config = Config { flows_every: day, series_every: day, patient: true, ..Config::new(STORE, "eth1") };
+    let config = Config { flows_every: day, series_every: day, wait_when_full: true, ..Config::new(STORE, "eth1") };
     let mut writer = Writer::on(config, disks).expect("threads");
     for record in records {
         writer.tick(record.last());
@@ -69,10 +69,10 @@ fn site_of_days(seed: u64) -> Vec<Record> {
     records.truncate(24);
     for (i, record) in records.iter_mut().enumerate() {
         let later = |moment: Timestamp| moment.after(Duration::from_secs(i as u64 / 2 * 43_200));
-        for side in &mut record.sides {
+        for side in &mut record.directions {
             (side.first, side.last) = (later(side.first), later(side.last));
         }
-        record.began = later(record.began);
+        record.flow_start = later(record.flow_start);
     }
     records
 }
@@ -153,10 +153,14 @@ fn power_fails(
             let before = found(&store, &given, &note);
             assert!(synced.keys().all(|id| before.contains_key(id)), "{note}: what was synced is gone");
             let recovered = recover(&store, "eth1").expect("a store");
-            assert!(recovered.aside.is_empty(), "{note}: what no sync vouched for is no damage: {:?}", recovered.aside);
+            assert!(
+                recovered.damaged.is_empty(),
+                "{note}: what no sync vouched for is no damage: {:?}",
+                recovered.damaged
+            );
             // A journal whose header was not synced holds nothing that was.
-            let damaged = recovered.troubles.iter().filter(|e| e.to_string().contains("header")).count();
-            assert_eq!(recovered.troubles.len(), damaged, "{note}: {:?}", recovered.troubles);
+            let damaged = recovered.warnings.iter().filter(|e| e.to_string().contains("header")).count();
+            assert_eq!(recovered.warnings.len(), damaged, "{note}: {:?}", recovered.warnings);
             assert_eq!(found(&store, &given, &note), before, "{note}: recovery changed something");
         }
     }
@@ -203,7 +207,7 @@ fn recovery_may_be_cut_off_at_any_call_and_done_again() {
             let store = store_of(&dir);
             assert_eq!(found(&store, &given, &note), all, "{note}");
             let recovered = recover(&store, "eth1").expect("a store");
-            assert!(recovered.troubles.is_empty(), "{note}: {:?}", recovered.troubles);
+            assert!(recovered.warnings.is_empty(), "{note}: {:?}", recovered.warnings);
             assert_eq!(found(&store, &given, &note), all, "{note}: after recovery");
         }
     }
@@ -265,7 +269,7 @@ fn what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted() 
         device.set_fault(fault);
         let (counts, events) = write(&device, &records);
         let note = format!("seed {seed} round {round}: {counts:?} {events:?}");
-        assert_eq!(counts.given, counts.journaled + counts.refused + counts.dropped, "{note}");
+        assert_eq!(counts.submitted, counts.journaled + counts.refused + counts.dropped, "{note}");
         assert!(counts.sealed == FLOWS as u64 || !events.is_empty(), "{note}: nothing was said");
         let is_trouble = |event: &Event| matches!(event, Event::Trouble(e) if e.to_string().contains("/store/"));
         assert!(events.iter().all(|e| matches!(e, Event::Sealed { .. }) || is_trouble(e)), "{note}");
@@ -287,7 +291,7 @@ fn what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted() 
         device.set_fault(Fault::default());
         device.kill();
         let recovered = recover_on(&mut device.clone(), Path::new(STORE), "eth1").expect("a store");
-        assert!(recovered.troubles.is_empty(), "{note}: {:?}", recovered.troubles);
+        assert!(recovered.warnings.is_empty(), "{note}: {:?}", recovered.warnings);
         assert_eq!(journals(&device.files()), 0, "{note}");
         let dir = laid_out(&device.synced());
         assert_eq!(found(&store_of(&dir), &given, &note), before, "{note}: after recovery");
@@ -329,7 +333,8 @@ fn a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing() {
     let store = TempDir::new("columns-bits");
     let records = site(seed);
     let rows: Vec<Row> = (0..50).map(|i| common::any_row(&mut prng, common::START + i)).collect();
-    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    let mut writer =
+        Writer::new(Config { wait_when_full: true, ..Config::new(store.path(), "eth1") }).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     rows.iter().for_each(|row| writer.row(row));
     writer.finish();
@@ -339,18 +344,18 @@ fn a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing() {
     let asked = Query { need, ..Query::new(store.path()) };
     let ask = || {
         let mut answer = flows(&asked).expect("a store");
-        (answer.by_ref().collect::<Vec<_>>(), answer.remarks())
+        (answer.by_ref().collect::<Vec<_>>(), answer.warnings())
     };
     let (wanted, remarks) = ask();
     assert_eq!((wanted.len(), remarks.len()), (FLOWS, 0));
-    let told = flips(&of(Kind::Flows), &mut prng, &format!("seed {seed}, flows"), &wanted, ask);
+    let told = flips(&of(DataFileKind::Flows), &mut prng, &format!("seed {seed}, flows"), &wanted, ask);
     assert!(told > 390, "seed {seed}: only {told} of 400 were told");
     let ask = || {
         let mut answer = series(&Query::new(store.path())).expect("a store");
-        (answer.by_ref().collect::<Vec<_>>(), answer.remarks())
+        (answer.by_ref().collect::<Vec<_>>(), answer.warnings())
     };
     let (wanted, _) = ask();
-    let told = flips(&of(Kind::Series), &mut prng, &format!("seed {seed}, series"), &wanted, ask);
+    let told = flips(&of(DataFileKind::Series), &mut prng, &format!("seed {seed}, series"), &wanted, ask);
     assert_eq!(told, 400, "seed {seed}");
 }
 
@@ -372,17 +377,18 @@ fn damage_column(path: &Path, bytes: &[u8], group: usize, name: &str) {
 fn a_bad_column_costs_its_row_group_and_only_answers_that_need_it() {
     let seed = testkit::seed("a_bad_column_costs_its_row_group_and_only_answers_that_need_it");
     let store = TempDir::new("columns-bad-column");
-    let mut site = common::Site::new(seed, 20_000.0);
+    let mut site = common::TrafficModel::new(seed, 20_000.0);
     let mut records: Vec<_> = (0..GROUP + 4000).map(|_| site.record()).collect();
-    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    let mut writer =
+        Writer::new(Config { wait_when_full: true, ..Config::new(store.path(), "eth1") }).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     writer.finish();
-    records.sort_by_key(|r| (r.first(), r.id, r.part));
-    let path = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    records.sort_by_key(|r| (r.first(), r.id, r.record_index));
+    let path = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").remove(0).path;
     let bytes = fs::read(&path).expect("a file");
     let ask = |query: &Query| {
         let mut answer = flows(query).expect("a store");
-        (answer.by_ref().collect::<Vec<_>>(), answer.remarks())
+        (answer.by_ref().collect::<Vec<_>>(), answer.warnings())
     };
     let all = Query::new(store.path());
     let (rest, spared) = (&records[GROUP..], &records[..GROUP]);
@@ -397,7 +403,7 @@ fn a_bad_column_costs_its_row_group_and_only_answers_that_need_it() {
         let few = Query { fields: Some(vec!["src_port".into(), "fwd_bytes".into()]), ..all.clone() };
         let (answer, remarks) = ask(&few);
         let ports = |records: &[Record]| -> Vec<(u16, u64)> {
-            records.iter().map(|record| (record.key.src_port, record.sides[0].bytes)).collect()
+            records.iter().map(|record| (record.key.src_port, record.directions[0].bytes)).collect()
         };
         assert!(ports(&answer) == ports(&records), "row group {group}: {} records", answer.len());
         assert!(remarks.len() == 1 && remarks[0].contains("this answer is made without"), "{remarks:?}");
@@ -406,7 +412,7 @@ fn a_bad_column_costs_its_row_group_and_only_answers_that_need_it() {
             let (answer, _) = ask(&Query { fields: Some(vec![field.into()]), ..all.clone() });
             assert_eq!(answer.len(), left.len(), "{field}");
         }
-        let (mut sum, wanted) = (0, records.iter().map(|record| record.sides[0].packets).sum::<u64>());
+        let (mut sum, wanted) = (0, records.iter().map(|record| record.directions[0].packets).sum::<u64>());
         let remarks = scan(&all, &[Column::FwdPackets], |batch| sum += batch.numbers(0).iter().sum::<u64>());
         assert_eq!((sum, remarks.expect("a store")), (wanted, Vec::new()));
         // The file by itself.
@@ -453,10 +459,10 @@ fn a_series_journal_damaged_at_its_end_is_told_by_answers_judged_and_kept_by_rec
         let note = format!("seed {seed}, byte {at} of {}", bytes.len());
         let mut answer = series(&Query::new(&store)).expect("a store");
         assert!(answer.by_ref().count() < 50, "{note}");
-        assert_eq!(answer.remarks().len(), 1, "{note}");
+        assert_eq!(answer.warnings().len(), 1, "{note}");
         let journal = dir.join(path.strip_prefix("/").expect("absolute"));
         assert!(judge_journal(&journal).expect("readable").is_some(), "{note}");
         let recovered = recover(&store, "eth1").expect("a store");
-        assert_eq!((recovered.aside.len(), recovered.troubles.len()), (1, 0), "{note}");
+        assert_eq!((recovered.damaged.len(), recovered.warnings.len()), (1, 0), "{note}");
     }
 }

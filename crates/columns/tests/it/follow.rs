@@ -3,7 +3,7 @@
 use crate::common;
 
 use base::{Prng, Timestamp};
-use flow::{Record, Side};
+use flow::{DirectionStats, Record};
 use netgrain_columns::{ColumnsError, Config, FLOW_LATE, FlowLoop, Query, SeriesLoop, Step, Writer};
 use series::{Direction, Row};
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ fn at(secs: u64, nanos: u32) -> Timestamp {
 
 /// A record of one packet.
 fn record(prng: &mut Prng, moment: Timestamp) -> Record {
-    let side = Side { first: moment, last: moment, packets: 1, bytes: 60, ..Side::default() };
-    Record { sides: [side, Side::default()], began: moment, ..common::any_record(prng) }
+    let side = DirectionStats { first: moment, last: moment, packets: 1, bytes: 60, ..DirectionStats::default() };
+    Record { directions: [side, DirectionStats::default()], flow_start: moment, ..common::any_record(prng) }
 }
 
 fn row(second: u64, packets: u64) -> Row {
@@ -30,7 +30,7 @@ fn row(second: u64, packets: u64) -> Row {
 }
 
 fn writer(store: &Path, interface: &str) -> Writer {
-    Writer::new(Config { patient: true, ..Config::new(store, interface) }).expect("threads")
+    Writer::new(Config { wait_when_full: true, ..Config::new(store, interface) }).expect("threads")
 }
 
 /// Lets what was given be journaled, as it is within half a second of the engine's time.
@@ -39,7 +39,7 @@ fn journaled(writer: &mut Writer, now: &mut Timestamp) {
     writer.tick(*now);
     for _ in 0..10_000 {
         let counts = writer.counts();
-        if counts.journaled == counts.given {
+        if counts.journaled == counts.submitted {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -77,10 +77,10 @@ fn look_at_series(rows: &mut SeriesLoop, now: Timestamp) -> (Vec<(u64, String, u
 fn an_interface_that_there_is_not_is_said_before_anything_is_asked_for() {
     let store = TempDir::new("follow-none");
     let query = Query { interfaces: vec!["eth9".to_owned()], ..Query::new(store.path()) };
-    let refused = FlowLoop::new(query.clone()).live(FLOW_LATE).look(at(START, 0));
+    let refused = FlowLoop::new(query.clone()).live(FLOW_LATE).poll(at(START, 0));
     assert!(matches!(refused, Err(ColumnsError::NoInterface { ref name, .. }) if name == "eth9"), "{refused:?}");
-    assert!(SeriesLoop::new(query).look(at(START, 0)).is_err());
-    assert!(FlowLoop::new(Query::new(store.join("nowhere"))).look(at(START, 0)).is_err());
+    assert!(SeriesLoop::new(query).poll(at(START, 0)).is_err());
+    assert!(FlowLoop::new(Query::new(store.join("nowhere"))).poll(at(START, 0)).is_err());
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn live_records_of_several_interfaces_are_told_once_whatever_is_sealed_meanwhile
     assert!(given.len() > 1000, "{}", given.len());
     let wrong: Vec<_> = given.iter().filter(|(_, told)| **told != 1).collect();
     assert!(wrong.is_empty(), "of {} records these were not told once: {wrong:?}", given.len());
-    assert_eq!(flows.remarks(), Vec::<String>::new());
+    assert_eq!(flows.warnings(), Vec::<String>::new());
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
-    Column, Config, Kind, Query, Rules, Waiting, Writer, compact, files, flows, left_apart, recover, retain, scan,
-    scan_shared, series,
+    Column, Config, DataFileKind, HeldSince, Query, RetentionRules, Writer, compact, files, flows, left_apart, recover,
+    retain, scan, scan_shared, series,
 };
 use series::Row;
 use std::collections::BTreeSet;
@@ -18,12 +18,12 @@ use store::{Hold, names};
 use testkit::TempDir;
 
 fn site(seed: u64, n: usize) -> Vec<Record> {
-    let mut site = common::Site::new(seed, 100.0);
+    let mut site = common::TrafficModel::new(seed, 100.0);
     (0..n).map(|_| site.record()).collect()
 }
 
 fn config(store: &Path) -> Config {
-    Config { patient: true, ..Config::new(store, "eth1") }
+    Config { wait_when_full: true, ..Config::new(store, "eth1") }
 }
 
 /// A journal that a crash left, and where it lies.
@@ -57,7 +57,7 @@ fn crashed(store: &Path, records: &[Record]) -> PathBuf {
 }
 
 fn in_order(mut records: Vec<Record>) -> Vec<Record> {
-    records.sort_by_key(|r| (r.first(), r.id, r.part));
+    records.sort_by_key(|r| (r.first(), r.id, r.record_index));
     records
 }
 
@@ -80,9 +80,9 @@ fn a_journal_cut_at_any_byte_gives_whole_batches_and_is_sealed_as_far() {
         counts.insert(found.len());
         if cut % 1009 == 1000 {
             let recovered = recover(store.path(), "eth1").expect("a folder");
-            assert_eq!(recovered.things, found.len() as u64, "{:?}", recovered.troubles);
+            assert_eq!(recovered.rows, found.len() as u64, "{:?}", recovered.warnings);
             assert_eq!(all(store.path()), found, "cut at {cut}, sealed");
-            files(store.path(), "eth1", Kind::Flows).expect("a listing").iter().for_each(|f| {
+            files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").iter().for_each(|f| {
                 fs::remove_file(&f.path).expect("a file");
             });
         }
@@ -107,7 +107,7 @@ fn recovery_has_no_trouble_with_journals_that_their_writers_seal_meanwhile() {
         while !over.load(Ordering::Relaxed) {
             // There is no folder before the first journal.
             let recovered = recover(store.path(), "eth1").expect("a folder");
-            assert!(recovered.troubles.is_empty(), "{:?}", recovered.troubles);
+            assert!(recovered.warnings.is_empty(), "{:?}", recovered.warnings);
             assert_eq!(recovered.journals, 0, "one of a living writer was taken");
         }
     });
@@ -160,7 +160,7 @@ fn damaged_empty_and_foreign_files_are_named_and_the_rest_is_read() {
     let mut writer = Writer::new(Config { flows_most: 200, ..config(store.path()) }).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     writer.finish();
-    let sealed = files(store.path(), "eth1", Kind::Flows).expect("a listing");
+    let sealed = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing");
     assert_eq!(sealed.len(), 2);
     let folder = sealed[0].path.parent().expect("an hour");
     for (name, content) in [("20261121T104000.000000000Z.flows.parquet", &b""[..]), ("notes.txt", b"hello")] {
@@ -170,7 +170,7 @@ fn damaged_empty_and_foreign_files_are_named_and_the_rest_is_read() {
         .expect("a file");
     let mut answer = flows(&Query::new(store.path())).expect("a store");
     assert_eq!(answer.by_ref().collect::<Vec<_>>(), in_order(records.clone()));
-    assert_eq!(answer.remarks().len(), 2, "{:?}", answer.remarks());
+    assert_eq!(answer.warnings().len(), 2, "{:?}", answer.warnings());
 
     let bytes = fs::read(&sealed[1].path).expect("a file");
     let first_half = &in_order(records)[..200];
@@ -200,7 +200,7 @@ fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
     let mut writer = Writer::new(config(store.path())).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     writer.finish();
-    let path = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let path = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").remove(0).path;
     let bytes = fs::read(&path).expect("a file");
     let opened = SerializedFileReader::new(fs::File::open(&path).expect("a file")).expect("Parquet");
     let columns = opened.metadata().row_group(0).columns().to_vec();
@@ -223,7 +223,7 @@ fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
         let is_made = ["last", "duration_ns", "second", "packets", "bytes"].contains(&&name[..]);
         let left: &[Record] = if is_made { &records } else { &[] };
         assert!(answer.by_ref().collect::<Vec<_>>() == left, "seed {seed} round {round}: {name}");
-        assert_eq!(answer.remarks().len(), 1, "seed {seed} round {round}: {name}");
+        assert_eq!(answer.warnings().len(), 1, "seed {seed} round {round}: {name}");
         // The end of a record is made of its beginning and its duration.
         let asked = Column::ALL.iter().find(|c| c.name() == name && name != "last");
         if let Some(asked) = asked {
@@ -279,8 +279,8 @@ fn a_crash_between_the_files_name_and_the_journals_end_doubles_nothing() {
     let mut rows = 0;
     scan(&Query::new(store.path()), &[Column::Src], |batch| rows += batch.rows()).expect("a store");
     assert_eq!(rows, 50);
-    assert_eq!(recover(store.path(), "eth1").expect("a folder").things, 50);
-    assert_eq!(files(store.path(), "eth1", Kind::Flows).expect("a listing").len(), 1);
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").rows, 50);
+    assert_eq!(files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").len(), 1);
     assert_eq!(all(store.path()), in_order(records));
 }
 
@@ -293,9 +293,10 @@ fn whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way() {
     let journal = crashed(store.path(), &records);
     let journaled = fs::read(&journal).expect("a journal");
     recover(store.path(), "eth1").expect("a folder");
-    let sealed = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0);
+    let sealed = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").remove(0);
     let whole = fs::read(&sealed.path).expect("a file");
-    let hidden = sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, 0), Kind::Flows.ending()));
+    let hidden =
+        sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, 0), DataFileKind::Flows.ending()));
     for round in 0..60 {
         fs::remove_file(&sealed.path).expect("a file");
         fs::write(&journal, &journaled).expect("the journal, back");
@@ -303,7 +304,7 @@ fn whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way() {
         fs::write(&hidden, &whole[..cut]).expect("what the killed one left");
         assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}");
         let recovered = recover(store.path(), "eth1").expect("a folder");
-        assert_eq!((recovered.things, recovered.troubles.len()), (80, 0), "seed {seed} round {round}: cut at {cut}");
+        assert_eq!((recovered.rows, recovered.warnings.len()), (80, 0), "seed {seed} round {round}: cut at {cut}");
         assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}, sealed");
         assert!(!hidden.exists() && !journal.exists(), "seed {seed} round {round}: cut at {cut}");
     }
@@ -322,10 +323,10 @@ fn what_cannot_be_sealed_stays_a_journal_is_told_and_is_sealed_later() {
     let (counts, events) = writer.finish();
     assert_eq!((counts.journaled, counts.sealed, counts.files), (60, 0, 0));
     assert_eq!(events.len(), 1, "{events:?}");
-    assert_eq!(recover(store.path(), "eth1").expect("a folder").troubles.len(), 1);
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").warnings.len(), 1);
     fs::remove_file(root.join("2026")).expect("a file");
     assert_eq!(all(store.path()), records);
-    assert_eq!(recover(store.path(), "eth1").expect("a folder").things, 60);
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").rows, 60);
     assert_eq!(all(store.path()), records);
 }
 
@@ -335,7 +336,7 @@ fn a_journal_of_which_nothing_can_be_read_is_kept_aside() {
     let path = crashed(store.path(), &site(5, 10));
     fs::write(&path, b"not a journal of anybody's").expect("a file");
     let recovered = recover(store.path(), "eth1").expect("a folder");
-    assert_eq!(recovered.troubles.len(), 1);
+    assert_eq!(recovered.warnings.len(), 1);
     assert!(!path.exists());
     let kept = fs::read_dir(store.path().join("eth1")).expect("a folder").flatten();
     assert!(kept.into_iter().any(|e| e.file_name().to_string_lossy().ends_with(".damaged")));
@@ -367,7 +368,7 @@ fn a_scan_gives_what_the_records_say_for_any_interval() {
         .expect("a store");
         let v4 = wanted.iter().filter(|r| r.key.src.is_ipv4()).count() as u64;
         let ports = wanted.iter().map(|r| u64::from(r.key.dst_port)).sum::<u64>();
-        assert_eq!(sums, (v4, wanted.iter().map(|r| r.sides[0].bytes).sum(), ports), "seed {seed} round {round}");
+        assert_eq!(sums, (v4, wanted.iter().map(|r| r.directions[0].bytes).sum(), ports), "seed {seed} round {round}");
         for threads in 1..4 {
             let add = |sum: &mut (u64, u64), batch: &netgrain_columns::Batch| {
                 sum.0 += batch.numbers(0).iter().sum::<u64>();
@@ -406,26 +407,27 @@ fn the_oldest_go_by_age_and_by_size_and_nothing_that_is_being_read() {
         (0..10).for_each(|i| writer.row(&Row { second: common::START + hour * 3600 + i, ..Row::default() }));
     }
     writer.finish();
-    let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
+    let list = || files(store.path(), "eth1", DataFileKind::Series).expect("a listing");
     let now = Timestamp::from_secs_nanos(common::START + 4 * 3600, 0);
-    let mut waiting = Waiting::default();
-    let mut keep_at = |rules: Rules, up: u64| {
+    let mut waiting = HeldSince::default();
+    let mut keep_at = |rules: RetentionRules, up: u64| {
         let waited = (&mut waiting, Duration::from_secs(up));
-        retain(store.path(), "eth1", Kind::Series, &rules, now, waited).expect("a store")
+        retain(store.path(), "eth1", DataFileKind::Series, &rules, now, waited).expect("a store")
     };
     assert_eq!(list().len(), 4);
     let held = Hold::reader(list()[0].path.parent().expect("an hour")).expect("a hold");
-    let age = Rules { max_age: Some(Duration::from_secs(3 * 3600 - 1)), ..Rules::default() };
+    let age = RetentionRules { max_age: Some(Duration::from_secs(3 * 3600 - 1)), ..RetentionRules::default() };
     let kept = keep_at(age, 0);
     assert_eq!((kept.held, kept.removed.len(), kept.files), (1, 1, 3));
     assert!(kept.by.iter().any(|holder| holder.pid == std::process::id()), "{:?}", kept.by);
     drop(held);
     assert_eq!((keep_at(age, 0).removed.len(), list().len()), (1, 2));
-    let mut keep = |rules: Rules| keep_at(rules, 0);
-    let size = Rules { max_size: Some(list()[1].bytes), ..Rules::default() };
+    let mut keep = |rules: RetentionRules| keep_at(rules, 0);
+    let size = RetentionRules { max_size: Some(list()[1].bytes), ..RetentionRules::default() };
     let last = list()[1].path.clone();
     assert_eq!((keep(size).removed.len(), list()[0].path.clone()), (1, last));
-    let none = retain(store.path(), "eth1", Kind::Flows, &age, now, (&mut Waiting::default(), Duration::ZERO));
+    let none =
+        retain(store.path(), "eth1", DataFileKind::Flows, &age, now, (&mut HeldSince::default(), Duration::ZERO));
     assert_eq!(none.expect("a store").files, 0);
 }
 
@@ -437,13 +439,14 @@ fn a_reader_of_all_that_can_go_is_waited_for_and_then_loses() {
         (0..10).for_each(|i| writer.row(&Row { second: common::START + hour * 3600 + i, ..Row::default() }));
     }
     writer.finish();
-    let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
+    let list = || files(store.path(), "eth1", DataFileKind::Series).expect("a listing");
     let now = Timestamp::from_secs_nanos(common::START + 3 * 3600, 0);
     let largest = list().iter().map(|file| file.bytes).max();
-    let rules = Rules { max_size: largest, ..Rules::default() };
-    let mut waiting = Waiting::default();
-    let mut keep =
-        |up: Duration| retain(store.path(), "eth1", Kind::Series, &rules, now, (&mut waiting, up)).expect("a store");
+    let rules = RetentionRules { max_size: largest, ..RetentionRules::default() };
+    let mut waiting = HeldSince::default();
+    let mut keep = |up: Duration| {
+        retain(store.path(), "eth1", DataFileKind::Series, &rules, now, (&mut waiting, up)).expect("a store")
+    };
     let hold = |at: usize| Hold::reader(list()[at].path.parent().expect("an hour")).expect("a hold");
     let (_first, second, last) = (hold(0), hold(1), hold(2));
     for up in [Duration::ZERO, rules.wait / 2] {
@@ -453,8 +456,9 @@ fn a_reader_of_all_that_can_go_is_waited_for_and_then_loses() {
     drop((second, last));
     let kept = keep(rules.wait);
     assert_eq!((kept.overruled, kept.removed.len(), list().len()), (0, 2, 1), "the next ones go first");
-    let age = Rules { max_age: Some(Duration::from_secs(1)), ..rules };
-    let kept = retain(store.path(), "eth1", Kind::Series, &age, now, (&mut waiting, 2 * rules.wait)).expect("a store");
+    let age = RetentionRules { max_age: Some(Duration::from_secs(1)), ..rules };
+    let kept =
+        retain(store.path(), "eth1", DataFileKind::Series, &age, now, (&mut waiting, 2 * rules.wait)).expect("a store");
     assert_eq!((kept.overruled, kept.removed.len(), list().len()), (1, 1, 0), "and then the reader loses");
 }
 
@@ -467,7 +471,7 @@ fn a_day_of_rows_becomes_one_file_and_no_row_is_told_twice_meanwhile() {
     rows.iter().for_each(|row| writer.row(row));
     writer.finish();
     let all = || series(&Query::new(store.path())).expect("a store").collect::<Vec<_>>();
-    let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
+    let list = || files(store.path(), "eth1", DataFileKind::Series).expect("a listing");
     let (before, day) = (list(), Timestamp::from_secs_nanos(common::START / 86_400 * 86_400 + 86_400, 0));
     assert!(compact(store.path(), "eth1", day.before(Duration::from_secs(1))).expect("a store").is_empty());
     let held = Hold::reader(before[2].path.parent().expect("an hour")).expect("a hold");
@@ -486,7 +490,7 @@ fn a_day_that_cannot_become_one_file_is_told_with_the_file_that_is_in_the_way() 
         writer.row(&Row { second: common::START + i, ..Row::default() });
     }
     writer.finish();
-    let list = || files(store.path(), "eth1", Kind::Series).expect("a listing");
+    let list = || files(store.path(), "eth1", DataFileKind::Series).expect("a listing");
     let day = Timestamp::from_secs_nanos(common::START / 86_400 * 86_400 + 86_400, 0);
     let apart = || left_apart(store.path(), "eth1", day).expect("a listing");
     assert_eq!(apart(), [""; 0], "nothing is in the way");
@@ -534,7 +538,7 @@ fn rows_of_a_capture_that_is_replayed_again_and_again_add_up_whatever_was_put_in
         assert_eq!(packets_of(store.path()), 2 * time, "kept {time} times, put into one file");
         // What a reader kept from being removed goes with the next.
         compact(store.path(), "eth1", day).expect("a store");
-        let left = files(store.path(), "eth1", Kind::Series).expect("a listing").len();
+        let left = files(store.path(), "eth1", DataFileKind::Series).expect("a listing").len();
         assert_eq!((left, packets_of(store.path())), (1, 2 * time));
     }
 }
@@ -553,24 +557,26 @@ fn rows_of_a_capture_that_jumps_in_time_are_all_there_after_its_days_were_put_in
         compact(store.path(), "eth1", end).expect("a store");
         assert_eq!(packets_of(store.path()), want, "kept {time} times, put into files of days");
     }
-    assert_eq!(files(store.path(), "eth1", Kind::Series).expect("a listing").len(), 3);
+    assert_eq!(files(store.path(), "eth1", DataFileKind::Series).expect("a listing").len(), 3);
 }
 
 #[test]
 fn hidden_files_of_the_dead_go_at_the_next_start_and_those_of_the_living_stay() {
     let store = TempDir::new("columns-hidden");
     replay(store.path(), &[common::START]);
-    let sealed = files(store.path(), "eth1", Kind::Series).expect("a listing").remove(0);
-    let hidden = |kind: Kind, copy| {
+    let sealed = files(store.path(), "eth1", DataFileKind::Series).expect("a listing").remove(0);
+    let hidden = |kind: DataFileKind, copy| {
         sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, copy), kind.ending()))
     };
-    let (dead, living) =
-        ([hidden(Kind::Series, 1), hidden(Kind::Series, 7), hidden(Kind::Flows, 0)], hidden(Kind::Series, 2));
+    let (dead, living) = (
+        [hidden(DataFileKind::Series, 1), hidden(DataFileKind::Series, 7), hidden(DataFileKind::Flows, 0)],
+        hidden(DataFileKind::Series, 2),
+    );
     dead.iter().for_each(|path| fs::write(path, b"half").expect("a file"));
     let mut writer = store::DiskDevice::plain();
     let file = store::Device::create(&mut writer, &living, store::device::Content::Index).expect("a file");
     let recovered = recover(store.path(), "eth1").expect("a folder");
-    assert_eq!((recovered.hidden, recovered.journals, recovered.troubles.len()), (3, 0, 0));
+    assert_eq!((recovered.hidden, recovered.journals, recovered.warnings.len()), (3, 0, 0));
     assert!(dead.iter().all(|path| !path.exists()) && living.exists() && sealed.path.exists());
     store::Device::close(&mut writer, file);
     assert_eq!(recover(store.path(), "eth1").expect("a folder").hidden, 1, "its writer has died");
@@ -582,7 +588,7 @@ fn a_file_that_a_reader_kept_stays_hidden_when_the_file_with_its_rows_is_put_int
     let store = TempDir::new("columns-held");
     let day = Timestamp::from_secs_nanos((common::START / 86_400 + 1) * 86_400, 0);
     replay(store.path(), &[common::START, common::START + 3600]);
-    let hour = files(store.path(), "eth1", Kind::Series).expect("a listing")[1].path.clone();
+    let hour = files(store.path(), "eth1", DataFileKind::Series).expect("a listing")[1].path.clone();
     let held = Hold::reader(hour.parent().expect("an hour")).expect("a hold");
     compact(store.path(), "eth1", day).expect("a store");
     replay(store.path(), &[common::START]);
@@ -635,28 +641,28 @@ fn of_days(store: &Path) -> Config {
 
 /// Records that begin at these seconds and are of some of them, with a row for each second; all through one writer.
 fn replay_flows(store: &Path, seconds: &[u64], seed: u64) -> Vec<Record> {
-    let mut site = common::Site::new(seed, 100.0);
+    let mut site = common::TrafficModel::new(seed, 100.0);
     let mut writer = Writer::new(of_days(store)).expect("threads");
     let mut records = Vec::new();
     for (i, second) in seconds.iter().enumerate() {
         let mut record = site.record();
         let first = Timestamp::from_secs_nanos(*second, i as u64);
         let last = first.after(Duration::from_secs(i as u64 % 40));
-        for side in &mut record.sides {
+        for side in &mut record.directions {
             (side.first, side.last) = (first, last);
         }
-        record.began = first;
+        record.flow_start = first;
         writer.tick(last.after(Duration::from_secs(15)));
         writer.record(&record);
         writer.row(&Row { second: *second, ..Row::default() });
         records.push(record);
     }
     let (counts, events) = writer.finish();
-    assert_eq!((counts.given, counts.sealed), (2 * seconds.len() as u64, 2 * seconds.len() as u64), "{events:?}");
+    assert_eq!((counts.submitted, counts.sealed), (2 * seconds.len() as u64, 2 * seconds.len() as u64), "{events:?}");
     in_order(records)
 }
 
-fn count(store: &Path, kind: Kind) -> usize {
+fn count(store: &Path, kind: DataFileKind) -> usize {
     files(store, "eth1", kind).expect("a listing").len()
 }
 
@@ -666,8 +672,11 @@ fn a_capture_of_days_makes_one_file_of_each_kind_and_day_and_any_interval_finds_
     let store = TempDir::new("columns-days");
     let seconds: Vec<u64> = (0..DAYS * 60).map(|i| common::START / DAY * DAY + i * (DAY / 60) + 5).collect();
     let records = replay_flows(store.path(), &seconds, 21);
-    assert_eq!((count(store.path(), Kind::Flows), count(store.path(), Kind::Series)), (DAYS as usize, DAYS as usize));
-    let far = files(store.path(), "eth1", Kind::Flows).expect("a listing").into_iter();
+    assert_eq!(
+        (count(store.path(), DataFileKind::Flows), count(store.path(), DataFileKind::Series)),
+        (DAYS as usize, DAYS as usize)
+    );
+    let far = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").into_iter();
     assert!(far.map(|file| file.path).all(|path| path.to_string_lossy().ends_with(".day.flows.parquet")));
     assert_eq!(all(store.path()), records);
     for record in records.iter().step_by(7) {
@@ -682,7 +691,10 @@ fn a_capture_of_days_makes_one_file_of_each_kind_and_day_and_any_interval_finds_
     }
     // A second replay, and what is short, is beside it.
     replay_flows(store.path(), &seconds[..2], 22);
-    assert_eq!((count(store.path(), Kind::Flows), all(store.path()).len()), (DAYS as usize + 1, records.len() + 2));
+    assert_eq!(
+        (count(store.path(), DataFileKind::Flows), all(store.path()).len()),
+        (DAYS as usize + 1, records.len() + 2)
+    );
 }
 
 #[test]
@@ -691,7 +703,7 @@ fn a_capture_that_goes_back_and_forth_by_days_makes_one_file_of_each_day_and_not
     let seconds: Vec<u64> = (0..600).map(|i| common::START + i % 8 * DAY + i).collect();
     let records = replay_flows(store.path(), &seconds, 23);
     // On the first way forward nobody knows that the days come again.
-    let (flows, rows) = (count(store.path(), Kind::Flows), count(store.path(), Kind::Series));
+    let (flows, rows) = (count(store.path(), DataFileKind::Flows), count(store.path(), DataFileKind::Series));
     assert!(flows <= 16 && rows <= 16, "{flows} and {rows} files");
     assert_eq!(all(store.path()), records);
     let rows: Vec<u64> = series(&Query::new(store.path())).expect("a store").map(|row| row.second).collect();

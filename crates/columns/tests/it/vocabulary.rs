@@ -3,8 +3,8 @@
 
 use crate::common;
 
-use flow::schema::{self, Told};
-use netgrain_columns::{Config, Kind, Writer, files, write_flows};
+use flow::schema::{self, FieldOutputs};
+use netgrain_columns::{Config, DataFileKind, Writer, files, write_flows};
 use parquet::basic::{Encoding, LogicalType, Repetition, Type as Physical};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::Type;
@@ -16,9 +16,9 @@ use testkit::TempDir;
 /// Files of one kind each: of a store, of flows and of rows, and one that is given away.
 fn kept() -> (TempDir, [SerializedFileReader<File>; 3]) {
     let dir = TempDir::new("columns-vocabulary");
-    let mut site = common::Site::new(4, 1000.0);
+    let mut site = common::TrafficModel::new(4, 1000.0);
     let records: Vec<_> = (0..500).map(|_| site.record()).collect();
-    let mut writer = Writer::new(Config { patient: true, ..Config::new(dir.path(), "eth1") }).expect("threads");
+    let mut writer = Writer::new(Config { wait_when_full: true, ..Config::new(dir.path(), "eth1") }).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     writer.row(&Row { second: common::START, ..Row::default() });
     writer.finish();
@@ -27,7 +27,7 @@ fn kept() -> (TempDir, [SerializedFileReader<File>; 3]) {
     write_flows(out, &mut records.into_iter(), &|| vec![(0, "eth1".into())]).expect("written");
     let kept = |kind| files(dir.path(), "eth1", kind).expect("a listing").remove(0).path;
     let open = |path: &Path| SerializedFileReader::new(File::open(path).expect("a file")).expect("Parquet");
-    let readers = [open(&kept(Kind::Flows)), open(&kept(Kind::Series)), open(&given)];
+    let readers = [open(&kept(DataFileKind::Flows)), open(&kept(DataFileKind::Series)), open(&given)];
     (dir, readers)
 }
 
@@ -64,14 +64,14 @@ fn type_name(column: &Type) -> String {
 fn files_have_the_fields_of_the_one_table_and_null_only_where_it_says_so() {
     let (_dir, [kept, _, given]) = kept();
     let names = |file| columns(file).iter().map(|c| c.name().to_owned()).collect::<std::collections::BTreeSet<_>>();
-    let wanted = |which: &dyn Fn(Told) -> bool| {
-        schema::fields().iter().filter(|f| which(f.told)).map(|f| f.name.to_string()).collect()
+    let wanted = |which: &dyn Fn(FieldOutputs) -> bool| {
+        schema::fields().iter().filter(|f| which(f.outputs)).map(|f| f.name.to_string()).collect()
     };
-    assert_eq!(names(&kept), wanted(&|told| matches!(told, Told::Everywhere | Told::Column)));
-    assert_eq!(names(&given), wanted(&Told::is_column));
+    assert_eq!(names(&kept), wanted(&|told| matches!(told, FieldOutputs::TextAndColumns | FieldOutputs::ColumnsOnly)));
+    assert_eq!(names(&given), wanted(&FieldOutputs::is_column));
     for column in columns(&given) {
         let field = schema::field(column.name()).expect("a field");
-        assert_eq!(is_optional(&column), !field.none.is_empty(), "{}: {:?}", column.name(), field.none);
+        assert_eq!(is_optional(&column), !field.null_when.is_empty(), "{}: {:?}", column.name(), field.null_when);
     }
 }
 
@@ -108,10 +108,11 @@ fn docs_columns_has_the_columns_of_the_files() {
     let mut table = String::from("| column | type | unit | says | null if |\n|---|---|---|---|---|\n");
     for column in columns(&given) {
         let field = schema::field(column.name()).expect("a field");
-        let given = if field.told == Told::Given { " (files of `--parquet` only)" } else { "" };
-        let none = if field.none.is_empty() { "never" } else { field.none };
+        let given =
+            if field.outputs == FieldOutputs::TextAndExportedColumns { " (files of `--parquet` only)" } else { "" };
+        let none = if field.null_when.is_empty() { "never" } else { field.null_when };
         let kind = type_name(&column);
-        table += &format!("| `{}` | {kind} | {} | {}{given} | {none} |\n", field.name, field.unit, field.meaning);
+        table += &format!("| `{}` | {kind} | {} | {}{given} | {none} |\n", field.name, field.unit, field.description);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COLUMNS.md");
     let text = std::fs::read_to_string(&path).expect("the documentation");

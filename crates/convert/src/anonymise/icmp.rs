@@ -3,8 +3,8 @@
 //! Their checksums cover all of the message, so whatever changes in it is put right at the end. Of messages that are not
 //! listed the first eight bytes are kept, in which none has an address.
 
-use super::Cover;
-use super::rewrite::{Above, DEPTH, Kept, Rewriter, correct};
+use super::AnonymisationCounts;
+use super::rewrite::{DEPTH, KeptBytes, PseudoHeader, Rewriter, correct};
 use wire::{Checksum, Icmp};
 
 const CHECKSUM: usize = 2;
@@ -40,9 +40,14 @@ mod nd {
 }
 
 impl Rewriter {
-    pub(super) fn icmp(&mut self, message: &mut [u8], above: Above, cover: &mut Cover) -> Kept {
+    pub(super) fn icmp(
+        &mut self,
+        message: &mut [u8],
+        above: PseudoHeader,
+        cover: &mut AnonymisationCounts,
+    ) -> KeptBytes {
         if message.len() < Icmp::LEN {
-            return Kept::only(0);
+            return KeptBytes::only(0);
         }
         let before = Checksum::new().bytes(message);
         let kept = match message[0] {
@@ -52,16 +57,21 @@ impl Rewriter {
                 }
                 self.quoted(message, above, cover)
             }
-            v4::ECHO | v4::ECHO_REPLY if self.keep_payload && !above.quoted => Kept::to(message.len()),
-            _ => Kept::to(Icmp::LEN),
+            v4::ECHO | v4::ECHO_REPLY if self.keep_payload && !above.quoted => KeptBytes::to(message.len()),
+            _ => KeptBytes::to(Icmp::LEN),
         };
         correct(message, CHECKSUM, before, Checksum::new().bytes(message));
         kept
     }
 
-    pub(super) fn icmp6(&mut self, message: &mut [u8], above: Above, cover: &mut Cover) -> Kept {
+    pub(super) fn icmp6(
+        &mut self,
+        message: &mut [u8],
+        above: PseudoHeader,
+        cover: &mut AnonymisationCounts,
+    ) -> KeptBytes {
         if message.len() < Icmp::LEN {
-            return Kept::only(0);
+            return KeptBytes::only(0);
         }
         let before = above.before.bytes(message);
         let kind = message[0];
@@ -76,7 +86,7 @@ impl Rewriter {
         };
         let fixed = Icmp::LEN + addresses * 16;
         let kept = if message.len() < options.unwrap_or(fixed).max(fixed) {
-            Kept::only(Icmp::LEN)
+            KeptBytes::only(Icmp::LEN)
         } else {
             for n in 0..addresses {
                 self.v6(message, Icmp::LEN + n * 16);
@@ -84,8 +94,8 @@ impl Rewriter {
             match options {
                 Some(at) => self.discovery(&mut message[at..], cover).behind(at),
                 None if v6::ERRORS.contains(&kind) => self.quoted(message, above, cover),
-                None if v6::ECHO.contains(&kind) && self.keep_payload && !above.quoted => Kept::to(message.len()),
-                None => Kept::to(fixed),
+                None if v6::ECHO.contains(&kind) && self.keep_payload && !above.quoted => KeptBytes::to(message.len()),
+                None => KeptBytes::to(fixed),
             }
         };
         correct(message, CHECKSUM, before, above.after.bytes(message));
@@ -93,21 +103,21 @@ impl Rewriter {
     }
 
     /// The packet that an error is about, behind the first eight bytes.
-    fn quoted(&mut self, message: &mut [u8], above: Above, cover: &mut Cover) -> Kept {
+    fn quoted(&mut self, message: &mut [u8], above: PseudoHeader, cover: &mut AnonymisationCounts) -> KeptBytes {
         if above.depth >= DEPTH {
-            return Kept::only(Icmp::LEN);
+            return KeptBytes::only(Icmp::LEN);
         }
         self.packet(&mut message[Icmp::LEN..], above.depth + 1, true, cover).behind(Icmp::LEN)
     }
 
     /// Options of neighbour discovery: link addresses and prefixes are mapped, the MTU stays, anything else is blanked (a
     /// redirected packet too).
-    fn discovery(&mut self, options: &mut [u8], cover: &mut Cover) -> Kept {
+    fn discovery(&mut self, options: &mut [u8], cover: &mut AnonymisationCounts) -> KeptBytes {
         let mut at = 0;
         while at + 2 <= options.len() {
             let len = usize::from(options[at + 1]) * 8;
             if len == 0 || at + len > options.len() {
-                return Kept::only(at);
+                return KeptBytes::only(at);
             }
             let option = &mut options[at..at + len];
             match (option[0], len) {
@@ -121,7 +131,7 @@ impl Rewriter {
             }
             at += len;
         }
-        Kept::to(at)
+        KeptBytes::to(at)
     }
 
     /// A prefix is mapped as far as it reaches; what follows it stays zero.

@@ -3,7 +3,7 @@
 //! Invariant: in the bytes that are kept, every address at a place where the protocols put one is mapped or blanked.
 
 use super::options::{blank_v4, blank_v6};
-use super::{Anonymiser, Cover, CryptoPan, Macs};
+use super::{AnonymisationCounts, Anonymiser, CryptoPan, Macs};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::{Arp, Checksum, EtherType, Ethernet, Headers, IpProtocol, Ipv4, Ipv6, VlanTag, link, mpls, update_checksum};
 
@@ -26,12 +26,12 @@ pub struct Rewriter {
 
 /// How many bytes of a stretch are kept, and why no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct KeptBytes {
     pub len: usize,
     pub understood: bool,
 }
 
-impl Kept {
+impl KeptBytes {
     /// All that has a meaning is kept; what follows is payload or padding.
     pub const fn to(len: usize) -> Self {
         Self { len, understood: true }
@@ -50,7 +50,7 @@ impl Kept {
 
 /// Where a transport header finds itself: the sums of the addresses above it, which its checksum covers, before and after.
 #[derive(Clone, Copy)]
-pub(super) struct Above {
+pub(super) struct PseudoHeader {
     pub before: Checksum,
     pub after: Checksum,
     pub depth: u32,
@@ -69,7 +69,7 @@ impl Rewriter {
     }
 
     /// Anonymises a frame in place and says how many of its bytes may be kept; the others must not be given away.
-    pub fn rewrite(&mut self, frame: &mut [u8], link_type: u16, cover: &mut Cover) -> usize {
+    pub fn rewrite(&mut self, frame: &mut [u8], link_type: u16, cover: &mut AnonymisationCounts) -> usize {
         let kept = self.link(frame, link_type, cover);
         cover.packets += 1;
         if kept.len < frame.len() {
@@ -79,7 +79,7 @@ impl Rewriter {
         kept.len
     }
 
-    fn link(&mut self, frame: &mut [u8], link_type: u16, cover: &mut Cover) -> Kept {
+    fn link(&mut self, frame: &mut [u8], link_type: u16, cover: &mut AnonymisationCounts) -> KeptBytes {
         match link_type {
             link::ETHERNET if frame.len() >= Ethernet::LEN => {
                 self.mac(frame, 0);
@@ -92,7 +92,7 @@ impl Rewriter {
                 let family = Headers::of(frame, frame.len() as u32, link_type).ethertype();
                 let kept = match family {
                     EtherType::IPV4 | EtherType::IPV6 => self.packet(&mut frame[LOOP_LEN..], 0, false, cover),
-                    _ => Kept::only(0),
+                    _ => KeptBytes::only(0),
                 };
                 kept.behind(LOOP_LEN)
             }
@@ -104,19 +104,25 @@ impl Rewriter {
                 self.cooked_address(frame, sll2::ADDRESS, usize::from(frame[sll2::ADDRESS_LEN]));
                 self.tagged(frame, sll2::LEN, be16(frame, sll2::PROTOCOL), cover)
             }
-            _ => Kept::only(0),
+            _ => KeptBytes::only(0),
         }
     }
 
     /// Tags, and what is under them.
-    fn tagged(&mut self, frame: &mut [u8], mut at: usize, ethertype: u16, cover: &mut Cover) -> Kept {
+    fn tagged(
+        &mut self,
+        frame: &mut [u8],
+        mut at: usize,
+        ethertype: u16,
+        cover: &mut AnonymisationCounts,
+    ) -> KeptBytes {
         let mut ethertype = EtherType(ethertype);
         for _ in 0..TAGS {
             if !ethertype.is_vlan() {
                 break;
             }
             if frame.len() < at + VlanTag::LEN {
-                return Kept::only(at);
+                return KeptBytes::only(at);
             }
             ethertype = EtherType(be16(frame, at + 2));
             at += VlanTag::LEN;
@@ -125,15 +131,15 @@ impl Rewriter {
             EtherType::IPV4 | EtherType::IPV6 => self.packet(&mut frame[at..], 0, false, cover),
             EtherType::ARP | RARP => self.arp(&mut frame[at..]),
             _ if ethertype.is_mpls() => self.labelled(&mut frame[at..], cover),
-            _ => Kept::only(0),
+            _ => KeptBytes::only(0),
         };
         kept.behind(at)
     }
 
-    fn labelled(&mut self, stack: &mut [u8], cover: &mut Cover) -> Kept {
+    fn labelled(&mut self, stack: &mut [u8], cover: &mut AnonymisationCounts) -> KeptBytes {
         let labels = stack.chunks_exact(mpls::LABEL_LEN).take(mpls::MAX_LABELS);
         let Some(bottom) = labels.map(|label| label[2] & 1).position(|bottom| bottom == 1) else {
-            return Kept::only(0);
+            return KeptBytes::only(0);
         };
         let under = (bottom + 1) * mpls::LABEL_LEN;
         // A pseudowire, whose first half-byte is 0, is not looked into.
@@ -141,33 +147,39 @@ impl Rewriter {
     }
 
     /// ARP and RARP for IPv4 over MAC addresses.
-    fn arp(&mut self, message: &mut [u8]) -> Kept {
+    fn arp(&mut self, message: &mut [u8]) -> KeptBytes {
         const PLAIN: [u8; 6] = [0, 1, 8, 0, 6, 4];
         if message.len() < Arp::LEN || message[..6] != PLAIN {
-            return Kept::only(0);
+            return KeptBytes::only(0);
         }
         for at in [8, 18] {
             self.mac(message, at);
             self.v4(message, at + 6);
         }
-        Kept::to(Arp::LEN)
+        KeptBytes::to(Arp::LEN)
     }
 
     /// A packet of IPv4 or IPv6, as its first half-byte says.
-    pub(super) fn packet(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut Cover) -> Kept {
+    pub(super) fn packet(
+        &mut self,
+        packet: &mut [u8],
+        depth: u32,
+        quoted: bool,
+        cover: &mut AnonymisationCounts,
+    ) -> KeptBytes {
         match packet.first() {
             Some(first) if first >> 4 == 4 => self.ipv4(packet, depth, quoted, cover),
             Some(first) if first >> 4 == 6 => self.ipv6(packet, depth, quoted, cover),
-            _ => Kept::only(0),
+            _ => KeptBytes::only(0),
         }
     }
 
-    fn ipv4(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut Cover) -> Kept {
+    fn ipv4(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut AnonymisationCounts) -> KeptBytes {
         const CHECKSUM: usize = 10;
         const ADDRESSES: std::ops::Range<usize> = 12..20;
         let header = usize::from(packet[0] & 15) * 4;
         if header < Ipv4::LEN || packet.len() < header {
-            return Kept::only(0);
+            return KeptBytes::only(0);
         }
         let (head, rest) = packet.split_at_mut(header);
         let total = usize::from(be16(head, 2));
@@ -179,16 +191,16 @@ impl Rewriter {
         correct(head, CHECKSUM, all, Checksum::new().bytes(head));
         // Later fragments have no header that could be kept.
         if be16(head, 6) & 0x1fff != 0 {
-            return Kept::to(header);
+            return KeptBytes::to(header);
         }
-        let above = Above { before, after: Checksum::new().bytes(&head[ADDRESSES]), depth, quoted };
+        let above = PseudoHeader { before, after: Checksum::new().bytes(&head[ADDRESSES]), depth, quoted };
         self.transport(IpProtocol(head[9]), &mut rest[..len], above, cover).behind(header)
     }
 
-    fn ipv6(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut Cover) -> Kept {
+    fn ipv6(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut AnonymisationCounts) -> KeptBytes {
         const FRAGMENT: usize = 8;
         if packet.len() < Ipv6::LEN {
-            return Kept::only(0);
+            return KeptBytes::only(0);
         }
         let len = match usize::from(be16(packet, 4)) {
             0 => packet.len(), // a jumbogram, or merged by the card
@@ -210,10 +222,10 @@ impl Rewriter {
                 _ => break,
             };
             if rest.len() < len {
-                return Kept::only(at);
+                return KeptBytes::only(at);
             }
             match next {
-                IpProtocol::FRAGMENT if be16(rest, 2) & 0xfff8 != 0 => return Kept::to(at + len),
+                IpProtocol::FRAGMENT if be16(rest, 2) & 0xfff8 != 0 => return KeptBytes::to(at + len),
                 IpProtocol::FRAGMENT => {}
                 // The checksum above covers the address at which the packet will arrive in the end.
                 IpProtocol::ROUTING => {
@@ -228,13 +240,13 @@ impl Rewriter {
         }
         let sum = |source: [u8; 16], target: [u8; 16]| Checksum::new().bytes(&source).bytes(&target);
         let (before, after) = (sum(source, target), sum(source_after, target_after));
-        let above = Above { before, after, depth, quoted };
+        let above = PseudoHeader { before, after, depth, quoted };
         self.transport(next, &mut packet[at..], above, cover).behind(at)
     }
 
     /// A routing header: source route (type 0), mobile (2) and segment (4) have a list of addresses; of other types
     /// everything is blanked. Gives the last stop before and after, if the packet has not yet passed it.
-    fn routing(&mut self, header: &mut [u8], cover: &mut Cover) -> Option<([u8; 16], [u8; 16])> {
+    fn routing(&mut self, header: &mut [u8], cover: &mut AnonymisationCounts) -> Option<([u8; 16], [u8; 16])> {
         const LIST: usize = 8;
         const SEGMENTS: u8 = 4;
         let (kind, left) = (header[2], header[3]);

@@ -1,8 +1,8 @@
 //! Transport headers: what is kept of them, and their checksums, which cover the addresses above.
 
-use super::Cover;
+use super::AnonymisationCounts;
 use super::options::blank_tcp;
-use super::rewrite::{Above, DEPTH, Kept, Rewriter, be16, correct};
+use super::rewrite::{DEPTH, KeptBytes, PseudoHeader, Rewriter, be16, correct};
 use wire::{Checksum, IpProtocol, Sctp, Tcp, Udp};
 
 /// Protocols that `wire` has no name for: packets in packets.
@@ -21,15 +21,15 @@ impl Rewriter {
         &mut self,
         protocol: IpProtocol,
         segment: &mut [u8],
-        above: Above,
-        cover: &mut Cover,
-    ) -> Kept {
+        above: PseudoHeader,
+        cover: &mut AnonymisationCounts,
+    ) -> KeptBytes {
         let keep = self.keep_payload && !above.quoted;
-        let up_to = |len: usize, segment: &[u8]| Kept::to(segment.len().min(len));
+        let up_to = |len: usize, segment: &[u8]| KeptBytes::to(segment.len().min(len));
         match protocol {
             IpProtocol::TCP => {
                 let header = self.tcp(segment, above, cover);
-                if keep { Kept::to(segment.len()) } else { up_to(header, segment) }
+                if keep { KeptBytes::to(segment.len()) } else { up_to(header, segment) }
             }
             IpProtocol::UDP | IpProtocol::UDP_LITE => {
                 const CHECKSUM: usize = 6;
@@ -40,18 +40,18 @@ impl Rewriter {
                         segment[CHECKSUM..CHECKSUM + 2].fill(0xff);
                     }
                 }
-                if keep { Kept::to(segment.len()) } else { up_to(Udp::LEN, segment) }
+                if keep { KeptBytes::to(segment.len()) } else { up_to(Udp::LEN, segment) }
             }
             IpProtocol::ICMP => self.icmp(segment, above, cover),
             IpProtocol::ICMPV6 => self.icmp6(segment, above, cover),
             IpProtocol::IGMP => {
                 let before = Checksum::new().bytes(segment);
                 if segment.len() < IGMP {
-                    return Kept::only(0);
+                    return KeptBytes::only(0);
                 }
                 self.v4(segment, 4);
                 correct(segment, 2, before, Checksum::new().bytes(segment));
-                Kept::to(IGMP)
+                KeptBytes::to(IGMP)
             }
             // Its checksum does not cover the addresses, but its chunks may hold some.
             IpProtocol::SCTP => up_to(Sctp::LEN, segment),
@@ -62,13 +62,13 @@ impl Rewriter {
             IPV4_IN_IP | IPV6_IN_IP if above.depth < DEPTH => {
                 self.packet(segment, above.depth + 1, above.quoted, cover)
             }
-            IpProtocol::NONE => Kept::to(0),
-            _ => Kept::only(0),
+            IpProtocol::NONE => KeptBytes::to(0),
+            _ => KeptBytes::only(0),
         }
     }
 
     /// Corrects a TCP header and says how long it is.
-    fn tcp(&mut self, segment: &mut [u8], above: Above, cover: &mut Cover) -> usize {
+    fn tcp(&mut self, segment: &mut [u8], above: PseudoHeader, cover: &mut AnonymisationCounts) -> usize {
         const OFFSET: usize = 12;
         const CHECKSUM: usize = 16;
         if segment.len() < Tcp::LEN {

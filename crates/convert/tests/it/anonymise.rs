@@ -4,7 +4,7 @@
 use crate::support;
 
 use base::Prng;
-use netgrain_convert::anonymise::{Cover, CryptoPan, Key, Macs};
+use netgrain_convert::anonymise::{AnonymisationCounts, CryptoPan, Key, Macs};
 use netgrain_convert::{Anonymiser, Format, Input, Memory, Plan, convert};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,8 +24,8 @@ fn plan(keep_payload: bool) -> Plan {
 }
 
 /// Rewrites one Ethernet frame and gives what is kept of it.
-fn rewritten(frame: &[u8], how: &Anonymiser) -> (Vec<u8>, Cover) {
-    let (mut bytes, mut cover) = (frame.to_vec(), Cover::default());
+fn rewritten(frame: &[u8], how: &Anonymiser) -> (Vec<u8>, AnonymisationCounts) {
+    let (mut bytes, mut cover) = (frame.to_vec(), AnonymisationCounts::default());
     let kept = how.rewriter().rewrite(&mut bytes, link::ETHERNET, &mut cover);
     bytes.truncate(kept);
     (bytes, cover)
@@ -81,7 +81,7 @@ fn what_is_not_understood_is_cut_where_it_begins() {
         assert_eq!((out.len(), cover.unknown), (kept, 1), "{frame:02x?}");
     }
     let mut unknown_link = [10, 1, 2, 3];
-    assert_eq!(how.rewriter().rewrite(&mut unknown_link, 147, &mut Cover::default()), 0);
+    assert_eq!(how.rewriter().rewrite(&mut unknown_link, 147, &mut AnonymisationCounts::default()), 0);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn no_bytes_whatever_make_it_panic_or_keep_more_than_there_is() {
         }
         frame.truncate(if prng.below(3) == 0 { prng.below(frame.len() as u64 + 1) as usize } else { frame.len() });
         let len = frame.len();
-        let kept = rewriter.rewrite(&mut frame, *link_type, &mut Cover::default());
+        let kept = rewriter.rewrite(&mut frame, *link_type, &mut AnonymisationCounts::default());
         assert!(kept <= len && frame.len() == len, "seed {seed}, round {round}");
     }
 }
@@ -419,7 +419,7 @@ fn loopback_of_bsd_is_anonymised_and_what_is_not_ip_in_it_is_cut() {
     let (source, target) = ([10, 1, 2, 3], [10, 4, 5, 6]);
     let packet = ip(4, 17, &source, &target, &[0, 53, 0, 53, 0, 8, 0, 0]);
     let rewrite = |frame: &[u8], link_type| {
-        let (mut bytes, mut cover) = (frame.to_vec(), Cover::default());
+        let (mut bytes, mut cover) = (frame.to_vec(), AnonymisationCounts::default());
         let kept = how.rewriter().rewrite(&mut bytes, link_type, &mut cover);
         bytes.truncate(kept);
         bytes

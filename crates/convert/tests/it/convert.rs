@@ -47,9 +47,9 @@ fn an_input_that_breaks_off_gives_what_precedes_and_is_named() {
     let (whole, second) = (pcap(&all[..10]), pcap(&all[10..]));
     let (report, memory) = converted(&[&whole[..whole.len() - 1], &second], &to(Format::Pcap)).expect("what is there");
     assert_eq!((report.read, report.written), (19, 19));
-    let [broken] = &report.broken[..] else { panic!("{report:?}") };
+    let [broken] = &report.damaged_inputs[..] else { panic!("{report:?}") };
     assert!(broken.input == "input 0" && broken.reason.contains("cut short"), "{broken:?}");
-    assert!(report.remarks(Format::Pcap).iter().any(|r| r.contains("input 0") && r.contains("what precedes")));
+    assert!(report.warnings(Format::Pcap).iter().any(|r| r.contains("input 0") && r.contains("what precedes")));
     assert_eq!(packets(&memory.whole[0]), [&all[..9], &all[10..]].concat());
 }
 
@@ -60,19 +60,22 @@ fn what_a_format_cannot_hold_is_counted_by_name() {
     let file = pcapng(&[odd.clone(), even.clone()]);
 
     let (report, _) = one(&file, &to(Format::PcapNg));
-    assert_eq!(report.kept, Default::default());
-    assert!(report.remarks(Format::PcapNg).is_empty());
+    assert_eq!(report.format_losses, Default::default());
+    assert!(report.warnings(Format::PcapNg).is_empty());
     let (report, pcap) = one(&file, &to(Format::PcapMicros));
-    let kept = report.kept;
+    let kept = report.format_losses;
     assert_eq!((kept.without_nanos, kept.without_direction, kept.drops, kept.interfaces), (1, 1, 3, 2));
-    assert_eq!(report.remarks(Format::PcapMicros).len(), 4, "{:?}", report.remarks(Format::PcapMicros));
+    assert_eq!(report.warnings(Format::PcapMicros).len(), 4, "{:?}", report.warnings(Format::PcapMicros));
     assert_eq!(packets(&pcap)[0].ts.nanos(), 1_700_000_000_000_000_000);
     let (report, _) = one(&file, &to(Format::Pcap));
-    assert_eq!((report.kept.without_nanos, report.kept.drops), (0, 3));
+    assert_eq!((report.format_losses.without_nanos, report.format_losses.drops), (0, 3));
 
     let long = Packet { wire_len: 80_000, ..Packet::new(1_700_000_000_000_000_000, &[3; 70_000]) };
     let (report, raw) = one(&support::pcap(&[Packet::new(0, &[4; 60]), long]), &to(Format::Raw));
-    assert_eq!((report.kept.over_long, report.kept.wire_len, report.kept.clamped), (1, 1, 1));
+    assert_eq!(
+        (report.format_losses.over_long, report.format_losses.wire_len, report.format_losses.clamped),
+        (1, 1, 1)
+    );
     let read = support::raw_packets(&raw);
     assert_eq!(read[1].data.len(), usize::from(raw::MAX_CAPLEN));
     assert_eq!(read[0].ts.nanos(), 1, "the epoch itself means padding");
@@ -90,7 +93,7 @@ fn losses_told_of_survive_filters_and_files() {
     let (report, memory) = converted(&[&file], &plan).expect("it can be done");
     let drops: Vec<u64> = memory.whole.iter().flat_map(|f| packets(f)).map(|p| p.drops).collect();
     assert_eq!(drops, [5, 7]);
-    assert_eq!(report.kept.drops, 2, "those behind the last packet have no packet to be told with");
+    assert_eq!(report.format_losses.drops, 2, "those behind the last packet have no packet to be told with");
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anony
         let mut file = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
         for name in names {
             let comment = "at 10.1.2.3";
-            let told = pcap::ng::Description { name, comment, link_type: 1, ..Default::default() };
+            let told = pcap::ng::InterfaceOptions { name, comment, link_type: 1, ..Default::default() };
             file.describe(&told).expect("memory");
         }
         for number in 0..names.len() as u32 {
@@ -158,7 +161,7 @@ fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anony
     let (_, memory) = converted(&[&file], &Plan { split, ..to(Format::PcapNg) }).expect("it can be done");
     let named = ["eth0", "eth1", "eth0", "wlan0"];
     assert!(memory.whole.iter().zip(named).all(|(file, name)| has(file, name) == 1 && has(file, "10.1.2.3") == 1));
-    assert_eq!(one(&file, &to(Format::Pcap)).0.kept.interfaces, 3);
+    assert_eq!(one(&file, &to(Format::Pcap)).0.format_losses.interfaces, 3);
     let key = netgrain_convert::anonymise::Key::new([5; 32]);
     let anonymise = Some(netgrain_convert::Anonymiser::new(key));
     let (_, out) = one(&file, &Plan { anonymise, ..to(Format::PcapNg) });
@@ -168,7 +171,7 @@ fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anony
 #[test]
 fn losses_told_by_packets_that_are_left_out_are_handed_on_through_anonymising_too() {
     let mut file = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
-    let told = pcap::ng::Description { name: "eth0", link_type: 1, ..Default::default() };
+    let told = pcap::ng::InterfaceOptions { name: "eth0", link_type: 1, ..Default::default() };
     let eth0 = file.describe(&told).expect("memory");
     for (ts, drops) in [(1, None), (2, Some(7)), (3, None)] {
         let options = pcap::ng::PacketOptions { drops, ..Default::default() };
@@ -183,7 +186,7 @@ fn losses_told_by_packets_that_are_left_out_are_handed_on_through_anonymising_to
         let plan = Plan { filter, anonymise, ..to(Format::PcapNg) };
         let (report, out) = one(&file, &plan);
         assert_eq!(packets(&out).iter().map(|p| p.drops).collect::<Vec<_>>(), [0, 7], "{plan:?}");
-        assert_eq!((report.filtered, report.kept.drops), (1, 0), "{plan:?}");
+        assert_eq!((report.filtered, report.format_losses.drops), (1, 0), "{plan:?}");
     }
 }
 
@@ -230,7 +233,7 @@ fn random_conversions_equal_an_obvious_one() {
         let parts: Vec<Vec<Packet>> = memory.whole.iter().map(|f| packets(f)).collect();
         let all: Vec<Packet> = parts.concat().into_iter().map(|p| Packet { interface: 0, ..p }).collect();
         assert_eq!(all, expected, "seed {seed}, round {round}, {plan:?}");
-        assert_eq!((report.disordered, report.late), (0, 0));
+        assert_eq!((report.out_of_order, report.late), (0, 0));
         check_split(&plan, &parts, &memory.whole, &memory.firsts);
     }
 }
@@ -276,13 +279,13 @@ fn a_packet_too_late_for_its_file_stays_and_is_counted() {
     let plan = Plan { split: Split { every, ..Split::default() }, ..Plan::default() };
     let (report, memory) = converted(&[&file], &plan).expect("it can be done");
     let sizes: Vec<usize> = memory.whole.iter().map(|f| packets(f).len()).collect();
-    assert_eq!((sizes, report.late, report.disordered), (vec![1, 2, 1], 1, 1));
+    assert_eq!((sizes, report.late, report.out_of_order), (vec![1, 2, 1], 1, 1));
     let firsts: Vec<u64> = memory.firsts.iter().map(|t| t.nanos()).collect();
     assert_eq!(firsts, [0, 1000, 2000]);
     // Sorting puts it right.
     let (report, memory) = converted(&[&file], &Plan { sort: Some(1 << 20), ..plan }).expect("it can be done");
     let sizes: Vec<usize> = memory.whole.iter().map(|f| packets(f).len()).collect();
-    assert_eq!((sizes, report.late, report.disordered), (vec![2, 1, 1], 0, 0));
+    assert_eq!((sizes, report.late, report.out_of_order), (vec![2, 1, 1], 0, 0));
 }
 
 #[test]
@@ -382,7 +385,7 @@ fn damaged_captures_never_panic_and_every_packet_is_accounted_for() {
         };
         // Conservation is asserted on the way; several link types may be refused.
         match converted(&inputs, &plan) {
-            Ok((report, _)) => broken += report.broken.len(),
+            Ok((report, _)) => broken += report.damaged_inputs.len(),
             Err(Error::LinkTypes { .. } | Error::NotEthernet { .. }) => {}
             Err(other) => panic!("seed {seed}, round {round}: {other}"),
         }

@@ -1,7 +1,7 @@
 //! Ports that this machine does not have, as facts and as folders.
 
 use super::*;
-use capture::auto::Use;
+use capture::auto::HostUse;
 use std::net::{IpAddr, Ipv4Addr};
 use sys::netlink::LinkStats;
 use sys::netlink::netdev::XdpFeatures;
@@ -55,7 +55,7 @@ fn with(change: impl FnOnce(&mut Facts)) -> Facts {
 
 /// A port that the host lives on.
 fn shared() -> Facts {
-    with(|f| f.port.uses = vec![Use::Address(IpAddr::V4(Ipv4Addr::LOCALHOST))])
+    with(|f| f.port.uses = vec![HostUse::Address(IpAddr::V4(Ipv4Addr::LOCALHOST))])
 }
 
 fn switch_on(f: &mut Facts, name: &str, can_change: bool) {
@@ -72,7 +72,7 @@ fn found(facts: &Facts, check: &str) -> Finding {
 fn a_well_set_mirror_port_is_good_in_everything() {
     for finding in judge(&mirror()) {
         assert_eq!(finding.state, State::Good, "{finding:?}");
-        assert_eq!((finding.mend, finding.changes), (None, vec![]));
+        assert_eq!((finding.fix, finding.changes), (None, vec![]));
     }
 }
 
@@ -95,13 +95,13 @@ fn every_finding_that_is_not_good_says_what_to_do() {
     let wrong: Vec<&Finding> = findings.iter().filter(|f| f.state != State::Good).collect();
     assert!(wrong.len() >= 9, "{wrong:?}");
     for finding in wrong {
-        assert!(finding.mend.is_some(), "{finding:?}");
+        assert!(finding.fix.is_some(), "{finding:?}");
     }
     assert_eq!(found(&bad, "counters").found, "missed 5, full queue 6, rx_out_of_buffer 7");
     assert_eq!(found(&bad, "queues").changes[0].value, "8", "as many as processors");
-    assert_eq!(found(&bad, "rx-ring").mend.as_deref(), Some("ethtool -G eth1 rx 4096"));
+    assert_eq!(found(&bad, "rx-ring").fix.as_deref(), Some("ethtool -G eth1 rx 4096"));
     assert_eq!(found(&bad, "pause").changes[0].value, "0 0 0");
-    assert!(found(&bad, "rss").mend.expect("a command").contains("hkey 6d:5a:6d:5a"));
+    assert!(found(&bad, "rss").fix.expect("a command").contains("hkey 6d:5a:6d:5a"));
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn what_merges_depends_on_where_packets_are_taken() {
     assert_eq!(found(&dedicated, "merging").state, State::Good, "AF_XDP takes them before the kernel merges");
     switch_on(&mut dedicated, "rx-lro", true);
     let finding = found(&dedicated, "merging");
-    assert_eq!((finding.state, finding.mend.as_deref()), (State::Bad, Some("ethtool -K eth1 lro off")));
+    assert_eq!((finding.state, finding.fix.as_deref()), (State::Bad, Some("ethtool -K eth1 lro off")));
 
     let mut host = shared();
     switch_on(&mut host, "rx-gro", true);
-    assert_eq!(found(&host, "merging").mend.as_deref(), Some("ethtool -K eth1 gro off"));
+    assert_eq!(found(&host, "merging").fix.as_deref(), Some("ethtool -K eth1 gro off"));
     host.dedicated = true;
     assert_eq!(found(&host, "merging").state, State::Good);
 
@@ -130,7 +130,7 @@ fn a_tag_taken_out_is_bad_only_where_nobody_puts_it_back() {
     let mut facts = mirror();
     switch_on(&mut facts, "rx-vlan-hw-parse", true);
     let finding = found(&facts, "vlan-stripping");
-    assert_eq!((finding.state, finding.mend.as_deref()), (State::Bad, Some("ethtool -K eth1 rxvlan off")));
+    assert_eq!((finding.state, finding.fix.as_deref()), (State::Bad, Some("ethtool -K eth1 rxvlan off")));
     let mut host = shared();
     switch_on(&mut host, "rx-vlan-hw-parse", true);
     assert_eq!(found(&host, "vlan-stripping").state, State::Good);
@@ -141,7 +141,7 @@ fn what_the_host_sends_is_never_mended_for_it() {
     let mut host = shared();
     switch_on(&mut host, "tx-tcp-segmentation", true);
     let finding = found(&host, "sending-offloads");
-    assert_eq!((finding.state, finding.changes.len()), (State::Remark, 0));
+    assert_eq!((finding.state, finding.changes.len()), (State::Warning, 0));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn interrupts_and_processors_belong_to_the_cards_node() {
     let finding = found(&far, "interrupts");
     assert_eq!(finding.state, State::Bad);
     assert!(finding.found.starts_with("4 of 4 interrupts"), "{}", finding.found);
-    assert!(finding.mend.expect("commands").starts_with("echo 4 > /proc/irq/40/smp_affinity_list; echo 5 > "));
+    assert!(finding.fix.expect("commands").starts_with("echo 4 > /proc/irq/40/smp_affinity_list; echo 5 > "));
     assert_eq!(found(&far, "numa").state, State::Good);
     let excluded = with(|f| {
         node(f);
@@ -171,7 +171,7 @@ fn jumbo_frames_and_a_link_of_half_a_kind() {
         (f.port.mtu, f.link.mtu) = (9000, 9000);
         f.port.xdp = Some(XdpFeatures { bits: feature::BASIC | feature::REDIRECT, zero_copy_max_segments: 1 });
     });
-    assert_eq!(found(&jumbo, "mtu").state, State::Remark);
+    assert_eq!(found(&jumbo, "mtu").state, State::Warning);
     let half = with(|f| f.speed = Some(Speed { megabits: 100, full_duplex: false }));
     assert_eq!(
         (found(&half, "link").state, found(&half, "link").found.as_str()),

@@ -5,18 +5,18 @@
 //! a worker for each queue, and nothing is shared but which way the parts of datagrams go ([`Datagrams`]): they may come over different
 //! queues and ports. The next program goes on with that too.
 
-use super::diary::Diary;
-use super::room;
+use super::log_limiter::LogLimiter;
+use super::map_capacity;
 use super::shared;
-use super::shared::Shared;
-use crate::heritage::{self, Heritage};
-use group::{About, Compiled, Delivery, Filling, Packet, Program, Source, Verdict};
-use jit::{Act, Judge, Worker};
-use lang::datagrams::CAPACITY;
+use super::shared::SharedWorker;
+use crate::state_transfer::{self, StateTransfer};
+use group::{Compiled, Delivery, IngressInterface, MapUsage, Packet, Program, ProgramInfo, Verdict};
+use jit::{Executable, PacketAction, Worker};
+use lang::fragment_tracker::CAPACITY;
 use lang::interp::Action;
-use lang::ir::{self, COUNTERS, Effect, Kind, Log, Set};
-use lang::log::Subject;
-use lang::{Datagrams, Facts, Prefix};
+use lang::ir::{self, COUNTERS, Effect, Log, Set, VerdictKind};
+use lang::log::LogSubject;
+use lang::{Facts, FragmentTracker, Prefix};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -25,15 +25,15 @@ use std::time::Instant;
 use sys::netlink::Netlink;
 
 /// A program that was found fit.
-struct Fit {
-    judge: Judge,
+struct LoadedProgram {
+    judge: Executable,
     text: String,
     /// The counters that it uses, and their names.
     counters: Arc<[u8]>,
     names: Vec<String>,
     wants_kernel: bool,
-    about: About,
-    ground: Ground,
+    about: ProgramInfo,
+    context: ProgramContext,
 }
 
 /// The counter of what it wrote.
@@ -41,18 +41,18 @@ const LOGGED: &str = "logged";
 
 /// Where a program runs.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct ProgramContext {
     /// Of the frames, as pcap numbers it.
     pub link_type: u16,
     /// Of the hashes; the same on all queues.
     pub hash_key: u64,
     /// The ports that the frames come from.
-    pub from: Vec<Source>,
+    pub from: Vec<IngressInterface>,
 }
 
 /// What is the same for all packets of one queue's instance, and how it asks a worker.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct QueueContext {
     link_type: u16,
     port: u32,
     /// See [`ir::Meta::Ingress`].
@@ -63,25 +63,25 @@ pub struct Asking {
 
 /// What a queue's instance works with.
 #[derive(Debug, Default)]
-pub struct Desk {
+pub struct Scratch {
     verdicts: Vec<jit::Verdict>,
-    diary: Diary,
+    log_limiter: LogLimiter,
 }
 
 /// One queue's instance.
 struct Run {
-    asking: Asking,
+    queue_context: QueueContext,
     worker: Worker,
     /// What its counters stood at when it took over: the group keeps what was counted before.
     base: [u64; COUNTERS as usize],
-    desk: Desk,
+    scratch: Scratch,
 }
 
 /// Makes a program of its source.
 ///
 /// # Errors
 /// In words, with the place in the source and what to write instead.
-pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, String> {
+pub fn compile(source: &str, ground: &ProgramContext) -> Result<Arc<dyn Compiled>, String> {
     let mut program = check_for(source, ground.link_type)?;
     let wants_kernel = program.effects().has(Effect::Kernel);
     let spread = spread(&program);
@@ -105,21 +105,27 @@ pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, Strin
     }
     let counters = counters_of(&program);
     let begun = Instant::now();
-    let (judge, why) = match Judge::native(program.clone(), || begun.elapsed()) {
+    let (judge, why) = match Executable::native(program.clone(), || begun.elapsed()) {
         Ok(judge) => (judge, None),
-        Err(refusal) => (Judge::interpreted(program).map_err(|e| e.to_string())?, Some(refusal.to_string())),
+        Err(refusal) => (Executable::interpreted(program).map_err(|e| e.to_string())?, Some(refusal.to_string())),
     };
     let report = judge.report();
     let runs = if report.native { "native" } else { "interpreted" }.to_owned();
-    let about = About { runs, why, compile_us: report.compile_time.as_micros() as u64, spread, notes };
-    Ok(Arc::new(Fit {
+    let about = ProgramInfo {
+        execution: runs,
+        reason: why,
+        compile_us: report.compile_time.as_micros() as u64,
+        partition_by: spread,
+        notes,
+    };
+    Ok(Arc::new(LoadedProgram {
         judge,
         text: source.to_owned(),
         names: counters.iter().map(u8::to_string).chain([LOGGED.to_owned()]).collect(),
         counters: counters.into(),
         wants_kernel,
         about,
-        ground: ground.clone(),
+        context: ground.clone(),
     }))
 }
 
@@ -187,32 +193,32 @@ fn explain(e: &lang::Error, source: &str) -> String {
     format!("program, line {line}, column {column}: {}{help}", e.what)
 }
 
-impl Fit {
+impl LoadedProgram {
     fn remembers(&self) -> bool {
         !self.judge.program().maps.is_empty()
     }
 
-    fn worker(&self, datagrams: &Arc<Datagrams>) -> Result<Worker, String> {
-        self.judge.worker_among(self.ground.hash_key, Arc::clone(datagrams)).map_err(|e| e.to_string())
+    fn worker(&self, datagrams: &Arc<FragmentTracker>) -> Result<Worker, String> {
+        self.judge.worker_among(self.context.hash_key, Arc::clone(datagrams)).map_err(|e| e.to_string())
     }
 }
 
-impl Compiled for Fit {
-    fn instances(&self, queues: &[Source], group: &str) -> Result<Vec<Box<dyn Program>>, String> {
-        let asking = |port: &Source| Asking {
-            link_type: self.ground.link_type,
+impl Compiled for LoadedProgram {
+    fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, String> {
+        let asking = |port: &IngressInterface| QueueContext {
+            link_type: self.context.link_type,
             port: port.number.into(),
             ingress: self.judge.program().devices.iter().position(|d| *d == port.name).map_or(0, |i| i as u16 + 1),
             counters: Arc::clone(&self.counters),
             label: format!("group {group} at {}", port.name).into(),
         };
-        let datagrams = Arc::new(Datagrams::new(self.ground.hash_key));
+        let datagrams = Arc::new(FragmentTracker::new(self.context.hash_key));
         if self.remembers() && queues.len() > 1 {
-            return Ok(Shared::handles(queues.iter().map(asking).collect(), self.worker(&datagrams)?));
+            return Ok(SharedWorker::handles(queues.iter().map(asking).collect(), self.worker(&datagrams)?));
         }
         let run = |port| {
             let (asking, worker, base) = (asking(port), self.worker(&datagrams)?, [0; COUNTERS as usize]);
-            Ok(Box::new(Run { asking, worker, base, desk: Desk::default() }) as Box<dyn Program>)
+            Ok(Box::new(Run { queue_context: asking, worker, base, scratch: Scratch::default() }) as Box<dyn Program>)
         };
         queues.iter().map(run).collect()
     }
@@ -242,16 +248,16 @@ impl Compiled for Fit {
     }
 
     fn advice(&self, bytes: u64) -> String {
-        room::advice(&self.judge.program().maps, bytes)
+        map_capacity::advice(&self.judge.program().maps, bytes)
     }
 
-    fn heritage(&self, before: &dyn Compiled) -> Option<String> {
+    fn state_transfer(&self, before: &dyn Compiled) -> Option<String> {
         let before: &dyn Any = before;
         // A program in a word remembers nothing.
         let before: &Self = before.downcast_ref()?;
         let (was, now) = (&before.judge, &self.judge);
-        let wall = |_, _| heritage::changes_form(was.report().native, now.report().native);
-        let heritage = Heritage::between(&was.program().maps, &now.program().maps, wall);
+        let wall = |_, _| state_transfer::changes_form(was.report().native, now.report().native);
+        let heritage = StateTransfer::between(&was.program().maps, &now.program().maps, wall);
         (!heritage.is_empty()).then(|| heritage.to_string())
     }
 
@@ -259,7 +265,7 @@ impl Compiled for Fit {
         self.wants_kernel
     }
 
-    fn about(&self, queues: usize) -> About {
+    fn about(&self, queues: usize) -> ProgramInfo {
         let mut about = self.about.clone();
         if self.remembers() && queues > 1 {
             about.notes.push(format!("it remembers, so {queues} queues share one worker and take turns"));
@@ -269,27 +275,27 @@ impl Compiled for Fit {
 }
 
 impl Program for Run {
-    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
-        self.asking.ask(&mut self.worker, &mut self.desk, batch, out);
+    fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
+        self.queue_context.requests(&mut self.worker, &mut self.scratch, batch, out);
     }
 
     fn counters(&self) -> Vec<u64> {
-        let counted = self.asking.counted(&self.worker, &self.base);
-        counted.into_iter().chain([self.desk.lines()]).collect()
+        let counted = self.queue_context.counted(&self.worker, &self.base);
+        counted.into_iter().chain([self.scratch.lines()]).collect()
     }
 
-    fn maps(&self) -> Vec<Filling> {
+    fn maps(&self) -> Vec<MapUsage> {
         fillings(&self.worker)
     }
 
-    fn datagrams(&self) -> Option<group::Datagrams> {
+    fn datagrams(&self) -> Option<group::FragmentCounts> {
         Some(told(self.worker.datagrams()))
     }
 
-    fn inherit(&mut self, before: &mut dyn Program) {
+    fn transfer_state(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
         if let Some(before) = before.downcast_mut::<Self>() {
-            self.worker.inherit(&mut before.worker);
+            self.worker.transfer_state(&mut before.worker);
             self.base = *self.worker.counters();
         } else if let Some(datagrams) = shared::datagrams_of(before) {
             self.worker.follow(datagrams);
@@ -298,47 +304,47 @@ impl Program for Run {
 }
 
 /// What a program that has a worker for each queue knows of datagrams.
-pub fn datagrams_of(program: &dyn Any) -> Option<Arc<Datagrams>> {
+pub fn datagrams_of(program: &dyn Any) -> Option<Arc<FragmentTracker>> {
     program.downcast_ref::<Run>().map(|run| Arc::clone(run.worker.datagrams()))
 }
 
 /// What is remembered of datagrams, in the words of groups.
-pub fn told(datagrams: &Datagrams) -> group::Datagrams {
+pub fn told(datagrams: &FragmentTracker) -> group::FragmentCounts {
     let counts = datagrams.counts();
-    group::Datagrams {
-        remembered: counts.datagrams,
-        held: counts.held(),
-        most: CAPACITY as u64,
-        displaced: counts.displaced,
+    group::FragmentCounts {
+        created: counts.datagrams,
+        entries: counts.held(),
+        capacity: CAPACITY as u64,
+        evicted: counts.evicted,
         expired: counts.expired,
         replaced: counts.replaced,
-        followed: counts.followed,
+        matched: counts.matched,
         orphaned: counts.orphaned,
     }
 }
 
 /// How full a worker's maps are.
-pub fn fillings(worker: &Worker) -> Vec<Filling> {
-    let one = |(map, used, refused): (&ir::Map, u64, u64)| Filling {
+pub fn fillings(worker: &Worker) -> Vec<MapUsage> {
+    let one = |(map, used, refused): (&ir::Map, u64, u64)| MapUsage {
         map: map.name.clone(),
         used,
-        most: map.capacity.into(),
+        capacity: map.capacity.into(),
         refused,
     };
     worker.maps().map(one).collect()
 }
 
-impl Asking {
+impl QueueContext {
     /// Lets a worker judge a batch.
-    pub fn ask(&self, worker: &mut Worker, desk: &mut Desk, batch: &[Packet<'_>], out: &mut [Verdict]) {
+    pub fn requests(&self, worker: &mut Worker, desk: &mut Scratch, batch: &[Packet<'_>], out: &mut [Verdict]) {
         let mut packets: Vec<jit::Packet<'_>> = batch.iter().map(|p| self.packet(p)).collect();
-        let Desk { verdicts, diary } = desk;
+        let Scratch { verdicts, log_limiter: diary } = desk;
         verdicts.clear();
         verdicts.resize(batch.len(), jit::Verdict::default());
-        worker.judge(&mut packets, verdicts);
+        worker.evaluate(&mut packets, verdicts);
         out.iter_mut().zip(&*verdicts).for_each(|(out, verdict)| decide(out, verdict));
         let mut traces = worker.traces().iter();
-        for Act { packet, action } in worker.acts() {
+        for PacketAction { packet, action } in worker.actions() {
             let at = *packet as usize;
             match (action, out.get_mut(at), batch.get(at)) {
                 (Action::Forward(device), Some(out), _) => {
@@ -348,7 +354,7 @@ impl Asking {
                 (Action::Log(log), _, Some(packet)) => {
                     let Packet { bytes, wire_len, .. } = *packet;
                     let so_far = if *log == Log::Trace { traces.next() } else { None };
-                    let about = Subject { bytes, wire_len, link_type: self.link_type, so_far };
+                    let about = LogSubject { bytes, wire_len, link_type: self.link_type, so_far };
                     diary.write(&self.label, packet.desc.ts, *log, worker.of().program(), &about);
                 }
                 _ => {}
@@ -381,21 +387,21 @@ impl Asking {
     }
 }
 
-impl Desk {
+impl Scratch {
     /// Lines that the program wanted to write.
     pub fn lines(&self) -> u64 {
-        self.diary.wanted
+        self.log_limiter.wanted
     }
 }
 
 #[inline]
 fn decide(out: &mut Verdict, verdict: &jit::Verdict) {
     out.delivery = match verdict.kind() {
-        Kind::Drop => Delivery::Drop,
-        Kind::Copy => Delivery::Copy,
-        Kind::Steer => Delivery::Steer(verdict.hash),
-        Kind::Double => Delivery::DoubleSteer(verdict.hash, verdict.hash2),
-        Kind::Pick => Delivery::Pick(verdict.hash),
+        VerdictKind::Drop => Delivery::Drop,
+        VerdictKind::Copy => Delivery::Copy,
+        VerdictKind::Steer => Delivery::Steer(verdict.hash),
+        VerdictKind::DoubleSteer => Delivery::DoubleSteer(verdict.hash, verdict.hash2),
+        VerdictKind::Pick => Delivery::Pick(verdict.hash),
     };
     (out.classes, out.mark, out.kernel) = (verdict.classes, verdict.mark, verdict.kernel());
 }
@@ -406,16 +412,16 @@ mod tests {
     use ring::Desc;
     use wire::{build::Frame, link};
 
-    fn ground() -> Ground {
-        Ground { link_type: link::ETHERNET, hash_key: 7, from: vec![source("nosuch0")] }
+    fn ground() -> ProgramContext {
+        ProgramContext { link_type: link::ETHERNET, hash_key: 7, from: vec![source("nosuch0")] }
     }
 
-    fn source(name: &str) -> Source {
-        Source { name: name.into(), number: 3 }
+    fn source(name: &str) -> IngressInterface {
+        IngressInterface { name: name.into(), number: 3 }
     }
 
     /// So many queues of that port.
-    fn queues(n: usize) -> Vec<Source> {
+    fn queues(n: usize) -> Vec<IngressInterface> {
         vec![source("nosuch0"); n]
     }
 
@@ -439,7 +445,7 @@ mod tests {
         let desc = Desc { mark: 5, hash: 77, queue: 2, ..Desc::default() };
         let batch: Vec<_> = frames.iter().map(|bytes| Packet { desc: &desc, bytes, wire_len: 60 }).collect();
         let mut out = vec![Verdict::default(); frames.len()];
-        run.judge(&batch, &mut out);
+        run.evaluate(&batch, &mut out);
         out
     }
 
@@ -493,12 +499,12 @@ mod tests {
         let (mut old, mut new) = (instance(&with("")), instance(&with(" >-> mark 9")));
         let [tcp, _] = frames();
         assert_eq!(passed(&judge(&mut old, &[tcp; 2])), 2);
-        new.inherit(&mut *old);
+        new.transfer_state(&mut *old);
         assert_eq!(new.counters(), [0, 0], "what the one before counted is with the group");
         assert_eq!(passed(&judge(&mut new, &[tcp; 2])), 1, "two were there before");
         assert_eq!((old.counters(), new.counters()), (vec![2, 0], vec![1, 0]));
         let mut other = instance("flows = flow_map 0 key_ip_src\nmain = incr_fstate flows");
-        other.inherit(&mut *new);
+        other.transfer_state(&mut *new);
         assert_eq!(passed(&judge(&mut other, &[tcp])), 1, "a map with another key begins anew");
     }
 
@@ -513,13 +519,13 @@ mod tests {
         let mut new = of(THREE).instances(&queues(2), "g").expect("small");
         let (mut first, mut second) = (new.remove(0), new.remove(0));
         // The first queue swaps and judges at once; the second still judges with the old program meanwhile.
-        first.inherit(&mut *old[0]);
+        first.transfer_state(&mut *old[0]);
         let waiting = std::thread::spawn(move || {
             let out = judge(&mut first, &[tcp; 2]);
             (first, passed(&out))
         });
         assert_eq!(passed(&judge(&mut old[1], &[tcp])), 1, "the third");
-        second.inherit(&mut *old[1]);
+        second.transfer_state(&mut *old[1]);
         let (_, more) = waiting.join().expect("no panic");
         assert_eq!(more, 0, "it waited for what the other queue still wrote");
         assert_eq!(passed(&judge(&mut second, &[tcp])), 0);
@@ -535,9 +541,9 @@ mod tests {
         let [tcp, _] = frames();
         drop(old.remove(1));
         assert_eq!(passed(&judge(&mut old[0], &[tcp; 3])), 3);
-        new[0].inherit(&mut *old[0]);
+        new[0].transfer_state(&mut *old[0]);
         assert_eq!(passed(&judge(&mut new[0], &[tcp])), 0, "it has gone over");
-        new[1].inherit(&mut *old[0]);
+        new[1].transfer_state(&mut *old[0]);
         assert_eq!(passed(&judge(&mut new[1], &[tcp])), 0, "and stays");
     }
 
@@ -550,9 +556,9 @@ mod tests {
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 3], 53).fill(&mut other);
         judge(&mut queues[0], &frames());
         judge(&mut queues[1], &[other]);
-        let told = Filling { map: "m".into(), used: 1, most: 1, refused: 1 };
+        let told = MapUsage { map: "m".into(), used: 1, capacity: 1, refused: 1 };
         queues.iter().for_each(|queue| assert_eq!(queue.maps(), std::slice::from_ref(&told)));
-        let heritage = |new: &str, old: &str| of(new).heritage(&*of(old));
+        let heritage = |new: &str, old: &str| of(new).state_transfer(&*of(old));
         assert_eq!(heritage(&with(1), &with(1)).as_deref(), Some("keeps m"));
         assert_eq!(heritage(&with(2), &with(1)).as_deref(), Some("m begins anew (up_to 2, not 1)"));
         assert_eq!(heritage("main = ip", "main = tcp"), None);
@@ -562,11 +568,11 @@ mod tests {
     fn how_it_runs_and_what_it_can_be_spread_by_is_told() {
         let about =
             of("a = flow_map 0 key_5tuple\nb = flow_map 0 key_3tuple\nmain = incr_fstate a >-> incr_fstate b").about(1);
-        assert_eq!(about.spread, ["ip_src, ip_dst, ip_proto for a, b"]);
-        assert!(about.runs == "native" || about.why.is_some(), "{about:?}");
+        assert_eq!(about.partition_by, ["ip_src, ip_dst, ip_proto for a, b"]);
+        assert!(about.execution == "native" || about.reason.is_some(), "{about:?}");
         let about =
             of("a = flow_map 0 key_ip_src\nb = flow_map 0 key_vlan\nmain = incr_fstate a >-> incr_fstate b").about(1);
-        assert_eq!((about.spread.len(), about.notes.len()), (2, 1), "{about:?}");
+        assert_eq!((about.partition_by.len(), about.notes.len()), (2, 1), "{about:?}");
         let about = of("main = ip_host").about(1);
         assert!(about.notes[0].contains("nosuch0 has no addresses"), "{about:?}");
     }
@@ -585,7 +591,7 @@ mod tests {
         let mut mark = |flags| {
             let desc = Desc { flags, ..Desc::default() };
             let mut out = [Verdict::default()];
-            run.judge(&[Packet { desc: &desc, bytes: &frames()[0], wire_len: 60 }], &mut out);
+            run.evaluate(&[Packet { desc: &desc, bytes: &frames()[0], wire_len: 60 }], &mut out);
             out[0].mark
         };
         assert_eq!((mark(ring::flag::OUTGOING), mark(0)), (1, 2));
@@ -609,7 +615,7 @@ mod tests {
 
     #[test]
     fn a_filter_of_tcpdump_is_for_the_link_of_the_frames() {
-        let cooked = Ground { link_type: link::LINUX_SLL, ..ground() };
+        let cooked = ProgramContext { link_type: link::LINUX_SLL, ..ground() };
         assert!(compile("main = bpf \"tcp port 80\"", &cooked).is_ok());
         let why = compile("main = bpf \"vlan 5\"", &cooked).err().expect("not sound");
         assert!(why.starts_with("program, line 1, column 8: ") && why.contains("no VLAN tag"), "{why}");
@@ -624,7 +630,7 @@ mod tests {
     #[test]
     fn packets_for_this_host_are_those_to_the_ports_addresses() {
         // Every machine has a loopback with this address, or none at all.
-        let ground = Ground { from: vec![source("lo")], ..ground() };
+        let ground = ProgramContext { from: vec![source("lo")], ..ground() };
         let program = compile("main = ip_host", &ground).expect("sound");
         if program.about(1).notes[0].contains("no addresses") {
             return testkit::skip("packets_for_this_host_are_those_to_the_ports_addresses", "lo is down here");

@@ -2,28 +2,29 @@
 //! with a group's packets.
 //!
 //! Everything that decides is in the room `group`; here are its threads and what it borrows from the engine: programs
-//! ([`language`], [`words`]), filters ([`sieve`]), ports and files ([`outlet`]), and the way back to the host ([`host`]).
+//! ([`language`], [`shorthand`]), filters ([`compile_filter`]), ports and files ([`outlet`]), and the way back to the host ([`host`]).
 
-mod diary;
-mod host;
+mod host_interface;
 mod language;
-mod outlet;
-mod room;
-mod settle;
+mod log_limiter;
+mod map_capacity;
+mod member_filter;
+mod reconcile;
 mod shared;
-mod sieve;
-mod words;
+mod shorthand;
+mod sink;
 
 pub(crate) use language::knows_direction;
-pub use settle::{GroupPlan, MemberPlan, Settled};
+pub use reconcile::{GroupPlan, MemberPlan, ReconcileMessages};
 
 use crate::error::EngineError;
 use crate::plan::SocketPlan;
 use group::{
-    Compiled, Dispatcher, Door, GroupView, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Source, Track,
+    CommandQueue, Compiled, ControlServer, Dispatcher, EngineServices, GroupView, IngressInterface, Limits,
+    MemberFilter, PacketSink, Registry, RingHandle, SinkCounts,
 };
-use host::Host;
-use ring::{Branch, Offer, Policy, Producer};
+use host_interface::HostInterface;
+use ring::{AttachPolicy, Branch, OfferedRing, Producer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +39,7 @@ pub fn groups_socket(listeners: &Path) -> PathBuf {
 }
 
 /// What an engine lends to groups, for those who measure groups without an engine.
-pub fn lent_to_groups(hash_key: u64) -> Box<dyn Outside> {
+pub fn lent_to_groups(hash_key: u64) -> Box<dyn EngineServices> {
     Box::new(Lender { hash_key, dedicated: Vec::new(), lent: Arc::default() })
 }
 
@@ -47,7 +48,7 @@ pub fn lent_to_groups(hash_key: u64) -> Box<dyn Outside> {
 /// # Errors
 /// In one line: where, what, and what to write instead.
 pub fn check_group_program(source: &str) -> Result<(), String> {
-    match words::parse(source, wire::link::ETHERNET)? {
+    match shorthand::parse(source, wire::link::ETHERNET)? {
         Some(_) => Ok(()),
         None => language::check(source).map(drop),
     }
@@ -57,17 +58,17 @@ pub fn check_group_program(source: &str) -> Result<(), String> {
 pub(crate) struct Groups {
     registry: Arc<Registry>,
     /// One for each port that others may come to.
-    doors: Mutex<Vec<Door>>,
+    doors: Mutex<Vec<ControlServer>>,
     /// The dispatchers, each with the name of its port.
     threads: Mutex<Vec<(String, JoinHandle<()>)>>,
-    lent: Arc<Lent>,
+    lent: Arc<LentResources>,
     plans: Mutex<Vec<GroupPlan>>,
 }
 
 /// A port, before its packets come.
-pub(crate) struct Stand {
+pub(crate) struct PortSetup {
     /// Which.
-    pub source: Source,
+    pub source: IngressInterface,
     /// The host does not get what arrives: the port is taken for capture alone.
     pub dedicated: bool,
     /// Its packets come whether there is room or not.
@@ -75,24 +76,24 @@ pub(crate) struct Stand {
     /// Where others may ask for groups.
     pub socket: Option<SocketPlan>,
     /// Its rings.
-    pub seats: Vec<Seat>,
+    pub dispatchers: Vec<DispatcherSetup>,
 }
 
 /// A ring's dispatcher, before its writer begins.
-pub(crate) struct Seat {
+pub(crate) struct DispatcherSetup {
     dispatcher: Dispatcher,
-    orders: Arc<Orders>,
-    offer: Offer,
+    orders: Arc<CommandQueue>,
+    offer: OfferedRing,
 }
 
-impl Seat {
+impl DispatcherSetup {
     /// `live`: packets come whether there is room or not. `now`: there will be groups before the first packet, and they are
     /// to get it; else the dispatcher joins the ring with its first group.
     pub fn take(producer: &mut Producer, live: bool, now: bool) -> Result<Self, EngineError> {
-        let (orders, offer) = (Arc::<Orders>::default(), Offer::of(producer));
+        let (orders, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(producer));
         let mut dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), live);
         if now {
-            dispatcher.seat(producer).map_err(|e| EngineError::Group(format!("no gate for groups: {e}")))?;
+            dispatcher.slot(producer).map_err(|e| EngineError::Group(format!("no gate for groups: {e}")))?;
         }
         Ok(Self { dispatcher, orders, offer })
     }
@@ -100,8 +101,8 @@ impl Seat {
 
 impl Groups {
     /// Begins with the groups that are planned; where there are sockets, others may come. `hash_key` is that of the rings.
-    pub fn start(stands: Vec<Stand>, plans: &[GroupPlan], hash_key: u64) -> Result<Self, EngineError> {
-        let lent = Arc::<Lent>::default();
+    pub fn start(stands: Vec<PortSetup>, plans: &[GroupPlan], hash_key: u64) -> Result<Self, EngineError> {
+        let lent = Arc::<LentResources>::default();
         let dedicated = stands.iter().filter(|s| s.dedicated).map(|s| s.source.name.clone()).collect();
         let lender = Lender { hash_key, dedicated, lent: Arc::clone(&lent) };
         // Members cost descriptors, and the usual limit is meant for programs that use select(2).
@@ -110,13 +111,13 @@ impl Groups {
         let limits = Limits { ports, ..Limits::here() };
         let live = stands.iter().any(|s| s.live);
         if live {
-            host::sweep().into_iter().for_each(|said| lent.remark(said));
+            host_interface::sweep().into_iter().for_each(|said| lent.remark(said));
         }
         let (mut tracks, mut dispatchers, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
-        for Stand { source, socket, seats, .. } in stands {
-            for Seat { dispatcher, orders, offer } in seats {
+        for PortSetup { source, socket, dispatchers: seats, .. } in stands {
+            for DispatcherSetup { dispatcher, orders, offer } in seats {
                 dispatchers.push((source.name.clone(), offer.shape.queue, dispatcher));
-                tracks.push(Track { source: source.clone(), queue: offer.shape.queue, orders, offer });
+                tracks.push(RingHandle { source: source.clone(), queue: offer.shape.queue, commands: orders, offer });
             }
             sockets.extend(socket.map(|socket| (source.name, socket)));
         }
@@ -124,13 +125,13 @@ impl Groups {
         let registry = Arc::new(registry);
         // Before the dispatchers work: one that finds no group gives its place at the ring up.
         let mut said = Vec::new();
-        let there = settle::create(&registry, plans, &mut said);
+        let there = reconcile::create(&registry, plans, &mut said);
         let mut threads = Vec::new();
         for (port, queue, dispatcher) in dispatchers {
             let thread = std::thread::Builder::new().name(format!("groups-{queue}")).spawn(move || dispatcher.run());
             threads.push((port, thread.map_err(|e| EngineError::Thread(e.to_string()))?));
         }
-        let there = settle::attach(&registry, there, &mut said);
+        let there = reconcile::attach(&registry, there, &mut said);
         for what in said {
             match what {
                 // Live packets do not come again: what is recorded is not to depend on whom else they are for.
@@ -143,28 +144,28 @@ impl Groups {
             let path = groups_socket(&plan.path);
             let fail = |e| EngineError::Socket(path.clone(), e);
             let socket = sys::unix::Listener::bind(&path, plan.mode, plan.uid, plan.gid).map_err(fail)?;
-            let policy = Policy { uid: plan.uid, gid: plan.gid, gates: false };
-            Door::open(socket, Arc::clone(&registry), &port, policy).map_err(fail)
+            let policy = AttachPolicy { uid: plan.uid, gid: plan.gid, allow_lossless: false };
+            ControlServer::open(socket, Arc::clone(&registry), &port, policy).map_err(fail)
         };
         let doors = Mutex::new(sockets.into_iter().map(open).collect::<Result<_, _>>()?);
         Ok(Self { registry, doors, threads: Mutex::new(threads), lent, plans: Mutex::new(there) })
     }
 
     /// Makes the planned groups what they are planned to be now; programs that did not change run on. Says what it did and could not do.
-    pub fn settle(&self, plans: &[GroupPlan]) -> Vec<Settled> {
+    pub fn reconcile(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessages> {
         let mut now = held(&self.plans);
-        let (said, in_force) = settle::change(&self.registry, &now, plans);
+        let (said, in_force) = reconcile::change(&self.registry, &now, plans);
         *now = in_force;
         said
     }
 
     /// What a person should know of what the engine does with a group's packets.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         held(&self.lent.remarks).clone()
     }
 
     /// Whether this is the port that tells of all of them.
-    pub fn are_told_at(&self, port: &str) -> bool {
+    pub fn serve_groups(&self, port: &str) -> bool {
         self.registry.sources().first().is_some_and(|first| first.name == port)
     }
 
@@ -175,7 +176,7 @@ impl Groups {
 
     /// The groups whose first port this is, as objects (`docs/GROUPS.md`).
     pub fn books(&self, port: &str) -> Vec<serde_json::Value> {
-        self.views().iter().filter(|view| is_told_at(view, port)).map(GroupView::object).collect()
+        self.views().iter().filter(|view| is_served_at(view, port)).map(GroupView::object).collect()
     }
 
     /// Waits until the dispatchers of a port have seen the end of their rings; after the last port it closes the doors. A second
@@ -202,7 +203,7 @@ impl Groups {
 }
 
 /// Whether this is the port that tells of a group: the first of its own.
-pub(crate) fn is_told_at(view: &GroupView, port: &str) -> bool {
+pub(crate) fn is_served_at(view: &GroupView, port: &str) -> bool {
     view.sources.first().is_some_and(|first| first == port)
 }
 
@@ -213,14 +214,14 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What has been lent and must be taken back.
 #[derive(Default)]
-struct Lent {
+struct LentResources {
     outlets: Mutex<Vec<JoinHandle<()>>>,
     /// The ways back to the host, by port.
-    hosts: Mutex<BTreeMap<String, Host>>,
-    remarks: outlet::Remarks,
+    hosts: Mutex<BTreeMap<String, HostInterface>>,
+    remarks: sink::Warnings,
 }
 
-impl Lent {
+impl LentResources {
     fn remark(&self, text: String) {
         held(&self.remarks).push(text);
     }
@@ -231,45 +232,51 @@ struct Lender {
     hash_key: u64,
     /// Ports that the host has nothing of.
     dedicated: Vec<String>,
-    lent: Arc<Lent>,
+    lent: Arc<LentResources>,
 }
 
-impl Outside for Lender {
-    fn compile(&self, text: &str, link_type: u32, from: &[Source]) -> Result<Arc<dyn Compiled>, String> {
+impl EngineServices for Lender {
+    fn compile(&self, text: &str, link_type: u32, from: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
         let link_type = link_type as u16;
-        if let Some(program) = words::parse(text, link_type)? {
+        if let Some(program) = shorthand::parse(text, link_type)? {
             return Ok(program);
         }
-        language::compile(text, &language::Ground { link_type, hash_key: self.hash_key, from: from.to_vec() })
+        language::compile(text, &language::ProgramContext { link_type, hash_key: self.hash_key, from: from.to_vec() })
     }
 
-    fn sieve(&self, text: &str, link_type: u32) -> Result<Arc<dyn Sieve>, String> {
-        sieve::of(text, link_type as u16)
+    fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, String> {
+        member_filter::of(text, link_type as u16)
     }
 
-    fn open(&self, to: &Outlet, branches: &[(&Source, &Branch)], outgoing: bool) -> Result<Arc<PortCounts>, String> {
+    fn open(
+        &self,
+        to: &PacketSink,
+        branches: &[(&IngressInterface, &Branch)],
+        outgoing: bool,
+    ) -> Result<Arc<SinkCounts>, String> {
         // What is for the host's device is sent into its other end.
         let entrance = held(&self.lent.hosts).values().find_map(|host| host.entrance_of(to));
-        let own = outlet::Own { ports: branches.iter().map(|(source, _)| source.name.as_str()).collect(), outgoing };
+        let own =
+            sink::OwnTraffic { ports: branches.iter().map(|(source, _)| source.name.as_str()).collect(), outgoing };
         let branches: Vec<&Branch> = branches.iter().map(|(_, branch)| *branch).collect();
-        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), &branches, &own, &self.lent.remarks)?;
+        let (thread, counts) = sink::open(entrance.as_ref().unwrap_or(to), &branches, &own, &self.lent.remarks)?;
         let mut outlets = held(&self.lent.outlets);
         outlets.retain(|o| !o.is_finished());
         outlets.push(thread);
         Ok(counts)
     }
 
-    fn shuts_host_out(&self, port: &Source) -> bool {
+    fn shuts_host_out(&self, port: &IngressInterface) -> bool {
         self.dedicated.contains(&port.name)
     }
 
-    fn host(&self, port: &Source) -> Result<Option<String>, String> {
+    fn host(&self, port: &IngressInterface) -> Result<Option<String>, String> {
         if !self.shuts_host_out(port) {
             return Ok(None);
         }
         let mut hosts = held(&self.lent.hosts);
         if !hosts.contains_key(&port.name) {
-            hosts.insert(port.name.clone(), Host::open(&port.name)?);
+            hosts.insert(port.name.clone(), HostInterface::open(&port.name)?);
         }
         Ok(hosts.get(&port.name).map(|host| host.name.clone()))
     }

@@ -6,12 +6,12 @@
 //! was written in between is lost or written twice.
 //!
 //! Invariant: a worker is judged with only under its lock, and after its memory has gone over nobody judges with it any
-//! more, unless a queue stood still for longer than [`PATIENCE`].
+//! more, unless a queue stood still for longer than [`TIMEOUT`].
 
-use super::language::{self, Asking, Desk, fillings};
-use group::{Filling, Packet, Program, Verdict};
+use super::language::{self, QueueContext, Scratch, fillings};
+use group::{MapUsage, Packet, Program, Verdict};
 use jit::Worker;
-use lang::Datagrams;
+use lang::FragmentTracker;
 use lang::ir::COUNTERS;
 use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use std::time::Duration;
 
 /// How long a queue waits for the others in a swap. They need a batch, or the nap of a dispatcher that has nothing to do; the
 /// ring holds what comes meanwhile.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// See the module's text.
-pub struct Shared {
+pub struct SharedWorker {
     inner: Mutex<Inner>,
     left: Condvar,
 }
@@ -32,31 +32,31 @@ struct Inner {
     /// Queues that may still judge with it.
     users: usize,
     /// Whose memory it is to take over, as soon as nobody judges with it.
-    before: Option<Arc<Shared>>,
+    before: Option<Arc<SharedWorker>>,
     /// It has taken it over. A queue may come to say whose only then, and twice would take it back.
-    has_inherited: bool,
+    has_transferred_state: bool,
 }
 
 /// One queue's way to it.
 struct Handle {
-    shared: Arc<Shared>,
-    asking: Asking,
-    desk: Desk,
+    shared: Arc<SharedWorker>,
+    asking: QueueContext,
+    desk: Scratch,
     /// What this queue's packets have counted.
     counted: Vec<u64>,
     left: bool,
 }
 
-impl Shared {
+impl SharedWorker {
     /// An instance for each queue, by what it says of its packets, all with this worker.
-    pub fn handles(queues: Vec<Asking>, worker: Worker) -> Vec<Box<dyn Program>> {
-        let inner = Inner { worker, users: queues.len(), before: None, has_inherited: false };
+    pub fn handles(queues: Vec<QueueContext>, worker: Worker) -> Vec<Box<dyn Program>> {
+        let inner = Inner { worker, users: queues.len(), before: None, has_transferred_state: false };
         let shared = Arc::new(Self { inner: Mutex::new(inner), left: Condvar::new() });
-        let handle = |asking: Asking| Handle {
+        let handle = |asking: QueueContext| Handle {
             counted: asking.counted(&shared.lock().worker, &[0; COUNTERS as usize]),
             shared: Arc::clone(&shared),
             asking,
-            desk: Desk::default(),
+            desk: Scratch::default(),
             left: false,
         };
         queues.into_iter().map(|queue| Box::new(handle(queue)) as Box<dyn Program>).collect()
@@ -68,7 +68,7 @@ impl Shared {
     }
 
     /// What it knows of datagrams; until it has taken that over, what the one before knows.
-    fn datagrams(&self) -> Arc<Datagrams> {
+    fn datagrams(&self) -> Arc<FragmentTracker> {
         let inner = self.lock();
         inner.before.as_ref().map_or_else(|| Arc::clone(inner.worker.datagrams()), |before| before.datagrams())
     }
@@ -78,17 +78,17 @@ impl Shared {
         let mut inner = self.lock();
         if let Some(before) = inner.before.take() {
             let old = before.settled();
-            let waited = before.left.wait_timeout_while(old, PATIENCE, |old| old.users > 0);
+            let waited = before.left.wait_timeout_while(old, TIMEOUT, |old| old.users > 0);
             let (mut old, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            inner.worker.inherit(&mut old.worker);
-            inner.has_inherited = true;
+            inner.worker.transfer_state(&mut old.worker);
+            inner.has_transferred_state = true;
         }
         inner
     }
 }
 
 /// What a program that has one worker for all queues knows of datagrams.
-pub fn datagrams_of(program: &dyn Any) -> Option<Arc<Datagrams>> {
+pub fn datagrams_of(program: &dyn Any) -> Option<Arc<FragmentTracker>> {
     program.downcast_ref::<Handle>().map(|handle| handle.shared.datagrams())
 }
 
@@ -103,10 +103,10 @@ impl Handle {
 }
 
 impl Program for Handle {
-    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
+    fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
         let mut inner = self.shared.settled();
         let base = *inner.worker.counters();
-        self.asking.ask(&mut inner.worker, &mut self.desk, batch, out);
+        self.asking.requests(&mut inner.worker, &mut self.desk, batch, out);
         let counted = self.asking.counted(&inner.worker, &base);
         self.counted.iter_mut().zip(counted).for_each(|(sum, n)| *sum = sum.wrapping_add(n));
     }
@@ -115,22 +115,22 @@ impl Program for Handle {
         self.counted.iter().copied().chain([self.desk.lines()]).collect()
     }
 
-    fn maps(&self) -> Vec<Filling> {
+    fn maps(&self) -> Vec<MapUsage> {
         // Each queue tells of all: whoever asks takes those of one that still runs.
         fillings(&self.shared.lock().worker)
     }
 
-    fn datagrams(&self) -> Option<group::Datagrams> {
+    fn datagrams(&self) -> Option<group::FragmentCounts> {
         Some(language::told(&self.shared.datagrams()))
     }
 
-    fn inherit(&mut self, before: &mut dyn Program) {
+    fn transfer_state(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
         if let Some(before) = before.downcast_mut::<Self>() {
             // First, because whoever waits for it holds the lock that comes next.
             before.leave();
             let mut inner = self.shared.lock();
-            if !inner.has_inherited {
+            if !inner.has_transferred_state {
                 inner.before.get_or_insert_with(|| Arc::clone(&before.shared));
             }
         } else if let Some(datagrams) = language::datagrams_of(before) {
@@ -148,22 +148,22 @@ impl Drop for Handle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::language::{Ground, compile};
-    use group::{Delivery, Packet, Program, Source, Verdict};
+    use super::super::language::{ProgramContext, compile};
+    use group::{Delivery, IngressInterface, Packet, Program, Verdict};
     use ring::Desc;
     use wire::{build::Frame, link};
 
     /// Two queues with this program.
     fn queues(text: &str) -> Vec<Box<dyn Program>> {
-        let source = Source { name: "nosuch0".into(), number: 3 };
-        let ground = Ground { link_type: link::ETHERNET, hash_key: 7, from: vec![source.clone()] };
+        let source = IngressInterface { name: "nosuch0".into(), number: 3 };
+        let ground = ProgramContext { link_type: link::ETHERNET, hash_key: 7, from: vec![source.clone()] };
         compile(text, &ground).expect("sound").instances(&[source.clone(), source], "g").expect("small")
     }
 
     fn hash(queue: &mut Box<dyn Program>, frame: &[u8]) -> u32 {
         let desc = Desc::default();
         let mut out = [Verdict::default()];
-        queue.judge(&[Packet { desc: &desc, bytes: frame, wire_len: frame.len() as u32 }], &mut out);
+        queue.evaluate(&[Packet { desc: &desc, bytes: frame, wire_len: frame.len() as u32 }], &mut out);
         let Delivery::Steer(hash) = out[0].delivery else { panic!("{:?}", out[0].delivery) };
         hash
     }
@@ -190,11 +190,11 @@ mod tests {
             assert_eq!(hash(&mut old[1], &parts[1]), flow, "{context}: over the other queue");
             let counted = old[0].datagrams().expect("it remembers some");
             assert_eq!(
-                (counted.remembered, counted.held, counted.followed, counted.orphaned),
+                (counted.created, counted.entries, counted.matched, counted.orphaned),
                 (1, 1, 1, 0),
                 "{context}"
             );
-            new.iter_mut().zip(&mut old).for_each(|(new, old)| new.inherit(&mut **old));
+            new.iter_mut().zip(&mut old).for_each(|(new, old)| new.transfer_state(&mut **old));
             assert!(
                 new.iter().all(|queue| queue.datagrams() == Some(counted)),
                 "{context}: before the next packet, too"
@@ -204,7 +204,7 @@ mod tests {
             let parts = testkit::fragments(&cut, 100 + id, 96);
             let alone = hash(&mut new[0], &parts[3]);
             assert!(alone != flow && hash(&mut new[1], &parts[0]) == alone, "{context}");
-            let after = group::Datagrams { remembered: 2, held: 2, followed: 2, orphaned: 1, ..counted };
+            let after = group::FragmentCounts { created: 2, entries: 2, matched: 2, orphaned: 1, ..counted };
             assert!(new.iter().all(|queue| queue.datagrams() == Some(after)), "{context}");
         }
     }

@@ -1,7 +1,7 @@
 //! A collector as an outlet: IPFIX or NetFlow v9 by an exporter of its own, which never holds the meter up.
 
-use super::outlet::Outlet;
-use super::report::OutletReport;
+use super::report::SinkReport;
+use super::sink::Sink;
 use crate::error::EngineError;
 use base::Timestamp;
 use export::{Clock, Counts, Exporter, Fields, Handle, Protocol, Settings, Target};
@@ -15,7 +15,7 @@ use std::time::Duration;
 const NETFLOW: &str = "netflow9+";
 
 /// How long a replay waits for a collector that takes nothing.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where to, in which protocol, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub enum Pace {
     /// They come when they come.
     Live,
     /// They are made up: their time is their own, and they wait for nobody.
-    Made,
+    Simulated,
     /// They can wait for a collector, until somebody wants the end.
     Replay {
         /// Somebody does.
@@ -104,7 +104,7 @@ pub enum Pace {
 }
 
 /// Exports the records and rows of one interface.
-pub struct CollectorOutlet {
+pub struct CollectorSink {
     name: String,
     handle: Handle,
     exporter: Option<Exporter>,
@@ -116,7 +116,7 @@ pub struct CollectorOutlet {
     series: bool,
 }
 
-impl CollectorOutlet {
+impl CollectorSink {
     /// Begins; whether the collector is there shows later.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl CollectorOutlet {
             settings.clock = Clock::Data;
         }
         if let Pace::Replay { stop } = pace {
-            (settings.patience, settings.hurry) = (PATIENCE, stop);
+            (settings.offer_timeout, settings.stop_waiting) = (TIMEOUT, stop);
         }
         let exporter = Exporter::start(settings).map_err(|e| EngineError::Store(e.to_string()))?;
         Ok(Self {
@@ -153,7 +153,7 @@ impl CollectorOutlet {
     }
 }
 
-impl Drop for CollectorOutlet {
+impl Drop for CollectorSink {
     fn drop(&mut self) {
         // One that never came into use, because something else of a reload was refused, still has its thread.
         if let Some(exporter) = &self.exporter {
@@ -162,7 +162,7 @@ impl Drop for CollectorOutlet {
     }
 }
 
-impl Outlet for CollectorOutlet {
+impl Sink for CollectorSink {
     fn kind(&self) -> &'static str {
         "export"
     }
@@ -199,19 +199,19 @@ impl Outlet for CollectorOutlet {
         }
     }
 
-    fn report(&self) -> OutletReport {
-        OutletReport {
+    fn report(&self) -> SinkReport {
+        SinkReport {
             name: self.name.clone(),
             records: self.records,
             rows: self.rows,
             lost: self.counts.unsent.iter().sum(),
-            trouble: self.counts.trouble.clone(),
+            error: self.counts.error.clone(),
         }
     }
 
-    fn remarks(&mut self) -> Vec<String> {
-        let fresh = self.counts.trouble.clone().filter(|trouble| self.told.as_ref() != Some(trouble));
-        self.told.clone_from(&self.counts.trouble);
+    fn warnings(&mut self) -> Vec<String> {
+        let fresh = self.counts.error.clone().filter(|trouble| self.told.as_ref() != Some(trouble));
+        self.told.clone_from(&self.counts.error);
         fresh.map(|trouble| format!("{}: {trouble}", self.name)).into_iter().collect()
     }
 }

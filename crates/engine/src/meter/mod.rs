@@ -4,29 +4,29 @@
 //! packet that was metered is in one row and, if it is IP, in one flow's records. What contradicts is printed as a bug.
 
 mod collector;
-mod curve;
-mod lanes;
 mod offline;
-mod outlet;
+mod queue_merge;
 mod report;
+mod series_input;
+mod sink;
 mod store;
 mod table;
 mod work;
 
-pub use collector::{CollectorOutlet, Destination, Pace};
-pub use curve::count as count_packet;
-pub use offline::{Made as MadeOffline, OfCapture, Read as ReadOffline};
-pub use outlet::Outlet;
-pub use report::{MeterReport, OutletReport, TunnelReport};
-pub use store::{GrainKeeping, GrainRules, StoreOutlet};
-pub use table::Quick;
+pub use collector::{CollectorSink, Destination, Pace};
+pub use offline::{Metered as MadeOffline, OfCapture, Read as ReadOffline};
+pub use report::{MeterReport, SinkReport, TunnelReport};
+pub use series_input::count as count_packet;
+pub use sink::Sink;
+pub use store::{RowRetention, RowRetentionRules, StoreSink};
+pub use table::MemoryHints;
 
 use crate::error::EngineError;
 use base::Timestamp;
-use lanes::{Lane, Lanes, Turn};
-use outlet::Outlets;
-use ring::{Gate, Pause, Producer};
-use series::Counter;
+use queue_merge::{NextRun, QueueMerge, QueueReader};
+use ring::{IdleBackoff, LosslessReader, Producer};
+use series::SeriesMeter;
+use sink::Sinks;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -35,13 +35,13 @@ use table::Table;
 use work::Work;
 
 /// What the meter's gate is called in tables and in the names of losses.
-const GATE: &str = "meter";
+const READER_NAME: &str = "meter";
 
 /// How often the report is renewed and orders are looked for.
 const REPORT: Duration = Duration::from_millis(100);
 
 /// Remarks kept: the first, because the trouble begins with them.
-const REMARKS_MAX: usize = 64;
+const WARNINGS_MAX: usize = 64;
 
 /// Below capture and the recorder: the rings are there for it to be late.
 const METER_NICE: i32 = 5;
@@ -69,9 +69,9 @@ impl MeterPlan {
 }
 
 /// What is to be done differently from now on.
-enum Order {
+enum MeterCommand {
     /// Outlets of this kind go, but for those of these names, and these come.
-    Replace(&'static str, Vec<String>, Vec<Box<dyn Outlet>>),
+    Replace(&'static str, Vec<String>, Vec<Box<dyn Sink>>),
 }
 
 /// A meter that runs.
@@ -79,7 +79,7 @@ pub(crate) struct Metering {
     plan: MeterPlan,
     report: Arc<Mutex<MeterReport>>,
     remarks: Arc<Mutex<Vec<String>>>,
-    orders: Sender<Order>,
+    orders: Sender<MeterCommand>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -92,10 +92,10 @@ pub(crate) struct MeterGauge {
 }
 
 /// A place at a ring that no packet has been written to.
-pub(crate) fn seat(producer: &mut Producer, queue: u16, link_type: u16) -> Result<Seat, EngineError> {
-    let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
+pub(crate) fn prepare(producer: &mut Producer, queue: u16, link_type: u16) -> Result<MeterSetup, EngineError> {
+    let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
     let joined = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| Gate::join(&memory, &hub, GATE));
+        let asking = scope.spawn(|| LosslessReader::join(&memory, &hub, READER_NAME));
         // The producer is still ours: serve the request, as the engine thread will later.
         while !asking.is_finished() {
             producer.service();
@@ -104,33 +104,33 @@ pub(crate) fn seat(producer: &mut Producer, queue: u16, link_type: u16) -> Resul
         asking.join()
     });
     match joined {
-        Ok(Ok(gate)) => Ok(Seat(Lane::new(gate, queue, link_type))),
+        Ok(Ok(gate)) => Ok(MeterSetup(QueueReader::new(gate, queue, link_type))),
         Ok(Err(e)) => Err(EngineError::Store(format!("the meter cannot join the ring: {e}"))),
         Err(_) => Err(EngineError::Thread("the meter's gate panicked".into())),
     }
 }
 
 /// See [`seat`].
-pub(crate) struct Seat(Lane);
+pub(crate) struct MeterSetup(QueueReader);
 
 impl Metering {
     /// Begins. `live` says that packets come whether there is room or not, `located` that they are stored.
     pub fn start(
         plan: &MeterPlan,
-        seats: Vec<Seat>,
-        outlets: Vec<Box<dyn Outlet>>,
+        seats: Vec<MeterSetup>,
+        outlets: Vec<Box<dyn Sink>>,
         live: bool,
         located: bool,
     ) -> Result<Self, EngineError> {
         let table = |config| Table::new(config, plan.interface, plan.shards);
         let flows = plan.flows.as_ref().map(table).transpose().map_err(|e| EngineError::Thread(e.to_string()))?;
-        let silence = if live { Counter::SILENCE_MAX } else { Counter::SILENCE_OF_CAPTURES };
-        let curve = plan.series.then(|| Counter::new(plan.interface).telling(silence));
-        let work = Work::new(flows, curve, Outlets::new(outlets), plan.key, located);
-        let lanes = Lanes::new(seats.into_iter().map(|seat| seat.0).collect(), live);
+        let silence = if live { SeriesMeter::SILENCE_MAX } else { SeriesMeter::SILENCE_OF_CAPTURES };
+        let curve = plan.series.then(|| SeriesMeter::new(plan.interface).emitting(silence));
+        let work = Work::new(flows, curve, Sinks::new(outlets), plan.key, located);
+        let lanes = QueueMerge::new(seats.into_iter().map(|seat| seat.0).collect(), live);
         let (orders, told) = channel();
         let (report, remarks) = (Arc::default(), Arc::default());
-        let this = Worker { lanes, work, told, report: Arc::clone(&report), remarks: Arc::clone(&remarks) };
+        let this = Worker { lanes, work, reported: told, report: Arc::clone(&report), remarks: Arc::clone(&remarks) };
         let thread = std::thread::Builder::new()
             .name("meter".into())
             .spawn(move || this.run())
@@ -144,9 +144,9 @@ impl Metering {
     }
 
     /// Outlets of this kind are replaced by these, without a packet being missed between; those of these names stay.
-    pub fn replace(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Outlet>>) {
+    pub fn replace(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Sink>>) {
         // A meter that has ended has nothing for them.
-        let _ = self.orders.send(Order::Replace(kind, stay, outlets));
+        let _ = self.orders.send(MeterCommand::Replace(kind, stay, outlets));
     }
 
     /// Waits until everything is where it goes.
@@ -163,7 +163,7 @@ impl MeterGauge {
     }
 
     /// Things a person should know.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -175,9 +175,9 @@ impl MeterGauge {
 
 /// The thread.
 struct Worker {
-    lanes: Lanes,
+    lanes: QueueMerge,
     work: Work,
-    told: Receiver<Order>,
+    reported: Receiver<MeterCommand>,
     report: Arc<Mutex<MeterReport>>,
     remarks: Arc<Mutex<Vec<String>>>,
 }
@@ -187,42 +187,42 @@ impl Worker {
         let _ = sys::cpu::set_nice(METER_NICE);
         let mut due = Instant::now();
         // As the recorder does.
-        let mut pause = Pause::of(self.lanes.least_bytes());
+        let mut pause = IdleBackoff::of(self.lanes.least_bytes());
         loop {
             match self.lanes.turn(now) {
-                Turn::Run { lane, descs, shed } => {
+                NextRun::Run { lane, descs, skipped: shed } => {
                     let (from, run) = self.lanes.run(lane, descs);
                     self.work.take(from, run, shed);
                     self.lanes.done(lane, descs);
                     pause.something();
                 }
-                Turn::Idle => std::thread::sleep(pause.nothing()),
-                Turn::End => break,
+                NextRun::Idle => std::thread::sleep(pause.nothing()),
+                NextRun::End => break,
             }
             if due <= Instant::now() {
                 due = Instant::now() + REPORT;
-                self.obey();
+                self.carry_out();
                 self.show(false);
             }
         }
         // What holds the ring up must not wait for a disk any more.
-        self.lanes = Lanes::new(Vec::new(), false);
+        self.lanes = QueueMerge::new(Vec::new(), false);
         self.work.finish();
         self.show(true);
     }
 
-    fn obey(&mut self) {
-        for order in self.told.try_iter() {
-            let Order::Replace(kind, stay, outlets) = order;
+    fn carry_out(&mut self) {
+        for order in self.reported.try_iter() {
+            let MeterCommand::Replace(kind, stay, outlets) = order;
             self.work.out.replace(kind, &stay, outlets);
         }
     }
 
     fn show(&mut self, ended: bool) {
-        let said = self.work.out.remarks();
+        let said = self.work.out.warnings();
         if !said.is_empty() {
             let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
-            let room = REMARKS_MAX.saturating_sub(remarks.len());
+            let room = WARNINGS_MAX.saturating_sub(remarks.len());
             remarks.extend(said.into_iter().take(room));
         }
         let cpu = sys::cpu::thread_time() + self.work.cpu();

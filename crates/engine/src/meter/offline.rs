@@ -4,10 +4,10 @@
 //! A thread reads and meters; whoever asks takes what it has made, and may stop at any time.
 
 use super::MeterPlan;
-use super::outlet::{Outlet, Outlets};
-use super::report::OutletReport;
+use super::report::SinkReport;
+use super::sink::{Sink, Sinks};
 use super::table::Table;
-use super::work::{Ground, Work};
+use super::work::{PacketBytes, Work};
 use crate::plan::SourcePlan;
 use crate::stage::LATEST;
 use crate::worker::BATCH;
@@ -16,7 +16,7 @@ use capture::{Frame, Polled, Source, SourceError};
 use filter::Filter;
 use flow::Record;
 use ring::{CAPLEN_MAX, Control, Desc, RECORD_HEADER, flag};
-use series::{Counter, Row};
+use series::{Row, SeriesMeter};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ const WAIT: Duration = Duration::from_millis(100);
 
 /// What a meter makes.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records")]
-pub enum Made {
+pub enum Metered {
     /// A flow record, in the meter's order: by the second in which it was made.
     Record(Record),
     /// A second of one direction.
@@ -54,8 +54,8 @@ pub struct Read {
 
 /// See the module.
 pub struct OfCapture {
-    parts: Receiver<Vec<Made>>,
-    part: std::vec::IntoIter<Made>,
+    parts: Receiver<Vec<Metered>>,
+    part: std::vec::IntoIter<Metered>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Read>>,
     read: Read,
@@ -91,9 +91,9 @@ impl OfCapture {
                 Ok(flows) => flows,
                 Err(e) => return Read { broken: Some(format!("thread: {e}")), ..Read::default() },
             };
-            let curve = plan.series.then(|| Counter::new(plan.interface));
+            let curve = plan.series.then(|| SeriesMeter::new(plan.interface));
             let out = Handing { sender, part: Vec::new(), stop: Arc::clone(&stopped) };
-            let work = Work::new(flows, curve, Outlets::new(vec![Box::new(out)]), plan.key, false);
+            let work = Work::new(flows, curve, Sinks::new(vec![Box::new(out)]), plan.key, false);
             Reading { work, batch: Batch::default(), filter, last: Timestamp::ZERO, read: Read::default() }
                 .run(file, &more, options, &stopped)
         };
@@ -116,9 +116,9 @@ impl OfCapture {
 
 /// What is made next; none at the end.
 impl Iterator for OfCapture {
-    type Item = Made;
+    type Item = Metered;
 
-    fn next(&mut self) -> Option<Made> {
+    fn next(&mut self) -> Option<Metered> {
         loop {
             if let Some(made) = self.part.next() {
                 return Some(made);
@@ -145,13 +145,13 @@ impl Drop for OfCapture {
 
 /// Hands over what is made.
 struct Handing {
-    sender: SyncSender<Vec<Made>>,
-    part: Vec<Made>,
+    sender: SyncSender<Vec<Metered>>,
+    part: Vec<Metered>,
     stop: Arc<AtomicBool>,
 }
 
 impl Handing {
-    fn add(&mut self, made: Made) {
+    fn add(&mut self, made: Metered) {
         self.part.push(made);
         if self.part.len() >= PART {
             self.send();
@@ -166,17 +166,17 @@ impl Handing {
     }
 }
 
-impl Outlet for Handing {
+impl Sink for Handing {
     fn kind(&self) -> &'static str {
         "answer"
     }
 
     fn record(&mut self, record: &Record) {
-        self.add(Made::Record(record.clone()));
+        self.add(Metered::Record(record.clone()));
     }
 
     fn row(&mut self, row: &Row) {
-        self.add(Made::Row(*row));
+        self.add(Metered::Row(*row));
     }
 
     fn tick(&mut self, _: Timestamp) {
@@ -187,8 +187,8 @@ impl Outlet for Handing {
         self.send();
     }
 
-    fn report(&self) -> OutletReport {
-        OutletReport::default()
+    fn report(&self) -> SinkReport {
+        SinkReport::default()
     }
 }
 
@@ -200,7 +200,7 @@ struct Batch {
     link_type: u16,
 }
 
-impl Ground for Batch {
+impl PacketBytes for Batch {
     fn bytes(&self, desc: &Desc) -> &[u8] {
         let from = desc.pos as usize + RECORD_HEADER;
         &self.bytes[from..from + usize::from(desc.caplen)]
@@ -314,10 +314,10 @@ impl Reading {
         }
         let lost = file.counts().map(|counts| counts.lost[Cause::Source as usize]).unwrap_or(0);
         if lost > 0 {
-            let control = Control::Lost { cause: Cause::Source, gate: 0, packets: lost };
+            let control = Control::Lost { cause: Cause::Source, reader: 0, packets: lost };
             self.batch.clear();
             self.work.take(&self.batch, &[Desc::control(control, self.last)], false);
         }
-        self.read.remarks.extend(file.remarks());
+        self.read.remarks.extend(file.warnings());
     }
 }

@@ -14,7 +14,7 @@ pub struct MeterReport {
     /// Packets that are stored (or were offered to listeners) and in no flow and no curve, because the meter was too slow.
     pub unmetered: u64,
     /// Packets that belong to no flow: not IP, or not enough of them captured.
-    pub flowless: u64,
+    pub without_flow: u64,
     /// Packets in the flow records so far.
     pub in_records: u64,
     /// Packets in the rows so far.
@@ -22,7 +22,7 @@ pub struct MeterReport {
     /// Flows in the table.
     pub active: u64,
     /// Flows begun.
-    pub begun: u64,
+    pub started: u64,
     /// Records made, by the reason why.
     pub records: BTreeMap<&'static str, u64>,
     /// Idle, active and ended records by how late they were made, against the moment at which their timeout was over: up to an
@@ -31,7 +31,7 @@ pub struct MeterReport {
     /// The same times added up, in nanoseconds.
     pub lateness_nanos: u64,
     /// Packets with an earlier time than the one before them in their flow, counted as if they had come with it.
-    pub backward: u64,
+    pub backward_timestamps: u64,
     /// Bytes of memory that flows have touched so far, tables included.
     pub flow_bytes: u64,
     /// Rows made.
@@ -39,9 +39,9 @@ pub struct MeterReport {
     /// What is missing in tunnels that number their packets.
     pub tunnels: TunnelReport,
     /// Frames by what is odd about them (docs/FLOWS.md); those that did not occur are left out.
-    pub odd: BTreeMap<&'static str, u64>,
+    pub decode_errors: BTreeMap<&'static str, u64>,
     /// Where records and rows go.
-    pub outlets: Vec<OutletReport>,
+    pub sinks: Vec<SinkReport>,
     /// Processor time of the meter's threads in milliseconds.
     pub cpu_millis: u64,
     /// It has ended, and everything is where it goes.
@@ -60,25 +60,43 @@ pub struct TunnelReport {
     /// Of these, numbers that came after all, behind later ones.
     pub late: u64,
     /// Numbers that had come already.
-    pub repeated: u64,
+    pub duplicate: u64,
     /// Numbers too far from the others to say anything.
-    pub astray: u64,
+    pub out_of_window: u64,
     /// Sessions that began anew with another number.
     pub restarts: u64,
     /// Sessions that had to make place for others.
-    pub displaced: u64,
+    pub evicted: u64,
 }
 
 impl TunnelReport {
     pub(super) const fn of(counts: &SessionCounts) -> Self {
-        let SessionCounts { numbered, begun, missing, late, repeated, astray, restarts, displaced } = *counts;
-        Self { numbered, sessions: begun, missing, late, repeated, astray, restarts, displaced }
+        let SessionCounts {
+            numbered,
+            started: begun,
+            missing,
+            late,
+            duplicate: repeated,
+            out_of_window: astray,
+            restarts,
+            evicted: displaced,
+        } = *counts;
+        Self {
+            numbered,
+            sessions: begun,
+            missing,
+            late,
+            duplicate: repeated,
+            out_of_window: astray,
+            restarts,
+            evicted: displaced,
+        }
     }
 }
 
 /// One place where records and rows go, for documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OutletReport {
+pub struct SinkReport {
     /// Which.
     pub name: String,
     /// Flow records that it took.
@@ -89,7 +107,7 @@ pub struct OutletReport {
     pub lost: u64,
     /// The trouble it is in.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
 impl MeterReport {
@@ -111,7 +129,7 @@ impl MeterReport {
         if flows {
             differ(
                 "flow records and packets without a flow against those metered",
-                self.in_records + self.flowless,
+                self.in_records + self.without_flow,
                 self.packets,
             );
         }
@@ -127,7 +145,7 @@ mod tests {
         MeterReport {
             packets: 90,
             unmetered: 10,
-            flowless: 5,
+            without_flow: 5,
             in_records: 85,
             in_rows: 90,
             ended: true,
@@ -151,7 +169,7 @@ mod tests {
     #[test]
     fn grains_that_agree_or_are_not_made_or_not_yet_complete_are_no_contradiction() {
         assert!(whole().contradictions(100, true, true).is_empty());
-        let only_series = MeterReport { in_records: 0, flowless: 0, ..whole() };
+        let only_series = MeterReport { in_records: 0, without_flow: 0, ..whole() };
         assert!(only_series.contradictions(100, false, true).is_empty());
         let running = MeterReport { ended: false, in_rows: 3, ..whole() };
         assert!(running.contradictions(7, true, true).is_empty());

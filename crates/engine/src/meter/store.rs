@@ -1,12 +1,13 @@
 //! The store as an outlet: flow records and rows beside the packets of their interface; and what looks after those that are
 //! there already.
 
-use super::outlet::Outlet;
-use super::report::OutletReport;
+use super::report::SinkReport;
+use super::sink::Sink;
 use crate::error::EngineError;
 use base::Timestamp;
 use columns::{
-    Aside, Config, Counts, Event, Kind, Recovered, Rules, Waiting, Writer, compact, left_apart, recover, retain,
+    Config, Counts, DamagedJournal, DataFileKind, Event, HeldSince, RecoveryReport, RetentionRules, Writer, compact,
+    left_apart, recover, retain,
 };
 use flow::Record;
 use series::Row;
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use sys::locks::name_them;
-use sys::priority::{Behind, step_behind};
+use sys::locks::holder_names;
+use sys::priority::{Background, lower_priority};
 
 /// How often rules are applied: a file of rows is an hour, one of records five minutes.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -25,7 +26,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const COMPACTION: Duration = Duration::from_secs(3600);
 
 /// So long after its end a day is whole: what late packets added to it is sealed by then.
-const SETTLED: Duration = Duration::from_secs(3600);
+const SETTLE_TIME: Duration = Duration::from_secs(3600);
 
 /// Files of records and of rows of what is replayed: as long as a file may be to be found by its name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
@@ -34,10 +35,10 @@ const REPLAYED: Duration = Duration::from_secs(86_400);
 const SEALING_MOST: usize = 4;
 
 /// Remarks kept until they are asked for.
-const REMARKS_MAX: usize = 32;
+const WARNINGS_MAX: usize = 32;
 
 /// Writes into the folder of one interface, which its capture has claimed.
-pub struct StoreOutlet {
+pub struct StoreSink {
     name: String,
     writer: Option<Writer>,
     counts: Counts,
@@ -47,13 +48,13 @@ pub struct StoreOutlet {
     remarks: Vec<String>,
 }
 
-impl StoreOutlet {
+impl StoreSink {
     /// Begins. A `patient` one waits for a slow volume, as a replay can; another drops and counts.
     ///
     /// # Errors
     /// When the system refuses a thread.
     pub fn new(store: &Path, label: &str, patient: bool) -> Result<Self, EngineError> {
-        let mut config = Config { patient, ..Config::new(store, label) };
+        let mut config = Config { wait_when_full: patient, ..Config::new(store, label) };
         if patient {
             // A capture of weeks has few records and rows in each of its hours, and a file costs a sync or two.
             (config.flows_every, config.series_every) = (REPLAYED, REPLAYED);
@@ -72,13 +73,13 @@ impl StoreOutlet {
         })
     }
 
-    fn hear(&mut self, events: Vec<Event>) {
+    fn receive(&mut self, events: Vec<Event>) {
         for event in events {
             match event {
                 Event::Sealed { .. } => self.trouble = None,
                 Event::Trouble(e) => {
                     let text = e.to_string();
-                    if self.trouble.as_ref() != Some(&text) && self.remarks.len() < REMARKS_MAX {
+                    if self.trouble.as_ref() != Some(&text) && self.remarks.len() < WARNINGS_MAX {
                         self.remarks.push(text.clone());
                     }
                     self.trouble = Some(text);
@@ -88,7 +89,7 @@ impl StoreOutlet {
     }
 }
 
-impl Outlet for StoreOutlet {
+impl Sink for StoreSink {
     fn kind(&self) -> &'static str {
         "store"
     }
@@ -112,49 +113,49 @@ impl Outlet for StoreOutlet {
         writer.tick(now);
         self.counts = writer.counts();
         let events = writer.take_events();
-        self.hear(events);
+        self.receive(events);
     }
 
     fn finish(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let (counts, events) = writer.finish();
         self.counts = counts;
-        self.hear(events);
+        self.receive(events);
     }
 
-    fn report(&self) -> OutletReport {
-        OutletReport {
+    fn report(&self) -> SinkReport {
+        SinkReport {
             name: self.name.clone(),
             records: self.records,
             rows: self.rows,
             lost: self.counts.dropped + self.counts.refused,
-            trouble: self.trouble.clone(),
+            error: self.trouble.clone(),
         }
     }
 
-    fn remarks(&mut self) -> Vec<String> {
+    fn warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
 }
 
 /// What is to be kept of records and rows; without a rule everything is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GrainRules {
+pub struct RowRetentionRules {
     /// Of flow records.
-    pub flows: Rules,
+    pub flows: RetentionRules,
     /// Of rows.
-    pub series: Rules,
+    pub series: RetentionRules,
 }
 
 /// A thread behind all others that seals what a crash left of an interface, once, makes one file of each day that is over,
 /// and keeps to the rules, until dropped.
-pub struct GrainKeeping {
+pub struct RowRetention {
     stop: Arc<AtomicBool>,
-    rules: Arc<Mutex<GrainRules>>,
+    rules: Arc<Mutex<RowRetentionRules>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl GrainKeeping {
+impl RowRetention {
     /// Begins. `tell` hears what a person should know.
     ///
     /// # Errors
@@ -162,17 +163,17 @@ impl GrainKeeping {
     pub fn start(
         store: &Path,
         label: &str,
-        rules: GrainRules,
-        tell: impl FnMut(&str) + Send + 'static,
+        rules: RowRetentionRules,
+        report: impl FnMut(&str) + Send + 'static,
     ) -> Result<Self, EngineError> {
         let (stop, rules) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(rules)));
-        let keeper = Keeper {
+        let keeper = RowRetentionWorker {
             store: store.to_owned(),
             label: label.to_owned(),
             rules: Arc::clone(&rules),
             stop: Arc::clone(&stop),
-            tell,
-            waiting: [Waiting::default(), Waiting::default()],
+            tell: report,
+            waiting: [HeldSince::default(), HeldSince::default()],
             apart: Vec::new(),
             began: Instant::now(),
         };
@@ -184,7 +185,7 @@ impl GrainKeeping {
     }
 
     /// Other rules from now on.
-    pub fn set(&self, rules: GrainRules) {
+    pub fn set(&self, rules: RowRetentionRules) {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules;
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -192,7 +193,7 @@ impl GrainKeeping {
     }
 }
 
-impl Drop for GrainKeeping {
+impl Drop for RowRetention {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -202,25 +203,25 @@ impl Drop for GrainKeeping {
     }
 }
 
-struct Keeper<F> {
+struct RowRetentionWorker<F> {
     store: PathBuf,
     label: String,
-    rules: Arc<Mutex<GrainRules>>,
+    rules: Arc<Mutex<RowRetentionRules>>,
     stop: Arc<AtomicBool>,
     tell: F,
     /// For readers, by kind: flow records, rows.
-    waiting: [Waiting; 2],
+    waiting: [HeldSince; 2],
     /// What was told of days that stay in several files.
     apart: Vec<String>,
     began: Instant,
 }
 
-impl<F: FnMut(&str)> Keeper<F> {
+impl<F: FnMut(&str)> RowRetentionWorker<F> {
     fn run(mut self) {
         // Where it is refused, this competes with other threads of its kind; capture's are above.
-        let _ = step_behind(Behind::Batch);
+        let _ = lower_priority(Background::Batch);
         match recover(&self.store, &self.label) {
-            Ok(recovered) => self.tell_recovered(&recovered),
+            Ok(recovered) => self.report_recovered(&recovered),
             Err(e) => (self.tell)(&e.to_string()),
         }
         let mut compacted: Option<Instant> = None;
@@ -228,7 +229,7 @@ impl<F: FnMut(&str)> Keeper<F> {
         loop {
             if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
                 compacted = Some(Instant::now());
-                let before = super::now().before(SETTLED);
+                let before = super::now().before(SETTLE_TIME);
                 let made = compact(&self.store, &self.label, before);
                 let apart = made
                     .and_then(|_| left_apart(&self.store, &self.label, before))
@@ -238,8 +239,8 @@ impl<F: FnMut(&str)> Keeper<F> {
                 self.apart = apart;
             }
             let rules = *self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-            for (kind, rules) in [(Kind::Flows, rules.flows), (Kind::Series, rules.series)] {
-                if rules != Rules::default() {
+            for (kind, rules) in [(DataFileKind::Flows, rules.flows), (DataFileKind::Series, rules.series)] {
+                if rules != RetentionRules::default() {
                     self.keep(kind, &rules);
                 }
             }
@@ -253,9 +254,9 @@ impl<F: FnMut(&str)> Keeper<F> {
         }
     }
 
-    fn tell_recovered(&mut self, recovered: &Recovered) {
+    fn report_recovered(&mut self, recovered: &RecoveryReport) {
         if recovered.journals > 0 {
-            let (journals, things, torn) = (recovered.journals, recovered.things, recovered.torn);
+            let (journals, things, torn) = (recovered.journals, recovered.rows, recovered.torn);
             (self.tell)(&format!(
                 "{}: {things} records and rows of {journals} journals sealed that an earlier run left, {torn} bytes torn; flows \
                  that were under way then have no record of their last minutes, their packets are there",
@@ -269,18 +270,18 @@ impl<F: FnMut(&str)> Keeper<F> {
                 self.label, recovered.hidden
             ));
         }
-        for Aside { path, damage } in &recovered.aside {
+        for DamagedJournal { path, damage } in &recovered.damaged {
             (self.tell)(&format!("{}: kept, for {damage}; the rest is sealed", path.display()));
         }
-        recovered.troubles.iter().for_each(|e| (self.tell)(&e.to_string()));
+        recovered.warnings.iter().for_each(|e| (self.tell)(&e.to_string()));
     }
 
-    fn keep(&mut self, kind: Kind, rules: &Rules) {
-        let waiting = &mut self.waiting[usize::from(kind == Kind::Series)];
+    fn keep(&mut self, kind: DataFileKind, rules: &RetentionRules) {
+        let waiting = &mut self.waiting[usize::from(kind == DataFileKind::Series)];
         match retain(&self.store, &self.label, kind, rules, super::now(), (waiting, self.began.elapsed())) {
             Ok(kept) => {
                 if kept.overruled > 0 {
-                    let by = name_them(&kept.by);
+                    let by = holder_names(&kept.by);
                     (self.tell)(&format!(
                         "{}: {} files went although {by} holds their hours: it was waited for, and no others could go",
                         self.label, kept.overruled

@@ -3,11 +3,11 @@
 //! Threads do not read the ring: it is not theirs to hold, and a slow one would hold it up. Each gets a copy of what a flow
 //! table reads of a packet, some hundred bytes, in batches. Whenever a second begins all of them come together, their
 //! records are put in the one order that does not depend on their number, and only then does the meter go on. So the
-//! outcome is that of one thread (`netgrain_flow::Gather`), and whatever is asked between two packets has an answer of
+//! outcome is that of one thread (`netgrain_flow::ShardMerger`), and whatever is asked between two packets has an answer of
 //! that moment.
 
 use base::Timestamp;
-use flow::{Config, Counts, Gather, Hints, Meter, Packet, Router, Shards, Sink};
+use flow::{Config, Counts, Hints, Meter, Packet, Router, ShardMerger, Shards, Sink};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,9 +27,9 @@ const L4: usize = 16;
 
 /// What makes the memory of the tables quicker to reach.
 #[derive(Clone, Copy)]
-pub struct Quick;
+pub struct MemoryHints;
 
-impl Hints for Quick {
+impl Hints for MemoryHints {
     fn reserved(self, region: std::ops::Range<*const u8>) {
         sys::memory::prefer_huge_pages(region);
     }
@@ -43,9 +43,9 @@ impl Hints for Quick {
 /// See the module.
 pub enum Table {
     /// In this thread.
-    Here(Box<Shards<Quick>>),
+    Here(Box<Shards<MemoryHints>>),
     /// In threads of their own.
-    Threads(Box<Crew>),
+    Threads(Box<ShardThreads>),
 }
 
 impl Table {
@@ -55,8 +55,8 @@ impl Table {
     /// When the system refuses a thread.
     pub fn new(config: &Config, interface: u16, shards: usize) -> std::io::Result<Self> {
         Ok(match shards {
-            0 | 1 => Self::Here(Box::new(Shards::with_hints(config, interface, 1, Quick))),
-            _ => Self::Threads(Box::new(Crew::new(config, interface, shards)?)),
+            0 | 1 => Self::Here(Box::new(Shards::with_hints(config, interface, 1, MemoryHints))),
+            _ => Self::Threads(Box::new(ShardThreads::new(config, interface, shards)?)),
         })
     }
 
@@ -123,9 +123,9 @@ impl Table {
 }
 
 /// Threads with a shard each.
-pub struct Crew {
+pub struct ShardThreads {
     router: Router,
-    hands: Vec<Hand>,
+    threads: Vec<ShardThread>,
     counts: Counts,
     cpu: Duration,
     /// Bytes that are kept of what packets carry.
@@ -135,7 +135,7 @@ pub struct Crew {
 }
 
 /// One of them, seen from the meter.
-struct Hand {
+struct ShardThread {
     jobs: SyncSender<Job>,
     answers: Receiver<Answer>,
     /// Batches that it has done with.
@@ -158,7 +158,7 @@ enum Job {
 }
 
 struct Answer {
-    made: Gather,
+    made: ShardMerger,
     counts: Counts,
     cpu: Duration,
 }
@@ -180,12 +180,12 @@ struct Copied {
     end: usize,
 }
 
-impl Crew {
+impl ShardThreads {
     fn new(config: &Config, interface: u16, shards: usize) -> std::io::Result<Self> {
-        let hand = |number| Hand::new(Shards::part(config, shards), interface, number);
+        let hand = |number| ShardThread::new(Shards::part(config, shards), interface, number);
         Ok(Self {
             router: Router::new(config, shards),
-            hands: (0..shards).map(hand).collect::<Result<_, _>>()?,
+            threads: (0..shards).map(hand).collect::<Result<_, _>>()?,
             counts: Counts::default(),
             cpu: Duration::ZERO,
             payload: config.payload.into(),
@@ -197,7 +197,7 @@ impl Crew {
         for packet in packets {
             self.tick(packet.ts, sink);
             self.busy = true;
-            let hand = &mut self.hands[self.router.shard(packet)];
+            let hand = &mut self.threads[self.router.shard(packet)];
             hand.batch.push(packet, self.payload);
             if hand.batch.packets.len() == BATCH {
                 hand.send();
@@ -213,7 +213,7 @@ impl Crew {
             return self.gather(|| Job::Tick(now), sink);
         }
         // Over empty tables nothing comes of it, and a clock may jump over an hour: nobody waits.
-        self.hands.iter().for_each(|hand| hand.tell(Job::Pass(now)));
+        self.threads.iter().for_each(|hand| hand.send_job(Job::Pass(now)));
     }
 
     fn finish(&mut self, sink: &mut dyn Sink) {
@@ -222,27 +222,27 @@ impl Crew {
 
     fn lost(&mut self, second: u64, packets: u64) {
         self.busy = true;
-        for hand in &mut self.hands {
+        for hand in &mut self.threads {
             hand.send();
-            hand.tell(Job::Lost(second, packets));
+            hand.send_job(Job::Lost(second, packets));
         }
     }
 
     /// Gives the records of all threads to the sink, once each has done this.
     fn gather(&mut self, job: impl Fn() -> Job, sink: &mut dyn Sink) {
         let mut made = self.meet(job);
-        Gather::merge(&mut made, sink);
+        ShardMerger::merge(&mut made, sink);
     }
 
     /// Gives all threads what they still have to take, and the same job; what each of them has made then.
-    fn meet(&mut self, job: impl Fn() -> Job) -> Vec<Gather> {
-        for hand in &mut self.hands {
+    fn meet(&mut self, job: impl Fn() -> Job) -> Vec<ShardMerger> {
+        for hand in &mut self.threads {
             hand.send();
-            hand.tell(job());
+            hand.send_job(job());
         }
-        let mut made = Vec::with_capacity(self.hands.len());
+        let mut made = Vec::with_capacity(self.threads.len());
         (self.counts, self.cpu) = (Counts::default(), Duration::ZERO);
-        for hand in &self.hands {
+        for hand in &self.threads {
             let answer = hand.answers.recv().unwrap_or_else(|_| gone());
             self.counts = self.counts.and(&answer.counts);
             self.cpu += answer.cpu;
@@ -258,14 +258,14 @@ fn gone() -> ! {
     panic!("a thread of the flow table has ended")
 }
 
-impl Hand {
+impl ShardThread {
     fn new(config: Config, interface: u16, number: usize) -> std::io::Result<Self> {
         let (jobs, todo) = sync_channel(WAITING);
         let (answer, answers) = channel();
         let (done, spare) = channel();
         let work = move || {
             let _ = sys::cpu::set_nice(super::METER_NICE);
-            work(Meter::with_hints(config, interface, Quick), &todo, &answer, &done);
+            work(Meter::with_hints(config, interface, MemoryHints), &todo, &answer, &done);
         };
         let thread = std::thread::Builder::new().name(format!("flows-{number}")).spawn(work)?;
         Ok(Self { jobs, answers, spare, batch: Batch::default(), thread: Some(thread) })
@@ -276,18 +276,18 @@ impl Hand {
         if !self.batch.packets.is_empty() {
             let next = self.spare.try_recv().unwrap_or_default();
             let batch = std::mem::replace(&mut self.batch, next);
-            self.tell(Job::Packets(batch));
+            self.send_job(Job::Packets(batch));
         }
     }
 
-    fn tell(&self, job: Job) {
+    fn send_job(&self, job: Job) {
         if self.jobs.send(job).is_err() {
             gone();
         }
     }
 }
 
-impl Drop for Hand {
+impl Drop for ShardThread {
     fn drop(&mut self) {
         // Without a sender the thread ends when it has done what it was told.
         self.jobs = sync_channel(0).0;
@@ -297,8 +297,8 @@ impl Drop for Hand {
     }
 }
 
-fn work(mut meter: Meter<Quick>, todo: &Receiver<Job>, answer: &Sender<Answer>, done: &Sender<Batch>) {
-    let mut made = Gather::default();
+fn work(mut meter: Meter<MemoryHints>, todo: &Receiver<Job>, answer: &Sender<Answer>, done: &Sender<Batch>) {
+    let mut made = ShardMerger::default();
     for job in todo {
         match job {
             Job::Packets(mut batch) => {
@@ -318,7 +318,7 @@ fn work(mut meter: Meter<Quick>, todo: &Receiver<Job>, answer: &Sender<Answer>, 
             }
             Job::Count => {
                 // What is made by now waits for the order of its second.
-                let (made, counts, cpu) = (Gather::default(), meter.counts(), sys::cpu::thread_time());
+                let (made, counts, cpu) = (ShardMerger::default(), meter.counts(), sys::cpu::thread_time());
                 let _ = answer.send(Answer { made, counts, cpu });
                 continue;
             }

@@ -3,17 +3,17 @@
 //! Everything here depends on the packets and on the ledger's descriptors between them, and on nothing else: a replay of
 //! what was recorded makes the same records and rows as the recording did.
 
-use super::curve::count;
-use super::lanes::BATCH;
-use super::outlet::Outlets;
+use super::queue_merge::BATCH;
 use super::report::{MeterReport, TunnelReport};
+use super::series_input::count;
+use super::sink::Sinks;
 use super::table::Table;
 use base::{Tally, Timestamp};
 use flow::Packet;
 use ring::{Control, Desc, flag};
-use series::{Counter, Row};
+use series::{Row, SeriesMeter};
 use std::time::Duration;
-use wire::{Decoded, Fragments, Odd, SessionCounts, Sessions};
+use wire::{DecodeError, Decoded, Fragments, SessionCounts, Sessions};
 
 /// Packets whose bytes are asked for before they are decoded.
 const AHEAD: usize = 8;
@@ -22,7 +22,7 @@ const AHEAD: usize = 8;
 const LINE: usize = 64;
 
 /// Where the bytes of packets lie that descriptors tell of.
-pub trait Ground {
+pub trait PacketBytes {
     /// The bytes of a packet.
     fn bytes(&self, desc: &Desc) -> &[u8];
 
@@ -42,8 +42,8 @@ pub struct Work {
     /// Before the shards, since the packets of a session are those of many flows.
     sessions: Sessions,
     flows: Option<Table>,
-    curve: Option<Counter>,
-    pub out: Outlets,
+    series: Option<SeriesMeter>,
+    pub out: Sinks,
     /// Under which addresses are hashed.
     key: u64,
     /// Whether the packets lie where [`Packet::position`] says.
@@ -57,21 +57,21 @@ pub struct Work {
     packets: u64,
     bytes: u64,
     unmetered: u64,
-    odd: [u64; Odd::COUNT],
+    odd: [u64; DecodeError::COUNT],
     /// Flows begun and ended when the last second was told.
-    told: (u64, u64),
+    reported: (u64, u64),
     /// What the curve was told of tunnels.
-    told_of_tunnels: SessionCounts,
+    tunnel_report: SessionCounts,
 }
 
 impl Work {
     /// With nothing seen.
-    pub fn new(flows: Option<Table>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
+    pub fn new(flows: Option<Table>, curve: Option<SeriesMeter>, out: Sinks, key: u64, located: bool) -> Self {
         Self {
             fragments: Fragments::new(key),
             sessions: Sessions::new(key),
             flows,
-            curve,
+            series: curve,
             out,
             key,
             located,
@@ -81,14 +81,14 @@ impl Work {
             packets: 0,
             bytes: 0,
             unmetered: 0,
-            odd: [0; Odd::COUNT],
-            told: (0, 0),
-            told_of_tunnels: SessionCounts::default(),
+            odd: [0; DecodeError::COUNT],
+            reported: (0, 0),
+            tunnel_report: SessionCounts::default(),
         }
     }
 
     /// Takes a run of descriptors; with `shed`, their packets are only counted.
-    pub fn take(&mut self, lane: &impl Ground, descs: &[Desc], shed: bool) {
+    pub fn take(&mut self, lane: &impl PacketBytes, descs: &[Desc], shed: bool) {
         // A stretch is packets of one second without a control between them.
         let mut from = 0;
         for (i, desc) in descs.iter().enumerate() {
@@ -108,7 +108,7 @@ impl Work {
         self.stretch(lane, &descs[from..], shed);
     }
 
-    fn stretch(&mut self, lane: &impl Ground, descs: &[Desc], shed: bool) {
+    fn stretch(&mut self, lane: &impl PacketBytes, descs: &[Desc], shed: bool) {
         if descs.is_empty() {
             return;
         }
@@ -121,7 +121,7 @@ impl Work {
         self.tally.stored += descs.len() as u64;
         self.tally.stored_bytes += bytes;
         // Few stretches have any.
-        for (bit, note) in flag::REMARKS.into_iter().filter(|(bit, _)| remarks & bit != 0) {
+        for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| remarks & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }
         if shed {
@@ -134,7 +134,7 @@ impl Work {
         }
     }
 
-    fn meter(&mut self, lane: &impl Ground, descs: &[Desc]) {
+    fn meter(&mut self, lane: &impl PacketBytes, descs: &[Desc]) {
         if self.decoded.len() < descs.len() {
             self.decoded.resize_with(descs.len(), Decoded::default);
         }
@@ -148,15 +148,15 @@ impl Work {
             let (frame, wire_len) = (lane.bytes(desc), lane.wire_len(desc));
             decoded.read(frame, wire_len, lane.link_type());
             self.fragments.resolve(decoded, frame, desc.timestamp());
-            if decoded.may_be_numbered() {
-                self.sessions.see(frame, wire_len, lane.link_type());
+            if decoded.may_have_sequence() {
+                self.sessions.observe(frame, wire_len, lane.link_type());
             }
-            if let Some(odd) = decoded.odd {
+            if let Some(odd) = decoded.error {
                 self.odd[odd.index()] += 1;
             }
             self.packets += 1;
             self.bytes += u64::from(wire_len);
-            if let Some(curve) = &mut self.curve {
+            if let Some(curve) = &mut self.series {
                 let outgoing = desc.flags & flag::OUTGOING != 0;
                 count(curve, desc.timestamp(), outgoing, frame, wire_len, decoded, self.key);
             }
@@ -183,22 +183,22 @@ impl Work {
         match desc.as_control() {
             Some(Control::Lost { cause, packets, .. }) => {
                 let mut tally = Tally::default();
-                tally.lose(cause, packets);
-                self.book(second, &tally);
+                tally.add_lost(cause, packets);
+                self.account(second, &tally);
                 if let Some(flows) = &mut self.flows {
                     flows.lost(second, packets);
                 }
             }
             Some(Control::Filtered { packets }) => {
-                self.book(second, &Tally { offered: packets, filtered: packets, ..Tally::default() });
+                self.account(second, &Tally { offered: packets, filtered: packets, ..Tally::default() });
             }
             Some(Control::Tick) if self.second != Some(second) => self.turn(second),
             _ => {}
         }
     }
 
-    fn book(&mut self, second: u64, tally: &Tally) {
-        if let Some(curve) = &mut self.curve {
+    fn account(&mut self, second: u64, tally: &Tally) {
+        if let Some(curve) = &mut self.series {
             curve.ledger(second, tally);
         }
     }
@@ -209,14 +209,14 @@ impl Work {
         let mut passed = self.second.replace(second);
         if let Some(before) = passed {
             self.settle(before);
-            if before < second && second - before <= self.curve.as_ref().map_or(0, Counter::silence) {
+            if before < second && second - before <= self.series.as_ref().map_or(0, SeriesMeter::silence) {
                 for between in before + 1..second {
                     self.tick(between, passed);
                     passed = Some(between);
                 }
             } else {
                 // Over a gap the flows end at once, and not in the last second that was seen: it is told as it was.
-                self.tell_flows(before);
+                self.add_flow_counts(before);
                 passed = None;
             }
         }
@@ -227,15 +227,15 @@ impl Work {
     fn settle(&mut self, second: u64) {
         let tally = std::mem::take(&mut self.tally);
         if tally != Tally::default() {
-            self.book(second, &tally);
+            self.account(second, &tally);
         }
-        let (now, told) = (self.sessions.counts(), self.told_of_tunnels);
+        let (now, told) = (self.sessions.counts(), self.tunnel_report);
         if now.numbered > told.numbered
-            && let Some(curve) = &mut self.curve
+            && let Some(curve) = &mut self.series
         {
             let (numbered, late) = (now.numbered - told.numbered, now.late - told.late);
             curve.tunnels(second, numbered, now.missing - told.missing, late);
-            self.told_of_tunnels = now;
+            self.tunnel_report = now;
         }
     }
 
@@ -246,21 +246,21 @@ impl Work {
             flows.tick(now, &mut self.out);
         }
         if let Some(passed) = passed {
-            self.tell_flows(passed);
+            self.add_flow_counts(passed);
         }
-        if let Some(curve) = &mut self.curve {
+        if let Some(curve) = &mut self.series {
             curve.tick(now).iter().for_each(|row| self.out.row(row));
         }
         self.out.all.iter_mut().for_each(|outlet| outlet.tick(now));
     }
 
     /// How many flows there are, and were new, and ended, goes into the row of the second that has passed.
-    fn tell_flows(&mut self, second: u64) {
-        let (Some(flows), Some(curve)) = (&mut self.flows, &mut self.curve) else { return };
+    fn add_flow_counts(&mut self, second: u64) {
+        let (Some(flows), Some(curve)) = (&mut self.flows, &mut self.series) else { return };
         let counts = flows.counts_now();
         let ended = counts.ended();
-        curve.flows(second, counts.active, counts.begun - self.told.0, ended - self.told.1);
-        self.told = (counts.begun, ended);
+        curve.flows(second, counts.active, counts.started - self.reported.0, ended - self.reported.1);
+        self.reported = (counts.started, ended);
     }
 
     /// The stream has ended.
@@ -268,12 +268,12 @@ impl Work {
         if let Some(second) = self.second {
             self.settle(second);
             // As they are: that nobody watches any more is no flow's end.
-            self.tell_flows(second);
+            self.add_flow_counts(second);
         }
         if let Some(flows) = &mut self.flows {
             flows.finish(&mut self.out);
         }
-        if let Some(curve) = &mut self.curve {
+        if let Some(curve) = &mut self.series {
             curve.finish().iter().for_each(|row: &Row| self.out.row(row));
         }
         self.out.finish();
@@ -291,20 +291,23 @@ impl Work {
             packets: self.packets,
             bytes: self.bytes,
             unmetered: self.unmetered,
-            flowless: counts.other,
+            without_flow: counts.other,
             in_records: self.out.in_records,
             in_rows: self.out.in_rows,
             active: counts.active,
-            begun: counts.begun,
+            started: counts.started,
             records: self.out.records(),
             lateness: counts.lateness.records,
             lateness_nanos: counts.lateness.nanos,
-            backward: counts.backward,
+            backward_timestamps: counts.backward_timestamps,
             flow_bytes: counts.bytes,
             rows: self.out.rows,
             tunnels: TunnelReport::of(&self.sessions.counts()),
-            odd: Odd::all().map(|o| (o.name(), self.odd[o.index()])).filter(|(_, n)| *n > 0).collect(),
-            outlets: self.out.reports(),
+            decode_errors: DecodeError::all()
+                .map(|o| (o.name(), self.odd[o.index()]))
+                .filter(|(_, n)| *n > 0)
+                .collect(),
+            sinks: self.out.reports(),
             ..MeterReport::default()
         }
     }

@@ -1,7 +1,7 @@
 //! The books of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and interface.
 
 use super::escape;
-use group::{CLASSES, ClassCounts, Datagrams, GroupView, MemberView, class};
+use group::{CLASSES, ClassCounts, FragmentCounts, GroupView, MemberView, class};
 
 /// All families of these groups.
 pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
@@ -20,14 +20,16 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     one("skipped_packets_total", "counter", "Packets that nobody judged, too far behind.", &|g| g.counts.skipped);
     one("forwarded_packets_total", "counter", "Packets put into an interface's queue.", &|g| g.counts.forwarded);
     one("forward_lost_packets_total", "counter", "Packets that found no room there.", &|g| g.counts.forward_lost);
-    one("to_kernel_packets_total", "counter", "Packets that a program handed to the host.", &|g| g.counts.to_kernel);
+    one("to_host_packets_total", "counter", "Packets that a program handed to the host.", &|g| g.counts.to_kernel);
     one("lost_packets_total", "counter", "Copies that found no room, of members now and before.", &|g| {
         g.counts.all_members().lost
     });
-    one("contradictions", "gauge", "What contradicts in the books; not 0 is a bug.", &|g| {
+    one("accounting_errors", "gauge", "What contradicts in the books; not 0 is a bug.", &|g| {
         g.counts.contradictions().len() as u64
     });
-    one("silent_queues", "gauge", "Queues whose dispatcher has failed or stands still.", &|g| g.silent.len() as u64);
+    one("unresponsive_queues", "gauge", "Queues whose dispatcher has failed or stands still.", &|g| {
+        g.unresponsive.len() as u64
+    });
     one("departed_lost_packets_total", "counter", "Packets lost by members that have left.", &|g| {
         g.counts.departed.lost
     });
@@ -37,10 +39,10 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     let member = |value: &dyn Fn(&GroupView, &MemberView) -> f64| -> Vec<(String, f64)> {
         let of = |g| move |m| (g, m);
         let all = groups.iter().flat_map(|g: &GroupView| g.members.iter().map(of(g)));
-        all.map(|(g, m)| (format!("{},place=\"{}\",member=\"{}\"", label(g), m.place, escape(&m.name)), value(g, m)))
+        all.map(|(g, m)| (format!("{},place=\"{}\",member=\"{}\"", label(g), m.slot, escape(&m.name)), value(g, m)))
             .collect()
     };
-    let part = |g: &GroupView, m: &MemberView| g.counts.members[usize::from(m.place)];
+    let part = |g: &GroupView, m: &MemberView| g.counts.members[usize::from(m.slot)];
     let mut each = |name: &str, kind: &str, help: &str, value: &dyn Fn(&GroupView, &MemberView) -> f64| {
         family(&format!("group_member_{name}"), kind, help, &member(value));
     };
@@ -51,7 +53,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     each("lost_packets_total", "counter", "Packets that found no room in its branch.", &|g, m| part(g, m).lost as f64);
     each("fill_ratio", "gauge", "How full its fullest branch is, 0 to 1.", &|_, m| m.fill);
     each("failed_packets_total", "counter", "Packets that its interface or file did not take.", &|_, m| {
-        m.outlet.as_ref().map_or(0.0, |(_, sums)| sums.failed as f64)
+        m.sink.as_ref().map_or(0.0, |(_, sums)| sums.failed as f64)
     });
 
     let classes = groups.iter().flat_map(|g| (0..CLASSES as u8).map(move |c| (g, c, g.counts.of_class(c))));
@@ -70,7 +72,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     let ports = groups.iter().flat_map(|g| g.ports.iter().map(move |(port, sums)| (g, port, sums)));
     let ports: Vec<_> =
         ports.map(|(g, port, sums)| (format!("{},out_interface=\"{}\"", label(g), escape(port)), sums)).collect();
-    let of = |value: fn(&group::PortSums) -> u64| -> Vec<_> {
+    let of = |value: fn(&group::SinkTotals) -> u64| -> Vec<_> {
         ports.iter().map(|(labels, sums)| (labels.clone(), value(sums) as f64)).collect()
     };
     family(
@@ -93,24 +95,24 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     family("group_map_refused_total", "counter", "Entries that a full map refused.", &refused);
 
     let datagrams: Vec<_> = groups.iter().filter_map(|g| Some((label(g), g.datagrams?))).collect();
-    let of = |value: fn(&Datagrams) -> u64| -> Vec<_> {
+    let of = |value: fn(&FragmentCounts) -> u64| -> Vec<_> {
         datagrams.iter().map(|(labels, d)| (labels.clone(), value(d) as f64)).collect()
     };
     family(
-        "group_datagrams_remembered_total",
+        "group_fragment_entries_created_total",
         "counter",
         "Cut datagrams that a program remembered.",
-        &of(|d| d.remembered),
+        &of(|d| d.created),
     );
-    family("group_datagrams_held", "gauge", "Of these, held now.", &of(|d| d.held));
-    type Count = fn(&Datagrams) -> u64;
-    let causes: [(&str, Count); 3] = [("room", |d| d.displaced), ("time", |d| d.expired), ("replaced", |d| d.replaced)];
+    family("group_fragment_entries", "gauge", "Of these, held now.", &of(|d| d.entries));
+    type Count = fn(&FragmentCounts) -> u64;
+    let causes: [(&str, Count); 3] = [("room", |d| d.evicted), ("time", |d| d.expired), ("replaced", |d| d.replaced)];
     let forgotten: Vec<_> = datagrams
         .iter()
         .flat_map(|(labels, d)| causes.map(|(cause, value)| (format!("{labels},cause=\"{cause}\""), value(d) as f64)))
         .collect();
-    family("group_datagrams_forgotten_total", "counter", "Of these, forgotten, by cause.", &forgotten);
-    let parts: [(&str, Count); 2] = [("yes", |d| d.followed), ("no", |d| d.orphaned)];
+    family("group_fragment_entries_removed_total", "counter", "Of these, forgotten, by cause.", &forgotten);
+    let parts: [(&str, Count); 2] = [("yes", |d| d.matched), ("no", |d| d.orphaned)];
     let parts: Vec<_> = datagrams
         .iter()
         .flat_map(|(labels, d)| {

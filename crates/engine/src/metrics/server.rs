@@ -1,7 +1,7 @@
 //! The HTTP server of `/metrics`: HTTP/1.1 (RFC 9112), one thread, one request per connection.
 //!
 //! Any host that reaches the address may connect, and the process records packets beside the server. Everything that a
-//! client can take therefore has a limit: connections, file descriptors ([`sys::limits::is_for_guests`]), bytes of a
+//! client can take therefore has a limit: connections, file descriptors ([`sys::limits::is_available_to_clients`]), bytes of a
 //! request's head, and time. Where all connections are taken, the longest-waiting one that has not sent a whole request
 //! is closed, so connections that never send a request do not keep a scrape out.
 
@@ -53,7 +53,7 @@ const FIELDS_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a failure that stays is not told of again.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Files that the process may have open, if the system lets it raise the limit that far.
 const OPEN_FILES: u64 = 1 << 16;
@@ -94,7 +94,7 @@ impl MetricsServer {
         listener.set_nonblocking(true)?;
         let runtime = runtime()?;
         // The runtime has its descriptors by now: the next number is that of the first connection.
-        let room = sys::limits::guests_from(listener.try_clone()?);
+        let room = sys::limits::first_reserved_fd(listener.try_clone()?);
         if room < CONNECTIONS_MIN {
             return Err(io::Error::other(format!(
                 "only {room} of {} file descriptors are free for connections; raise the limit (LimitNOFILE= of a unit, \
@@ -160,7 +160,7 @@ fn keep_serving(
             }
             Err(e) => e.to_string(),
         };
-        if told.as_ref().is_none_or(|(what, when)| *what != why || when.elapsed() >= SAY_AGAIN) {
+        if told.as_ref().is_none_or(|(what, when)| *what != why || when.elapsed() >= REPORT_INTERVAL) {
             sys::say!("netgrain: the metrics endpoint at {address} starts again: {why}");
             told = Some((why, Instant::now()));
         }
@@ -173,16 +173,16 @@ fn keep_serving(
 }
 
 /// One connection.
-struct Guest {
+struct Connection {
     /// Whether its request is complete.
-    has_asked: Rc<Cell<bool>>,
+    has_request: Rc<Cell<bool>>,
     task: JoinHandle<()>,
 }
 
 async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &Rc<Reports>) -> io::Result<End> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
-    let mut guests: VecDeque<Guest> = VecDeque::new();
+    let mut guests: VecDeque<Connection> = VecDeque::new();
     loop {
         let next = poll_fn(|context| {
             if Pin::new(&mut *stop).poll(context).is_ready() {
@@ -202,7 +202,7 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
         };
         guests.retain(|guest| !guest.task.is_finished());
         let is_full = guests.len() >= most;
-        let has_number = sys::limits::is_for_guests(&stream);
+        let has_number = sys::limits::is_available_to_clients(&stream);
         let made_room = (is_full || !has_number) && close_one(&mut guests).await;
         // The connection that was closed has left a number below the line, where this one stood above it.
         let stream = if has_number { Some(stream) } else { renumbered(stream) };
@@ -213,15 +213,15 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
         }
         let has_asked = Rc::new(Cell::new(false));
         let visit = spawn_local(visit(stream, Rc::clone(&has_asked), Rc::clone(reports)));
-        guests.push_back(Guest { has_asked, task: visit });
+        guests.push_back(Connection { has_request: has_asked, task: visit });
         // A request that is already there is answered before further connections can take this one's place.
         yield_now().await;
     }
 }
 
 /// Closes the longest-waiting connection that has not sent a whole request; false if there is none.
-async fn close_one(guests: &mut VecDeque<Guest>) -> bool {
-    let Some(index) = guests.iter().position(|guest| !guest.has_asked.get()) else { return false };
+async fn close_one(guests: &mut VecDeque<Connection>) -> bool {
+    let Some(index) = guests.iter().position(|guest| !guest.has_request.get()) else { return false };
     if let Some(guest) = guests.remove(index) {
         guest.task.abort();
         // Its descriptor is closed when its task is gone.
@@ -233,7 +233,7 @@ async fn close_one(guests: &mut VecDeque<Guest>) -> bool {
 /// The same connection under the lowest free number, if that may be kept.
 fn renumbered(stream: TcpStream) -> Option<TcpStream> {
     let lower = stream.into_std().ok()?.try_clone().ok()?;
-    if sys::limits::is_for_guests(&lower) { TcpStream::from_std(lower).ok() } else { None }
+    if sys::limits::is_available_to_clients(&lower) { TcpStream::from_std(lower).ok() } else { None }
 }
 
 /// Whether accept(2) will never succeed again on this socket.

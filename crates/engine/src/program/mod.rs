@@ -14,44 +14,44 @@
 //! verified. Then every queue finds the new half in its letter box, and only then does the kernel exchange the programs. A program
 //! that is refused anywhere replaces nothing.
 
-mod books;
-mod half;
-mod outbox;
-mod ways;
+mod accounting;
+mod egress_monitor;
+mod forward_queue;
+mod user_part;
 
-pub use books::Filling;
-pub use half::Decided;
-pub(crate) use half::{Before, Judging, Place};
+pub use accounting::MapUsage;
+pub use user_part::UserOutcomes;
+pub(crate) use user_part::{IncomingPacket, ProgramSequence, QueueInfo};
 
 use crate::egress::Egress;
 use crate::group::knows_direction;
-use crate::heritage::{Heritage, Remembered};
 use crate::plan::ProgramPlan;
+use crate::state_transfer::{MapState, StateTransfer};
 use crate::status::WorkerStatus;
-use books::KernelBooks;
+use accounting::KernelAccounting;
 use capture::AnySource;
-use capture::afxdp::{Mode, Steer};
-use half::{Half, LetterBox};
-use jit::Judge;
-use lang::Datagrams;
-use lang::ebpf::{Clock, Entry, Metadata, Object, Role, ToUser, Wish};
+use capture::afxdp::{XdpDispatcher, XdpMode};
+use egress_monitor::EgressMonitor;
+use jit::Executable;
+use lang::FragmentTracker;
+use lang::ebpf::{Clock, EmitOptions, MapValue, Metadata, Object, Role, ToUser};
 use lang::ir::{COUNTERS, Effect, Expiry, Inst, Program};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
-use ways::Ways;
+use user_part::{ProgramMailbox, UserPart};
 
 /// Long enough to leave the processor.
-const BREATH: Duration = Duration::from_micros(50);
+const YIELD_TIME: Duration = Duration::from_micros(50);
 
 /// So many entries of a map in the kernel are looked at in one go, for those that have expired.
 const SWEEP: usize = 8192;
 
 /// What packets come from, as far as a program has to know.
 #[derive(Clone, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct ProgramContext {
     /// The port's name.
     pub port: String,
     /// How its packets come.
@@ -86,17 +86,17 @@ pub struct ProgramReport {
     pub in_kernel: usize,
     /// Why none does, if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub why_none: Option<String>,
+    pub kernel_refusal: Option<String>,
     /// Instructions that the kernel's verifier went through.
     pub verified_instructions: u32,
     /// What it took over from the program before.
-    #[serde(skip_serializing_if = "Heritage::is_empty")]
-    pub took_over: Heritage,
+    #[serde(skip_serializing_if = "StateTransfer::is_empty")]
+    pub state_transfer: StateTransfer,
     /// Whether the user half is machine code.
     pub native: bool,
     /// Why it is not, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub why_interpreted: Option<String>,
+    pub native_refusal: Option<String>,
     /// The flow maps that are kept in the kernel. What the kernel leaves undecided is remembered apart from them, in user space.
     /// In documents, `maps` has them, with how full they are.
     #[serde(skip)]
@@ -108,9 +108,9 @@ pub struct ProgramReport {
     /// Milliseconds that the exchange took.
     pub swap_ms: f64,
     /// Packets that the kernel half disposed of, by what became of them.
-    pub kernel: Disposals,
+    pub kernel: KernelOutcomes,
     /// Packets that the user half disposed of, and copies that it sent.
-    pub user: Decided,
+    pub user: UserOutcomes,
     /// Packets that the kernel half left undecided, for the user half to judge from the start.
     pub undecided: u64,
     /// What the program counts and what those before it have counted, by counter.
@@ -126,14 +126,14 @@ pub struct MapReport {
     pub map: String,
     /// In the kernel, if a stage there uses it: all queues share it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernel: Option<Filling>,
+    pub kernel: Option<MapUsage>,
     /// In user space: one for each queue, all of them together.
-    pub user: Filling,
+    pub user: MapUsage,
 }
 
 /// Packets that the kernel half disposed of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Disposals {
+pub struct KernelOutcomes {
     /// Dropped.
     pub dropped: u64,
     /// Sent out of another port.
@@ -147,15 +147,15 @@ pub struct Disposals {
 impl ProgramReport {
     /// Adds what one queue knows.
     pub(crate) fn add(&mut self, queue: &WorkerStatus) {
-        let (kernel, user) = (&queue.disposed, &queue.decided);
+        let (kernel, user) = (&queue.kernel_outcomes, &queue.user_outcomes);
         self.kernel.dropped += kernel.dropped;
         self.kernel.forwarded += kernel.forwarded;
         self.kernel.to_host += kernel.to_host;
         self.kernel.unsent += kernel.unsent;
-        self.user.book(user);
+        self.user.account(user);
         self.undecided += queue.undecided;
         self.count(&queue.counted);
-        for (map, here) in &queue.held {
+        for (map, here) in &queue.map_usage {
             // A queue may still be with the program before.
             if let Some(report) = self.maps.iter_mut().find(|report| report.map == *map) {
                 report.user += *here;
@@ -174,9 +174,9 @@ impl ProgramReport {
 
 /// The programs of one port, one after the other.
 pub(crate) struct PortProgram {
-    ground: Ground,
+    context: ProgramContext,
     /// Which way the parts of datagrams go, for all queues and programs.
-    datagrams: Arc<Datagrams>,
+    datagrams: Arc<FragmentTracker>,
     state: Mutex<State>,
 }
 
@@ -184,15 +184,15 @@ struct State {
     text: String,
     program: Program,
     devices: Arc<Vec<Egress>>,
-    ways: Ways,
-    judge: Judge,
+    egress_monitor: EgressMonitor,
+    judge: Executable,
     report: ProgramReport,
     /// Whether packets may come from the kernel half without its number.
     may_be_silent: bool,
     /// The port, where it has a kernel half and is there. The sources hold it: a port that is kept cannot come back.
-    steer: Option<Weak<Steer>>,
-    books: KernelBooks,
-    letters: BTreeMap<u16, Arc<LetterBox>>,
+    dispatchers: Option<Weak<XdpDispatcher>>,
+    accounting: KernelAccounting,
+    letters: BTreeMap<u16, Arc<ProgramMailbox>>,
     /// The port that each device of the kernel half leads to, as it was told last; 0 leads nowhere.
     leads: Vec<u32>,
     /// Where the sweep of each map goes on.
@@ -204,29 +204,29 @@ impl PortProgram {
     ///
     /// # Errors
     /// In one line: where, what is wrong, what to write instead.
-    pub fn check(plan: &ProgramPlan, ground: Ground) -> Result<Self, String> {
+    pub fn check(plan: &ProgramPlan, ground: ProgramContext) -> Result<Self, String> {
         let program = compile(plan, &ground)?;
         let devices = Arc::new(open_devices(&program)?);
         let report = ProgramReport { name: plan.name.clone(), generation: 1, ..ProgramReport::default() };
         let (judge, report) = judge(&program, 0, report)?;
-        let mut ways = Ways::default();
+        let mut ways = EgressMonitor::default();
         ways.turn(&devices);
         let state = State {
             text: plan.text.clone(),
             program,
             devices,
-            ways,
+            egress_monitor: ways,
             judge,
             report,
             may_be_silent: false,
-            steer: None,
-            books: KernelBooks::default(),
+            dispatchers: None,
+            accounting: KernelAccounting::default(),
             letters: BTreeMap::new(),
             leads: vec![],
             swept: BTreeMap::new(),
         };
-        let datagrams = Arc::new(Datagrams::new(ground.hash_key));
-        Ok(Self { ground, datagrams, state: Mutex::new(state) })
+        let datagrams = Arc::new(FragmentTracker::new(ground.hash_key));
+        Ok(Self { context: ground, datagrams, state: Mutex::new(state) })
     }
 
     /// Puts the kernel half onto a port that has just been opened, before any frame is let in.
@@ -235,12 +235,12 @@ impl PortProgram {
     /// In words, the verifier's log among them.
     pub fn install(&self, sources: &[AnySource]) -> Result<(), String> {
         let Some(AnySource::AfXdp(first)) = sources.first() else { return Ok(()) };
-        let steer = Arc::clone(first.steer());
+        let steer = Arc::clone(first.open_dispatcher());
         if sources.len() < steer.queues() as usize {
             return Err(format!(
                 "a program judges all {} queues of {}, and {} would be captured; leave --queues out",
                 steer.queues(),
-                self.ground.port,
+                self.context.port,
                 sources.len()
             ));
         }
@@ -252,13 +252,13 @@ impl PortProgram {
             (state.judge, report) = (judge, with);
         }
         self.load(&steer, &object, &state.devices, &mut report)?;
-        (state.report, state.may_be_silent) = (report, object.judged_again);
+        (state.report, state.may_be_silent) = (report, object.is_evaluated_again);
         state.leads = state.devices.iter().map(Egress::index).collect();
-        let State { books, program, .. } = &mut *state;
+        let State { accounting: books, program, .. } = &mut *state;
         books.turn(&steer, program.maps.len());
         let port = Arc::downgrade(&steer);
         state.letters.values().for_each(|letters| letters.comes_from(Some(Weak::clone(&port))));
-        state.steer = Some(port);
+        state.dispatchers = Some(port);
         Ok(())
     }
 
@@ -266,12 +266,12 @@ impl PortProgram {
     ///
     /// # Errors
     /// When there is no memory for its maps.
-    pub fn judging(&self, place: Place) -> Result<Judging, String> {
+    pub fn program_sequence(&self, place: QueueInfo) -> Result<ProgramSequence, String> {
         let mut state = self.lock();
         let letters = Arc::clone(state.letters.entry(place.queue).or_default());
-        letters.comes_from(state.steer.clone());
+        letters.comes_from(state.dispatchers.clone());
         let half = self.half(&state.program, &state.judge, &state.devices, &state.report, state.may_be_silent)?;
-        Ok(Judging::new(half, letters, place))
+        Ok(ProgramSequence::new(half, letters, place))
     }
 
     /// Exchanges the program while packets come; `None` if it is the same already.
@@ -283,20 +283,20 @@ impl PortProgram {
         if plan.text == state.text {
             return Ok(None);
         }
-        let program = compile(plan, &self.ground)?;
+        let program = compile(plan, &self.context)?;
         let devices = Arc::new(open_devices(&program)?);
         let generation = state.report.generation + 1;
         let mut report = ProgramReport { name: plan.name.clone(), generation, ..ProgramReport::default() };
-        let steer = state.steer.as_ref().map(Weak::upgrade);
+        let steer = state.dispatchers.as_ref().map(Weak::upgrade);
         let steer = match steer {
-            Some(None) => return Err(format!("{} is away; try again when it is back", self.ground.port)),
+            Some(None) => return Err(format!("{} is away; try again when it is back", self.context.port)),
             Some(here) => here,
             None => None,
         };
         let object = steer.as_deref().map(|steer| self.object(&program, steer, &mut report));
         let (judge, mut report) = judge(&program, report.in_kernel, report)?;
-        let may_be_silent = object.as_ref().is_some_and(|object| object.judged_again);
-        let halves: Vec<Half> = (0..state.letters.len())
+        let may_be_silent = object.as_ref().is_some_and(|object| object.is_evaluated_again);
+        let halves: Vec<UserPart> = (0..state.letters.len())
             .map(|_| self.half(&program, &judge, &devices, &report, may_be_silent))
             .collect::<Result<_, _>>()?;
         let mut prepared = None;
@@ -306,8 +306,8 @@ impl PortProgram {
         // The scheduler is not to step in between the letters and the end of the exchange. Compiling and verifying have used up this
         // thread's turn on its processor; a nap begins another, where nothing more can be had.
         // PERF: of 1400 exchanges between two busy processors 1.30 → 0.17 ms at most (records/2026-11-22-xdp.md).
-        std::thread::sleep(BREATH);
-        let exchanged = sys::priority::urgently(|| {
+        std::thread::sleep(YIELD_TIME);
+        let exchanged = sys::priority::with_raised_priority(|| {
             for (letters, half) in state.letters.values().zip(halves) {
                 letters.post(half);
             }
@@ -320,20 +320,20 @@ impl PortProgram {
             Ok(taken) => report.swap_ms = millis(taken),
             Err(e) => {
                 state.letters.values().for_each(|letters| letters.retract(generation));
-                return Err(capture::afxdp::explain(&self.ground.port, e).to_string());
+                return Err(capture::afxdp::explain(&self.context.port, e).to_string());
             }
         }
-        let (was, books, native) = (state.program.maps.clone(), state.books.clone(), state.report.native);
+        let (was, books, native) = (state.program.maps.clone(), state.accounting.clone(), state.report.native);
         if let Some(steer) = &steer {
-            state.books.turn(steer, program.maps.len());
+            state.accounting.turn(steer, program.maps.len());
         }
-        let place = |books: &KernelBooks, map, native| Remembered { in_kernel: books.has(map), native };
-        report.took_over = Heritage::between(&was, &program.maps, |old, new| {
-            place(&books, old, native).wall(place(&state.books, new, report.native))
+        let place = |books: &KernelAccounting, map, native| MapState { in_kernel: books.has(map), native };
+        report.state_transfer = StateTransfer::between(&was, &program.maps, |old, new| {
+            place(&books, old, native).wall(place(&state.accounting, new, report.native))
         });
         state.program = program;
         state.text.clone_from(&plan.text);
-        state.ways.turn(&devices);
+        state.egress_monitor.turn(&devices);
         (state.devices, state.judge, state.may_be_silent) = (devices, judge, may_be_silent);
         state.report = report.clone();
         state.leads = state.devices.iter().map(Egress::index).collect();
@@ -345,18 +345,18 @@ impl PortProgram {
     /// taken out of its maps, which would otherwise hold their places until somebody asks for them. Ports to forward to that came
     /// back are used again; to those that take nothing the kernel half sends nothing, which it counts: of what it has given to a driver it does not learn
     /// whether it was sent.
-    pub fn tend(&self) {
+    pub fn maintain(&self) {
         let mut state = self.lock();
-        let steer = state.steer.as_ref().and_then(Weak::upgrade);
+        let steer = state.dispatchers.as_ref().and_then(Weak::upgrade);
         let devices = Arc::clone(&state.devices);
         let anew: Vec<bool> = devices.iter().map(Egress::find_again).collect();
-        state.ways.look(&devices, Instant::now());
+        state.egress_monitor.refresh(&devices, Instant::now());
         let Some(steer) = steer else { return };
         if let Some(map) = steer.map(Role::Devices) {
             let State { leads, .. } = &mut *state;
             for (slot, ((device, anew), lead)) in (0u32..).zip(devices.iter().zip(anew).zip(leads)) {
-                let ready =
-                    device.is_ready() == Some(true) && (steer.mode() != Mode::Native || takes_frames(device).is_ok());
+                let ready = device.is_ready() == Some(true)
+                    && (steer.mode() != XdpMode::Native || takes_frames(device).is_ok());
                 let index = if ready { device.index() } else { 0 };
                 if index == *lead && !anew {
                     continue;
@@ -383,7 +383,7 @@ impl PortProgram {
             let Ok(keys) = table.keys_behind(from.as_deref(), SWEEP) else { continue };
             for key in &keys {
                 let entry = table.get(key).ok().flatten();
-                let expired = entry.as_deref().and_then(<[u8]>::first_chunk).map(Entry::read);
+                let expired = entry.as_deref().and_then(<[u8]>::first_chunk).map(MapValue::read);
                 if expired.is_some_and(|entry| entry.expired(map.expiry, now)) {
                     let _ = table.remove(key);
                 }
@@ -395,20 +395,20 @@ impl PortProgram {
     }
 
     /// What a person should know of how it runs, in order.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let mut state = self.lock();
-        let State { ways, devices, .. } = &mut *state;
-        ways.look(devices, Instant::now());
-        ways.remarks()
+        let State { egress_monitor: ways, devices, .. } = &mut *state;
+        ways.refresh(devices, Instant::now());
+        ways.warnings()
     }
 
     /// How the program runs. What user space knows of it comes with the queues.
     pub fn report(&self) -> ProgramReport {
         let state = self.lock();
-        let (mut report, books) = (state.report.clone(), state.books.clone());
+        let (mut report, books) = (state.report.clone(), state.accounting.clone());
         let counters = used_counters(&state.program).map(|counter| (counter, 0));
         report.counters = counters.collect();
-        let (maps, nothing) = (state.program.maps.iter(), Filling { used: Some(0), ..Filling::default() });
+        let (maps, nothing) = (state.program.maps.iter(), MapUsage { used: Some(0), ..MapUsage::default() });
         let maps = maps.map(|map| MapReport { map: map.name.clone(), kernel: None, user: nothing });
         report.maps = maps.collect();
         // Counting entries takes a while, for which no exchange has to wait.
@@ -426,34 +426,36 @@ impl PortProgram {
     fn half(
         &self,
         program: &Program,
-        judge: &Judge,
+        judge: &Executable,
         devices: &Arc<Vec<Egress>>,
         report: &ProgramReport,
         may_be_silent: bool,
-    ) -> Result<Half, String> {
-        Ok(Half {
+    ) -> Result<UserPart, String> {
+        Ok(UserPart {
             generation: report.generation,
             may_be_silent,
             all_in_kernel: report.in_kernel == program.stages.len(),
-            worker: judge.worker_among(self.ground.hash_key, Arc::clone(&self.datagrams)).map_err(|e| e.to_string())?,
-            ingress: ingress(program, &self.ground.port),
+            worker: judge
+                .worker_among(self.context.hash_key, Arc::clone(&self.datagrams))
+                .map_err(|e| e.to_string())?,
+            ingress: ingress(program, &self.context.port),
             forwards_own: knows_direction(program),
             devices: Arc::clone(devices),
         })
     }
 
     /// The kernel half. Of a program that is not for the kernel, it only says which packets are the program's.
-    fn object(&self, program: &Program, steer: &Steer, report: &mut ProgramReport) -> Object {
-        let wish = Wish {
-            link_type: self.ground.link_type,
-            hash_key: self.ground.hash_key,
+    fn object(&self, program: &Program, steer: &XdpDispatcher, report: &mut ProgramReport) -> Object {
+        let wish = EmitOptions {
+            link_type: self.context.link_type,
+            hash_key: self.context.hash_key,
             generation: report.generation,
             port: 0,
-            ingress: ingress(program, &self.ground.port),
+            ingress: ingress(program, &self.context.port),
             queues: steer.queues(),
             clock: Clock::Running,
             to_user: ToUser::Sockets,
-            metadata: Metadata::Least,
+            metadata: Metadata::Compact,
         };
         match lang::ebpf::emit(program, &wish) {
             Ok(object) => {
@@ -463,7 +465,7 @@ impl PortProgram {
                 object
             }
             Err(why) => {
-                report.why_none = Some(why.to_string());
+                report.kernel_refusal = Some(why.to_string());
                 lang::ebpf::announce(&wish)
             }
         }
@@ -471,32 +473,32 @@ impl PortProgram {
 
     fn load(
         &self,
-        steer: &Steer,
+        steer: &XdpDispatcher,
         object: &Object,
         devices: &[Egress],
         report: &mut ProgramReport,
     ) -> Result<(), String> {
         let prepared = self.prepare(steer, object, devices, report)?;
-        let taken = steer.exchange(prepared).map_err(|e| capture::afxdp::explain(&self.ground.port, e).to_string())?;
+        let taken = steer.exchange(prepared).map_err(|e| capture::afxdp::explain(&self.context.port, e).to_string())?;
         report.swap_ms = millis(taken);
         Ok(())
     }
 
     fn prepare(
         &self,
-        steer: &Steer,
+        steer: &XdpDispatcher,
         object: &Object,
         devices: &[Egress],
         report: &mut ProgramReport,
-    ) -> Result<capture::afxdp::Prepared, String> {
+    ) -> Result<capture::afxdp::PreparedProgram, String> {
         let begun = Instant::now();
-        if object.maps.iter().any(|m| m.role == Role::Devices) && steer.mode() == Mode::Native {
+        if object.maps.iter().any(|m| m.role == Role::Devices) && steer.mode() == XdpMode::Native {
             devices.iter().try_for_each(takes_frames)?;
         }
         let indices: Vec<u32> = devices.iter().map(Egress::index).collect();
         let prepared = steer
             .prepare(object, &indices, sys::clock::since_monotonic())
-            .map_err(|e| capture::afxdp::explain(&self.ground.port, e).to_string())?;
+            .map_err(|e| capture::afxdp::explain(&self.context.port, e).to_string())?;
         if object.stages > 0 {
             report.verified_instructions = prepared.verified();
         }
@@ -510,22 +512,22 @@ impl PortProgram {
 }
 
 /// The user half behind the stages in the kernel: machine code where there can be some.
-fn judge(program: &Program, stages: usize, mut report: ProgramReport) -> Result<(Judge, ProgramReport), String> {
+fn judge(program: &Program, stages: usize, mut report: ProgramReport) -> Result<(Executable, ProgramReport), String> {
     let begun = Instant::now();
-    let (judge, why) = match Judge::native_behind(program.clone(), stages, || begun.elapsed()) {
+    let (judge, why) = match Executable::native_behind(program.clone(), stages, || begun.elapsed()) {
         Ok(judge) => (judge, None),
         Err(why) => {
-            let judge = Judge::interpreted_behind(program.clone(), stages).map_err(|e| e.to_string())?;
+            let judge = Executable::interpreted_behind(program.clone(), stages).map_err(|e| e.to_string())?;
             (judge, Some(why.to_string()))
         }
     };
-    report.why_interpreted = why;
+    report.native_refusal = why;
     (report.native, report.compile_ms) = (judge.report().native, millis(begun.elapsed()));
     report.stages = program.stages.len();
     Ok((judge, report))
 }
 
-fn compile(plan: &ProgramPlan, ground: &Ground) -> Result<Program, String> {
+fn compile(plan: &ProgramPlan, ground: &ProgramContext) -> Result<Program, String> {
     let ProgramPlan { name, text } = plan;
     let program = lang::compile_for(text, ground.link_type).map_err(|e| {
         let (line, column) = e.place(text);

@@ -7,7 +7,7 @@ use netgrain_engine::{Capture, EngineError, Plan, SocketPlan};
 use std::path::Path;
 use store::Claim;
 use store::claim::ClaimError;
-use testkit::{Alone, TempDir};
+use testkit::{ChildTest, TempDir};
 
 /// Set for a process that only records: the store.
 const STORE: &str = "NETGRAIN_TEST_STORE";
@@ -25,8 +25,8 @@ fn a_process_that_only_records() {
     let _ = capture.wait();
 }
 
-fn recorder_process(store: &Path) -> Alone {
-    Alone::start(module_path!(), "a_process_that_only_records", STORE, store)
+fn recorder_process(store: &Path) -> ChildTest {
+    ChildTest::start(module_path!(), "a_process_that_only_records", STORE, store)
 }
 
 fn refusal(plan: &Plan) -> String {
@@ -39,8 +39,14 @@ fn refusal(plan: &Plan) -> String {
 #[test]
 fn a_second_recorder_is_refused_by_the_name_of_the_first_and_leaves_no_trace() {
     let dir = TempDir::new("a_second_recorder_is_refused");
-    let socket =
-        SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() };
+    let socket = SocketPlan {
+        path: dir.join("s"),
+        mode: 0o600,
+        uid: None,
+        gid: None,
+        allow_lossless: false,
+        forward: Vec::new(),
+    };
     let plan = Plan { socket: Some(socket), ..endless(&dir.join("store")) };
     let capture = start(&plan);
     until("it records", || capture.report().counts.stored > 100);

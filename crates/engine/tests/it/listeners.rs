@@ -18,8 +18,14 @@ const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 const MODE: &str = "NETGRAIN_TEST_MODE";
 
 fn with_socket(spec: &str, dir: &TempDir) -> Plan {
-    let socket =
-        SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() };
+    let socket = SocketPlan {
+        path: dir.join("s"),
+        mode: 0o600,
+        uid: None,
+        gid: None,
+        allow_lossless: false,
+        forward: Vec::new(),
+    };
     Plan { socket: Some(socket), ring: Some(32 << 20), ..plan(sim(spec), &dir.join("store")) }
 }
 
@@ -28,7 +34,7 @@ fn with_socket(spec: &str, dir: &TempDir) -> Plan {
 fn a_process_that_only_listens() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let gate = std::env::var_os(MODE).is_some_and(|m| m == "gate");
-    let mode = if gate { Mode::Gate } else { Mode::Lossy };
+    let mode = if gate { Mode::Lossless } else { Mode::Lossy };
     let mut listeners = attach(Path::new(&socket), mode, OTHER).expect("attach");
     let mut batch = Vec::new();
     // Until it is killed, or the engine is gone.
@@ -86,7 +92,7 @@ fn is_listed(capture: &Capture) -> bool {
 
 /// Packets lost because of it.
 fn lost_because_of_it(report: &Report) -> u64 {
-    report.lost_by_gate.iter().filter(|(name, _)| name.starts_with(OTHER)).map(|(_, n)| n).sum()
+    report.lost_by_reader.iter().filter(|(name, _)| name.starts_with(OTHER)).map(|(_, n)| n).sum()
 }
 
 /// The generator's number in a frame with truth.
@@ -109,7 +115,7 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_lost() {
         for thread in 0..4 {
             scope.spawn(move || {
                 for round in 0..250 {
-                    let mode = if (thread + round) % 2 == 0 { Mode::Gate } else { Mode::Lossy };
+                    let mode = if (thread + round) % 2 == 0 { Mode::Lossless } else { Mode::Lossy };
                     let mut listeners = attach(socket, mode, "visitor").unwrap_or_else(|e| panic!("{round}: {e}"));
                     let mut batch = Vec::new();
                     listeners[0].next(64, &mut batch);
@@ -135,7 +141,7 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_lost() {
 #[test]
 fn a_stuck_gate_is_named_in_the_losses_and_then_no_longer_waited_for() {
     let dir = TempDir::new("stuck");
-    let plan = Plan { gate_expiry: Some(Duration::from_secs(1)), ..with_socket("1000,rate=20kpps,truth", &dir) };
+    let plan = Plan { reader_timeout: Some(Duration::from_secs(1)), ..with_socket("1000,rate=20kpps,truth", &dir) };
     let capture = start(&plan);
     let mut process = listener_process(&plan, "gate");
     until("it listens", || is_listening(&capture));
@@ -153,7 +159,7 @@ fn a_stuck_gate_is_named_in_the_losses_and_then_no_longer_waited_for() {
     until("it is off the list", || !is_listed(&capture));
     let ended = stop(capture, &plan);
     assert_eq!(lost_because_of_it(&ended.report), because_of_it);
-    assert_eq!(ended.report.lost_by_gate.values().sum::<u64>(), ended.lost(Cause::RingFull));
+    assert_eq!(ended.report.lost_by_reader.values().sum::<u64>(), ended.lost(Cause::RingFull));
     assert_eq!(ended.lost(Cause::RingFull), ended.report.counts.lost_total);
 }
 
@@ -162,7 +168,7 @@ fn a_gate_stuck_at_the_end_does_not_keep_the_end_from_coming() {
     let dir = TempDir::new("stuck_end");
     // Short packets: the descriptors run out, and with them the room for the end itself.
     let wanted = with_socket("60,rate=150kpps,truth", &dir);
-    let plan = Plan { gate_expiry: Some(Duration::from_secs(4)), ring: Some(common::RING), ..wanted };
+    let plan = Plan { reader_timeout: Some(Duration::from_secs(4)), ring: Some(common::RING), ..wanted };
     let capture = start(&plan);
     let process = listener_process(&plan, "gate");
     until("it listens", || is_listening(&capture));
@@ -209,7 +215,7 @@ fn a_slow_lossy_listener_counts_what_it_missed_to_the_packet_and_hurts_nobody() 
         slow.next(1024, &mut batch);
         last = batch.iter().rev().find(|d| d.is_packet()).and_then(|d| sequence(&slow, d)).or(last);
     }
-    let heard = slow.heard();
+    let heard = slow.counts();
     let ended = end(capture, &plan);
     assert_eq!(ended.report.counts.offered, SENT);
     // A volume that is slow for a moment may cost the recording packets, but then they were never published either.
@@ -219,5 +225,5 @@ fn a_slow_lossy_listener_counts_what_it_missed_to_the_packet_and_hurts_nobody() 
     assert_eq!((heard.published, heard.waiting), (stored.len() as u64, 0));
     assert_eq!(heard.seen + heard.missed, heard.published);
     assert!(heard.missed > SENT / 2, "{heard:?}");
-    assert!(!ended.report.lost_by_gate.keys().any(|name| name.starts_with("slow")));
+    assert!(!ended.report.lost_by_reader.keys().any(|name| name.starts_with("slow")));
 }

@@ -3,15 +3,15 @@
 use crate::common;
 
 use base::{Cause, Note};
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use common::{Ended, PATIENCE, frame, frames, plan, port, start, stop, until, until_offered};
 use netgrain_engine::{Capture, InterfacePlan, Plan, SourcePlan};
 use std::time::Instant;
 use testkit::{Port, RawSender, Sandbox, TempDir, VethOptions};
 
-const KINDS: [Kind; 2] = [Kind::AfXdp, Kind::Tpacket];
+const KINDS: [SourceKind; 2] = [SourceKind::AfXdp, SourceKind::Tpacket];
 
-fn live(interface: InterfacePlan, store: &TempDir, kind: Kind) -> Plan {
+fn live(interface: InterfacePlan, store: &TempDir, kind: SourceKind) -> Plan {
     plan(SourcePlan::Interface(interface), &store.join(format!("{kind:?}")))
 }
 
@@ -86,7 +86,7 @@ fn the_longest_frame_of_the_loopback_port_is_stored_once_and_whole() {
     let store = TempDir::new(test);
     let lo = sandbox.netlink().link("lo").expect("the loopback port").index;
     sandbox.netlink().set_mtu(lo, 65_521).expect("its largest payload");
-    let plan = live(port("lo", Kind::Tpacket), &store, Kind::Tpacket);
+    let plan = live(port("lo", SourceKind::Tpacket), &store, SourceKind::Tpacket);
     let capture = start(&plan);
     let sent = [frame(0, 65_535, &[]), frame(1, 65_534, &[]), frame(2, 60, &[])];
     send(&capture, &RawSender::new(&Port { name: "lo".to_owned(), index: lo }), &sent);
@@ -140,7 +140,7 @@ fn two_queues_record_into_files_of_their_own_and_share_one_ledger() {
         let ended = stop(capture, &plan);
         assert_eq!(ended.report.counts.stored, 2000, "{kind:?}: {:?}", ended.report);
         assert_eq!(ended.report.queues.len(), 2);
-        if kind == Kind::Tpacket {
+        if kind == SourceKind::Tpacket {
             assert!(ended.report.queues.iter().all(|q| q.counts.stored > 0), "{:?}", ended.report.queues);
         }
         for stored in &ended.files {
@@ -159,7 +159,7 @@ fn what_the_host_sends_is_stored_once_and_marked_as_outgoing() {
     let test = "what_the_host_sends_is_stored_once_and_marked_as_outgoing";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (store, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
-    let plan = live(port(&b.name, Kind::Tpacket), &store, Kind::Tpacket);
+    let plan = live(port(&b.name, SourceKind::Tpacket), &store, SourceKind::Tpacket);
     let capture = start(&plan);
     send(&capture, &RawSender::new(&a), &frames(0..30, 100));
     send(&capture, &RawSender::new(&b), &frames(30..50, 100));
@@ -175,7 +175,7 @@ fn super_frames_of_the_kernel_are_stored_and_called_so() {
     let (store, lo) = (TempDir::new(test), sandbox.netlink().link("lo").expect("the loopback port"));
     // Segmentation is left to a port that need not do any: what the host's own connection sends comes in one piece.
     sandbox.netlink().set_mtu(lo.index, 1500).expect("an MTU as on a wire");
-    let plan = live(port("lo", Kind::Tpacket), &store, Kind::Tpacket);
+    let plan = live(port("lo", SourceKind::Tpacket), &store, SourceKind::Tpacket);
     let capture = start(&plan);
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
     let mut client = std::net::TcpStream::connect(server.local_addr().expect("its address")).expect("a connection");
@@ -286,7 +286,7 @@ fn a_port_with_two_queues_comes_back_with_both() {
         let capture = start(&plan);
         send(&capture, &RawSender::new(&a), &frames(0..20, 100));
         sandbox.netlink().delete_link(b.index).expect("delete");
-        let said = |text: &str| capture.report().remarks.iter().filter(|r| r.contains(text)).count();
+        let said = |text: &str| capture.report().warnings.iter().filter(|r| r.contains(text)).count();
         until("both queues miss it", || said("b went away") == 2);
         let (a, _) = sandbox.veth_with("a", "b", options);
         until("both queues have it back", || said("b is back") == 2);
@@ -315,7 +315,7 @@ fn a_capture_whose_port_never_returns_ends_when_told() {
 }
 
 /// A capture of which 20 frames are taken, and whose port is deleted then.
-fn deleted(test: &str, kind: Kind) -> Option<(Sandbox, TempDir, Plan, Capture)> {
+fn deleted(test: &str, kind: SourceKind) -> Option<(Sandbox, TempDir, Plan, Capture)> {
     let sandbox = Sandbox::new(test)?;
     let (store, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
     let plan = live(port(&b.name, kind), &store, kind);
@@ -328,14 +328,14 @@ fn deleted(test: &str, kind: Kind) -> Option<(Sandbox, TempDir, Plan, Capture)> 
 
 fn until_remark(capture: &Capture, text: &str) {
     let begun = Instant::now();
-    while !capture.report().remarks.iter().any(|r| r.contains(text)) {
+    while !capture.report().warnings.iter().any(|r| r.contains(text)) {
         assert!(begun.elapsed() < PATIENCE, "nobody says {text:?}: {:#?}", capture.report());
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 
 /// What was sent while the port was there is stored, in order; frame 99 as often as it took.
-fn assert_gone_and_back(ended: &Ended, kind: Kind) {
+fn assert_gone_and_back(ended: &Ended, kind: SourceKind) {
     assert!(ended.outcome.is_ok(), "{kind:?}: {:?}", ended.outcome);
     let again = frame(99, 100, &[]);
     let rest: Vec<_> = bytes(ended).into_iter().filter(|f| *f != again).collect();

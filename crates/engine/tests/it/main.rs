@@ -3,13 +3,13 @@
 mod claim;
 mod common;
 mod generator;
-mod heartbeat;
 mod listeners;
 mod live;
 mod meter;
 mod metrics;
+mod offered_page;
 mod offline;
 mod program;
-mod program_books;
+mod program_accounting;
 mod retention;
 mod volume;

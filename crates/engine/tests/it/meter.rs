@@ -4,10 +4,10 @@
 use crate::common;
 
 use base::{Prng, Timestamp};
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use common::{Ended, frame, plan, port, stop, until_offered, walk};
 use flow::{EndReason, Record};
-use netgrain_engine::{Capture, MeterPlan, MeterReport, Outlet, OutletReport, Plan, SourcePlan, StoreOutlet};
+use netgrain_engine::{Capture, MeterPlan, MeterReport, Plan, Sink, SinkReport, SourcePlan, StoreSink};
 use series::Row;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ impl Ear {
     }
 }
 
-impl Outlet for Ear {
+impl Sink for Ear {
     fn kind(&self) -> &'static str {
         "ear"
     }
@@ -53,8 +53,8 @@ impl Outlet for Ear {
 
     fn finish(&mut self) {}
 
-    fn report(&self) -> OutletReport {
-        OutletReport::default()
+    fn report(&self) -> SinkReport {
+        SinkReport::default()
     }
 }
 
@@ -63,7 +63,7 @@ fn metered(plan: Plan, shards: usize) -> Plan {
 }
 
 fn begin(plan: &Plan, ear: &Ear) -> Capture {
-    let outlet: Box<dyn Outlet> = Box::new(ear.clone());
+    let outlet: Box<dyn Sink> = Box::new(ear.clone());
     let store = plan.store.as_ref().map(|s| s.dir.clone());
     Capture::claimed(plan, &store, |_| Ok(vec![outlet])).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -87,7 +87,7 @@ fn agreed(ear: &Ear, ended: &Ended) -> Made {
     let counts = &ended.report.counts;
     assert_eq!((stored, offered), (counts.stored, counts.offered), "the ledger in the rows");
     assert_eq!(in_rows + meter.unmetered, counts.stored, "the rows");
-    assert_eq!(in_records + meter.flowless + meter.unmetered, counts.stored, "the flow records");
+    assert_eq!(in_records + meter.without_flow + meter.unmetered, counts.stored, "the flow records");
     for row in &made.rows {
         assert_eq!(row.ledger.residue(), 0, "{row:?}");
         assert_eq!(row.interface, 3);
@@ -117,7 +117,7 @@ fn every_packet_that_is_stored_is_in_a_row_and_in_a_flow() {
     assert_eq!(seconds, [0, 1, 2], "20 000 packets a second");
     assert_eq!(made.rows.iter().map(|row| row.flows_new).sum::<u64>(), 700);
     assert_eq!(made.records.len(), 700);
-    assert!(made.records.iter().all(|r| r.locator.is_some() && r.interface == 3));
+    assert!(made.records.iter().all(|r| r.location.is_some() && r.interface == 3));
 }
 
 /// A mirror sends a frame of one of seven conversations, or ARP, with this number.
@@ -158,10 +158,10 @@ fn what_a_mirror_lost_is_in_the_second_in_which_it_was_seen_however_many_shards_
     assert_eq!(one.rows.iter().map(told).collect::<Vec<_>>(), [(10, 2, 2), (10, 500, 0)]);
     let tunnels = meter(&ended).tunnels;
     assert_eq!((tunnels.numbered, tunnels.sessions, tunnels.missing, tunnels.late), (20, 1, 502, 2));
-    assert_eq!((tunnels.repeated, tunnels.astray, tunnels.restarts, tunnels.displaced), (0, 0, 0, 0));
+    assert_eq!((tunnels.duplicate, tunnels.out_of_window, tunnels.restarts, tunnels.evicted), (0, 0, 0, 0));
     // The third conversation has the numbers of the fourth, the twelfth and the last packet.
     let third = one.records.iter().find(|r| r.key.src == std::net::IpAddr::from([10, 0, 0, 3])).expect("it is there");
-    assert_eq!(third.sides[0].tunnel_sequence, Some((u32::MAX - 2, 514)));
+    assert_eq!(third.directions[0].tunnel_sequence, Some((u32::MAX - 2, 514)));
     for shards in [2, 8] {
         let (many, ended) = of(shards);
         assert!(many == one, "other records or rows with {shards} shards");
@@ -189,9 +189,9 @@ fn without_a_store_there_are_the_same_records_but_nowhere_to_find_their_packets(
     let bare = Plan { store: None, ..stored.clone() };
     let (with, _) = run(&metered(stored, 1));
     let (mut without, _) = run(&metered(bare, 1));
-    assert!(without.records.iter().all(|r| r.locator.is_none()));
+    assert!(without.records.iter().all(|r| r.location.is_none()));
     for (record, other) in without.records.iter_mut().zip(&with.records) {
-        record.locator = other.locator;
+        record.location = other.location;
     }
     assert!(without == with, "other records or rows");
 }
@@ -211,7 +211,7 @@ fn several_files_are_one_stream_and_flows_go_on_in_the_next() {
     let (made, ended) = run(&metered(plan(files(&paths), &dir.join("store")), 1));
     assert_eq!((ended.report.counts.stored, ended.report.interface.as_str()), (15, "0.pcap"));
     assert_eq!(made.records.len(), 1, "one conversation of 15 seconds");
-    assert_eq!((made.records[0].packets(), made.records[0].end), (15, EndReason::Forced));
+    assert_eq!((made.records[0].packets(), made.records[0].end_reason), (15, EndReason::ForcedEnd));
     assert_eq!(made.rows.len(), 15);
 }
 
@@ -240,7 +240,7 @@ fn the_queues_of_a_port_come_together_in_one_order_of_time() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     let (a, b) = sandbox.veth_with("qa", "qb", VethOptions::default());
-    let wanted = netgrain_engine::InterfacePlan { queues: Some(2), ..port(&b.name, Kind::Tpacket) };
+    let wanted = netgrain_engine::InterfacePlan { queues: Some(2), ..port(&b.name, SourceKind::Tpacket) };
     let wanted = metered(plan(SourcePlan::Interface(wanted), &dir.join("store")), 2);
     let ear = Ear::default();
     let capture = begin(&wanted, &ear);
@@ -254,7 +254,7 @@ fn the_queues_of_a_port_come_together_in_one_order_of_time() {
     assert_eq!(meter(&ended).unmetered, 0);
     assert_eq!(made.records.len(), 200, "one record for both directions");
     for record in &made.records {
-        assert_eq!((record.sides[0].packets, record.sides[1].packets), (10, 10), "{:?}", record.key);
+        assert_eq!((record.directions[0].packets, record.directions[1].packets), (10, 10), "{:?}", record.key);
     }
     let queues = ended.report.queues.iter().filter(|q| q.counts.stored > 0).count();
     if queues < 2 {
@@ -284,7 +284,7 @@ fn a_replay_of_what_was_recorded_makes_the_same_records_and_rows_as_the_recordin
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     let (a, b) = sandbox.veth("ra", "rb");
-    let wanted = metered(plan(SourcePlan::Interface(port(&b.name, Kind::AfXdp)), &dir.join("live")), 1);
+    let wanted = metered(plan(SourcePlan::Interface(port(&b.name, SourceKind::AfXdp)), &dir.join("live")), 1);
     let ear = Ear::default();
     let capture = begin(&wanted, &ear);
     let sent = conversations(30, 900);
@@ -335,13 +335,13 @@ fn what_is_stored_beside_the_packets_is_what_was_made() {
     let wanted = Plan { packets: Some(30_000), ..plan(sim("imix,flows=300,rate=1kpps"), &store) };
     let wanted = metered(wanted, 1);
     let ear = Ear::default();
-    let outlets = |label: &str| -> Result<Vec<Box<dyn Outlet>>, _> {
-        Ok(vec![Box::new(StoreOutlet::new(&store, label, true)?), Box::new(ear.clone())])
+    let outlets = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
+        Ok(vec![Box::new(StoreSink::new(&store, label, true)?), Box::new(ear.clone())])
     };
     let mut capture = Capture::claimed(&wanted, &Some(store.clone()), outlets).unwrap_or_else(|e| panic!("{e}"));
     capture.wait().expect("a good end");
     let report = capture.report();
-    let kept = &report.meter.as_ref().expect("a meter").outlets[0];
+    let kept = &report.meter.as_ref().expect("a meter").sinks[0];
     let made = ear.made();
     assert_eq!((kept.records, kept.rows, kept.lost), (made.records.len() as u64, made.rows.len() as u64, 0));
     let query = columns::Query::new(&store);
@@ -349,7 +349,7 @@ fn what_is_stored_beside_the_packets_is_what_was_made() {
     let rows: Vec<Row> = columns::series(&query).expect("an answer").collect();
     assert_eq!(rows, made.rows);
     let mut expected = made.records;
-    let order = |r: &Record| (r.id, r.part);
+    let order = |r: &Record| (r.id, r.record_index);
     records.sort_by_key(order);
     expected.sort_by_key(order);
     assert!(records == expected, "other records come back");
@@ -372,13 +372,13 @@ fn a_capture_of_days_leaves_files_by_its_days_and_not_by_its_hours_or_turns_howe
         let wanted = metered(plan(files(std::slice::from_ref(&path)), &store), 1);
         let query = columns::Query::new(&store);
         for time in 1..=3 {
-            let outlets = |label: &str| -> Result<Vec<Box<dyn Outlet>>, _> {
-                Ok(vec![Box::new(StoreOutlet::new(&store, label, true)?)])
+            let outlets = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
+                Ok(vec![Box::new(StoreSink::new(&store, label, true)?)])
             };
             let mut capture =
                 Capture::claimed(&wanted, &Some(store.clone()), outlets).unwrap_or_else(|e| panic!("{e}"));
             capture.wait().expect("a good end");
-            for kind in [columns::Kind::Flows, columns::Kind::Series] {
+            for kind in [columns::DataFileKind::Flows, columns::DataFileKind::Series] {
                 let count = columns::files(&store, name, kind).expect("a listing").len();
                 // The day that is not over when the second one begins may have another.
                 assert!(count <= time * (days + 1), "{name}, {kind:?}: {count} files after {time} times");
@@ -417,7 +417,7 @@ struct Slow {
     letting_go: Arc<AtomicBool>,
 }
 
-impl Outlet for Slow {
+impl Sink for Slow {
     fn kind(&self) -> &'static str {
         "slow"
     }
@@ -438,8 +438,8 @@ impl Outlet for Slow {
 
     fn finish(&mut self) {}
 
-    fn report(&self) -> OutletReport {
-        OutletReport::default()
+    fn report(&self) -> SinkReport {
+        SinkReport::default()
     }
 }
 

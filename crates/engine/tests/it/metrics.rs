@@ -4,8 +4,8 @@ use crate::common;
 
 use common::{plan, run, sim};
 use netgrain_engine::{
-    Capture, Filling, ListenerReport, MapReport, MeterReport, MetricsServer, OutletReport, Plan, ProgramReport,
-    QueueReport, RecorderReport, Report, RetentionReport, Second, exposition,
+    Capture, ListenerReport, MapReport, MapUsage, MeterReport, MetricsServer, Plan, ProgramReport, QueueReport,
+    RecorderReport, Report, RetentionReport, Second, SinkReport, exposition,
 };
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -76,7 +76,7 @@ fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet
         let lost = of("lost_packets_total", &format!(",cause=\"{}\"", cause.name()));
         assert_eq!(lost, ended.lost(cause), "{}", cause.name());
     }
-    let by_gate = found.get("netgrain_lost_to_gate_packets_total{interface=\"sim\",gate=\"recorder\"}");
+    let by_gate = found.get("netgrain_lost_to_reader_packets_total{interface=\"sim\",gate=\"recorder\"}");
     assert_eq!(by_gate.copied(), Some(counts.lost_total as f64));
 
     let json = serde_json::to_value(&ended.report).expect("JSON");
@@ -100,15 +100,19 @@ fn the_page_keeps_the_rules_of_the_format_of_names_and_of_units() {
         queues: vec![QueueReport { recorder, ..QueueReport::default() }],
         program: Some(ProgramReport {
             counters: [(0, 3)].into(),
-            maps: vec![MapReport { map: "hosts".to_owned(), kernel: Some(Filling::default()), ..MapReport::default() }],
+            maps: vec![MapReport {
+                map: "hosts".to_owned(),
+                kernel: Some(MapUsage::default()),
+                ..MapReport::default()
+            }],
             ..ProgramReport::default()
         }),
         meter: Some(MeterReport {
             lateness: [1, 2, 0, 0, 0, 0, 0, 0, 4],
             lateness_nanos: 9_500_000_000,
-            records: [("idle", 7)].into(),
-            odd: [("short", 1)].into(),
-            outlets: vec![OutletReport { name: "udp://c:1".to_owned(), ..OutletReport::default() }],
+            records: [("idle_timeout", 7)].into(),
+            decode_errors: [("short", 1)].into(),
+            sinks: vec![SinkReport { name: "udp://c:1".to_owned(), ..SinkReport::default() }],
             ..MeterReport::default()
         }),
         retention: Some(RetentionReport {
@@ -117,14 +121,14 @@ fn the_page_keeps_the_rules_of_the_format_of_names_and_of_units() {
             ..RetentionReport::default()
         }),
         volume: Some(store::device::Space { free: 1, total: 2 }),
-        lost_by_gate: [("slow (pid 1)".to_owned(), 1)].into(),
+        lost_by_reader: [("slow (pid 1)".to_owned(), 1)].into(),
         listeners: vec![ListenerReport {
             slot: 3,
             name: "a \"quick\" \\ (pid 2)".to_owned(),
             queue: 0,
             mode: "lossy",
             expired: false,
-            lost_because: 0,
+            losses_caused: 0,
             seen: 9,
             missed: 1,
         }],

@@ -81,7 +81,7 @@ fn packets_of_another_link_type_are_counted_and_the_remark_says_which() {
     assert!(
         ended.remarks("10 packets of link type 127 (IEEE802_11_RADIOTAP) were left out"),
         "{:?}",
-        ended.report.remarks
+        ended.report.warnings
     );
 }
 

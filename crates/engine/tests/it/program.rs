@@ -3,7 +3,7 @@
 use crate::common;
 
 use bpf::{Asm, Frames, Helper, Program, Reg};
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use common::{PATIENCE, end, plan, port, start, stop, until, until_offered};
 use netgrain_engine::{Capture, EngineError, Plan, ProgramPlan, ProgramReport, SocketPlan, SourcePlan};
 use ring::{Desc, Listener, Mode};
@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testkit::{Alone, Port, RawReader, RawSender, Sandbox, TempDir, VethOptions};
+use testkit::{ChildTest, Port, RawReader, RawSender, Sandbox, TempDir, VethOptions};
 use wire::EtherType;
 use wire::build::Frame;
 
@@ -21,9 +21,15 @@ fn text(text: &str) -> ProgramPlan {
     ProgramPlan { name: "test".into(), text: text.into() }
 }
 
-fn live(b: &Port, kind: Kind, program: &str, dir: &Path) -> Plan {
-    let socket =
-        SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() };
+fn live(b: &Port, kind: SourceKind, program: &str, dir: &Path) -> Plan {
+    let socket = SocketPlan {
+        path: dir.join("s"),
+        mode: 0o600,
+        uid: None,
+        gid: None,
+        allow_lossless: false,
+        forward: Vec::new(),
+    };
     let source = SourcePlan::Interface(port(&b.name, kind));
     Plan { program: Some(text(program)), socket: Some(socket), ..plan(source, &dir.join(format!("{kind:?}"))) }
 }
@@ -65,7 +71,7 @@ const EACH: &str = "main = when (has_port 1) drop >-> when (has_port 2) (forward
 fn every_verdict_is_carried_out_and_booked_wherever_the_program_runs() {
     let test = "every_verdict_is_carried_out_and_booked_wherever_the_program_runs";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    for (kind, in_kernel) in [(Kind::AfXdp, true), (Kind::Tpacket, false)] {
+    for (kind, in_kernel) in [(SourceKind::AfXdp, true), (SourceKind::Tpacket, false)] {
         let dir = TempDir::new(&format!("xdp-{kind:?}"));
         let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
         let (c, d) = if in_kernel {
@@ -118,7 +124,7 @@ fn what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let (_c, d) = way_out(&sandbox);
-    let plan = live(&b, Kind::AfXdp, EACH, dir.path());
+    let plan = live(&b, SourceKind::AfXdp, EACH, dir.path());
     let mut out = RawReader::new(&d);
     let capture = start(&plan);
     let tagged = |port: u16| {
@@ -147,7 +153,9 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
     let test = "swapping_under_traffic_accounts_for_every_packet_and_never_goes_back";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let _out = sandbox.veth("out", "far");
-    for (kind, rest) in [(Kind::AfXdp, "steer_flow"), (Kind::AfXdp, "steer_rrobin"), (Kind::Tpacket, "steer_flow")] {
+    for (kind, rest) in
+        [(SourceKind::AfXdp, "steer_flow"), (SourceKind::AfXdp, "steer_rrobin"), (SourceKind::Tpacket, "steer_flow")]
+    {
         let dir = TempDir::new(&format!("xdp-{}", rest.len()));
         let (a, b) = sandbox.veth(&format!("a{kind:?}{}", rest.len()), &format!("b{kind:?}{}", rest.len()));
         // Most drop one port or another: in the kernel, so a packet that is dropped in user space met another half there.
@@ -179,7 +187,7 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
             });
             for n in 2..=SWAPS + 1 {
                 let report = capture.swap_program(&text(&numbered(n))).expect("a sound program").expect("another one");
-                let not_for_the_kernel = n % 6 == 5 || kind == Kind::Tpacket;
+                let not_for_the_kernel = n % 6 == 5 || kind == SourceKind::Tpacket;
                 assert_eq!((report.generation, report.in_kernel == 0), (n, not_for_the_kernel), "{report:?}");
                 descs(&mut listeners, &mut seen);
             }
@@ -199,7 +207,7 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
             ended.report.program.as_ref().map(|p| (p.kernel.dropped, p.user.dropped)).expect("a program");
         assert_eq!(
             (kernel > 0, user > 0),
-            (kind == Kind::AfXdp, kind != Kind::AfXdp),
+            (kind == SourceKind::AfXdp, kind != SourceKind::AfXdp),
             "{kind:?} {rest}: {kernel}, {user}"
         );
         assert!(seen.is_sorted_by_key(|d| d.mark), "{kind:?} {rest}: numbers go back");
@@ -223,7 +231,7 @@ fn where_packets_cannot_say_which_program_they_met_they_are_judged_by_the_next_o
     sender.exit();
     let sender = Program::load("sender", &sender.finish().expect("no labels"), Frames::Linear).expect("a program");
     let numbered = |n: u32| format!("main = when (has_port 7) drop >-> mark {n} >-> steer_flow");
-    let plan = live(&b, Kind::AfXdp, &numbered(1), dir.path());
+    let plan = live(&b, SourceKind::AfXdp, &numbered(1), dir.path());
     let capture = start(&plan);
     let mut listeners = ring::attach(&dir.join("s"), Mode::Lossy, "test").expect("attach");
     let mut seen = Vec::new();
@@ -254,7 +262,7 @@ fn what_the_kernel_half_has_for_a_port_without_an_other_end_is_not_sent_and_coun
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let (c, d) = way_out(&sandbox);
-    let plan = live(&b, Kind::AfXdp, "main = forward \"c\" >-> drop", dir.path());
+    let plan = live(&b, SourceKind::AfXdp, "main = forward \"c\" >-> drop", dir.path());
     let capture = start(&plan);
     let wire = RawSender::new(&a);
     let booked = || {
@@ -291,7 +299,7 @@ fn a_program_that_is_refused_replaces_nothing() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     sandbox.veth("e", "f");
-    let plan = live(&b, Kind::AfXdp, "main = when (has_port 1) drop", dir.path());
+    let plan = live(&b, SourceKind::AfXdp, "main = when (has_port 1) drop", dir.path());
     let capture = start(&plan);
     for (program, why) in [
         ("main = when (has_port", "test, line 1"),
@@ -324,7 +332,7 @@ fn a_program_that_is_refused_replaces_nothing() {
 fn counters_and_the_state_of_flows_live_on_in_the_next_program() {
     let test = "counters_and_the_state_of_flows_live_on_in_the_next_program";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    for kind in [Kind::AfXdp, Kind::Tpacket] {
+    for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("xdp-{kind:?}"));
         let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
         // A flow is stored from its fourth packet on.
@@ -340,7 +348,7 @@ fn counters_and_the_state_of_flows_live_on_in_the_next_program() {
         wire.send(&[udp(1, 9), udp(1, 9), udp(2, 9)]);
         until_offered(&capture, 3);
         let report = capture.swap_program(&text(&counting(2))).expect("sound").expect("another");
-        assert_eq!(report.took_over.to_string(), "keeps flows", "{report:?}");
+        assert_eq!(report.state_transfer.to_string(), "keeps flows", "{report:?}");
         wire.send(&[udp(1, 9), udp(1, 9), udp(2, 9)]);
         until_offered(&capture, 6);
         until("all counted", || program_of(&capture).counters.get(&3) == Some(&6));
@@ -355,7 +363,7 @@ fn two_queues_are_judged_by_one_program() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new("xdp");
     let (a, b) = sandbox.veth_with("a", "b", VethOptions { queues: 2, ..VethOptions::default() });
-    let mut plan = live(&b, Kind::AfXdp, "main = inc 1 >-> when (has_port 1) drop", dir.path());
+    let mut plan = live(&b, SourceKind::AfXdp, "main = inc 1 >-> when (has_port 1) drop", dir.path());
     let capture = start(&plan);
     RawSender::new(&a).send(&(0..100u8).map(|n| udp(n, u16::from(n % 2))).collect::<Vec<_>>());
     until_offered(&capture, 100);
@@ -375,12 +383,12 @@ fn a_port_that_comes_back_gets_its_program_again() {
     let test = "a_port_that_comes_back_gets_its_program_again";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
-    let plan = live(&b, Kind::AfXdp, "main = when (has_port 1) drop", dir.path());
+    let plan = live(&b, SourceKind::AfXdp, "main = when (has_port 1) drop", dir.path());
     let capture = start(&plan);
     RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
     until_offered(&capture, 2);
     sandbox.netlink().delete_link(b.index).expect("the pair goes");
-    until("its absence is noticed", || capture.report().remarks.iter().any(|r| r.contains("went away")));
+    until("its absence is noticed", || capture.report().warnings.iter().any(|r| r.contains("went away")));
     let (a, _b) = sandbox.veth("a", "b");
     let (wire, before) = (RawSender::new(&a), program_of(&capture).kernel.dropped);
     until("it judges again", || {
@@ -402,14 +410,14 @@ fn a_port_that_comes_back_goes_on_with_the_newest_program() {
         let dir = TempDir::new("xdp");
         let names = [format!("a{nth}"), format!("b{nth}")];
         let (a, b) = sandbox.veth(&names[0], &names[1]);
-        let plan = live(&b, Kind::AfXdp, "main = mark 1 >-> steer_flow", dir.path());
+        let plan = live(&b, SourceKind::AfXdp, "main = mark 1 >-> steer_flow", dir.path());
         let capture = start(&plan);
         let mut listeners = ring::attach(&dir.join("s"), Mode::Lossy, "test").expect("attach");
         RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
         until_offered(&capture, 2);
         capture.swap_program(&text(newest)).expect("a sound program").expect("another one");
         sandbox.netlink().delete_link(b.index).expect("the pair goes");
-        until("its absence is noticed", || capture.report().remarks.iter().any(|r| r.contains("went away")));
+        until("its absence is noticed", || capture.report().warnings.iter().any(|r| r.contains("went away")));
         let (a, _b) = sandbox.veth(&names[0], &names[1]);
         let (wire, mut seen) = (RawSender::new(&a), Vec::new());
         until("it judges again", || {
@@ -433,7 +441,7 @@ fn a_way_out_that_comes_back_is_used_again_by_both_halves() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let (c, _) = way_out(&sandbox);
-    let plan = live(&b, Kind::AfXdp, EACH, dir.path());
+    let plan = live(&b, SourceKind::AfXdp, EACH, dir.path());
     let capture = start(&plan);
     // Of the second, the kernel does not find the headers, so the user half sends it.
     let mut tags = [0; 72];
@@ -506,7 +514,7 @@ const FOLDER: &str = "NETGRAIN_TEST_PROGRAM";
 fn a_process_that_judges_until_it_is_killed() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let b = Port { name: "b".into(), index: 0 };
-    let plan = live(&b, Kind::AfXdp, "main = drop", Path::new(&folder));
+    let plan = live(&b, SourceKind::AfXdp, "main = drop", Path::new(&folder));
     let _capture = start(&plan);
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -524,14 +532,14 @@ fn nothing_stays_on_the_port_however_the_capture_ends() {
         Err(e) if e.to_string().contains("the interface is busy") => true,
         Err(e) => panic!("{e}"),
     };
-    let plan = live(&b, Kind::AfXdp, "main = drop", dir.path());
+    let plan = live(&b, SourceKind::AfXdp, "main = drop", dir.path());
     let capture = start(&plan);
-    let other = live(&b, Kind::AfXdp, "main = drop", &dir.join("o"));
+    let other = live(&b, SourceKind::AfXdp, "main = drop", &dir.join("o"));
     assert!(busy(&other), "one program is on a port");
     stop(capture, &plan);
     assert!(!busy(&other), "and goes with the capture");
     let folder = dir.join("k");
-    let mut process = Alone::start(module_path!(), "a_process_that_judges_until_it_is_killed", FOLDER, &folder);
+    let mut process = ChildTest::start(module_path!(), "a_process_that_judges_until_it_is_killed", FOLDER, &folder);
     // It lets listeners in once its program is there.
     until("it has put its program there", || folder.join("s").exists());
     assert!(busy(&other), "the other process is on the port");

@@ -17,7 +17,7 @@ use std::time::Duration;
 use store::device::{Fault, MemoryDevice};
 use store::{Bytes, names};
 use sys::uring::Region;
-use upkeep::retention::{Charge, Event, Free, Keeper, Moment, Rules};
+use upkeep::retention::{ClockReading, Event, Free, RetentionScope, RetentionWorker, Rules};
 
 /// 2026-11-21T19:40:00Z.
 const START: u64 = 1_795_290_000;
@@ -76,8 +76,8 @@ fn header() -> index::Header {
         queue: 0,
         link_type: 1,
         snaplen: 65_535,
-        stamps: "simulated".into(),
-        stamp_error: 0,
+        timestamp_source: "simulated".into(),
+        timestamp_error: 0,
         filter: String::new(),
         first_pos: 0,
         start: Timestamp::ZERO,
@@ -94,14 +94,14 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
     let device = MemoryDevice::new(1);
     let config = Config { allocate: 2 * BLOCK, ..Config::new(PathBuf::from("store"), header()) };
     let mut writer = Writer::new(device.clone(), config);
-    let charge = Charge {
+    let charge = RetentionScope {
         store: "store".into(),
         interfaces: vec!["eth1".into()],
         beside_others: false,
         folders_after: Duration::MAX,
     };
     let rules = Rules { keep_free: Some(Free::Bytes(0)), ahead: 2 * BLOCK, ..Rules::default() };
-    let mut keeper = Keeper::new(device.clone(), charge, rules);
+    let mut keeper = RetentionWorker::new(device.clone(), charge, rules);
     let mut cutter = Cutter::new(Arc::clone(&memory) as Arc<dyn Bytes>);
     let (mut jobs, mut rest): (VecDeque<Job>, &[Desc]) = (VecDeque::new(), &descs);
     let (mut removed, mut refused) = (Vec::new(), 0);
@@ -120,13 +120,13 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
             let (batch, later) = rest.split_at((1 + prng.below(300) as usize).min(rest.len()));
             rest = later;
             let mut made = Vec::new();
-            cutter.walk(batch, &mut made).expect("the stream is whole");
+            cutter.read_descriptors(batch, &mut made).expect("the stream is whole");
             jobs.extend(made);
         }
         writer.step(now, Duration::ZERO);
         memory.2.store(writer.released().pos, Ordering::Relaxed);
         refused += u64::from(writer.retry_at().is_some());
-        let at = Moment { now: Timestamp::from_secs_nanos(START + FILES, 0), up: now };
+        let at = ClockReading { now: Timestamp::from_secs_nanos(START + FILES, 0), up: now };
         keeper.step(at, true);
         removed.extend(keeper.take_events().into_iter().filter_map(|event| match event {
             Event::Removed { path, .. } => Some(path),
@@ -191,7 +191,7 @@ fn a_small_volume_is_recorded_to_many_times_over_without_a_loss() {
         let line = format!("netgrain_retention_removed_{what}_total{{interface=\"sim\"}} {value}\n");
         assert!(value > 0 && metrics.contains(&line), "{line} in {metrics}");
     }
-    assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.remarks);
+    assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.warnings);
     let published = report.queues[0].recorder.as_ref().expect("a recorder").files;
     let left = walk(&volume.path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).count();
     assert_eq!(left as u64 + kept.removed.files, published);
@@ -221,7 +221,7 @@ fn what_leaves_a_small_volume_is_in_the_archive_on_another_one() {
     let kept = retention.report();
     drop(retention);
     let report = capture.report();
-    assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.remarks);
+    assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.warnings);
     let metrics = exposition(&report);
     let archived = format!("netgrain_retention_archived_bytes_total{{interface=\"sim\"}} {}\n", kept.archived.bytes);
     assert!(kept.archived.bytes > 0 && metrics.contains(&archived), "{archived} in {metrics}");

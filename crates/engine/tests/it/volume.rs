@@ -11,7 +11,7 @@ use std::time::Duration;
 use testkit::TempDir;
 
 fn trouble(capture: &Capture) -> Option<String> {
-    capture.report().queues[0].recorder.as_ref().and_then(|r| r.trouble.clone())
+    capture.report().queues[0].recorder.as_ref().and_then(|r| r.error.clone())
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_volume_full_for_a_while_costs_what_the_ring_cannot_hold_and_no_more() {
     until("the volume is full", || trouble(&capture).is_some());
     let told = trouble(&capture).unwrap_or_default();
     assert!(told.contains("free space on the volume"), "{told}");
-    until("the ring is full as well", || capture.report().lost_by_gate.contains_key("recorder"));
+    until("the ring is full as well", || capture.report().lost_by_reader.contains_key("recorder"));
     std::fs::remove_file(filling).expect("room again");
     until("the volume takes writes again", || trouble(&capture).is_none());
     let stored = capture.report().counts.stored;
@@ -48,8 +48,8 @@ fn a_volume_full_for_a_while_costs_what_the_ring_cannot_hold_and_no_more() {
     let ended = stop(capture, &plan);
     assert!(ended.outcome.is_ok(), "{:?}", ended.outcome);
     let full = ended.lost(Cause::RingFull);
-    assert_eq!((ended.report.counts.lost_total, ended.report.lost_by_gate.get("recorder")), (full, Some(&full)));
-    assert!(full > 0 && ended.remarks("the volume takes writes again"), "{:#?}", ended.report.remarks);
+    assert_eq!((ended.report.counts.lost_total, ended.report.lost_by_reader.get("recorder")), (full, Some(&full)));
+    assert!(full > 0 && ended.remarks("the volume takes writes again"), "{:#?}", ended.report.warnings);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_volume_full_to_the_end_costs_exactly_what_is_said_and_the_end_comes() {
     let disk = ended.lost(Cause::Disk);
     assert!(disk > 0 && ended.lost(Cause::RingFull) > 0, "{:?}", ended.report.counts);
     assert_eq!(disk + ended.lost(Cause::RingFull), ended.report.counts.lost_total);
-    assert!(ended.remarks(&format!("{disk} packets not written (lost: disk)")), "{:#?}", ended.report.remarks);
+    assert!(ended.remarks(&format!("{disk} packets not written (lost: disk)")), "{:#?}", ended.report.warnings);
     // The first losses come after the last packet that is stored: the files hold the beginning, without a gap.
     let sent = ended.report.counts.stored;
     let checked = checker::check(&[store_of(&plan)], checker::Options { sent: Some(sent), file_by_file: false });

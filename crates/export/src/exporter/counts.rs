@@ -35,7 +35,7 @@ impl Unsent {
     }
 
     /// What one count says.
-    pub const fn meaning(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::QueueFull => "the queue was full although the collector takes messages: it is slower than the meter",
             Self::Unreachable => "the collector could not be reached, or broke off before it had taken them",
@@ -63,7 +63,7 @@ pub struct Counts {
     /// Ways to collectors that were opened.
     pub sessions: u64,
     /// What is wrong now, if anything.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
 impl Counts {
@@ -83,7 +83,7 @@ pub(super) struct Shared {
     pub messages: AtomicU64,
     pub octets: AtomicU64,
     pub sessions: AtomicU64,
-    pub trouble: Mutex<Option<String>>,
+    pub error: Mutex<Option<String>>,
     pub down: AtomicBool,
     /// The end has been asked for; the thread sends what waits.
     pub ending: AtomicBool,
@@ -99,7 +99,7 @@ pub(super) struct Shared {
     pub taken: AtomicU64,
     /// One more than had been taken when waiting was in vain; nobody waits again before another is taken. Patience is with
     /// the collector, not with each offer: a replay of millions of records would wait for a dead one millions of times.
-    pub in_vain: AtomicU64,
+    pub stalled_at: AtomicU64,
     /// Offers under way: once closed, the thread waits for them before it counts what is left.
     pub offering: AtomicU64,
 }
@@ -119,7 +119,7 @@ impl Shared {
 
     pub fn say(&self, trouble: Option<String>) {
         self.down.store(trouble.is_some(), SeqCst);
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     pub fn counts(&self) -> Counts {
@@ -134,7 +134,7 @@ impl Shared {
             messages: get(&self.messages),
             octets: get(&self.octets),
             sessions: get(&self.sessions),
-            trouble: self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            error: self.error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         };
         if self.abandoned.load(SeqCst) {
             counts.unsent[Unsent::Unreachable as usize] += counts.waiting();

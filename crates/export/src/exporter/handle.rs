@@ -10,7 +10,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 /// What is offered.
-pub(super) enum Job {
+pub(super) enum QueueItem {
     Flow(Box<Record>),
     Row(Box<Row>),
     /// A second that is not exported, for the loss statistics.
@@ -20,9 +20,9 @@ pub(super) enum Job {
 /// Offers records; one for each meter's thread.
 #[derive(Clone)]
 pub struct Handle {
-    pub(super) queue: SyncSender<Job>,
+    pub(super) queue: SyncSender<QueueItem>,
     pub(super) shared: Arc<Shared>,
-    pub(super) patience: Duration,
+    pub(super) offer_timeout: Duration,
     pub(super) hurry: Arc<AtomicBool>,
     pub(super) flows: bool,
     pub(super) series: bool,
@@ -31,16 +31,16 @@ pub struct Handle {
 impl Handle {
     /// Offers a flow record. Never waits, unless patience was asked for. False if it will not be sent.
     pub fn flow(&self, record: &Record) -> bool {
-        self.flows && self.offer(Job::Flow(Box::new(record.clone())))
+        self.flows && self.offer(QueueItem::Flow(Box::new(record.clone())))
     }
 
     /// Offers a second.
     pub fn row(&self, row: &Row) -> bool {
         if self.series {
-            return self.offer(Job::Row(Box::new(*row)));
+            return self.offer(QueueItem::Row(Box::new(*row)));
         }
         // Not a thing that was to be sent: it only improves the statistics, and is not counted.
-        if self.queue.try_send(Job::Ledger(Box::new(*row))).is_ok() {
+        if self.queue.try_send(QueueItem::Ledger(Box::new(*row))).is_ok() {
             self.shared.queued.fetch_add(1, SeqCst);
         }
         false
@@ -51,7 +51,7 @@ impl Handle {
         self.shared.counts()
     }
 
-    fn offer(&self, job: Job) -> bool {
+    fn offer(&self, job: QueueItem) -> bool {
         self.shared.offering.fetch_add(1, SeqCst);
         self.shared.offered.fetch_add(1, SeqCst);
         let result = self.try_for(job);
@@ -62,7 +62,7 @@ impl Handle {
         result.is_ok()
     }
 
-    fn try_for(&self, mut job: Job) -> Result<(), Unsent> {
+    fn try_for(&self, mut job: QueueItem) -> Result<(), Unsent> {
         let mut since = None;
         loop {
             if self.shared.closed.load(SeqCst) {
@@ -85,25 +85,25 @@ impl Handle {
 }
 
 /// How long an offer waits for a collector that takes nothing once somebody is in a hurry.
-const HURRY: Duration = Duration::from_millis(300);
+const CLOSING_CHECK: Duration = Duration::from_millis(300);
 
 impl Handle {
     /// Whether an offer that finds the queue full waits on, `since` when and since how many were taken.
     fn waits(&self, since: &mut Option<(u64, Instant)>) -> bool {
-        if self.patience.is_zero() || self.shared.ending.load(SeqCst) {
+        if self.offer_timeout.is_zero() || self.shared.ending.load(SeqCst) {
             return false;
         }
         // One that takes what it is given has it all, also after an interrupt.
-        let patience = if self.hurry.load(SeqCst) { self.patience.min(HURRY) } else { self.patience };
+        let patience = if self.hurry.load(SeqCst) { self.offer_timeout.min(CLOSING_CHECK) } else { self.offer_timeout };
         let taken = self.shared.taken.load(SeqCst);
-        if self.shared.in_vain.load(SeqCst) == taken + 1 {
+        if self.shared.stalled_at.load(SeqCst) == taken + 1 {
             return false;
         }
         let (before, from) = *since.get_or_insert_with(|| (taken, Instant::now()));
         if before != taken {
             *since = None;
         } else if from.elapsed() >= patience {
-            self.shared.in_vain.store(taken + 1, SeqCst);
+            self.shared.stalled_at.store(taken + 1, SeqCst);
             return false;
         }
         true

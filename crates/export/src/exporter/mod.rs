@@ -77,15 +77,15 @@ pub struct Settings {
     pub queue: usize,
     /// How long offers wait for room in the queue while nothing is taken out of it: not at all, unless the packets come from
     /// a file and can wait, too. When it was in vain, nobody waits until the collector takes something again.
-    pub patience: Duration,
+    pub offer_timeout: Duration,
     /// Once true, nobody waits: whoever asked for the end of a replay is not to wait for a collector.
-    pub hurry: Arc<AtomicBool>,
+    pub stop_waiting: Arc<AtomicBool>,
     /// The longest that a record waits for its message to become full.
-    pub linger: Duration,
+    pub batch_delay: Duration,
     /// How long [`Exporter::finish`] tries to send what waits, from [`Exporter::leave`] on.
     pub grace: Duration,
     /// How long a connection by TCP may take to come about, and its peer not to read, before it is given up and tried again.
-    pub silence: Duration,
+    pub io_timeout: Duration,
     /// Where export times come from.
     pub clock: Clock,
     /// Numbers and names of the interfaces.
@@ -108,11 +108,11 @@ impl Settings {
             encode,
             target,
             queue: QUEUE,
-            patience: Duration::ZERO,
-            hurry: Arc::default(),
-            linger: Duration::from_millis(500),
+            offer_timeout: Duration::ZERO,
+            stop_waiting: Arc::default(),
+            batch_delay: Duration::from_millis(500),
             grace: GRACE,
-            silence: Duration::from_secs(3),
+            io_timeout: Duration::from_secs(3),
             clock: Clock::System,
             interfaces: Vec::new(),
         }
@@ -168,8 +168,8 @@ impl Exporter {
         let handle = Handle {
             queue,
             shared: shared.clone(),
-            patience: settings.patience,
-            hurry: settings.hurry.clone(),
+            offer_timeout: settings.offer_timeout,
+            hurry: settings.stop_waiting.clone(),
             flows: settings.flows,
             series: settings.series,
         };

@@ -1,11 +1,11 @@
 //! The thread: takes what was offered, encodes, sends, and tries again what could not be reached.
 
 use super::counts::{Shared, Unsent};
-use super::handle::Job;
+use super::handle::QueueItem;
 use super::{Clock, Protocol, Settings};
-use crate::channel::{Bound, Channel, Trouble};
-use crate::encode::{Encode, Fit, Message};
-use crate::target::{IPFIX_PORT, Kind, NETFLOW_PORT, Target};
+use crate::channel::{CallTimeout, Channel, SendError};
+use crate::encode::{Encode, EncodeResult, Message};
+use crate::target::{ExportKind, IPFIX_PORT, NETFLOW_PORT, Target};
 use crate::{ipfix, netflow9};
 use base::Timestamp;
 use std::collections::BTreeMap;
@@ -16,12 +16,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// One session: an encoder and its way.
-struct Line {
-    to: (Kind, u16),
+struct Session {
+    to: (ExportKind, u16),
     encoder: Box<dyn Encode>,
     channel: Option<Channel>,
     /// Records of the last datagram, of which nothing more was heard yet.
-    unheard: Option<u64>,
+    unconfirmed: Option<u64>,
 }
 
 /// See the module.
@@ -29,7 +29,7 @@ pub(super) struct Worker {
     settings: Settings,
     shared: Arc<Shared>,
     /// By kind and interface where there is a group for each, else one.
-    lines: BTreeMap<(Kind, u16), Line>,
+    lines: BTreeMap<(ExportKind, u16), Session>,
     now: Timestamp,
     /// When something began to wait for its message to become full.
     waits_since: Option<Instant>,
@@ -51,7 +51,7 @@ const PACE: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(1
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
 
 /// The longest nap: so soon the end is noticed, and templates are repeated.
-const NAP: Duration = Duration::from_millis(50);
+const IDLE_SLEEP: Duration = Duration::from_millis(50);
 
 impl Worker {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> Self {
@@ -68,9 +68,9 @@ impl Worker {
         }
     }
 
-    pub fn run(mut self, jobs: Receiver<Job>) {
+    pub fn run(mut self, jobs: Receiver<QueueItem>) {
         if !matches!(self.settings.target, Target::Multicast { .. }) {
-            self.add_line((Kind::Flows, 0));
+            self.add_line((ExportKind::Flows, 0));
         }
         loop {
             let ending = self.shared.ending.load(SeqCst);
@@ -79,10 +79,10 @@ impl Worker {
                 if late || (ending && self.shared.counts().waiting() == 0) {
                     break;
                 }
-                std::thread::sleep(NAP);
+                std::thread::sleep(IDLE_SLEEP);
                 continue;
             }
-            let nap = if ending { Duration::ZERO } else { NAP };
+            let nap = if ending { Duration::ZERO } else { IDLE_SLEEP };
             match jobs.recv_timeout(nap) {
                 Ok(job) => {
                     self.shared.taken.fetch_add(1, SeqCst);
@@ -93,7 +93,7 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => self.tick(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if self.waits_since.is_some_and(|t| t.elapsed() >= self.settings.linger) {
+            if self.waits_since.is_some_and(|t| t.elapsed() >= self.settings.batch_delay) {
                 self.flush();
             }
         }
@@ -106,7 +106,7 @@ impl Worker {
     }
 
     /// The last round: what can still be sent is, the rest is counted, and nothing more is taken.
-    fn end(&mut self, jobs: &Receiver<Job>) {
+    fn end(&mut self, jobs: &Receiver<QueueItem>) {
         self.shared.closed.store(true, SeqCst);
         let mut left = 0;
         loop {
@@ -116,7 +116,7 @@ impl Worker {
                 let reaches = self.lines.values().all(|l| l.channel.is_some());
                 if reaches && !self.is_late() {
                     self.take(job);
-                } else if !matches!(job, Job::Ledger(_)) {
+                } else if !matches!(job, QueueItem::Ledger(_)) {
                     left += 1;
                 }
             }
@@ -130,10 +130,10 @@ impl Worker {
         for line in self.lines.values_mut() {
             self.shared.give_up(Unsent::Unreachable, line.encoder.restart().into());
             // No other datagram will tell what became of the last one.
-            if line.unheard.is_some()
+            if line.unconfirmed.is_some()
                 && let Some(error) = line.channel.as_ref().and_then(Channel::refused)
             {
-                self.shared.take_back(&mut line.unheard);
+                self.shared.take_back(&mut line.unconfirmed);
                 self.shared.say(Some(error.to_string()));
             }
         }
@@ -146,7 +146,7 @@ impl Worker {
             return;
         }
         let waiting = self.shared.queued.load(SeqCst).saturating_sub(self.shared.taken.load(SeqCst));
-        if self.settings.patience.is_zero() && waiting > self.settings.queue as u64 * 3 / 4 {
+        if self.settings.offer_timeout.is_zero() && waiting > self.settings.queue as u64 * 3 / 4 {
             return;
         }
         if self.is_late() {
@@ -175,7 +175,7 @@ impl Worker {
             Protocol::NetflowV9 => NETFLOW_PORT,
         };
         let until = || self.shared.until.get().copied();
-        let bound = Bound { silence: self.settings.silence, until: &until };
+        let bound = CallTimeout { io_timeout: self.settings.io_timeout, until: &until };
         for line in self.lines.values_mut().filter(|l| l.channel.is_none()) {
             match Channel::open(&self.settings.target, port, line.to, bound) {
                 Ok(channel) => {
@@ -195,11 +195,11 @@ impl Worker {
         true
     }
 
-    fn take(&mut self, job: Job) {
+    fn take(&mut self, job: QueueItem) {
         let (kind, interface, at) = match &job {
-            Job::Flow(record) => (Kind::Flows, record.interface, record.last()),
-            Job::Row(row) | Job::Ledger(row) => {
-                (Kind::Series, row.interface, Timestamp::from_secs_nanos(row.second.saturating_add(1), 0))
+            QueueItem::Flow(record) => (ExportKind::Flows, record.interface, record.last()),
+            QueueItem::Row(row) | QueueItem::Ledger(row) => {
+                (ExportKind::Series, row.interface, Timestamp::from_secs_nanos(row.second.saturating_add(1), 0))
             }
         };
         self.now = match self.settings.clock {
@@ -208,9 +208,9 @@ impl Worker {
         };
         let multicast = matches!(self.settings.target, Target::Multicast { .. });
         let to = match job {
-            Job::Ledger(_) if multicast => (Kind::Flows, interface),
+            QueueItem::Ledger(_) if multicast => (ExportKind::Flows, interface),
             _ if multicast => (kind, interface),
-            _ => (Kind::Flows, 0),
+            _ => (ExportKind::Flows, 0),
         };
         if !self.lines.contains_key(&to) {
             self.add_line(to);
@@ -219,16 +219,16 @@ impl Worker {
         let now = self.now;
         self.with(to, |encoder, out, shared| {
             let fit = match &job {
-                Job::Flow(record) => encoder.record(record, now, out),
-                Job::Row(row) => encoder.row(row, now, out).map(|()| Fit::Whole),
-                Job::Ledger(row) => {
+                QueueItem::Flow(record) => encoder.record(record, now, out),
+                QueueItem::Row(row) => encoder.row(row, now, out).map(|()| EncodeResult::Whole),
+                QueueItem::Ledger(row) => {
                     encoder.ledger(row);
                     return;
                 }
             };
             match fit {
-                Ok(Fit::Whole) => (),
-                Ok(Fit::Trimmed) => drop(shared.trimmed.fetch_add(1, SeqCst)),
+                Ok(EncodeResult::Whole) => (),
+                Ok(EncodeResult::Trimmed) => drop(shared.trimmed.fetch_add(1, SeqCst)),
                 Err(_) => {
                     shared.give_up(Unsent::TooLarge, 1);
                     encoder.not_sent(1);
@@ -260,7 +260,7 @@ impl Worker {
         }
     }
 
-    fn add_line(&mut self, to: (Kind, u16)) {
+    fn add_line(&mut self, to: (ExportKind, u16)) {
         let mut config = self.settings.encode.clone();
         let multicast = matches!(self.settings.target, Target::Multicast { .. });
         if multicast {
@@ -274,16 +274,20 @@ impl Worker {
         for (number, name) in self.settings.interfaces.iter().filter(|(n, _)| !multicast || *n == to.1) {
             encoder.interface(*number, name);
         }
-        self.lines.insert(to, Line { to, encoder, channel: None, unheard: None });
+        self.lines.insert(to, Session { to, encoder, channel: None, unconfirmed: None });
     }
 
     /// Runs an encoder and sends the messages that it makes.
-    fn with(&mut self, to: (Kind, u16), work: impl FnOnce(&mut dyn Encode, &mut dyn FnMut(Message<'_>), &Shared)) {
+    fn with(
+        &mut self,
+        to: (ExportKind, u16),
+        work: impl FnOnce(&mut dyn Encode, &mut dyn FnMut(Message<'_>), &Shared),
+    ) {
         let (shared, backoff) = (&*self.shared, &mut self.backoff);
         let datagrams = !self.settings.target.is_reliable();
         let until = || shared.until.get().copied();
-        let bound = Bound { silence: self.settings.silence, until: &until };
-        let Some(Line { encoder, channel, unheard, .. }) = self.lines.get_mut(&to) else { return };
+        let bound = CallTimeout { io_timeout: self.settings.io_timeout, until: &until };
+        let Some(Session { encoder, channel, unconfirmed: unheard, .. }) = self.lines.get_mut(&to) else { return };
         let (mut lost, mut broken) = (0u64, None);
         work(
             encoder.as_mut(),
@@ -305,15 +309,15 @@ impl Worker {
                         }
                         return;
                     }
-                    Some(Err(Trouble::TooLarge)) => Unsent::TooLarge,
-                    Some(Err(Trouble::Refused(error))) => {
+                    Some(Err(SendError::TooLarge)) => Unsent::TooLarge,
+                    Some(Err(SendError::Refused(error))) => {
                         shared.say(Some(error.to_string()));
                         if error.kind() == io::ErrorKind::ConnectionRefused {
                             lost += shared.take_back(unheard);
                         }
                         Unsent::Unreachable
                     }
-                    Some(Err(Trouble::Broken(error))) => {
+                    Some(Err(SendError::Broken(error))) => {
                         broken = Some(error);
                         Unsent::Unreachable
                     }

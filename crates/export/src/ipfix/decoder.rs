@@ -50,7 +50,7 @@ pub enum Item {
 
 /// How a stream has arrived so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arrived {
+pub struct StreamCounts {
     /// Messages that were whole.
     pub messages: u64,
     /// Data records in them whose template was known.
@@ -65,7 +65,7 @@ pub struct Arrived {
 
 /// Why a message is no message. What came before the fault has been given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
+pub enum MessageError {
     /// Fewer bytes than something needs.
     TooShort {
         /// Where it begins.
@@ -80,7 +80,7 @@ pub enum DecodeError {
     /// The length in the header is not that of the message.
     Length {
         /// What the header says.
-        says: usize,
+        item: usize,
         /// Bytes there are.
         have: usize,
     },
@@ -98,7 +98,7 @@ pub enum DecodeError {
     },
 }
 
-impl fmt::Display for DecodeError {
+impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooShort { offset, need, have } => {
@@ -106,14 +106,14 @@ impl fmt::Display for DecodeError {
             }
             Self::Version(9) => f.write_str("this is NetFlow v9; have the exporter send IPFIX (version 10)"),
             Self::Version(v) => write!(f, "version {v} where IPFIX has 10"),
-            Self::Length { says, have } => write!(f, "the header says {says} bytes, the message has {have}"),
+            Self::Length { item: says, have } => write!(f, "the header says {says} bytes, the message has {have}"),
             Self::Empty { template } => write!(f, "template {template} describes records without any length"),
             Self::TooMany { what, limit } => write!(f, "more than {limit} {what}"),
         }
     }
 }
 
-impl std::error::Error for DecodeError {}
+impl std::error::Error for MessageError {}
 
 /// See the module. One per session: templates of two exporters are not to be mixed.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub struct Decoder {
     templates: HashMap<(u32, u16), Template>,
     /// By domain, the sequence number that is to come.
     expected: HashMap<u32, u32>,
-    arrived: Arrived,
+    arrived: StreamCounts,
 }
 
 #[derive(Debug)]
@@ -171,27 +171,27 @@ impl Default for Decoder {
 impl Decoder {
     /// A decoder that knows no template yet. `pen` is the enterprise number under which our elements come.
     pub fn new(pen: u32) -> Self {
-        Self { pen, templates: HashMap::new(), expected: HashMap::new(), arrived: Arrived::default() }
+        Self { pen, templates: HashMap::new(), expected: HashMap::new(), arrived: StreamCounts::default() }
     }
 
     /// How the stream has arrived so far.
-    pub fn arrived(&self) -> Arrived {
+    pub fn arrived(&self) -> StreamCounts {
         self.arrived
     }
 
     /// Reads one message and gives out what it says.
     ///
     /// # Errors
-    /// [`DecodeError`] says what is wrong with it, and where.
-    pub fn message(&mut self, bytes: &[u8], take: &mut dyn FnMut(Item)) -> Result<(), DecodeError> {
+    /// [`MessageError`] says what is wrong with it, and where.
+    pub fn message(&mut self, bytes: &[u8], take: &mut dyn FnMut(Item)) -> Result<(), MessageError> {
         let header = Cursor { bytes, at: 0 }.octets(HEADER)?;
         let version = number(&header[at::VERSION]) as u16;
         if version != VERSION {
-            return Err(DecodeError::Version(version));
+            return Err(MessageError::Version(version));
         }
         let says = number(&header[at::LENGTH]) as usize;
         if says != bytes.len() {
-            return Err(DecodeError::Length { says, have: bytes.len() });
+            return Err(MessageError::Length { item: says, have: bytes.len() });
         }
         let (sequence, domain) = (number(&header[at::SEQUENCE]) as u32, number(&header[at::DOMAIN]) as u32);
         self.missed_before(domain, sequence);
@@ -204,7 +204,7 @@ impl Decoder {
             let (id, len) = (cursor.number(2)? as u16, cursor.number(2)? as usize);
             let have = bytes.len() - begin;
             if len < 4 || len > have {
-                return Err(DecodeError::TooShort { offset: begin, need: len.max(4), have });
+                return Err(MessageError::TooShort { offset: begin, need: len.max(4), have });
             }
             let mut set = Cursor { bytes: &bytes[..begin + len], at: cursor.at };
             cursor.at = begin + len;
@@ -230,7 +230,7 @@ impl Decoder {
         }
         if all_known {
             if self.expected.len() >= DOMAINS_MAX {
-                return Err(DecodeError::TooMany { what: "observation domains", limit: DOMAINS_MAX });
+                return Err(MessageError::TooMany { what: "observation domains", limit: DOMAINS_MAX });
             }
             self.expected.insert(domain, sequence.wrapping_add(records));
         }
@@ -247,7 +247,7 @@ impl Decoder {
         }
     }
 
-    fn templates(&mut self, set: &mut Cursor<'_>, domain: u32, options: bool) -> Result<(), DecodeError> {
+    fn templates(&mut self, set: &mut Cursor<'_>, domain: u32, options: bool) -> Result<(), MessageError> {
         while set.left() >= 4 {
             let (id, count) = (set.number(2)? as u16, set.number(2)? as usize);
             if count == 0 {
@@ -259,18 +259,18 @@ impl Decoder {
                 set.number(2)?;
             }
             if count > FIELDS_MAX {
-                return Err(DecodeError::TooMany { what: "fields in a template", limit: FIELDS_MAX });
+                return Err(MessageError::TooMany { what: "fields in a template", limit: FIELDS_MAX });
             }
             let template = self.template(set, id, count, options)?;
             if self.templates.len() >= TEMPLATES_MAX && !self.templates.contains_key(&(domain, id)) {
-                return Err(DecodeError::TooMany { what: "templates", limit: TEMPLATES_MAX });
+                return Err(MessageError::TooMany { what: "templates", limit: TEMPLATES_MAX });
             }
             self.templates.insert((domain, id), template);
         }
         Ok(())
     }
 
-    fn template(&self, set: &mut Cursor<'_>, id: u16, count: usize, options: bool) -> Result<Template, DecodeError> {
+    fn template(&self, set: &mut Cursor<'_>, id: u16, count: usize, options: bool) -> Result<Template, MessageError> {
         let mut fields = Vec::with_capacity(count);
         for _ in 0..count {
             let (element, len) = (set.number(2)? as u16, set.number(2)? as u16);
@@ -286,7 +286,7 @@ impl Decoder {
         };
         let least = fields.iter().map(|(_, _, len)| if *len == VARIABLE { 1 } else { usize::from(*len) }).sum();
         if least == 0 {
-            return Err(DecodeError::Empty { template: id });
+            return Err(MessageError::Empty { template: id });
         }
         let slots = fields.iter().map(|(id, pen, len)| (self.slot(kind, *id, *pen), *len)).collect();
         Ok(Template { kind, slots, least })
@@ -302,15 +302,16 @@ impl Decoder {
         };
         match kind {
             Kind::Flow => {
-                let field = FLOW.iter().find(|f| f.element.own == own && f.element.id == id);
+                let field = FLOW.iter().find(|f| f.element.is_enterprise == own && f.element.id == id);
                 match field {
-                    Some(field) if !reverse || field.is_of_a_side() => Slot::Flow(field, usize::from(reverse)),
+                    Some(field) if !reverse || field.is_directional() => Slot::Flow(field, usize::from(reverse)),
                     _ => Slot::Skip,
                 }
             }
-            Kind::Row if !reverse => {
-                SERIES.iter().find(|f| f.element.own == own && f.element.id == id).map_or(Slot::Skip, Slot::Row)
-            }
+            Kind::Row if !reverse => SERIES
+                .iter()
+                .find(|f| f.element.is_enterprise == own && f.element.id == id)
+                .map_or(Slot::Skip, Slot::Row),
             Kind::Options if !own && !reverse => Slot::Option(id),
             _ => Slot::Skip,
         }
@@ -318,13 +319,13 @@ impl Decoder {
 
     /// Which element of ours a list is of.
     fn list_of(own: bool, id: u16) -> Option<&'static Field> {
-        FLOW.iter().find(|f| matches!(f.body, Body::Early { of, own: ours, .. } if of == id && ours == own))
+        FLOW.iter().find(|f| matches!(f.body, Body::InitialPacket { of, own: ours, .. } if of == id && ours == own))
     }
 }
 
 impl Template {
     /// Reads one record; false if it says nothing that we know.
-    fn record(&self, set: &mut Cursor<'_>, take: &mut dyn FnMut(Item)) -> Result<bool, DecodeError> {
+    fn record(&self, set: &mut Cursor<'_>, take: &mut dyn FnMut(Item)) -> Result<bool, MessageError> {
         let item = match self.kind {
             Kind::Flow => self.flow(set)?.map(Item::Flow),
             Kind::Row => Some(Item::Row(self.row(set)?)),
@@ -340,7 +341,7 @@ impl Template {
     }
 
     /// Hands each field's octets over.
-    fn each<'a>(&self, set: &mut Cursor<'a>, mut take: impl FnMut(Slot, &'a [u8])) -> Result<(), DecodeError> {
+    fn each<'a>(&self, set: &mut Cursor<'a>, mut take: impl FnMut(Slot, &'a [u8])) -> Result<(), MessageError> {
         for (slot, len) in &self.slots {
             let octets = if *len == VARIABLE { set.variable()? } else { set.octets(usize::from(*len))? };
             take(*slot, octets);
@@ -348,22 +349,24 @@ impl Template {
         Ok(())
     }
 
-    fn flow(&self, set: &mut Cursor<'_>) -> Result<Option<Record>, DecodeError> {
+    fn flow(&self, set: &mut Cursor<'_>) -> Result<Option<Record>, MessageError> {
         let mut draft = Draft::default();
         self.each(set, |slot, octets| {
             let Slot::Flow(field, side) = slot else { return };
             match field.body {
                 Body::Flow { set, .. } if octets.len() <= 16 => set(&mut draft, number(octets)),
-                Body::Side { set, index, .. } if octets.len() <= 16 => set(&mut draft, side, index, number(octets)),
+                Body::Direction { set, index, .. } if octets.len() <= 16 => {
+                    set(&mut draft, side, index, number(octets))
+                }
                 Body::Payload => draft.record.payload[side] = octets.to_vec(),
-                Body::Early { .. } => list(octets, &mut draft),
-                Body::Flow { .. } | Body::Side { .. } => (),
+                Body::InitialPacket { .. } => list(octets, &mut draft),
+                Body::Flow { .. } | Body::Direction { .. } => (),
             }
         })?;
         Ok(draft.finish())
     }
 
-    fn row(&self, set: &mut Cursor<'_>) -> Result<Row, DecodeError> {
+    fn row(&self, set: &mut Cursor<'_>) -> Result<Row, MessageError> {
         let mut row = Row::default();
         self.each(set, |slot, octets| {
             if let Slot::Row(field) = slot
@@ -375,7 +378,7 @@ impl Template {
         Ok(row)
     }
 
-    fn option(&self, set: &mut Cursor<'_>) -> Result<Option<Item>, DecodeError> {
+    fn option(&self, set: &mut Cursor<'_>) -> Result<Option<Item>, MessageError> {
         let (mut interface, mut name, mut offered, mut lost) = (None, None, 0, None);
         self.each(set, |slot, octets| match slot {
             Slot::Option(10) => interface = Some(number(octets) as u16),
@@ -402,10 +405,10 @@ fn list(octets: &[u8], draft: &mut Draft) {
         if own {
             cursor.number(4)?;
         }
-        Ok::<_, DecodeError>((own, id & 0x7fff, len))
+        Ok::<_, MessageError>((own, id & 0x7fff, len))
     };
     let Ok((own, id, len)) = head() else { return };
-    let Some(Field { body: Body::Early { set, .. }, .. }) = Decoder::list_of(own, id) else { return };
+    let Some(Field { body: Body::InitialPacket { set, .. }, .. }) = Decoder::list_of(own, id) else { return };
     if !(1..=16).contains(&len) {
         return;
     }
@@ -440,21 +443,21 @@ impl<'a> Cursor<'a> {
         self.bytes.len() - self.at
     }
 
-    fn octets(&mut self, need: usize) -> Result<&'a [u8], DecodeError> {
+    fn octets(&mut self, need: usize) -> Result<&'a [u8], MessageError> {
         let have = self.left();
         if need > have {
-            return Err(DecodeError::TooShort { offset: self.at, need, have });
+            return Err(MessageError::TooShort { offset: self.at, need, have });
         }
         self.at += need;
         Ok(&self.bytes[self.at - need..self.at])
     }
 
-    fn number(&mut self, len: usize) -> Result<u128, DecodeError> {
+    fn number(&mut self, len: usize) -> Result<u128, MessageError> {
         Ok(number(self.octets(len)?))
     }
 
     /// Octets whose number comes before them (RFC 7011, section 7).
-    fn variable(&mut self) -> Result<&'a [u8], DecodeError> {
+    fn variable(&mut self) -> Result<&'a [u8], MessageError> {
         let len = match self.number(1)? {
             255 => self.number(2)?,
             short => short,

@@ -12,12 +12,12 @@
 
 use super::{HEADER, OPTIONS_TEMPLATES, TEMPLATES, VERSION, at, id};
 use crate::element::{Element, VARIABLE};
-use crate::encode::{Config, Encode, Fields, Fit, Interface, Message, Out, Repetition, TooLarge};
-use crate::fields::{FLOW, early_reverse};
-use crate::page::Page;
+use crate::encode::{Config, Encode, EncodeResult, Fields, Interface, Message, MessageSink, Repetition, TooLarge};
+use crate::fields::{FLOW, initial_packet_reverse};
+use crate::message_builder::MessageBuilder;
 use crate::rows::{self, SERIES};
 use crate::template::{
-    self, Column, Keep, NAME, Shape, directions, put_number, put_octets, put_specifier, put_text, wire_id,
+    self, Column, FieldSelection, NAME, Shape, directions, put_number, put_octets, put_specifier, put_text, wire_id,
 };
 use base::Timestamp;
 use flow::Record;
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 /// See the module.
 pub struct Encoder {
     config: Config,
-    page: Page,
+    page: MessageBuilder,
     /// The domain of the message that is being made.
     kind: Kind,
     /// By [`Kind`]: data records in the messages of that domain before the one that is being made, modulo 2^32.
@@ -71,7 +71,7 @@ impl Encoder {
         // The first half of the shapes are those of one direction.
         let shapes = if config.fields == Fields::Standard { Shape::COUNT / 2 } else { Shape::COUNT };
         Self {
-            page: Page::new(HEADER, config.limit(), 1),
+            page: MessageBuilder::new(HEADER, config.limit(), 1),
             kind: Kind::Flows,
             sequences: [0; 2],
             has_rows: false,
@@ -86,7 +86,7 @@ impl Encoder {
     }
 
     /// Finishes the message and lends it, unless there is nothing in it.
-    fn emit(&mut self, now: Timestamp, out: Out<'_>) {
+    fn emit(&mut self, now: Timestamp, out: MessageSink<'_>) {
         if self.page.is_empty() {
             return;
         }
@@ -115,7 +115,7 @@ impl Encoder {
 
     /// Puts what is in `scratch` into a set, in a new message if it does not fit this one.
     /// `data` is how many data records it is, `items` how many of the records and rows that were offered.
-    fn put(&mut self, set: u16, [data, items]: [u32; 2], now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+    fn put(&mut self, set: u16, [data, items]: [u32; 2], now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         let len = self.scratch.len();
         if !self.page.can_ever_fit(len) {
             return Err(TooLarge { len, limit: self.config.limit() });
@@ -130,9 +130,9 @@ impl Encoder {
     }
 
     /// Templates, options templates and options data. Each of them fits [`crate::encode::MESSAGE_MIN`].
-    fn announce(&mut self, now: Timestamp, out: Out<'_>) {
+    fn announce(&mut self, now: Timestamp, out: MessageSink<'_>) {
         self.emit(now, out);
-        self.templates.say(now);
+        self.templates.announce(now);
         self.templates(now, out);
         self.emit(now, out);
         self.kind = Kind::Options;
@@ -143,13 +143,13 @@ impl Encoder {
         self.kind = Kind::Flows;
     }
 
-    fn templates(&mut self, now: Timestamp, out: Out<'_>) {
+    fn templates(&mut self, now: Timestamp, out: MessageSink<'_>) {
         for number in 0..self.flows.len() {
             self.scratch.clear();
             let columns = &self.flows[number];
             put_template(&mut self.scratch, id::FLOWS + number as u16, columns.len(), None);
             for Column { field, reverse, len } in columns {
-                let (id, pen) = wire_id(field.element.own, field.element.id, *reverse, self.config.pen);
+                let (id, pen) = wire_id(field.element.is_enterprise, field.element.id, *reverse, self.config.pen);
                 put_specifier(&mut self.scratch, id, pen, *len);
             }
             self.say(TEMPLATES, 0, now, out);
@@ -160,13 +160,13 @@ impl Encoder {
         self.scratch.clear();
         put_template(&mut self.scratch, id::SERIES, self.series.len(), None);
         for field in &self.series {
-            let (id, pen) = wire_id(field.element.own, field.element.id, false, self.config.pen);
+            let (id, pen) = wire_id(field.element.is_enterprise, field.element.id, false, self.config.pen);
             put_specifier(&mut self.scratch, id, pen, field.len);
         }
         self.say(TEMPLATES, 0, now, out);
     }
 
-    fn options_templates(&mut self, now: Timestamp, out: Out<'_>) {
+    fn options_templates(&mut self, now: Timestamp, out: MessageSink<'_>) {
         let is_said = |o: &&&Options| o.id != id::ELEMENTS || self.config.fields == Fields::Full;
         for options in OPTIONS.iter().filter(is_said).collect::<Vec<_>>() {
             self.scratch.clear();
@@ -180,7 +180,7 @@ impl Encoder {
         }
     }
 
-    fn options(&mut self, now: Timestamp, out: Out<'_>) {
+    fn options(&mut self, now: Timestamp, out: MessageSink<'_>) {
         let (domain, sampling) = (self.config.domain, self.config.sampling);
         // 1: systematic count-based sampling (RFC 5477); of all packets, if nothing is left out.
         self.option(&SAMPLING, &[domain.into(), 1, 1, sampling.interval.into(), sampling.space.into()], "", now, out);
@@ -202,20 +202,20 @@ impl Encoder {
     }
 
     /// Puts one data record per direction that has packets, all in one message: they are sent or lost together.
-    fn directions(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
+    fn directions(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge> {
         let number = Shape { both_ways: false, ..Shape::of(record) }.number();
         let sides = directions(record);
         self.scratch.clear();
         for side in sides {
             let (columns, pen) = (&self.flows[number], self.config.pen);
-            template::put_record(columns, record, *side, Keep::NoLists, pen, &mut self.scratch);
+            template::put_record(columns, record, *side, FieldSelection::NoLists, pen, &mut self.scratch);
         }
         self.put(id::FLOWS + number as u16, [sides.len() as u32, 1], now, out)?;
-        Ok(Fit::Whole)
+        Ok(EncodeResult::Whole)
     }
 
     /// One options data record: numbers, and behind them a text if its template has one.
-    fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: Out<'_>) {
+    fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: MessageSink<'_>) {
         self.scratch.clear();
         let mut numbers = numbers.iter();
         for (id, len) in options.fields {
@@ -229,35 +229,35 @@ impl Encoder {
     }
 
     /// Like [`Self::put`], for templates and options data, which are short.
-    fn say(&mut self, set: u16, data: u32, now: Timestamp, out: Out<'_>) {
+    fn say(&mut self, set: u16, data: u32, now: Timestamp, out: MessageSink<'_>) {
         let said = self.put(set, [data, 0], now, out);
         debug_assert_eq!(said, Ok(()), "set {set}");
     }
 }
 
 impl Encode for Encoder {
-    fn record(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
+    fn record(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge> {
         self.tick(now, out);
         if self.config.fields == Fields::Standard {
             return self.directions(record, now, out);
         }
         let shape = Shape::of(record);
-        let side = usize::from(record.sides[0].packets == 0 && record.sides[1].packets > 0);
-        let mut keep = Keep::All;
+        let side = usize::from(record.directions[0].packets == 0 && record.directions[1].packets > 0);
+        let mut keep = FieldSelection::All;
         loop {
             self.scratch.clear();
             template::put_record(&self.flows[shape.number()], record, side, keep, self.config.pen, &mut self.scratch);
             keep = match self.put(id::FLOWS + shape.number() as u16, [1, 1], now, out) {
-                Ok(()) if keep == Keep::All => return Ok(Fit::Whole),
-                Ok(()) => return Ok(Fit::Trimmed),
-                Err(_) if keep == Keep::All => Keep::NoPayload,
-                Err(_) if keep == Keep::NoPayload => Keep::NoLists,
+                Ok(()) if keep == FieldSelection::All => return Ok(EncodeResult::Whole),
+                Ok(()) => return Ok(EncodeResult::Trimmed),
+                Err(_) if keep == FieldSelection::All => FieldSelection::NoPayload,
+                Err(_) if keep == FieldSelection::NoPayload => FieldSelection::NoLists,
                 Err(error) => return Err(error),
             };
         }
     }
 
-    fn row(&mut self, row: &Row, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+    fn row(&mut self, row: &Row, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         self.ledger(row);
         if !std::mem::replace(&mut self.has_rows, true) {
             self.templates = Repetition::default();
@@ -282,13 +282,13 @@ impl Encode for Encoder {
         self.exported.not_sent += items;
     }
 
-    fn tick(&mut self, now: Timestamp, out: Out<'_>) {
+    fn tick(&mut self, now: Timestamp, out: MessageSink<'_>) {
         if self.templates.is_due(self.config.refresh, now) {
             self.announce(now, out);
         }
     }
 
-    fn flush(&mut self, now: Timestamp, out: Out<'_>) {
+    fn flush(&mut self, now: Timestamp, out: MessageSink<'_>) {
         self.emit(now, out);
     }
 
@@ -344,17 +344,17 @@ const OPTIONS: [&Options; 5] = [&SAMPLING, &STATISTICS, &LOSS, &INTERFACES, &ELE
 /// All elements of ours by their number on the wire, reverse ones among them under the names of RFC 5103.
 fn own_elements() -> Vec<(u16, Element)> {
     let mut elements = Vec::new();
-    for field in FLOW.iter().filter(|f| f.element.own) {
+    for field in FLOW.iter().filter(|f| f.element.is_enterprise) {
         elements.push((field.element.id, field.element.clone()));
-        if field.is_of_a_side() {
+        if field.is_directional() {
             let mut reverse = field.element.clone();
             let (head, tail) = field.element.name.split_at(1);
             reverse.name = format!("reverse{}{tail}", head.to_ascii_uppercase()).into();
             elements.push((wire_id(true, reverse.id, true, 0).0, reverse));
         }
     }
-    let reverse = early_reverse();
+    let reverse = initial_packet_reverse();
     elements.push((reverse.id, reverse));
-    elements.extend(SERIES.iter().filter(|f| f.element.own).map(|f| (f.element.id, f.element.clone())));
+    elements.extend(SERIES.iter().filter(|f| f.element.is_enterprise).map(|f| (f.element.id, f.element.clone())));
     elements
 }

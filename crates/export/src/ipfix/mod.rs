@@ -3,7 +3,7 @@
 mod decoder;
 mod encoder;
 
-pub use decoder::{Arrived, DecodeError, Decoder, Item};
+pub use decoder::{Decoder, Item, MessageError, StreamCounts};
 pub use encoder::Encoder;
 
 /// The version in a message's header.

@@ -35,9 +35,9 @@ impl<T> Field<T> {
 }
 
 /// Something that has a table of fields: [`flow::Record`], [`series::Row`], [`series::Rollup`].
-pub trait Told: Sized + 'static {
+pub trait FieldTable: Sized + 'static {
     /// What one of them is called in messages.
-    const WHAT: &'static str;
+    const ITEM_NAME: &'static str;
 
     /// All that can be told of it, in the order in which it is told.
     fn fields() -> &'static [Field<Self>];
@@ -47,12 +47,12 @@ pub trait Told: Sized + 'static {
 ///
 /// # Errors
 /// If there is none; the error knows the name that comes nearest.
-pub fn field<T: Told>(name: &str) -> Result<&'static Field<T>, UnknownField> {
+pub fn field<T: FieldTable>(name: &str) -> Result<&'static Field<T>, UnknownField> {
     T::fields().iter().find(|field| field.name == name).ok_or_else(|| {
         let nearest = T::fields().iter().min_by_key(|field| distance(name, &field.name));
         UnknownField {
             name: name.to_owned(),
-            what: T::WHAT,
+            what: T::ITEM_NAME,
             nearest: nearest.map(|field| &*field.name).unwrap_or_default(),
         }
     })
@@ -62,7 +62,7 @@ pub fn field<T: Told>(name: &str) -> Result<&'static Field<T>, UnknownField> {
 ///
 /// # Errors
 /// The first name that is not known.
-pub fn choose<T: Told>(list: &str) -> Result<Vec<&'static Field<T>>, UnknownField> {
+pub fn choose<T: FieldTable>(list: &str) -> Result<Vec<&'static Field<T>>, UnknownField> {
     list.split(',').map(|name| field(name.trim())).collect()
 }
 
@@ -121,9 +121,9 @@ mod tests {
         assert_eq!(names, ["bytes", "packets"]);
     }
 
-    fn sound<T: Told>() {
+    fn sound<T: FieldTable>() {
         let names: BTreeSet<&str> = T::fields().iter().map(|field| &*field.name).collect();
-        assert_eq!(names.len(), T::fields().len(), "two fields of {} have one name", T::WHAT);
+        assert_eq!(names.len(), T::fields().len(), "two fields of {} have one name", T::ITEM_NAME);
         for field in T::fields() {
             let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
             assert!(!field.name.is_empty() && field.name.bytes().all(word), "{}", field.name);

@@ -17,20 +17,20 @@
 //! do: the byte of the header is taken apart from its lowest bit on, so ECE comes before CWR.
 
 use base::Timestamp;
-use flow::{Record, Side};
+use flow::{DirectionStats, Record};
 use series::Row;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use wire::MacAddr;
 
 /// Flow lines, and the file of payloads beside them.
-pub struct Flows<W, P> {
+pub struct LegacyFlows<W, P> {
     text: W,
     payload: P,
     offset: u64,
 }
 
-impl<W: Write, P: Write> Flows<W, P> {
+impl<W: Write, P: Write> LegacyFlows<W, P> {
     /// Lines to `text`, the first bytes of flows to `payload` ([`io::sink`] where nobody wants them).
     pub fn new(text: W, payload: P) -> Self {
         Self { text, payload, offset: 0 }
@@ -42,7 +42,7 @@ impl<W: Write, P: Write> Flows<W, P> {
     /// When one of the files cannot be written.
     pub fn write(&mut self, record: &Record) -> io::Result<()> {
         for direction in 0..2 {
-            if record.sides[direction].packets > 0 {
+            if record.directions[direction].packets > 0 {
                 self.line(record, direction)?;
             }
         }
@@ -55,7 +55,7 @@ impl<W: Write, P: Write> Flows<W, P> {
     }
 
     fn line(&mut self, record: &Record, direction: usize) -> io::Result<()> {
-        let (ends, side) = (Ends::of(record, direction), &record.sides[direction]);
+        let (ends, side) = (Ends::of(record, direction), &record.directions[direction]);
         let payload = &record.payload[direction];
         let rtt = if direction == 0 { record.syn_rtt.unwrap_or(0) } else { 0 };
         let [fin, syn, rst, psh, ack, urg, ece, cwr] = side.flags;
@@ -66,7 +66,7 @@ impl<W: Write, P: Write> Flows<W, P> {
             ends.src,
             ends.dst,
             mac(side.mac),
-            mac(record.sides[1 - direction].mac),
+            mac(record.directions[1 - direction].mac),
             record.key.protocol.0,
             ends.src_port,
             ends.dst_port,
@@ -87,12 +87,12 @@ impl<W: Write, P: Write> Flows<W, P> {
 }
 
 /// The curve: a line for each second, of all rows of it that follow each other.
-pub struct Curve<W> {
+pub struct LegacySeries<W> {
     text: W,
     open: Option<Row>,
 }
 
-impl<W: Write> Curve<W> {
+impl<W: Write> LegacySeries<W> {
     /// Lines to `text`.
     pub fn new(text: W) -> Self {
         Self { text, open: None }
@@ -151,14 +151,14 @@ impl Ends {
     }
 }
 
-fn lengths(side: &Side) -> String {
+fn lengths(side: &DirectionStats) -> String {
     let (length, n) = (&side.length, side.packets);
     let mean = side.bytes as f64 / n as f64;
     format!("{} {} {mean:.6} {:.6}", length.max, length.min, length.deviation(n))
 }
 
-fn gaps(side: &Side) -> String {
-    let (gap, n) = (&side.gap, side.gaps);
+fn gaps(side: &DirectionStats) -> String {
+    let (gap, n) = (&side.iat, side.iat_count);
     let [max, min, mean, deviation] =
         [gap.max as f64, gap.min as f64, gap.mean(n), gap.deviation(n)].map(|nanos| nanos / 1e9);
     format!("{max:.6} {min:.6} {mean:.6} {deviation:.6}")

@@ -16,6 +16,6 @@ mod row;
 mod value;
 mod writer;
 
-pub use field::{Field, Told, UnknownField, choose, field};
+pub use field::{Field, FieldTable, UnknownField, choose, field};
 pub use value::Value;
 pub use writer::{Format, Writer};

@@ -1,12 +1,12 @@
 //! What can be told of a flow record. Lengths are those of IP packets, bytes without another word those of frames;
 //! `fwd` is from source to destination, `rev` back (RFC 5103's reverse direction).
 
-use super::{Field, Told, Value};
-use flow::{Moments, Record, Side, schema, tunnel_name};
+use super::{Field, FieldTable, Value};
+use flow::{DirectionStats, Record, Stats, schema, tunnel_name};
 use std::sync::LazyLock;
 
-impl Told for Record {
-    const WHAT: &'static str = "a flow record";
+impl FieldTable for Record {
+    const ITEM_NAME: &'static str = "a flow record";
 
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Record>>> = LazyLock::new(|| {
@@ -28,7 +28,7 @@ fn whole(name: &str, read: for<'a> fn(&'a Record) -> Value<'a>) -> Field<Record>
 fn known(name: &str, read: impl for<'a> Fn(&'a Record) -> Value<'a> + Send + Sync + 'static) -> Field<Record> {
     let field = schema::field(name);
     debug_assert!(field.is_some(), "{name} is in no table");
-    let (unit, meaning) = field.map_or(("", ""), |field| (field.unit, field.meaning));
+    let (unit, meaning) = field.map_or(("", ""), |field| (field.unit, field.description));
     Field::new(name.to_owned(), unit, meaning, read)
 }
 
@@ -37,28 +37,28 @@ fn head() -> Vec<Field<Record>> {
         whole("id", |r| Value::Id(r.id)),
         whole("interface", |r| Value::Interface(r.interface)),
         whole("interface_id", |r| Value::Number(r.interface.into())),
-        whole("began", |r| Value::Time(r.began)),
-        whole("age_ns", |r| Value::Number(r.first().nanos().saturating_sub(r.began.nanos()))),
+        whole("flow_start", |r| Value::Time(r.flow_start)),
+        whole("age_ns", |r| Value::Number(r.first().nanos().saturating_sub(r.flow_start.nanos()))),
         whole("first", |r| Value::Time(r.first())),
         whole("second", |r| Value::Number(r.first().secs())),
         whole("last", |r| Value::Time(r.last())),
         whole("duration_ns", |r| Value::Number(r.last().nanos().saturating_sub(r.first().nanos()))),
-        whole("part", |r| Value::Number(r.part.into())),
-        whole("end_reason", |r| Value::Word(r.end.name())),
+        whole("record_index", |r| Value::Number(r.record_index.into())),
+        whole("end_reason", |r| Value::Word(r.end_reason.name())),
         whole("src", |r| Value::Address(r.key.src)),
         whole("dst", |r| Value::Address(r.key.dst)),
         whole("src_port", |r| Value::Number(r.key.src_port.into())),
         whole("dst_port", |r| Value::Number(r.key.dst_port.into())),
         whole("protocol", |r| Value::Protocol(r.key.protocol)),
         whole("community_id", |r| Value::Community(r.key.of_packet())),
-        whole("vlan", |r| number(r.around.vlans[0])),
-        whole("vlan_inner", |r| number(r.around.vlans[1])),
-        whole("mpls", |r| number(r.around.mpls)),
-        whole("tunnel", |r| r.around.tunnel.map_or(Value::Absent, |(kind, _)| Value::Word(tunnel_name(kind)))),
-        whole("tunnel_id", |r| number(r.around.tunnel.map(|(_, id)| id))),
+        whole("vlan", |r| number(r.encapsulation.vlans[0])),
+        whole("vlan_inner", |r| number(r.encapsulation.vlans[1])),
+        whole("mpls", |r| number(r.encapsulation.mpls)),
+        whole("tunnel", |r| r.encapsulation.tunnel.map_or(Value::Absent, |(kind, _)| Value::Word(tunnel_name(kind)))),
+        whole("tunnel_id", |r| number(r.encapsulation.tunnel.map(|(_, id)| id))),
         whole("packets", |r| Value::Number(r.packets())),
         whole("bytes", |r| Value::Number(r.bytes())),
-        whole("tcp_state", |r| r.tcp.name().map_or(Value::Absent, Value::Word)),
+        whole("tcp_state", |r| r.tcp_state.name().map_or(Value::Absent, Value::Word)),
         whole("syn_rtt_ns", |r| number(r.syn_rtt)),
         whole("ack_rtt_ns", |r| number(r.ack_rtt)),
         whole("lost", |r| Value::Number(r.lost)),
@@ -68,8 +68,8 @@ fn head() -> Vec<Field<Record>> {
 /// The fields of one direction.
 fn side(prefix: &'static str, index: usize, all: &mut Vec<Field<Record>>) {
     let name = |name: &str| format!("{prefix}_{name}");
-    let mut push = |field: &str, read: for<'a> fn(&'a Side) -> Value<'a>| {
-        all.push(known(&name(field), move |record: &Record| read(&record.sides[index])));
+    let mut push = |field: &str, read: for<'a> fn(&'a DirectionStats) -> Value<'a>| {
+        all.push(known(&name(field), move |record: &Record| read(&record.directions[index])));
     };
     push("packets", |s| Value::Number(s.packets));
     push("bytes", |s| Value::Number(s.bytes));
@@ -81,23 +81,23 @@ fn side(prefix: &'static str, index: usize, all: &mut Vec<Field<Record>>) {
     push("first", |s| seen(s, Value::Time(s.first)));
     push("last", |s| seen(s, Value::Time(s.last)));
     all.push(known(&name("start_ns"), move |record: &Record| {
-        let side = &record.sides[index];
+        let side = &record.directions[index];
         seen(side, Value::Number(side.first.nanos().saturating_sub(record.first().nanos())))
     }));
-    let mut push = |field: &str, read: for<'a> fn(&'a Side) -> Value<'a>| {
-        all.push(known(&name(field), move |record: &Record| read(&record.sides[index])));
+    let mut push = |field: &str, read: for<'a> fn(&'a DirectionStats) -> Value<'a>| {
+        all.push(known(&name(field), move |record: &Record| read(&record.directions[index])));
     };
     push("length_min", |s| seen(s, Value::Number(s.length.min)));
     push("length_mean", |s| mean(&s.length, s.packets));
     push("length_dev", |s| deviation(&s.length, s.packets));
     push("length_max", |s| seen(s, Value::Number(s.length.max)));
-    push("gaps", |s| Value::Number(s.gaps));
-    push("gap_min_ns", |s| gap(s, s.gap.min));
-    push("gap_mean_ns", |s| mean(&s.gap, s.gaps));
-    push("gap_dev_ns", |s| deviation(&s.gap, s.gaps));
-    push("gap_max_ns", |s| gap(s, s.gap.max));
-    push("gap_sum_ns", |s| gap(s, s.gap.sum));
-    push("wait_ns", |s| Value::Number(s.gap.sum.saturating_sub(s.last.nanos().saturating_sub(s.first.nanos()))));
+    push("iat_count", |s| Value::Number(s.iat_count));
+    push("iat_min_ns", |s| gap(s, s.iat.min));
+    push("iat_mean_ns", |s| mean(&s.iat, s.iat_count));
+    push("iat_dev_ns", |s| deviation(&s.iat, s.iat_count));
+    push("iat_max_ns", |s| gap(s, s.iat.max));
+    push("iat_sum_ns", |s| gap(s, s.iat.sum));
+    push("iat_carry_ns", |s| Value::Number(s.iat.sum.saturating_sub(s.last.nanos().saturating_sub(s.first.nanos()))));
     push("fin", |s| Value::Number(s.flags[0]));
     push("syn", |s| Value::Number(s.flags[1]));
     push("rst", |s| Value::Number(s.flags[2]));
@@ -122,14 +122,16 @@ fn side(prefix: &'static str, index: usize, all: &mut Vec<Field<Record>>) {
 
 fn tail() -> Vec<Field<Record>> {
     vec![
-        whole("early_lengths", |r| Value::Early(&r.early, |packet, _| packet.signed_length())),
-        whole("early_flags", |r| Value::Early(&r.early, |packet, _| packet.flags.into())),
-        whole("early_gaps_ns", |r| {
-            Value::Early(&r.early, |packet, before| packet.after.wrapping_sub(before.after).cast_signed())
+        whole("initial_lengths", |r| Value::InitialPackets(&r.initial_packets, |packet, _| packet.signed_length())),
+        whole("initial_flags", |r| Value::InitialPackets(&r.initial_packets, |packet, _| packet.flags.into())),
+        whole("initial_iats_ns", |r| {
+            Value::InitialPackets(&r.initial_packets, |packet, before| {
+                packet.offset_ns.wrapping_sub(before.offset_ns).cast_signed()
+            })
         }),
-        whole("queue", |r| number(r.locator.map(|at| at.queue))),
-        whole("position", |r| number(r.locator.map(|at| at.first))),
-        whole("position_span", |r| number(r.locator.map(|at| at.last.wrapping_sub(at.first)))),
+        whole("queue", |r| number(r.location.map(|at| at.queue))),
+        whole("position", |r| number(r.location.map(|at| at.first))),
+        whole("position_span", |r| number(r.location.map(|at| at.last.wrapping_sub(at.first)))),
     ]
 }
 
@@ -138,18 +140,18 @@ fn number(value: Option<impl Into<u64>>) -> Value<'static> {
 }
 
 /// Of a direction without packets there is no least and no first.
-fn seen<'a>(side: &Side, value: Value<'a>) -> Value<'a> {
+fn seen<'a>(side: &DirectionStats, value: Value<'a>) -> Value<'a> {
     if side.packets == 0 { Value::Absent } else { value }
 }
 
-fn gap(side: &Side, nanos: u64) -> Value<'static> {
-    if side.gaps == 0 { Value::Absent } else { Value::Number(nanos) }
+fn gap(side: &DirectionStats, nanos: u64) -> Value<'static> {
+    if side.iat_count == 0 { Value::Absent } else { Value::Number(nanos) }
 }
 
-fn mean(moments: &Moments, n: u64) -> Value<'static> {
+fn mean(moments: &Stats, n: u64) -> Value<'static> {
     if n == 0 { Value::Absent } else { Value::Real(moments.mean(n)) }
 }
 
-fn deviation(moments: &Moments, n: u64) -> Value<'static> {
+fn deviation(moments: &Stats, n: u64) -> Value<'static> {
     if n < 2 { Value::Absent } else { Value::Real(moments.deviation(n)) }
 }

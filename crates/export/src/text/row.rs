@@ -1,6 +1,6 @@
 //! What can be told of a second, and of a minute or an hour of them: the table of [`series::quantities`] behind a head.
 
-use super::{Field, Told, Value};
+use super::{Field, FieldTable, Value};
 use base::Timestamp;
 use series::{Rollup, Row, quantities};
 use std::sync::LazyLock;
@@ -15,8 +15,8 @@ const PARTS: [Part; 4] = [
     ("p95", |rollup| &rollup.p95, "95th percentile (nearest rank) over the known seconds of"),
 ];
 
-impl Told for Row {
-    const WHAT: &'static str = "a second";
+impl FieldTable for Row {
+    const ITEM_NAME: &'static str = "a second";
 
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Row>>> = LazyLock::new(|| {
@@ -29,7 +29,7 @@ impl Told for Row {
                 }),
             ];
             all.extend(quantities().iter().map(|quantity| {
-                Field::new(quantity.name.as_ref(), quantity.unit, quantity.meaning.as_ref(), |row: &Row| {
+                Field::new(quantity.name.as_ref(), quantity.unit, quantity.description.as_ref(), |row: &Row| {
                     Value::Number(quantity.of(row))
                 })
             }));
@@ -39,8 +39,8 @@ impl Told for Row {
     }
 }
 
-impl Told for Rollup {
-    const WHAT: &'static str = "a roll-up";
+impl FieldTable for Rollup {
+    const ITEM_NAME: &'static str = "a roll-up";
 
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Rollup>>> = LazyLock::new(|| {

@@ -1,7 +1,7 @@
 //! One value of a field, and how it is spelt.
 
 use base::Timestamp;
-use flow::Early;
+use flow::InitialPacket;
 use std::io::Write;
 use std::net::IpAddr;
 use wire::{FlowKey, IpProtocol, MacAddr, community_id};
@@ -34,7 +34,7 @@ pub enum Value<'a> {
     /// Bytes; hexadecimal digits.
     Bytes(&'a [u8]),
     /// A number of each of the first packets, which is given with the packet before it: the first with one of nothing.
-    Early(&'a [Early], fn(&Early, &Early) -> i64),
+    InitialPackets(&'a [InitialPacket], fn(&InitialPacket, &InitialPacket) -> i64),
 }
 
 impl Value<'_> {
@@ -44,7 +44,7 @@ impl Value<'_> {
             Self::Absent => true,
             Self::Real(real) => !real.is_finite(),
             Self::Bytes(bytes) => bytes.is_empty(),
-            Self::Early(packets, _) => packets.is_empty(),
+            Self::InitialPackets(packets, _) => packets.is_empty(),
             _ => false,
         }
     }
@@ -56,7 +56,7 @@ impl Value<'_> {
         }
         match self {
             Self::Number(_) | Self::Real(_) => self.plain(interface, out),
-            Self::Early(packets, of) => {
+            Self::InitialPackets(packets, of) => {
                 out.push(b'[');
                 list(packets, *of, b',', out);
                 out.push(b']');
@@ -104,7 +104,7 @@ impl Value<'_> {
                 None => decimal(number.into(), out),
             },
             Self::Bytes(bytes) => hexadecimal(bytes, out),
-            Self::Early(packets, of) => list(packets, of, b' ', out),
+            Self::InitialPackets(packets, of) => list(packets, of, b' ', out),
         }
     }
 
@@ -147,8 +147,8 @@ fn hexadecimal(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend(bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
 }
 
-fn list(packets: &[Early], of: fn(&Early, &Early) -> i64, between: u8, out: &mut Vec<u8>) {
-    let mut before = &Early::default();
+fn list(packets: &[InitialPacket], of: fn(&InitialPacket, &InitialPacket) -> i64, between: u8, out: &mut Vec<u8>) {
+    let mut before = &InitialPacket::default();
     for (n, packet) in packets.iter().enumerate() {
         if n > 0 {
             out.push(between);

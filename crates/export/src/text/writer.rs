@@ -1,7 +1,7 @@
 //! Things to lines: NDJSON and CSV, of any fields in any order.
 
 use super::value::json_text;
-use super::{Field, Told};
+use super::{Field, FieldTable};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ pub enum Format {
 }
 
 /// Writes lines, each with one call; give it something buffered where there are many.
-pub struct Writer<T: Told, W> {
+pub struct Writer<T: FieldTable, W> {
     out: W,
     format: Format,
     fields: Vec<&'static Field<T>>,
@@ -25,7 +25,7 @@ pub struct Writer<T: Told, W> {
     line: Vec<u8>,
 }
 
-impl<T: Told, W: Write> Writer<T, W> {
+impl<T: FieldTable, W: Write> Writer<T, W> {
     /// A writer of all fields, or of those [chosen](super::choose). CSV begins with its header at once.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ struct Totals {
 }
 
 fn totals(records: &[Record]) -> Totals {
-    let sides = records.iter().flat_map(|r| &r.sides).filter(|s| s.packets > 0);
+    let sides = records.iter().flat_map(|r| &r.directions).filter(|s| s.packets > 0);
     sides.fold(Totals::default(), |t, s| Totals {
         flows: t.flows + 1,
         packets: t.packets + s.packets,

@@ -8,7 +8,8 @@ use netgrain_export::element::PEN;
 use netgrain_export::file::{FileError, Reader};
 use netgrain_export::ipfix::Item;
 use netgrain_export::{
-    Clock, Counts, Exporter, Fields, Kind, MESSAGE_MAX, Protocol, Settings, StartError, Subscriber, Target, Unsent,
+    Clock, Counts, ExportKind, Exporter, Fields, MESSAGE_MAX, Protocol, Settings, StartError, Subscriber, Target,
+    Unsent,
 };
 use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ fn records(test: &str, count: usize) -> Vec<Record> {
 fn settings(target: &str) -> Settings {
     let mut settings = Settings::new(target.parse().expect("a target"));
     settings.grace = Duration::from_millis(300);
-    settings.linger = Duration::from_millis(20);
+    settings.batch_delay = Duration::from_millis(20);
     // So that records come back as they were.
     settings.encode.fields = Fields::Full;
     settings
@@ -60,7 +61,7 @@ fn a_collector_that_is_not_there_costs_records_but_no_time() {
     let counts = exporter.finish();
     all_accounted(&counts, 1000);
     assert_eq!(counts.sent, 0);
-    assert!(counts.trouble.is_some_and(|t| t.contains("refused")), "it says what is wrong");
+    assert!(counts.error.is_some_and(|t| t.contains("refused")), "it says what is wrong");
     assert!(!handle.flow(&records("after the end", 1)[0]), "nothing is taken after the end");
     let counts = handle.counts();
     assert_eq!(unsent(&counts, Unsent::Stopped), 1);
@@ -72,7 +73,7 @@ fn a_collector_that_is_not_there_costs_records_but_no_time() {
 fn who_can_wait_waits_for_a_dead_collector_once_and_not_for_each_record() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let mut settings = settings(&format!("tcp:{free}"));
-    (settings.queue, settings.patience) = (100, Duration::from_millis(500));
+    (settings.queue, settings.offer_timeout) = (100, Duration::from_millis(500));
     let exporter = Exporter::start(settings).expect("it starts");
     let some = records("who_can_wait_waits_for_a_dead_collector_once_and_not_for_each_record", 100);
     let taken = (0..100).flat_map(|_| &some).filter(|record| exporter.handle().flow(record)).count();
@@ -86,8 +87,8 @@ fn who_can_wait_waits_for_a_dead_collector_once_and_not_for_each_record() {
 fn who_waits_for_a_collector_stops_waiting_when_told_to_hurry() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let mut settings = settings(&format!("tcp:{free}"));
-    (settings.queue, settings.patience) = (10, Duration::from_secs(24 * 3600));
-    let hurry = settings.hurry.clone();
+    (settings.queue, settings.offer_timeout) = (10, Duration::from_secs(24 * 3600));
+    let hurry = settings.stop_waiting.clone();
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
     let some = records("who_waits_for_a_collector_stops_waiting_when_told_to_hurry", 20);
@@ -110,7 +111,7 @@ fn a_file_that_changes_hands_has_what_both_exporters_wrote() {
     let start = || {
         let mut settings = settings(&format!("file:{}", path.display()));
         // What was offered last waits for its message to be full when the next exporter comes.
-        (settings.linger, settings.grace) = (Duration::from_secs(60), Duration::from_secs(60));
+        (settings.batch_delay, settings.grace) = (Duration::from_secs(60), Duration::from_secs(60));
         Exporter::start(settings).expect("it starts")
     };
     let before = start();
@@ -180,7 +181,7 @@ fn ends_without_its_collector(settings: Settings) -> Counts {
 fn a_collector_that_never_reads_does_not_delay_the_end() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut settings = settings(&format!("tcp:{}", listener.local_addr().expect("its address")));
-    (settings.queue, settings.silence) = (64, Duration::from_secs(24 * 3600));
+    (settings.queue, settings.io_timeout) = (64, Duration::from_secs(24 * 3600));
     let counts = ends_without_its_collector(settings);
     all_accounted(&counts, counts.offered);
     assert!(unsent(&counts, Unsent::Unreachable) > 0, "{counts:?}");
@@ -208,7 +209,7 @@ fn a_collector_that_never_answers_does_not_delay_the_end() {
         return;
     }
     let mut settings = settings("tcp:192.0.2.2:4739");
-    (settings.queue, settings.silence) = (64, Duration::from_secs(24 * 3600));
+    (settings.queue, settings.io_timeout) = (64, Duration::from_secs(24 * 3600));
     let counts = ends_without_its_collector(settings);
     all_accounted(&counts, counts.offered);
     assert_eq!((counts.sent, counts.sessions), (0, 0));
@@ -225,7 +226,7 @@ fn a_collector_that_comes_late_gets_everything_that_waited() {
     for record in &some {
         assert!(exporter.handle().flow(record));
     }
-    while exporter.counts().trouble.is_none() {
+    while exporter.counts().error.is_none() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let listener = TcpListener::bind(address).expect("the collector comes");
@@ -285,7 +286,7 @@ fn a_message_that_no_datagram_holds_is_too_large() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut settings = settings(&format!("udp:{}", socket.local_addr().expect("its address")));
     settings.encode.message = MESSAGE_MAX;
-    (settings.linger, settings.patience) = (Duration::from_secs(60), Duration::from_secs(60));
+    (settings.batch_delay, settings.offer_timeout) = (Duration::from_secs(60), Duration::from_secs(60));
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
     let mut prng = Prng::new(testkit::seed("a_message_that_no_datagram_holds_is_too_large"));
@@ -315,7 +316,7 @@ fn at_a_port_where_nobody_listens_nothing_arrives_and_that_is_counted() {
     all_accounted(&counts, 100);
     // On this machine each datagram is answered, the last one too.
     assert_eq!((counts.sent, unsent(&counts, Unsent::Unreachable)), (0, 100), "{counts:?}");
-    assert!(counts.trouble.is_some_and(|t| t.contains("refused")), "it says what is wrong");
+    assert!(counts.error.is_some_and(|t| t.contains("refused")), "it says what is wrong");
 }
 
 /// A second's flows end all at once: 3000 records are 4 MB of the kernel's memory, and a socket has 0.2 MB if nobody asks for more.
@@ -350,8 +351,8 @@ fn groups_have_listeners_by_interface_and_kind() {
     let Some(_sandbox) = testkit::Sandbox::new(test) else { return };
     let port = 4739;
     let listen = |kind, interface| Subscriber::multicast(kind, interface, port, "lo", PEN).expect("it listens");
-    let mut flows: Vec<Subscriber> = (0..4).map(|i| listen(Kind::Flows, i)).collect();
-    let mut series: Vec<Subscriber> = (0..4).map(|i| listen(Kind::Series, i)).collect();
+    let mut flows: Vec<Subscriber> = (0..4).map(|i| listen(ExportKind::Flows, i)).collect();
+    let mut series: Vec<Subscriber> = (0..4).map(|i| listen(ExportKind::Series, i)).collect();
     let mut settings = settings("multicast:lo");
     settings.interfaces = (0..4).map(|i| (i, format!("port{i}"))).collect();
     let exporter = Exporter::start(settings).expect("it starts");
@@ -394,7 +395,7 @@ fn a_file_is_continued_behind_its_last_whole_message() {
     let run = |records: &[Record]| {
         let mut settings = settings(&format!("file:{}", path.display()));
         settings.clock = Clock::Data;
-        settings.patience = Duration::from_secs(60);
+        settings.offer_timeout = Duration::from_secs(60);
         let exporter = Exporter::start(settings).expect("it starts");
         records.iter().for_each(|r| assert!(exporter.handle().flow(r)));
         let counts = exporter.finish();
@@ -430,7 +431,7 @@ fn a_file_is_continued_behind_its_last_whole_message() {
     exporter.handle().flow(&some[0]);
     let counts = exporter.finish();
     assert_eq!(unsent(&counts, Unsent::Unreachable), 1);
-    assert!(counts.trouble.is_some_and(|t| t.contains("no IPFIX")));
+    assert!(counts.error.is_some_and(|t| t.contains("no IPFIX")));
     assert_eq!(std::fs::read(&path).expect("it is there"), b"this is not a file of flow records");
 }
 
@@ -442,8 +443,8 @@ fn what_is_read_again_is_exported_as_it_was() {
     let files = ["one", "two"].map(|name| {
         let path = folder.join(name);
         let mut settings = settings(&format!("file:{}", path.display()));
-        (settings.clock, settings.patience) = (Clock::Data, Duration::from_secs(60));
-        settings.linger = Duration::from_secs(60);
+        (settings.clock, settings.offer_timeout) = (Clock::Data, Duration::from_secs(60));
+        settings.batch_delay = Duration::from_secs(60);
         let exporter = Exporter::start(settings).expect("it starts");
         some.iter().for_each(|r| assert!(exporter.handle().flow(r)));
         exporter.finish();

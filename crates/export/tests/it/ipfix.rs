@@ -4,9 +4,9 @@
 use crate::common;
 
 use base::{Prng, Timestamp};
-use flow::{Record, Side};
-use netgrain_export::ipfix::{DecodeError, Decoder, Encoder, Item};
-use netgrain_export::{Config, Encode, Fields, Fit, MESSAGE_MAX, MESSAGE_MIN, Refresh};
+use flow::{DirectionStats, Record};
+use netgrain_export::ipfix::{Decoder, Encoder, Item, MessageError};
+use netgrain_export::{Config, Encode, EncodeResult, Fields, MESSAGE_MAX, MESSAGE_MIN, Refresh};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -42,19 +42,19 @@ fn decode(messages: &[Vec<u8>]) -> (Vec<Item>, Decoder) {
 fn what_is_no_message_is_refused_with_its_fault() {
     let mut decoder = Decoder::default();
     let mut refuse = |bytes: &[u8]| decoder.message(bytes, &mut |_| ()).expect_err("it is wrong");
-    assert_eq!(refuse(&[]), DecodeError::TooShort { offset: 0, need: 16, have: 0 });
-    assert_eq!(refuse(&[0; 16]), DecodeError::Version(0));
+    assert_eq!(refuse(&[]), MessageError::TooShort { offset: 0, need: 16, have: 0 });
+    assert_eq!(refuse(&[0; 16]), MessageError::Version(0));
     let header = |len: u8| [0, 10, 0, len, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-    assert_eq!(refuse(&header(17)), DecodeError::Length { says: 17, have: 16 });
+    assert_eq!(refuse(&header(17)), MessageError::Length { item: 17, have: 16 });
     let mut with = |tail: &[u8]| refuse(&[&header(16 + tail.len() as u8), tail].concat());
     // A set that claims more than there is, and one that claims less than its own header.
-    assert_eq!(with(&[1, 0, 0, 9]), DecodeError::TooShort { offset: 16, need: 9, have: 4 });
-    assert_eq!(with(&[1, 0, 0, 3]), DecodeError::TooShort { offset: 16, need: 4, have: 4 });
+    assert_eq!(with(&[1, 0, 0, 9]), MessageError::TooShort { offset: 16, need: 9, have: 4 });
+    assert_eq!(with(&[1, 0, 0, 3]), MessageError::TooShort { offset: 16, need: 4, have: 4 });
     // Template 256 of one field that has no length: its records would never end.
-    assert_eq!(with(&[0, 2, 0, 12, 1, 0, 0, 1, 0, 8, 0, 0]), DecodeError::Empty { template: 256 });
+    assert_eq!(with(&[0, 2, 0, 12, 1, 0, 0, 1, 0, 8, 0, 0]), MessageError::Empty { template: 256 });
     // Template 256 of 2000 fields.
     let many = with(&[0, 2, 0, 8, 1, 0, 0x07, 0xd0]);
-    assert!(matches!(many, DecodeError::TooMany { what: "fields in a template", .. }), "{many}");
+    assert!(matches!(many, MessageError::TooMany { what: "fields in a template", .. }), "{many}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn random_records_and_seconds_come_back_as_they_were() {
                     want.push(Item::Row(row));
                 } else {
                     let record = common::record(&mut prng);
-                    assert_eq!(encoder.record(&record, NOW, out), Ok(Fit::Whole));
+                    assert_eq!(encoder.record(&record, NOW, out), Ok(EncodeResult::Whole));
                     want.push(Item::Flow(record));
                 }
             }
@@ -94,22 +94,30 @@ fn biflow_fields_carry_addresses_counts_times_and_flags() {
     let config = Config { fields: Fields::Biflow, ..Config::default() };
     let sent = messages(config, |encoder, out| {
         for record in &records {
-            assert_eq!(encoder.record(record, NOW, out), Ok(Fit::Whole));
+            assert_eq!(encoder.record(record, NOW, out), Ok(EncodeResult::Whole));
         }
     });
     let (got, _) = decode(&sent);
     let got: Vec<Record> = got.into_iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None }).collect();
     assert_eq!(got.len(), records.len());
     for (got, want) in got.iter().zip(&records) {
-        assert_eq!((got.id, got.key, got.interface, got.end), (want.id, want.key, want.interface, want.end));
-        assert_eq!((got.around.vlans, got.around.mpls), (want.around.vlans, want.around.mpls));
-        for (got, want) in got.sides.iter().zip(&want.sides) {
-            let common = |s: &Side| (s.first, s.last, s.packets, s.bytes, s.ip_bytes, s.length, s.payload_bytes, s.ttl);
+        assert_eq!(
+            (got.id, got.key, got.interface, got.end_reason),
+            (want.id, want.key, want.interface, want.end_reason)
+        );
+        assert_eq!(
+            (got.encapsulation.vlans, got.encapsulation.mpls),
+            (want.encapsulation.vlans, want.encapsulation.mpls)
+        );
+        for (got, want) in got.directions.iter().zip(&want.directions) {
+            let common = |s: &DirectionStats| {
+                (s.first, s.last, s.packets, s.bytes, s.ip_bytes, s.length, s.payload_bytes, s.ttl)
+            };
             assert_eq!(common(got), common(want));
             assert_eq!(got.flags[..6], want.flags[..6]);
             assert_eq!((got.mac, got.dscp.0), (want.mac, want.dscp.0));
         }
-        assert!(got.early.is_empty() && got.payload.iter().all(Vec::is_empty));
+        assert!(got.initial_packets.is_empty() && got.payload.iter().all(Vec::is_empty));
     }
 }
 
@@ -119,27 +127,34 @@ fn standard_fields_are_one_record_for_each_direction_that_has_packets() {
     let records: Vec<Record> = (0..300).map(|_| common::record(&mut prng)).collect();
     let sent = messages(Config::default(), |encoder, out| {
         for record in &records {
-            assert_eq!(encoder.record(record, NOW, out), Ok(Fit::Whole));
+            assert_eq!(encoder.record(record, NOW, out), Ok(EncodeResult::Whole));
         }
     });
     let (got, _) = decode(&sent);
     let mut got = got.into_iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None });
     for want in &records {
-        for (side, has) in want.sides.iter().enumerate().filter(|(_, s)| s.packets > 0) {
+        for (side, has) in want.directions.iter().enumerate().filter(|(_, s)| s.packets > 0) {
             let got = got.next().expect("another record");
-            assert_eq!((got.id, got.key, got.interface, got.end), (want.id, want.key, want.interface, want.end));
-            assert_eq!((got.around.vlans, got.around.mpls), (want.around.vlans, want.around.mpls));
-            assert_eq!(got.sides[1 - side].packets, 0, "the other direction has a record of its own");
-            let common =
-                |s: &Side| (s.packets, s.bytes, s.ip_bytes, s.payload_bytes, s.length.min, s.length.max, s.ttl);
-            assert_eq!(common(&got.sides[side]), common(has));
+            assert_eq!(
+                (got.id, got.key, got.interface, got.end_reason),
+                (want.id, want.key, want.interface, want.end_reason)
+            );
+            assert_eq!(
+                (got.encapsulation.vlans, got.encapsulation.mpls),
+                (want.encapsulation.vlans, want.encapsulation.mpls)
+            );
+            assert_eq!(got.directions[1 - side].packets, 0, "the other direction has a record of its own");
+            let common = |s: &DirectionStats| {
+                (s.packets, s.bytes, s.ip_bytes, s.payload_bytes, s.length.min, s.length.max, s.ttl)
+            };
+            assert_eq!(common(&got.directions[side]), common(has));
             let millis = |t: Timestamp| t.nanos() / 1_000_000;
-            let (first, last) = (got.sides[side].first, got.sides[side].last);
+            let (first, last) = (got.directions[side].first, got.directions[side].last);
             assert_eq!((millis(first), millis(last)), (millis(has.first), millis(has.last)));
             // Of four octets; one that is too large becomes the largest.
             let flags = has.flags.map(|n| n.min(u32::MAX.into()));
-            assert_eq!(got.sides[side].flags[..6], flags[..6]);
-            assert_eq!(got.sides.each_ref().map(|s| s.mac), want.sides.each_ref().map(|s| s.mac));
+            assert_eq!(got.directions[side].flags[..6], flags[..6]);
+            assert_eq!(got.directions.each_ref().map(|s| s.mac), want.directions.each_ref().map(|s| s.mac));
         }
     }
     assert!(got.next().is_none());
@@ -216,7 +231,7 @@ fn standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each
             // Templates come again in between.
             let now = NOW.after(Duration::from_secs(second));
             let record = common::plausible(&mut prng);
-            directions += record.sides.iter().filter(|s| s.packets > 0).count();
+            directions += record.directions.iter().filter(|s| s.packets > 0).count();
             encoder.record(&record, now, out).expect("it fits");
             if second % 7 == 0 {
                 encoder.row(&common::row(&mut prng), now, out).expect("it fits");
@@ -235,7 +250,10 @@ fn standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each
 #[test]
 fn the_standard_records_of_a_flow_are_as_short_as_the_page_says() {
     let mut record = common::plausible(&mut Prng::new(9));
-    record.sides = [Side { packets: 3, ..Side::default() }, Side { packets: 5, ..Side::default() }];
+    record.directions = [
+        DirectionStats { packets: 3, ..DirectionStats::default() },
+        DirectionStats { packets: 5, ..DirectionStats::default() },
+    ];
     record.key = flow::Key { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into(), ..record.key };
     let octets = |records: u32| {
         let sent = messages(Config::reliable(), |encoder, out| {
@@ -254,7 +272,10 @@ fn the_standard_records_of_a_flow_are_as_short_as_the_page_says() {
 #[test]
 fn the_way_back_stands_under_the_numbers_of_rfc_5103() {
     let mut record = common::record(&mut Prng::new(9));
-    record.sides = [Side { packets: 3, ..Side::default() }, Side { packets: 5, ..Side::default() }];
+    record.directions = [
+        DirectionStats { packets: 3, ..DirectionStats::default() },
+        DirectionStats { packets: 5, ..DirectionStats::default() },
+    ];
     let sent = messages(full(), |encoder, out| assert!(encoder.record(&record, NOW, out).is_ok()));
     let all: Vec<u8> = sent.concat();
     let has = |bytes: &[u8]| all.windows(bytes.len()).any(|w| w == bytes);
@@ -269,7 +290,7 @@ fn the_way_back_stands_under_the_numbers_of_rfc_5103() {
 #[test]
 fn a_record_without_any_packet_keeps_who_it_is_of() {
     let mut record = common::record(&mut Prng::new(1));
-    record.sides = [Side::default(); 2];
+    record.directions = [DirectionStats::default(); 2];
     record.payload = Default::default();
     let sent = messages(Config { fields: Fields::Full, ..Config::reliable() }, |encoder, out| {
         assert!(encoder.record(&record, NOW, out).is_ok())
@@ -280,19 +301,20 @@ fn a_record_without_any_packet_keeps_who_it_is_of() {
 #[test]
 fn a_record_that_is_too_long_loses_its_payload_first_and_then_its_lists() {
     let mut record = common::record(&mut Prng::new(1));
-    record.early.resize(10, flow::Early::default());
+    record.initial_packets.resize(10, flow::InitialPacket::default());
     record.payload = [vec![1; 400], vec![2; 400]];
-    record.sides = [Side { packets: 1, ..Side::default() }; 2];
+    record.directions = [DirectionStats { packets: 1, ..DirectionStats::default() }; 2];
     let mut got = Vec::new();
     for early in [10, 200] {
-        record.early.resize(early, flow::Early::default());
+        record.initial_packets.resize(early, flow::InitialPacket::default());
         let config = Config { message: MESSAGE_MIN, ..full() };
-        let sent = messages(config, |encoder, out| assert_eq!(encoder.record(&record, NOW, out), Ok(Fit::Trimmed)));
+        let sent =
+            messages(config, |encoder, out| assert_eq!(encoder.record(&record, NOW, out), Ok(EncodeResult::Trimmed)));
         got.extend(decode(&sent).0.into_iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None }));
     }
-    assert_eq!(got[0].early.len(), 10);
+    assert_eq!(got[0].initial_packets.len(), 10);
     assert!(got[0].payload.iter().all(Vec::is_empty));
-    assert!(got[1].early.is_empty());
+    assert!(got[1].initial_packets.is_empty());
     assert_eq!((got[0].key, got[1].key), (record.key, record.key));
 }
 

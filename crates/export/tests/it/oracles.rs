@@ -39,7 +39,7 @@ const PRINT: [&str; 5] = ["-q", "-N", "-6", "-o", FORMAT];
 fn expected(records: &[Record], each_way: bool) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
     for record in records {
-        let seen: Vec<usize> = (0..2).filter(|s| record.sides[*s].packets > 0).collect();
+        let seen: Vec<usize> = (0..2).filter(|s| record.directions[*s].packets > 0).collect();
         let from = if each_way { &seen[..] } else { &seen[..1] };
         for side in from {
             let back = if each_way || seen.len() == 1 { None } else { Some(1 - side) };
@@ -61,11 +61,11 @@ fn line(record: &Record, side: usize, back: Option<usize>) -> String {
         // nfdump prints type and code in place of the port.
         ports = ["0".into(), format!("{}.{}", key.dst_port >> 8, key.dst_port & 255)];
     }
-    let s = &record.sides[side];
+    let s = &record.directions[side];
     let time = |t: Timestamp| t.to_string().replace('T', " ")[..23].to_owned();
     let flags: String = (0..8).rev().map(|b| if s.flags[b] > 0 { b"FSRPAUEC"[b] as char } else { '.' }).collect();
-    let back = back.map_or((0, 0), |b| (record.sides[b].packets, record.sides[b].ip_bytes));
-    let (vlan, tos) = (record.around.vlans[0].unwrap_or(0), s.dscp.0 << 2);
+    let back = back.map_or((0, 0), |b| (record.directions[b].packets, record.directions[b].ip_bytes));
+    let (vlan, tos) = (record.encapsulation.vlans[0].unwrap_or(0), s.dscp.0 << 2);
     let [first, last] = [time(s.first), time(s.last)];
     let ends = format!("{}|{}|{}|{}|{}", ips[0], ips[1], key.protocol.0, ports[0], ports[1]);
     let counts = format!("{}|{}|{}|{}", s.packets, s.ip_bytes, back.0, back.1);
@@ -210,7 +210,7 @@ fn netflow9_keeps_times_across_jumps_of_years() {
     for begin in jumps {
         for _ in 0..10 {
             let mut record = common::plausible(&mut prng);
-            for side in record.sides.iter_mut().filter(|s| s.packets > 0) {
+            for side in record.directions.iter_mut().filter(|s| s.packets > 0) {
                 let moved = |t: Timestamp| Timestamp::from_nanos(t.nanos() - (common::DAY - 1) * 1_000_000_000);
                 let begin = Duration::from_secs(begin);
                 (side.first, side.last) = (moved(side.first).after(begin), moved(side.last).after(begin));

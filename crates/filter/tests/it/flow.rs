@@ -2,7 +2,7 @@
 //! mean what the record counts.
 
 use base::Prng;
-use netgrain_filter::{Filter, FlowFilter, FlowTerms, Need};
+use netgrain_filter::{Filter, FlowFilter, FlowTerms, KeyCondition};
 use std::net::IpAddr;
 use wire::build::Frame;
 use wire::{EtherType, Headers, IpProtocol, MacAddr, link};
@@ -94,8 +94,8 @@ fn source_is_the_initiator_and_words_of_records_mean_what_they_count() {
         ("not flags any FR", true),
         ("dst flags P", false),
         ("state established", true),
-        ("state reset or end active", false),
-        ("not state reset and end idle", true),
+        ("state reset or end active_timeout", false),
+        ("not state reset and end idle_timeout", true),
         ("tcp and (bytes > 1M or packets < 3) and not port 443", true),
     ] {
         match FlowFilter::parse(text) {
@@ -115,10 +115,13 @@ fn a_record_without_a_rate_or_a_round_trip_has_none_to_compare() {
 
 #[test]
 fn an_index_of_records_is_asked_for_hosts_ports_and_protocols() {
-    let host = Need::Host([10, 0, 0, 1].into());
+    let host = KeyCondition::Host([10, 0, 0, 1].into());
     assert_eq!(filter("src host 10.0.0.1 and bytes > 1M").need(), host);
-    assert_eq!(filter("not src host 10.0.0.1").need(), Need::Anything);
-    assert_eq!(filter("udp port 53").need(), Need::All(vec![Need::Ports(53, 53), Need::Protocol(17)]));
+    assert_eq!(filter("not src host 10.0.0.1").need(), KeyCondition::Anything);
+    assert_eq!(
+        filter("udp port 53").need(),
+        KeyCondition::All(vec![KeyCondition::Ports(53, 53), KeyCondition::Protocol(17)])
+    );
     assert_eq!(filter("vlan 5 and mpls and host 10.0.0.1").need(), host);
 }
 
@@ -202,19 +205,19 @@ fn frame(flow: &FlowTerms, prng: &mut Prng) -> Vec<u8> {
 fn as_looked_at(flow: &FlowTerms, filter: &FlowFilter, prng: &mut Prng) -> FlowTerms {
     let (looks, other) = (filter.looks(), random_flow(prng));
     let mut seen = FlowTerms { bytes: [7; 2], packets: [7; 2], ..*flow };
-    if !looks.at_addresses {
+    if !looks.needs_addresses {
         (seen.src, seen.dst) = (other.src, other.dst);
     }
-    if !looks.at_ports {
+    if !looks.needs_ports {
         (seen.src_port, seen.dst_port) = (other.src_port, other.dst_port);
     }
-    if !looks.at_protocol {
+    if !looks.needs_protocol {
         seen.protocol = other.protocol;
     }
-    if !looks.at_tags {
+    if !looks.needs_tags {
         seen.vlans = other.vlans;
     }
-    if !looks.at_macs {
+    if !looks.needs_macs {
         seen.macs = other.macs;
     }
     seen

@@ -3,8 +3,8 @@
 use super::model::{Model, secs};
 use super::traffic::{Owned, Traffic};
 use super::{all, records};
-use crate::record::{EndReason, Record, Side};
-use crate::{Config, Levels, Meter};
+use crate::record::{DirectionStats, EndReason, Record};
+use crate::{Config, KeyFields, Meter};
 use base::Prng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use wire::IpProtocol;
 
 fn config(prng: &mut Prng) -> Config {
     let mut chance = |one_in| prng.below(one_in) == 0;
-    let levels = Levels { vlans: !chance(3), tunnel: !chance(3), teid: chance(2) };
+    let levels = KeyFields { vlans: !chance(3), tunnel: !chance(3), teid: chance(2) };
     let bidirectional = !chance(3);
     let active = [None, Some(secs(3)), Some(secs(40)), Some(secs(300))][prng.below(4) as usize];
     let idle_of = match prng.below(2) {
@@ -20,15 +20,16 @@ fn config(prng: &mut Prng) -> Config {
         _ => vec![(IpProtocol::UDP, secs(prng.below(40))), (IpProtocol::ICMP, secs(600))],
     };
     Config {
-        idle: secs(1 + prng.below(40)),
-        idle_of,
-        active,
-        linger: secs(prng.below(8)),
-        rest: [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(300), secs(3)][prng.below(4) as usize],
-        levels,
+        idle_timeout: secs(1 + prng.below(40)),
+        protocol_idle_timeouts: idle_of,
+        active_timeout: active,
+        close_timeout: secs(prng.below(8)),
+        compress_after: [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(300), secs(3)]
+            [prng.below(4) as usize],
+        key_fields: levels,
         bidirectional,
         capacity: 10_000,
-        early: prng.below(20) as usize,
+        initial_packets: prng.below(20) as usize,
         payload: [0, 5, 300][prng.below(3) as usize],
         seed: prng.next_u64(),
     }
@@ -66,12 +67,12 @@ fn every_field_of_every_record_is_that_of_the_model() {
         let counts = meter.counts();
         assert_eq!(counts.packets + counts.other, 1500, "seed {seed}, round {round}");
         assert_eq!(real.iter().map(Record::packets).sum::<u64>(), counts.packets, "seed {seed}, round {round}");
-        assert_eq!((counts.begun, counts.active), (counts.ended(), 0), "seed {seed}, round {round}");
+        assert_eq!((counts.started, counts.active), (counts.ended(), 0), "seed {seed}, round {round}");
         for record in real {
-            *kinds.entry((record.end, record.tcp)).or_insert(0) += 1;
+            *kinds.entry((record.end_reason, record.tcp_state)).or_insert(0) += 1;
         }
     }
-    for end in [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced] {
+    for end in [EndReason::IdleTimeout, EndReason::ActiveTimeout, EndReason::EndOfFlow, EndReason::ForcedEnd] {
         assert!(kinds.keys().any(|k| k.0 == end), "no record ended by {end:?}");
     }
     assert!(kinds.len() > 15, "only {kinds:?}");
@@ -92,25 +93,25 @@ fn joined(records: Vec<Record>) -> BTreeMap<u64, Record> {
             flows.insert(next.id, next);
             continue;
         };
-        assert_eq!(next.part, all.part + 1, "no part is missing");
+        assert_eq!(next.record_index, all.record_index + 1, "no part is missing");
         assert!(next.first() >= all.last(), "records of a flow do not overlap");
-        (all.part, all.end, all.tcp) = (next.part, next.end, next.tcp);
+        (all.record_index, all.end_reason, all.tcp_state) = (next.record_index, next.end_reason, next.tcp_state);
         (all.syn_rtt, all.ack_rtt) = (next.syn_rtt, next.ack_rtt);
-        for (all, next) in all.sides.iter_mut().zip(next.sides) {
+        for (all, next) in all.directions.iter_mut().zip(next.directions) {
             *all = sum(all, &next);
         }
     }
     flows
 }
 
-fn sum(a: &Side, b: &Side) -> Side {
+fn sum(a: &DirectionStats, b: &DirectionStats) -> DirectionStats {
     if a.packets == 0 || b.packets == 0 {
         return if a.packets == 0 { *b } else { *a };
     }
-    let moments = |a: crate::Moments, an: u64, b: crate::Moments, bn: u64| match (an, bn) {
+    let moments = |a: crate::Stats, an: u64, b: crate::Stats, bn: u64| match (an, bn) {
         (0, _) => b,
         (_, 0) => a,
-        _ => crate::Moments {
+        _ => crate::Stats {
             min: a.min.min(b.min),
             max: a.max.max(b.max),
             sum: a.sum + b.sum,
@@ -119,7 +120,7 @@ fn sum(a: &Side, b: &Side) -> Side {
     };
     let mut flags = a.flags;
     flags.iter_mut().zip(b.flags).for_each(|(a, b)| *a += b);
-    Side {
+    DirectionStats {
         first: a.first,
         last: b.last,
         packets: a.packets + b.packets,
@@ -128,8 +129,8 @@ fn sum(a: &Side, b: &Side) -> Side {
         payload_bytes: a.payload_bytes + b.payload_bytes,
         payload_packets: a.payload_packets + b.payload_packets,
         length: moments(a.length, a.packets, b.length, b.packets),
-        gap: moments(a.gap, a.gaps, b.gap, b.gaps),
-        gaps: a.gaps + b.gaps,
+        iat: moments(a.iat, a.iat_count, b.iat, b.iat_count),
+        iat_count: a.iat_count + b.iat_count,
         flags,
         zero_window: a.zero_window + b.zero_window,
         retransmitted: a.retransmitted + b.retransmitted,
@@ -150,8 +151,8 @@ fn interim_records_add_up_to_the_record_without_an_active_timeout() {
     for round in 0..30 {
         let mut traffic = Traffic::new(seed ^ round);
         let packets: Vec<Owned> = (0..2000).map(|_| traffic.packet()).collect();
-        let mut whole = all(Config { active: None, capacity: 5000, ..Config::default() }, &packets);
-        let mut parts = all(Config { active: Some(secs(5)), capacity: 5000, ..Config::default() }, &packets);
+        let mut whole = all(Config { active_timeout: None, capacity: 5000, ..Config::default() }, &packets);
+        let mut parts = all(Config { active_timeout: Some(secs(5)), capacity: 5000, ..Config::default() }, &packets);
         assert!(parts.len() > whole.len(), "seed {seed}, round {round}");
         let twins = twins(&whole);
         let packets_of =
@@ -162,8 +163,8 @@ fn interim_records_add_up_to_the_record_without_an_active_timeout() {
         let level = |flows: &mut BTreeMap<u64, Record>| {
             // A flow that is silent after an interim record has no other; first packets and locator end with their record.
             for record in flows.values_mut() {
-                (record.end, record.part, record.locator) = (EndReason::Idle, 0, None);
-                record.early.clear();
+                (record.end_reason, record.record_index, record.location) = (EndReason::IdleTimeout, 0, None);
+                record.initial_packets.clear();
             }
         };
         let (mut whole, mut parts) = (joined(whole), joined(parts));

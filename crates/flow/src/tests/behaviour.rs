@@ -4,7 +4,7 @@ use super::model::secs;
 use super::traffic::{Owned, Plan};
 use super::{all, at};
 use crate::record::{EndReason, Record, Sink, TcpState};
-use crate::{Config, Levels, Meter};
+use crate::{Config, KeyFields, Meter};
 use base::Timestamp;
 use wire::tcp_flags::{ACK, FIN, RST, SYN};
 use wire::{Tunnel, TunnelKind};
@@ -37,17 +37,17 @@ fn a_retransmitted_fin_makes_no_flow() {
     packets.extend([server(FIN | ACK, 501, 3.0), server(FIN | ACK, 501, 6.0), client(ACK, 102, 6.1)]);
     let records = all(Config::default(), &packets);
     assert_eq!(records.len(), 1);
-    assert_eq!((records[0].end, records[0].tcp), (EndReason::Ended, TcpState::Closed));
-    assert_eq!((records[0].sides[1].retransmitted, records[0].sides[1].flags[0]), (2, 3));
+    assert_eq!((records[0].end_reason, records[0].tcp_state), (EndReason::EndOfFlow, TcpState::Closed));
+    assert_eq!((records[0].directions[1].retransmitted, records[0].directions[1].flags[0]), (2, 3));
     assert_eq!((records[0].syn_rtt, records[0].ack_rtt), (Some(250_000_000), Some(125_000_000)));
 }
 
 #[test]
 fn a_flow_that_has_ended_is_not_said_to_go_on_though_the_active_timeout_falls_into_its_linger() {
     for active in 2..8 {
-        let records = all(Config { active: Some(secs(active)), ..Config::default() }, &conversation());
-        let ends: Vec<_> = records.iter().map(|r| (r.end, r.tcp, r.packets())).collect();
-        assert_eq!(ends, [(EndReason::Ended, TcpState::Closed, 6)], "active timeout of {active} s");
+        let records = all(Config { active_timeout: Some(secs(active)), ..Config::default() }, &conversation());
+        let ends: Vec<_> = records.iter().map(|r| (r.end_reason, r.tcp_state, r.packets())).collect();
+        assert_eq!(ends, [(EndReason::EndOfFlow, TcpState::Closed, 6)], "active timeout of {active} s");
     }
 }
 
@@ -55,10 +55,13 @@ fn a_flow_that_has_ended_is_not_said_to_go_on_though_the_active_timeout_falls_in
 fn one_that_is_still_sent_to_after_its_end_gives_records_all_the_same() {
     let mut packets = conversation();
     packets.extend((2..60).map(|second| server(RST | ACK, 502, second as f64)));
-    let records = all(Config { active: Some(secs(10)), ..Config::default() }, &packets);
-    let ends: Vec<_> = records.iter().map(|r| r.end).collect();
+    let records = all(Config { active_timeout: Some(secs(10)), ..Config::default() }, &packets);
+    let ends: Vec<_> = records.iter().map(|r| r.end_reason).collect();
     // Each after the active timeout and the linger.
-    assert_eq!(ends, [EndReason::Active, EndReason::Active, EndReason::Active, EndReason::Ended]);
+    assert_eq!(
+        ends,
+        [EndReason::ActiveTimeout, EndReason::ActiveTimeout, EndReason::ActiveTimeout, EndReason::EndOfFlow]
+    );
     assert_eq!(records.iter().map(Record::packets).sum::<u64>(), 64);
 }
 
@@ -68,7 +71,7 @@ fn a_port_that_is_used_again_is_another_flow() {
     packets.extend([client(SYN, 9000, 2.0), server(RST | ACK, 0, 2.1)]);
     let records = all(Config::default(), &packets);
     assert_eq!(records.iter().map(Record::packets).collect::<Vec<_>>(), [6, 2]);
-    assert_eq!((records[1].tcp, records[1].sides[0].packets), (TcpState::Reset, 1));
+    assert_eq!((records[1].tcp_state, records[1].directions[0].packets), (TcpState::Reset, 1));
     assert_ne!(records[0].id, records[1].id);
 }
 
@@ -78,7 +81,10 @@ fn one_direction_ends_with_its_own_fin() {
     let records = all(config, &conversation());
     assert_eq!(records.len(), 2);
     for record in &records {
-        assert_eq!((record.tcp, record.end, record.sides[1].packets), (TcpState::Closed, EndReason::Ended, 0));
+        assert_eq!(
+            (record.tcp_state, record.end_reason, record.directions[1].packets),
+            (TcpState::Closed, EndReason::EndOfFlow, 0)
+        );
     }
 }
 
@@ -101,7 +107,7 @@ fn an_echo_is_one_flow_and_keeps_type_and_code() {
     let records = all(Config::default(), &[plan.frame(at(0.0)), back.frame(at(0.1))]);
     assert_eq!(records.len(), 1);
     assert_eq!((records[0].key.src_port, records[0].key.dst_port), (0, 8 * 256));
-    assert_eq!((records[0].sides[0].ttl, records[0].sides[1].ttl), ((64, 64), (9, 9)));
+    assert_eq!((records[0].directions[0].ttl, records[0].directions[1].ttl), ((64, 64), (9, 9)));
 }
 
 #[test]
@@ -109,15 +115,15 @@ fn both_teids_of_a_conversation_are_one_flow_unless_asked() {
     let in_gtp = |src, dst, ports, id| {
         let mut owned = Plan::udp(src, dst, ports).frame(at(0.0));
         owned.decoded.tunnel = Some(Tunnel { kind: TunnelKind::GtpU, id, sequence: None, outer_l3: 14 });
-        owned.decoded.plain = false;
+        owned.decoded.is_common_case = false;
         owned
     };
     let packets = [in_gtp(1, 2, OUT, 77), in_gtp(2, 1, BACK, 88)];
     let records = all(Config::default(), &packets);
     assert_eq!(records.len(), 1);
-    assert_eq!(records[0].around.tunnel, Some((TunnelKind::GtpU, 77)));
-    let levels = Levels { teid: true, ..Levels::default() };
-    assert_eq!(all(Config { levels, ..Config::default() }, &packets).len(), 2);
+    assert_eq!(records[0].encapsulation.tunnel, Some((TunnelKind::GtpU, 77)));
+    let levels = KeyFields { teid: true, ..KeyFields::default() };
+    assert_eq!(all(Config { key_fields: levels, ..Config::default() }, &packets).len(), 2);
     let mut outside = packets.to_vec();
     outside[1].decoded.tunnel = None;
     assert_eq!(all(Config::default(), &outside).len(), 2);
@@ -129,7 +135,7 @@ fn the_middle_of_a_hole_leaves_two() {
     let packets =
         [part(1000, 0.0), part(1500, 0.1), part(1200, 0.2), part(1100, 0.3), part(1300, 0.4), part(1200, 0.5)];
     let record = &all(Config::default(), &packets)[0];
-    assert_eq!((record.sides[0].out_of_order, record.sides[0].retransmitted), (3, 1));
+    assert_eq!((record.directions[0].out_of_order, record.directions[0].retransmitted), (3, 1));
 }
 
 #[test]
@@ -149,17 +155,17 @@ fn a_record_knows_what_its_interface_lost() {
 #[test]
 fn an_interim_record_leaves_the_flow_as_it_is() {
     let packets: Vec<Owned> = (0..400).map(|n| client(ACK, 5, f64::from(n))).collect();
-    let records = all(Config { active: Some(secs(100)), ..Config::default() }, &packets);
-    assert_eq!(records.iter().map(|r| r.part).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let records = all(Config { active_timeout: Some(secs(100)), ..Config::default() }, &packets);
+    assert_eq!(records.iter().map(|r| r.record_index).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert_eq!(records.iter().map(Record::packets).collect::<Vec<_>>(), [100; 4]);
-    assert!(records.iter().all(|r| r.id == records[0].id && r.began == packets[0].ts));
-    assert_eq!(records.iter().map(|r| r.early.len()).collect::<Vec<_>>(), [10, 0, 0, 0]);
+    assert!(records.iter().all(|r| r.id == records[0].id && r.flow_start == packets[0].ts));
+    assert_eq!(records.iter().map(|r| r.initial_packets.len()).collect::<Vec<_>>(), [10, 0, 0, 0]);
 }
 
 #[test]
 fn a_handshake_that_takes_an_hour_is_timed_to_the_nanosecond() {
     let packets = [client(SYN, 100, 0.0), server(SYN | ACK, 500, 1800.25), client(ACK, 101, 3600.5)];
-    let config = Config { idle: secs(10_000), active: None, ..Config::default() };
+    let config = Config { idle_timeout: secs(10_000), active_timeout: None, ..Config::default() };
     let record = &all(config, &packets)[0];
     assert_eq!((record.syn_rtt, record.ack_rtt), (Some(1_800_250_000_000), Some(1_800_250_000_000)));
 }
@@ -167,7 +173,8 @@ fn a_handshake_that_takes_an_hour_is_timed_to_the_nanosecond() {
 #[test]
 fn a_flow_of_many_interim_records_stays_as_small_as_it_was() {
     let packets: Vec<Owned> = (0..400).map(|n| client(ACK, 5, f64::from(n))).collect();
-    let (mut meter, mut out) = (Meter::new(Config { active: Some(secs(10)), ..Config::default() }, 0), Vec::new());
+    let (mut meter, mut out) =
+        (Meter::new(Config { active_timeout: Some(secs(10)), ..Config::default() }, 0), Vec::new());
     let lent: Vec<_> = packets.iter().map(Owned::lend).collect();
     meter.push(&lent[..50], &mut out);
     let bytes = meter.counts().bytes;
@@ -179,11 +186,12 @@ fn a_flow_of_many_interim_records_stays_as_small_as_it_was() {
 #[test]
 fn silence_after_an_interim_record_makes_no_empty_one() {
     let packets: Vec<Owned> = (0..10).map(|n| client(ACK, 5, f64::from(n))).collect();
-    let (mut meter, mut out) = (Meter::new(Config { active: Some(secs(10)), ..Config::default() }, 0), Vec::new());
+    let (mut meter, mut out) =
+        (Meter::new(Config { active_timeout: Some(secs(10)), ..Config::default() }, 0), Vec::new());
     meter.push(&packets.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
     meter.tick(at(1000.0), &mut out);
-    assert_eq!(out.iter().map(|r: &Record| r.end).collect::<Vec<_>>(), [EndReason::Active]);
-    assert_eq!((meter.counts().silent, meter.counts().ended(), meter.counts().active), (1, 1, 0));
+    assert_eq!(out.iter().map(|r: &Record| r.end_reason).collect::<Vec<_>>(), [EndReason::ActiveTimeout]);
+    assert_eq!((meter.counts().ended_without_record, meter.counts().ended(), meter.counts().active), (1, 1, 0));
 }
 
 /// Notes when each record came.
@@ -206,7 +214,7 @@ impl Sink for Clock {
 #[test]
 fn records_come_in_the_second_after_their_timeout_however_long_it_is() {
     for timeout in [0, 1, 5, 30, 500, 511, 512, 513, 2000] {
-        let config = Config { idle: secs(timeout), active: None, ..Config::default() };
+        let config = Config { idle_timeout: secs(timeout), active_timeout: None, ..Config::default() };
         let (mut meter, mut clock) = (Meter::new(config, 0), Clock::default());
         let packet = Plan::udp(1, 2, OUT).frame(at(0.3));
         meter.push(&[packet.lend()], &mut clock);
@@ -221,12 +229,12 @@ fn numbered(back: bool, number: Option<u32>, when: f64) -> Owned {
     let plan = if back { Plan::udp(2, 1, BACK) } else { Plan::udp(1, 2, OUT) };
     let mut owned = plan.frame(at(when));
     owned.decoded.tunnel = Some(Tunnel { kind: TunnelKind::Gre, id: 7, sequence: number, outer_l3: 14 });
-    owned.decoded.plain = owned.decoded.is_plain();
+    owned.decoded.is_common_case = owned.decoded.is_common_case();
     owned
 }
 
 fn numbers(records: &[Record]) -> Vec<[Option<(u32, u32)>; 2]> {
-    records.iter().map(|r| [0, 1].map(|side| r.sides[side].tunnel_sequence)).collect()
+    records.iter().map(|r| [0, 1].map(|side| r.directions[side].tunnel_sequence)).collect()
 }
 
 #[test]
@@ -241,7 +249,7 @@ fn each_direction_has_the_first_and_the_last_number_of_the_tunnel_in_each_record
         numbered(true, Some(38), 13.0),
         numbered(true, None, 14.0),
     ];
-    let records = all(Config { active: Some(secs(10)), ..Config::default() }, &packets);
+    let records = all(Config { active_timeout: Some(secs(10)), ..Config::default() }, &packets);
     assert_eq!(numbers(&records), [[Some((u32::MAX, 3)), Some((40, 40))], [None, Some((38, 38))]]);
 }
 
@@ -262,7 +270,7 @@ fn where_tunnels_are_no_level_a_flow_that_began_outside_has_no_numbers() {
     let mut outside = numbered(false, None, 0.0);
     outside.decoded.tunnel = None;
     let inside = numbered(false, Some(9), 1.0);
-    let config = || Config { levels: Levels { tunnel: false, ..Levels::default() }, ..Config::default() };
+    let config = || Config { key_fields: KeyFields { tunnel: false, ..KeyFields::default() }, ..Config::default() };
     assert_eq!(numbers(&all(config(), &[outside.clone(), inside.clone()])), [[None; 2]]);
     assert_eq!(numbers(&all(config(), &[inside, outside])), [[Some((9, 9)), None]]);
 }

@@ -20,11 +20,11 @@ fn flows_of_one_hash_stay_apart() {
     for spread in [0, 0xffff << 48, 0x1 << 32] {
         let mut traffic = Traffic::new(seed);
         let packets: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
-        let config = Config { capacity: 2000, idle: secs(3), ..Config::default() };
+        let config = Config { capacity: 2000, idle_timeout: secs(3), ..Config::default() };
         let mut meter = Meter::new(config.clone(), 0);
         meter.keys.spread = spread;
         let collided = records(&mut meter, &packets, &mut Prng::new(seed));
-        assert_eq!(meter.counts().records[EndReason::Lack as usize], 0, "seed {seed}");
+        assert_eq!(meter.counts().records[EndReason::LackOfResources as usize], 0, "seed {seed}");
         assert_eq!(collided, all(config, &packets), "seed {seed}, spread {spread:x}");
     }
 }
@@ -35,13 +35,14 @@ fn a_table_that_grows_makes_the_records_of_one_that_is_large_from_the_start() {
     let mut traffic = Traffic::new(seed);
     let packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
     for idle in [1, 3, 30] {
-        let config = Config { capacity: 100_000, idle: secs(idle), rest: secs(idle) / 2, ..Config::default() };
+        let config =
+            Config { capacity: 100_000, idle_timeout: secs(idle), compress_after: secs(idle) / 2, ..Config::default() };
         let (mut grows, mut large) = (Meter::new(config.clone(), 0), Meter::new(config, 0));
         let least = grows.table.bytes();
         large.table.grow(100_000);
         let made = records(&mut grows, &packets, &mut Prng::new(seed));
         assert_eq!(made, records(&mut large, &packets, &mut Prng::new(seed)), "seed {seed}, idle for {idle} s");
-        assert_eq!(grows.counts().records[EndReason::Lack as usize], 0, "seed {seed}");
+        assert_eq!(grows.counts().records[EndReason::LackOfResources as usize], 0, "seed {seed}");
         assert!(grows.table.bytes() > least, "seed {seed}: it was large enough");
         assert!(grows.table.bytes() < large.table.bytes(), "seed {seed}: so many flows were there never");
     }
@@ -55,8 +56,8 @@ fn more_flows_of_one_hash_than_are_searched_end_by_name() {
     let mut out: Vec<Record> = Vec::new();
     meter.push(&lend(&packets), &mut out);
     let counts = meter.counts();
-    assert_eq!((counts.active, counts.crowded, out.len()), (96, 404, 404));
-    assert!(out.iter().all(|r| r.end == EndReason::Lack));
+    assert_eq!((counts.active, counts.shard_full, out.len()), (96, 404, 404));
+    assert!(out.iter().all(|r| r.end_reason == EndReason::LackOfResources));
     meter.finish(&mut out);
     assert_eq!(out.iter().map(Record::packets).sum::<u64>(), 500);
 }
@@ -70,10 +71,10 @@ fn a_table_for_one_flow_still_counts_every_packet() {
         let mut meter = Meter::new(Config { capacity, ..Config::default() }, 0);
         let out = records(&mut meter, &packets, &mut Prng::new(seed));
         let counts = meter.counts();
-        assert!(counts.records[EndReason::Lack as usize] > 0, "{capacity} flows");
+        assert!(counts.records[EndReason::LackOfResources as usize] > 0, "{capacity} flows");
         assert_eq!(out.iter().map(Record::packets).sum::<u64>(), counts.packets, "{capacity} flows");
         assert_eq!(counts.packets + counts.other, 5000);
-        assert_eq!((counts.begun, counts.active), (counts.ended(), 0));
+        assert_eq!((counts.started, counts.active), (counts.ended(), 0));
     }
 }
 
@@ -132,7 +133,7 @@ fn years_pass_in_no_time() {
     meter.tick(Timestamp::MAX, &mut out);
     assert_eq!(out.len(), 1000);
     assert_eq!(meter.counts().restarts, 499);
-    assert!(out.iter().all(|r| matches!(r.end, EndReason::Idle | EndReason::Forced)));
+    assert!(out.iter().all(|r| matches!(r.end_reason, EndReason::IdleTimeout | EndReason::ForcedEnd)));
 }
 
 #[test]
@@ -140,7 +141,8 @@ fn centuries_pass_in_no_time_while_flows_wait_for_their_timeout() {
     // Second by second this is a day of computing.
     let century = 100 * 365 * 86_400;
     let idle = Duration::from_secs(5 * century);
-    let config = Config { idle, active: Some(Duration::from_secs(3 * century)), ..Config::default() };
+    let config =
+        Config { idle_timeout: idle, active_timeout: Some(Duration::from_secs(3 * century)), ..Config::default() };
     let (mut meter, mut out) = (Meter::new(config, 0), Vec::<Record>::new());
     let packets: Vec<Owned> = (0..50).map(|n| Plan::udp(1, 2, (n, 2)).frame(at(f64::from(n) * 1000.0))).collect();
     meter.push(&lend(&packets), &mut out);
@@ -173,7 +175,7 @@ fn a_leap_makes_the_records_that_its_seconds_make() {
             })
             .collect();
         let active = [None, Some(Duration::from_secs(1300)), Some(Duration::from_secs(9000))][round % 3];
-        let config = Config { idle: Duration::from_secs(5000), active, ..Config::default() };
+        let config = Config { idle_timeout: Duration::from_secs(5000), active_timeout: active, ..Config::default() };
         let (mut meter, mut out) = (Meter::new(config.clone(), 0), Vec::<Record>::new());
         for packet in &packets {
             // One second at a time there is never an idle turn within a call.
@@ -199,9 +201,9 @@ fn a_small_step_back_is_counted_and_no_gap() {
     let (mut meter, mut out) = (Meter::new(Config::default(), 0), Vec::new());
     meter.push(&packets.each_ref().map(Owned::lend), &mut out);
     meter.finish(&mut out);
-    assert_eq!(meter.counts().backward, 1);
-    let side = &out[0].sides[0];
-    assert_eq!((side.first, side.last, side.gap.min, side.gap.max), (at(5.0), at(6.0), 0, 1_000_000_000));
+    assert_eq!(meter.counts().backward_timestamps, 1);
+    let side = &out[0].directions[0];
+    assert_eq!((side.first, side.last, side.iat.min, side.iat.max), (at(5.0), at(6.0), 0, 1_000_000_000));
 }
 
 #[test]
@@ -212,14 +214,14 @@ fn counters_that_would_overflow_begin_another_record() {
     meter.push(&lend(&packets), &mut out);
     meter.finish(&mut out);
     assert_eq!(out.iter().map(Record::packets).collect::<Vec<_>>(), [300, 300, 300, 100]);
-    assert_eq!(out.iter().map(|r| r.sides[0].gaps).sum::<u64>(), 999);
+    assert_eq!(out.iter().map(|r| r.directions[0].iat_count).sum::<u64>(), 999);
 }
 
 #[test]
 fn arbitrary_frames_do_no_harm() {
     let seed = testkit::seed("arbitrary_frames_do_no_harm");
     let mut prng = Prng::new(seed);
-    let config = Config { capacity: 500, payload: 40, early: 15, ..Config::default() };
+    let config = Config { capacity: 500, payload: 40, initial_packets: 15, ..Config::default() };
     let (mut meter, mut out) = (Meter::new(config, 0), Vec::<Record>::new());
     for round in 0..200_000_u64 {
         let mut bytes = [0; 200];

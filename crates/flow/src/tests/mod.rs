@@ -4,9 +4,9 @@ mod against_model;
 mod behaviour;
 #[path = "../../tests/it/common/captures.rs"]
 mod captures;
+mod compressed;
 mod limits;
 mod model;
-mod resting;
 mod sharded;
 pub(crate) mod traffic;
 

@@ -1,7 +1,9 @@
 //! The flow table as one would explain it: a map of flows, each a list of all its packets. Slow, and obvious.
 
 use super::traffic::Owned;
-use crate::record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState};
+use crate::record::{
+    DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Sink, Stats, TcpState,
+};
 use crate::{Config, Packet};
 use base::Timestamp;
 use std::collections::BTreeMap;
@@ -129,17 +131,17 @@ impl Model {
         self.waiting = waiting;
         gone.extend::<Vec<_>>(more);
         for flow in &gone {
-            let reason = if flow.over { EndReason::Ended } else { EndReason::Idle };
+            let reason = if flow.over { EndReason::EndOfFlow } else { EndReason::IdleTimeout };
             records.extend(self.record(flow, reason));
         }
-        let longer = |f: &Flow| if f.over { config.linger } else { Duration::ZERO };
+        let longer = |f: &Flow| if f.over { config.close_timeout } else { Duration::ZERO };
         let active =
-            |f: &Flow| Some(f.now().first()?.at + u64::try_from((config.active? + longer(f)).as_nanos()).ok()?);
+            |f: &Flow| Some(f.now().first()?.at + u64::try_from((config.active_timeout? + longer(f)).as_nanos()).ok()?);
         let due = |f: &Flow| active(f).is_some_and(|at| at <= end);
         let cut: Vec<Place> = self.flows.iter().filter(|(_, f)| due(f)).map(|(p, _)| *p).collect();
         for place in cut {
             let flow = &self.flows[&place];
-            records.extend(self.record(flow, EndReason::Active));
+            records.extend(self.record(flow, EndReason::ActiveTimeout));
             let flow = self.flows.get_mut(&place).expect("it is there");
             flow.told = flow.packets.len();
             flow.part += 1;
@@ -149,12 +151,12 @@ impl Model {
 
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         let mut records = Vec::new();
-        let ended = |f: &Flow, otherwise| if f.over { EndReason::Ended } else { otherwise };
+        let ended = |f: &Flow, otherwise| if f.over { EndReason::EndOfFlow } else { otherwise };
         for flow in self.flows.values() {
-            records.extend(self.record(flow, ended(flow, EndReason::Forced)));
+            records.extend(self.record(flow, ended(flow, EndReason::ForcedEnd)));
         }
         for flow in &self.waiting {
-            records.extend(self.record(flow, ended(flow, EndReason::Idle)));
+            records.extend(self.record(flow, ended(flow, EndReason::IdleTimeout)));
         }
         self.flows.clear();
         self.waiting.clear();
@@ -180,9 +182,9 @@ impl Model {
             },
             protocol: d.protocol,
         };
-        let around = Around { vlans: d.vlans, mpls: d.mpls, tunnel: d.tunnel.map(|t| (t.kind, t.id)) };
-        let early = |one: &One| Early {
-            after: coarse(one.at - first.at),
+        let around = Encapsulation { vlans: d.vlans, mpls: d.mpls, tunnel: d.tunnel.map(|t| (t.kind, t.id)) };
+        let early = |one: &One| InitialPacket {
+            offset_ns: coarse(one.at - first.at),
             length: one.owned.decoded.ip_len.min(65535) as u16,
             flags: one.flags(),
             reverse: one.side == 1,
@@ -196,18 +198,22 @@ impl Model {
         Some(Record {
             id: 0,
             key,
-            around,
+            encapsulation: around,
             interface: self.interface,
-            began: Timestamp::from_nanos(first.at),
-            part: flow.part,
-            sides: [self.side(flow, 0), self.side(flow, 1)],
-            end,
-            tcp: state(&flow.packets, self.config.bidirectional),
+            flow_start: Timestamp::from_nanos(first.at),
+            record_index: flow.part,
+            directions: [self.side(flow, 0), self.side(flow, 1)],
+            end_reason: end,
+            tcp_state: state(&flow.packets, self.config.bidirectional),
             syn_rtt,
             ack_rtt,
-            early: now.iter().take(if is_first { self.config.early } else { 0 }).map(early).collect(),
+            initial_packets: now
+                .iter()
+                .take(if is_first { self.config.initial_packets } else { 0 })
+                .map(early)
+                .collect(),
             payload: [0, 1].map(|side| if is_first { self.payload(now, side) } else { Vec::new() }),
-            locator: (place != Packet::NOWHERE).then(|| Locator {
+            location: (place != Packet::NOWHERE).then(|| PacketLocation {
                 queue,
                 first: place,
                 last: now.iter().rfind(in_queue).map_or(place, |one| one.owned.position),
@@ -227,10 +233,10 @@ impl Model {
         bytes
     }
 
-    fn side(&self, flow: &Flow, side: usize) -> Side {
+    fn side(&self, flow: &Flow, side: usize) -> DirectionStats {
         let all: Vec<&One> = flow.packets.iter().filter(|o| o.side == side).collect();
         let now: Vec<&One> = flow.now().iter().filter(|o| o.side == side).collect();
-        let (Some(first), Some(last)) = (now.first(), now.last()) else { return Side::default() };
+        let (Some(first), Some(last)) = (now.first(), now.last()) else { return DirectionStats::default() };
         let sum = |f: &dyn Fn(&One) -> u64| now.iter().map(|o| f(o)).sum::<u64>();
         let before = all.len() - now.len();
         let gaps: Vec<u64> = all.windows(2).skip(before.saturating_sub(1)).map(|w| w[1].at - w[0].at).collect();
@@ -245,7 +251,7 @@ impl Model {
         let numbers = now.iter().filter_map(|o| tunnel.and(o.owned.decoded.tunnel)?.sequence).collect::<Vec<_>>();
         // The link address is that of the side's first frame in the whole flow.
         let mac = all[0].owned.decoded.l2.map(|_| MacAddr(all[0].owned.data[6..12].try_into().expect("six bytes")));
-        Side {
+        DirectionStats {
             first: Timestamp::from_nanos(first.at),
             last: Timestamp::from_nanos(last.at),
             packets: now.len() as u64,
@@ -254,8 +260,8 @@ impl Model {
             payload_bytes: sum(&|o| o.owned.decoded.payload_len.into()),
             payload_packets: sum(&|o| u64::from(o.owned.decoded.payload_len > 0)),
             length: moments(&now.iter().map(|o| o.owned.decoded.ip_len.into()).collect::<Vec<_>>()),
-            gap: moments(&gaps),
-            gaps: gaps.len() as u64,
+            iat: moments(&gaps),
+            iat_count: gaps.len() as u64,
             flags: [0, 1, 2, 3, 4, 5, 6, 7].map(|bit| sum(&|o| u64::from(o.flags() >> bit & 1))),
             zero_window: sum(&|o| u64::from(o.header().is_some_and(|h| h[14] == 0 && h[15] == 0) && !o.has(tcp::RST))),
             retransmitted: again.len() as u64,
@@ -302,21 +308,22 @@ fn place_of(owned: &Owned, config: &Config) -> Option<(Place, bool)> {
     let (sp, dp) = if is_icmp { (0, 0) } else { (d.src_port.0, d.dst_port.0) };
     let turned = config.bidirectional && (src, sp) > (dst, dp);
     let (a, b) = if turned { ((dst, dp), (src, sp)) } else { ((src, sp), (dst, dp)) };
-    let vlans = if config.levels.vlans { d.vlans } else { [None; 2] };
-    let id = |t: wire::Tunnel| if t.kind == TunnelKind::GtpU && !config.levels.teid { 0 } else { t.id };
-    let tunnel = d.tunnel.filter(|_| config.levels.tunnel).map(|t| (t.kind, id(t)));
+    let vlans = if config.key_fields.vlans { d.vlans } else { [None; 2] };
+    let id = |t: wire::Tunnel| if t.kind == TunnelKind::GtpU && !config.key_fields.teid { 0 } else { t.id };
+    let tunnel = d.tunnel.filter(|_| config.key_fields.tunnel).map(|t| (t.kind, id(t)));
     Some(((a.0, a.1, b.0, b.1, d.protocol.0, vlans, tunnel), turned))
 }
 
 fn timeout(config: &Config, flow: &Flow) -> u64 {
     let protocol = flow.packets[0].owned.decoded.protocol;
-    let idle = config.idle_of.iter().rfind(|(p, _)| *p == protocol).map_or(config.idle, |(_, t)| *t);
-    let idle: Duration = if flow.over { config.linger } else { idle };
+    let idle =
+        config.protocol_idle_timeouts.iter().rfind(|(p, _)| *p == protocol).map_or(config.idle_timeout, |(_, t)| *t);
+    let idle: Duration = if flow.over { config.close_timeout } else { idle };
     u64::try_from(idle.as_nanos()).expect("short enough")
 }
 
-fn moments(values: &[u64]) -> Moments {
-    Moments {
+fn moments(values: &[u64]) -> Stats {
+    Stats {
         min: values.iter().copied().min().unwrap_or(0),
         max: values.iter().copied().max().unwrap_or(0),
         sum: values.iter().sum(),

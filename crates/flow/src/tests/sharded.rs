@@ -3,7 +3,7 @@
 use super::at;
 use super::traffic::{Owned, Plan, Traffic};
 use crate::record::{EndReason, Record};
-use crate::{Config, Gather, Hints, Meter, NoHints, Packet, Router, Shards};
+use crate::{Config, Hints, Meter, NoHints, Packet, Router, ShardMerger, Shards};
 use base::{Prng, Timestamp};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ pub(super) fn sharded(config: &Config, packets: &[Owned], count: usize) -> Vec<R
         rest = later;
     }
     shards.finish(&mut out);
-    assert_eq!(shards.counts().records[crate::EndReason::Lack as usize], 0, "the table was large enough");
+    assert_eq!(shards.counts().records[crate::EndReason::LackOfResources as usize], 0, "the table was large enough");
     out
 }
 
@@ -44,7 +44,7 @@ fn threads_that_gather_at_each_second_make_the_same_records() {
     let config = Config { capacity: 5000, ..Config::default() };
     let mut router = Router::new(&config, 4);
     let mut meters: Vec<Meter> = (0..4).map(|_| Meter::new(Shards::part(&config, 4), 1)).collect();
-    let mut gathers: Vec<Gather> = (0..4).map(|_| Gather::default()).collect();
+    let mut gathers: Vec<ShardMerger> = (0..4).map(|_| ShardMerger::default()).collect();
     let mut out: Vec<Record> = Vec::new();
     // Each stretch between two seconds is worked off by all meters at once, as their threads would.
     let mut stretches: Vec<(Option<Timestamp>, Vec<&Owned>)> = vec![(None, Vec::new())];
@@ -67,10 +67,10 @@ fn threads_that_gather_at_each_second_make_the_same_records() {
                 });
             }
         });
-        Gather::merge(&mut gathers, &mut out);
+        ShardMerger::merge(&mut gathers, &mut out);
     }
     meters.iter_mut().zip(&mut gathers).for_each(|(m, g)| m.finish(g));
-    Gather::merge(&mut gathers, &mut out);
+    ShardMerger::merge(&mut gathers, &mut out);
     assert_eq!(out, sharded(&config, &packets, 1), "seed {seed}");
 }
 
@@ -133,7 +133,11 @@ fn hints_are_given_and_change_no_record() {
     for (capacity, packets, is_full) in [(4000, mix, false), (600, flood.collect(), true)] {
         let config = Config { capacity, ..Config::default() };
         let (plain, bytes) = hinted(NoHints, &config, &packets);
-        assert_eq!(plain.iter().any(|r| r.end == EndReason::Lack), is_full, "seed {seed}, room for {capacity}");
+        assert_eq!(
+            plain.iter().any(|r| r.end_reason == EndReason::LackOfResources),
+            is_full,
+            "seed {seed}, room for {capacity}"
+        );
         assert_eq!(hinted(Counting, &config, &packets).0, plain, "seed {seed}, room for {capacity}");
         assert!(RESERVED.swap(0, Ordering::Relaxed) > bytes / 2, "what is touched was reserved");
         assert!(LINES.swap(0, Ordering::Relaxed) > packets.len(), "a line and more for each packet");

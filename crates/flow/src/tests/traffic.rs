@@ -95,7 +95,7 @@ impl Plan {
             dst_port: Port(self.ports.1),
             ..Decoded::default()
         };
-        decoded.plain = decoded.is_plain();
+        decoded.is_common_case = decoded.is_common_case();
         Owned { ts, wire_len: 14 + ip_len, data, decoded, position: Packet::NOWHERE, queue: 0 }
     }
 }
@@ -294,6 +294,6 @@ impl Traffic {
             5 => owned.wire_len += 66_000,
             _ => (),
         }
-        owned.decoded.plain = owned.decoded.is_plain();
+        owned.decoded.is_common_case = owned.decoded.is_common_case();
     }
 }

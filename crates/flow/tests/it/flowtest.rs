@@ -136,28 +136,32 @@ fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> 
         }
     };
     let within = |range: (u8, u8), value: u64| (u64::from(range.0)..=u64::from(range.1)).contains(&value);
-    let tunnel = |record: &Record, kind, id: u64| record.around.tunnel == Some((kind, id as u32));
+    let tunnel = |record: &Record, kind, id: u64| record.encapsulation.tunnel == Some((kind, id as u32));
     check("ip_version", &|r, v| (if r.key.src.is_ipv4() { 4 } else { 6 }) == v, there);
-    check("ttl", &|r, v| within(r.sides[0].ttl, v), there);
-    check("tos", &|r, v| within(r.sides[0].dscp, v >> 2), there);
-    check("vlan_id", &|r, v| r.around.vlans[0].map(u64::from) == Some(v), there);
-    check("vlan_id_inner", &|r, v| r.around.vlans[1].map(u64::from) == Some(v), there);
+    check("ttl", &|r, v| within(r.directions[0].ttl, v), there);
+    check("tos", &|r, v| within(r.directions[0].dscp, v >> 2), there);
+    check("vlan_id", &|r, v| r.encapsulation.vlans[0].map(u64::from) == Some(v), there);
+    check("vlan_id_inner", &|r, v| r.encapsulation.vlans[1].map(u64::from) == Some(v), there);
     // IPFIX's section of the label stack: behind the label, its class and the bottom bit.
-    check("mpls_label_1", &|r, v| r.around.mpls.map(u64::from) == Some(v >> 4), there);
+    check("mpls_label_1", &|r, v| r.encapsulation.mpls.map(u64::from) == Some(v >> 4), there);
     check("vxlan_id", &|r, v| tunnel(r, TunnelKind::Vxlan, v), there);
     check("icmp_type", &|r, v| u64::from(r.key.dst_port >> 8) == v, there);
     check("icmp_code", &|r, v| u64::from(r.key.dst_port & 0xff) == v, there);
     check("icmp_type_code", &|r, v| u64::from(r.key.dst_port) == v, there);
-    check("tcp_syn_size", &|r, v| r.early.first().is_some_and(|e| e.flags == 2 && u64::from(e.length) == v), there);
+    check(
+        "tcp_syn_size",
+        &|r, v| r.initial_packets.first().is_some_and(|e| e.flags == 2 && u64::from(e.length) == v),
+        there,
+    );
     // The captures with outer bytes have Ethernet around them, and no padding.
-    check("bytes_outer", &|r, v| r.sides[0].bytes == v + 14 * r.sides[0].packets, there);
-    let bits = |r: &Record| (0..8).filter(|bit| r.sides[0].flags[*bit] > 0).map(|bit| 1 << bit).sum::<u64>();
+    check("bytes_outer", &|r, v| r.directions[0].bytes == v + 14 * r.directions[0].packets, there);
+    let bits = |r: &Record| (0..8).filter(|bit| r.directions[0].flags[*bit] > 0).map(|bit| 1 << bit).sum::<u64>();
     let seen = there.iter().fold(0, |seen, record| seen | bits(record));
     check("tcp_flags", &|_, v| seen == v, there);
     for (name, records) in [("src_mac", there), ("dst_mac", back)] {
         let Some(text) = flow.get(&format!("{name}{suffix}")) else { continue };
         let mac = text.parse().unwrap();
-        if !records.iter().any(|record| record.sides[0].mac == Some(mac)) {
+        if !records.iter().any(|record| record.directions[0].mac == Some(mac)) {
             wrong.push(format!("{name}{suffix} is not {text}"));
         }
     }
@@ -187,7 +191,7 @@ fn every_capture_of_flowtest_gives_the_flows_that_it_must() {
         let mut sums = Sums::new();
         for record in metered(&capture, true) {
             let way = Way::of(&record, case.has_ports());
-            for (way, side) in [way, way.reversed()].into_iter().zip(&record.sides) {
+            for (way, side) in [way, way.reversed()].into_iter().zip(&record.directions) {
                 add(&mut sums, way, side.packets, side.ip_bytes);
             }
         }

@@ -42,7 +42,7 @@ fn every_capture_makes_the_same_records_in_one_two_and_eight_shards() {
             let in_flows: u64 = one.iter().map(Record::packets).sum();
             assert_eq!(in_flows + other, captured.len() as u64, "{}", path.display());
             flows += one.len();
-            numbered += one.iter().filter(|r| r.sides.iter().any(|s| s.tunnel_sequence.is_some())).count();
+            numbered += one.iter().filter(|r| r.directions.iter().any(|s| s.tunnel_sequence.is_some())).count();
         }
         total += captured.len();
     }

@@ -35,7 +35,7 @@ fn flow_of(packet: &Captured) -> Option<(FlowKey, TunnelKind, u32)> {
 }
 
 fn records(packets: &[Captured]) -> Vec<Record> {
-    let config = Config { bidirectional: false, active: None, capacity: 1000, ..Config::default() };
+    let config = Config { bidirectional: false, active_timeout: None, capacity: 1000, ..Config::default() };
     let (mut meter, mut out) = (Meter::new(config, 0), Vec::new());
     for p in packets {
         let (data, decoded) = (&p.data[..], &p.decoded);
@@ -58,15 +58,15 @@ fn records_have_the_first_and_the_last_number_that_tshark_finds_in_their_packets
         }
         let Some(command) = testkit::tool(name, "tshark") else { return };
         let theirs = tshark(&file, command);
-        for record in records(&packets).iter().filter(|r| r.around.tunnel.is_some()) {
+        for record in records(&packets).iter().filter(|r| r.encapsulation.tunnel.is_some()) {
             // The record's packets: from its first to its last, of its flow.
-            let at = record.locator.expect("it is in a file");
+            let at = record.location.expect("it is in a file");
             let first = packets.iter().find(|p| p.offset == at.first).and_then(flow_of);
             let of_record = |p: &Captured| (at.first..=at.last).contains(&p.offset) && flow_of(p) == first;
             let numbers = packets.iter().enumerate().filter(|(_, p)| of_record(p));
             let numbers: Vec<u32> = numbers.filter_map(|(n, _)| theirs.get(&(n + 1)).copied()).collect();
             let expected = numbers.first().copied().zip(numbers.last().copied());
-            assert_eq!(record.sides[0].tunnel_sequence, expected, "{}: {:?}", file.display(), record.key);
+            assert_eq!(record.directions[0].tunnel_sequence, expected, "{}: {:?}", file.display(), record.key);
             compared += u64::from(expected.is_some());
         }
     }

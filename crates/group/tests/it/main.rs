@@ -1,7 +1,7 @@
 //! All integration tests of this crate in one program, which is linked once; each module is a subject.
 
-mod door;
+mod control;
 mod model;
-mod strangers;
 mod support;
+mod untrusted_clients;
 mod yielding;

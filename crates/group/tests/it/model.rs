@@ -5,10 +5,10 @@
 
 use base::{Prng, Timestamp};
 use netgrain_group::{
-    Books, ClassCounts, Delivery, Dispatcher, Forwards, Generations, Group, Member, Membership, Order, Orders, Packet,
-    Program, Sieve, Steering, Swap, Turn, Verdict, class, steer,
+    ClassCounts, CommandQueue, Delivery, Dispatcher, DispatcherCommand, Forwards, Generations, Group, GroupAccounting,
+    Member, MemberFilter, Membership, Packet, Program, Steering, Swap, TurnResult, Verdict, class, steering,
 };
-use ring::{Branch, Config, Listener, Offer, Producer, Shape};
+use ring::{Branch, Config, Listener, OfferedRing, Producer, RingParameters};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -39,7 +39,7 @@ fn verdict(salt: u64, n: u64) -> Verdict {
 struct Salted(u64, u64);
 
 impl Program for Salted {
-    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
+    fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
         for (packet, out) in batch.iter().zip(out) {
             assert_eq!(*out, Verdict::default(), "as the contract says");
             *out = verdict(self.0, u64::from_le_bytes(packet.bytes[40..48].try_into().unwrap()));
@@ -55,7 +55,7 @@ impl Program for Salted {
 /// The last octet of the only sender that passes.
 struct From(&'static str);
 
-impl Sieve for From {
+impl MemberFilter for From {
     fn matches(&self, packet: &Packet<'_>) -> bool {
         packet.bytes[29].to_string() == self.0
     }
@@ -113,8 +113,8 @@ impl Model {
         self.seats.iter().for_each(|(place, s)| weights[usize::from(*place)] = s.member.weight);
         let set = eligible.iter().fold(0, |set, p| set | 1u64 << p);
         match self.steering {
-            Steering::Rendezvous => steer::winner(steer::slot(hash), set, &weights),
-            Steering::Fold => steer::fold(hash, set, &weights),
+            Steering::Rendezvous => steering::winner(steering::slot(hash), set, &weights),
+            Steering::Fold => steering::fold(hash, set, &weights),
         }
     }
 
@@ -184,8 +184,8 @@ fn listen(seat: &mut Seat) {
 struct World {
     producer: Producer,
     dispatcher: Dispatcher,
-    orders: Arc<Orders>,
-    shape: Shape,
+    orders: Arc<CommandQueue>,
+    shape: RingParameters,
     n: u64,
 }
 
@@ -193,9 +193,9 @@ impl World {
     fn new() -> Self {
         let config = Config { name: "test".into(), bytes: 32 << 20, ..Config::default() };
         let producer = Producer::new(config).expect("memory");
-        let shape = Shape { queue: 3, ..Offer::of(&producer).shape };
-        let orders = Arc::<Orders>::default();
-        let dispatcher = Dispatcher::new(&Offer::of(&producer), Arc::clone(&orders), true);
+        let shape = RingParameters { queue: 3, ..OfferedRing::of(&producer).shape };
+        let orders = Arc::<CommandQueue>::default();
+        let dispatcher = Dispatcher::new(&OfferedRing::of(&producer), Arc::clone(&orders), true);
         Self { producer, dispatcher, orders, shape, n: 0 }
     }
 
@@ -203,7 +203,7 @@ impl World {
     fn turn(&mut self) {
         let Self { producer, dispatcher, .. } = self;
         std::thread::scope(|scope| {
-            let working = scope.spawn(move || while let Turn::Batch(_) = dispatcher.turn() {});
+            let working = scope.spawn(move || while let TurnResult::Batch(_) = dispatcher.turn() {});
             while !working.is_finished() {
                 producer.service();
                 std::thread::yield_now();
@@ -230,15 +230,15 @@ impl World {
         self.n += 1;
     }
 
-    fn books(&mut self) -> Vec<Books> {
+    fn books(&mut self) -> Vec<GroupAccounting> {
         let (reply, answer) = channel();
-        self.orders.leave(Order::Tell(reply));
+        self.orders.leave(DispatcherCommand::Report(reply));
         self.turn();
         answer.recv().expect("an answer")
     }
 }
 
-fn check(books: &[Books], models: &BTreeMap<u32, Model>) {
+fn check(books: &[GroupAccounting], models: &BTreeMap<u32, Model>) {
     assert_eq!(books.len(), models.len());
     for book in books {
         let (m, c) = (&models[&book.id], &book.counts);
@@ -265,7 +265,7 @@ fn a_member(random: &mut Prng) -> (Member, Option<&'static str>) {
         2 => 1 << random.below(4) | 1 << 8,
         _ => 1 << random.below(4),
     };
-    let filter = text.map(|t| Arc::new(From(t)) as Arc<dyn Sieve>);
+    let filter = text.map(|t| Arc::new(From(t)) as Arc<dyn MemberFilter>);
     (Member { classes, weight: 1 + random.below(3) as u8, filter }, text)
 }
 
@@ -287,12 +287,12 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
                 let model = Model { salt: id.into(), generation: 1, steering, membership, ..Model::default() };
                 let group = Group::new(id, Arc::clone(&model.membership), swap(model.salt, 1));
                 models.insert(id, model);
-                world.orders.leave(Order::Add { group: Box::new(group), seated: channel().0 });
+                world.orders.leave(DispatcherCommand::Add { group: Box::new(group), seated: channel().0 });
             }
             (1, Some(id)) if random.below(6) == 0 => {
                 models.remove(&id);
                 let (reply, last) = channel();
-                world.orders.leave(Order::Remove(id, reply));
+                world.orders.leave(DispatcherCommand::Remove(id, reply));
                 world.turn();
                 assert!(last.recv().expect("an answer").is_some());
             }
@@ -308,7 +308,13 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
                 let (listener, generations) = (branch.listen(), Generations::default());
                 let (due, delivered, refused) = (VecDeque::new(), 0, 0);
                 model.seats.insert(place, Seat { member, text, listener, generations, due, delivered, refused });
-                world.orders.leave(Order::Change { group: id, membership, place, branch: Some(writer), done });
+                world.orders.leave(DispatcherCommand::Change {
+                    group: id,
+                    membership,
+                    slot: place,
+                    branch: Some(writer),
+                    done,
+                });
             }
             (4, Some(id)) => {
                 let model = models.get_mut(&id).unwrap();
@@ -316,7 +322,13 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
                 let mut seat = model.seats.remove(&place).unwrap();
                 model.membership = Arc::new(model.membership.with(place, None));
                 let membership = Arc::clone(&model.membership);
-                world.orders.leave(Order::Change { group: id, membership, place, branch: None, done });
+                world.orders.leave(DispatcherCommand::Change {
+                    group: id,
+                    membership,
+                    slot: place,
+                    branch: None,
+                    done,
+                });
                 world.turn();
                 listen(&mut seat);
                 assert!(seat.listener.ended(), "who leaves is told the end");
@@ -327,14 +339,20 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
                 seat.member.weight = 1 + random.below(4) as u8;
                 model.membership = Arc::new(model.membership.with(*place, Some(seat.member.clone())));
                 let (membership, place) = (Arc::clone(&model.membership), *place);
-                world.orders.leave(Order::Change { group: id, membership, place, branch: None, done });
+                world.orders.leave(DispatcherCommand::Change {
+                    group: id,
+                    membership,
+                    slot: place,
+                    branch: None,
+                    done,
+                });
             }
             (6, Some(id)) => {
                 let model = models.get_mut(&id).unwrap();
                 model.generation += 1;
                 model.salt += 1000;
                 let swap = swap(model.salt, model.generation);
-                world.orders.leave(Order::Swap { group: id, swap, done: channel().0 });
+                world.orders.leave(DispatcherCommand::Swap { group: id, swap, done: channel().0 });
             }
             (7, _) => {
                 let books = world.books();
@@ -358,7 +376,7 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
     world.turn();
     let World { dispatcher, orders, .. } = world;
     drop(dispatcher);
-    check(&orders.last_books().expect("the last books"), &models);
+    check(&orders.last_accounting().expect("the last books"), &models);
     for seat in models.values_mut().flat_map(|m| m.seats.values_mut()) {
         listen(seat);
         assert!(seat.listener.ended());
@@ -378,7 +396,7 @@ fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
     let membership = Arc::new(Membership::default());
     let first = nothing();
     let group = Box::new(Group::new(1, Arc::clone(&membership), first));
-    world.orders.leave(Order::Add { group, seated: channel().0 });
+    world.orders.leave(DispatcherCommand::Add { group, seated: channel().0 });
     let mut all = (*membership).clone();
     let mut listeners = Vec::new();
     for place in 0..2 {
@@ -387,7 +405,7 @@ fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
         listeners.push(branch.listen());
         let (done, _) = channel();
         let membership = Arc::new(all.clone());
-        world.orders.leave(Order::Change { group: 1, membership, place, branch: Some(writer), done });
+        world.orders.leave(DispatcherCommand::Change { group: 1, membership, slot: place, branch: Some(writer), done });
     }
     world.turn();
     let (mut descs, mut seen) = (Vec::new(), 0);
@@ -412,7 +430,7 @@ fn a_dispatcher_that_is_too_far_behind_lets_packets_go_and_says_so() {
     let mut world = World::new();
     let first = nothing();
     let group = Box::new(Group::new(1, Arc::default(), first));
-    world.orders.leave(Order::Add { group, seated: channel().0 });
+    world.orders.leave(DispatcherCommand::Add { group, seated: channel().0 });
     world.turn();
     // Nobody turns the dispatcher while three quarters of the ring fill.
     let bytes = vec![0; 1000];

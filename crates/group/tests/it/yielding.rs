@@ -3,8 +3,10 @@
 //! A program here is slow in that the ring's writer goes on while it judges: it has the writer, and writes itself.
 
 use base::Timestamp;
-use netgrain_group::{Dispatcher, Group, Membership, Order, Orders, Packet, Program, Swap, Turn, Verdict};
-use ring::{Config, Offer, Producer};
+use netgrain_group::{
+    CommandQueue, Dispatcher, DispatcherCommand, Group, Membership, Packet, Program, Swap, TurnResult, Verdict,
+};
+use ring::{Config, OfferedRing, Producer};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,33 +38,33 @@ impl Writer {
 struct Slow(Writer, usize);
 
 impl Program for Slow {
-    fn judge(&mut self, _: &[Packet<'_>], _: &mut [Verdict]) {
+    fn evaluate(&mut self, _: &[Packet<'_>], _: &mut [Verdict]) {
         self.0.write(self.1);
     }
 }
 
 /// Groups whose programs let so many packets come meanwhile, and a writer.
-fn world(meanwhile: &[usize], grace: Duration) -> (Dispatcher, Arc<Orders>, Writer) {
+fn world(meanwhile: &[usize], grace: Duration) -> (Dispatcher, Arc<CommandQueue>, Writer) {
     let config = Config { name: "test".into(), bytes: BYTES, ..Config::default() };
     let mut producer = Producer::new(config).expect("memory");
-    let orders = Arc::<Orders>::default();
-    let mut dispatcher = Dispatcher::new(&Offer::of(&producer), Arc::clone(&orders), true).with_grace(grace);
-    dispatcher.seat(&mut producer).expect("a gate");
+    let orders = Arc::<CommandQueue>::default();
+    let mut dispatcher = Dispatcher::new(&OfferedRing::of(&producer), Arc::clone(&orders), true).with_grace(grace);
+    dispatcher.slot(&mut producer).expect("a gate");
     let writer = Writer(Arc::new(Mutex::new(producer)));
     for (id, packets) in (1..).zip(meanwhile) {
         let program = Some(Box::new(Slow(writer.clone(), *packets)) as Box<dyn Program>);
         let (ports, names, counters) = (Vec::new(), Vec::new(), Vec::new());
         let swap = Swap { program, generation: 1, ports, names, knows_direction: false, host: None, counters };
         let group = Box::new(Group::new(id, Arc::<Membership>::default(), swap));
-        orders.leave(Order::Add { group, seated: channel().0 });
+        orders.leave(DispatcherCommand::Add { group, seated: channel().0 });
     }
     (dispatcher, orders, writer)
 }
 
 /// Received and skipped, by group.
-fn books(dispatcher: &mut Dispatcher, orders: &Orders) -> Vec<(u64, u64)> {
+fn books(dispatcher: &mut Dispatcher, orders: &CommandQueue) -> Vec<(u64, u64)> {
     let (tell, told) = channel();
-    orders.leave(Order::Tell(tell));
+    orders.leave(DispatcherCommand::Report(tell));
     dispatcher.turn();
     told.recv().expect("told").iter().map(|b| (b.counts.received, b.counts.skipped)).collect()
 }
@@ -103,10 +105,10 @@ fn what_is_left_of_a_live_stream_is_judged_for_a_while_and_no_longer() {
         writer.write(3000);
         assert!(writer.0.lock().expect("no panic").finish(Timestamp::from_secs_nanos(1_700_000_001, 0)));
         let seen = books(&mut dispatcher, &orders);
-        while dispatcher.turn() != Turn::End {}
+        while dispatcher.turn() != TurnResult::End {}
         assert_eq!(seen.len(), 1);
         drop(dispatcher);
-        let last = orders.last_books().expect("it has ended");
+        let last = orders.last_accounting().expect("it has ended");
         assert_eq!((last[0].counts.received, last[0].counts.skipped), (judged, 3000 - judged), "{grace:?}");
     }
 }

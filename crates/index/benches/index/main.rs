@@ -6,22 +6,22 @@
 #[path = "../../src/bytes.rs"]
 #[allow(dead_code, reason = "the index itself, of which the comparison needs a part")]
 mod bytes;
-#[path = "../../src/fit.rs"]
-#[allow(dead_code, reason = "as above")]
-mod fit;
 #[path = "../../src/key.rs"]
 #[allow(dead_code, unused_imports, reason = "as above")]
 mod key;
 #[path = "../../src/set.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub, missing_docs, reason = "as above")]
 mod set;
+#[path = "../../src/set_sizing.rs"]
+#[allow(dead_code, reason = "as above")]
+mod set_sizing;
 
 mod rivals;
 mod traffic;
 
 use base::{Prng, Row, Tally, Timestamp};
-use filter::Need;
-use netgrain_index::{Builder, Content, Entry, Header, Keys, PART, PARTS, Parts, Reader, Rows};
+use filter::KeyCondition;
+use netgrain_index::{BlockKeys, Builder, Content, Entry, Header, Reader, Rows, SUB_BLOCK, SUB_BLOCKS, SubBlocks};
 use std::time::Instant;
 use traffic::{Load, Packet};
 
@@ -48,7 +48,7 @@ fn main() {
 
 fn collecting(load: &Load) {
     let (mut add, mut end) = (f64::MAX, f64::MAX);
-    let mut keys = Keys::default();
+    let mut keys = BlockKeys::default();
     let mut bytes = 0;
     let packets: usize = load.blocks.iter().map(Vec::len).sum();
     for _ in 0..(2_000_000 / packets).clamp(3, 300) {
@@ -71,10 +71,10 @@ fn collecting(load: &Load) {
 }
 
 /// A block, whose packets lie in its sixteenths evenly.
-fn collect(keys: &mut Keys, packets: &[Packet]) -> Parts {
-    let mut parts = Parts::NONE;
-    for (part, packets) in packets.chunks(packets.len().div_ceil(PARTS).max(1)).enumerate() {
-        parts.begin(part as u32 * PART + 24, 0);
+fn collect(keys: &mut BlockKeys, packets: &[Packet]) -> SubBlocks {
+    let mut parts = SubBlocks::NONE;
+    for (part, packets) in packets.chunks(packets.len().div_ceil(SUB_BLOCKS).max(1)).enumerate() {
+        parts.begin(part as u32 * SUB_BLOCK + 24, 0);
         keys.enter(part);
         packets.iter().for_each(|p| keys.add(&p.frame, p.wire_len, p.link_type));
     }
@@ -83,7 +83,7 @@ fn collect(keys: &mut Keys, packets: &[Packet]) -> Parts {
 
 fn sealed(load: &Load) {
     const BLOCKS: u32 = 1000;
-    let mut keys = Keys::default();
+    let mut keys = BlockKeys::default();
     let entries: Vec<Entry> = (0..BLOCKS)
         .map(|block| {
             let packets = &load.blocks[block as usize % load.blocks.len()];
@@ -94,7 +94,7 @@ fn sealed(load: &Load) {
             let rows: Rows =
                 [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect();
             let (first, last) = (Timestamp::from_secs_nanos(second, 0), Timestamp::from_secs_nanos(second, 1));
-            Entry { block, bytes: 1 << 20, first_record: Some(24), crc: 0, parts, first, last, rows, sets }
+            Entry { block, bytes: 1 << 20, first_record: Some(24), crc: 0, sub_blocks: parts, first, last, rows, sets }
         })
         .collect();
     let t = Instant::now();
@@ -108,7 +108,7 @@ fn sealed(load: &Load) {
     const QUESTIONS: u32 = 200;
     for _ in 0..QUESTIONS {
         // Of a network for tests (RFC 2544) that no capture should have.
-        let host = Need::Host(std::net::Ipv4Addr::from(0xc612_0000 | prng.next_u64() as u32 >> 15).into());
+        let host = KeyCondition::Host(std::net::Ipv4Addr::from(0xc612_0000 | prng.next_u64() as u32 >> 15).into());
         let mut reader = Reader::begin(&&file[..]).expect("what was sealed");
         let candidates = reader.candidates(&&file[..], &host).expect("memory refuses nothing");
         admitted += candidates.iter().filter(|c| **c).count();
@@ -128,8 +128,8 @@ fn header() -> Header {
         queue: 0,
         link_type: 1,
         snaplen: 65_535,
-        stamps: "simulated".into(),
-        stamp_error: 0,
+        timestamp_source: "simulated".into(),
+        timestamp_error: 0,
         filter: String::new(),
         first_pos: 0,
         start: Timestamp::ZERO,

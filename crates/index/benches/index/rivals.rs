@@ -5,9 +5,9 @@
 //! are those that one question about one host needs of a file of 1000 such blocks, if all that is read together costs one
 //! read.
 
-use crate::fit::{self, Fill};
-use crate::key::{Kind, host_v4, host_v6};
+use crate::key::{KeyKind, host_v4, host_v6};
 use crate::set::{GROUP, Group, Set, bits_of, group_of, has_all};
+use crate::set_sizing::{self, Occupancy};
 use crate::traffic::Load;
 use base::Prng;
 use base::hash::mix64;
@@ -143,8 +143,8 @@ fn distinct_bloom(keys: &[u64]) -> Made {
 fn folded(keys: &[u64]) -> Made {
     let mut full = vec![[0; 4]; FULL];
     keys.iter().for_each(|k| insert(&mut full, *k));
-    let mut fill = [Fill::of(Kind::Hosts, &full, keys.len())];
-    fit::fit(&mut fill, FULL * GROUP);
+    let mut fill = [Occupancy::of(KeyKind::Hosts, &full, keys.len())];
+    set_sizing::fit(&mut fill, FULL * GROUP);
     let Set::Groups(groups) = fill[0].set(&full, keys.len()) else {
         return Made { bits: 0, admits: Box::new(|_| true), read: 0 };
     };

@@ -32,10 +32,10 @@ fn tally(terms: &[u64; TERMS]) -> Tally {
 /// Sums of everything that was read from a file. What is beyond them is not believed, so that no sum of what was can
 /// overflow.
 #[derive(Clone)]
-pub(crate) struct Sums([u64; TERMS]);
+pub(crate) struct ReadLimits([u64; TERMS]);
 
-impl Sums {
-    const MOST: u64 = 1 << 60;
+impl ReadLimits {
+    const MAX: u64 = 1 << 60;
 
     pub fn new() -> Self {
         Self([0; TERMS])
@@ -50,7 +50,7 @@ impl Sums {
     fn add_terms(&mut self, terms: &[u64; TERMS]) -> bool {
         self.0.iter_mut().zip(terms).all(|(sum, term)| {
             *sum = sum.saturating_add(*term);
-            *sum <= Self::MOST
+            *sum <= Self::MAX
         })
     }
 }
@@ -100,7 +100,7 @@ pub fn encode(rows: &Rows, out: &mut Vec<u8>) {
 /// The inverse of [`encode`]; `None` for bytes that it does not write.
 pub fn decode(mut bytes: &[u8]) -> Option<Rows> {
     let mut rows = Rows::new();
-    let (mut end, mut silence, mut sums) = (0u64, 0u64, Sums::new());
+    let (mut end, mut silence, mut sums) = (0u64, 0u64, ReadLimits::new());
     while !bytes.is_empty() {
         let second = end.checked_add(take(&mut bytes)?)?;
         let mask = take(&mut bytes)?;
@@ -120,7 +120,7 @@ pub fn decode(mut bytes: &[u8]) -> Option<Rows> {
         end = second.checked_add(seconds)?;
         let tally = tally(&terms);
         if tally.is_empty() {
-            silence = silence.checked_add(seconds).filter(|s| *s <= Rows::MOST_SILENCE)?;
+            silence = silence.checked_add(seconds).filter(|s| *s <= Rows::MAX_SILENCE)?;
             rows.add_silence(second, seconds);
         } else {
             rows.add(second, &tally);

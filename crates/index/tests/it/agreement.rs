@@ -6,7 +6,7 @@ use crate::common;
 use base::{Prng, Timestamp};
 use common::{LINKS, entry, header, part_of_packet, random_filter, random_frame, relinked};
 use filter::Filter;
-use netgrain_index::{Builder, Entry, Keys, Reader};
+use netgrain_index::{BlockKeys, Builder, Entry, Reader};
 use wire::build::Frame;
 use wire::{EtherType, Headers, link};
 
@@ -34,7 +34,7 @@ fn check(blocks: &[Vec<Packet>], filters: &[String], bytes: u32, note: &str) -> 
     for text in filters {
         let filter = Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
         let need = filter.need();
-        let spots = reader.spots(&&file[..], &need).expect("memory refuses nothing");
+        let spots = reader.sub_block_mask(&&file[..], &need).expect("memory refuses nothing");
         assert_eq!(spots.len(), blocks.len());
         for ((block, entry), spots) in blocks.iter().zip(&entries).zip(spots) {
             let growing = entry.sets.spots(&need);
@@ -109,7 +109,7 @@ fn a_tag_within_the_tag_of_the_packet_before_is_found() {
 fn bytes_without_any_sense_are_no_exception() {
     let seed = testkit::seed("bytes_without_any_sense_are_no_exception");
     let mut prng = Prng::new(seed);
-    let mut keys = Keys::default();
+    let mut keys = BlockKeys::default();
     let filters: Vec<Filter> =
         (0..200).map(|_| Filter::parse(&random_filter(&mut prng, 2)).expect("a filter")).collect();
     for round in 0..3000 {
@@ -145,7 +145,7 @@ fn whatever_an_expression_matches_has_the_keys_that_it_needs() {
     let filters: Vec<Filter> =
         CORPUS.lines().map(str::to_owned).chain(any).filter_map(|text| Filter::parse(&text).ok()).collect();
     assert!(filters.len() > 1000, "{} filters", filters.len());
-    let mut keys = Keys::default();
+    let mut keys = BlockKeys::default();
     let (mut found, mut ruled_out) = (0, 0);
     for round in 0..400 {
         let link_type = LINKS[prng.below(LINKS.len() as u64) as usize];

@@ -42,9 +42,9 @@ impl Telling {
         let mut told = entry(block, 1 + prng.below(1 << 20) as u32, &frames);
         told.rows = if self.filling { self.said[block as usize].rows.clone() } else { Rows::new() };
         told.rows.merge(&news);
-        let words = self.growing.say(&told, &news, last);
+        let words = self.growing.write_entry(&told, &news, last);
         let placed = (words.at, words.bytes.clone());
-        self.growing.said(words);
+        self.growing.entry_written(words);
         self.said.truncate(block as usize);
         self.said.push(told);
         self.filling = !last;

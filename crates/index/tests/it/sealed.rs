@@ -4,7 +4,7 @@ use crate::common;
 
 use base::{Prng, Timestamp};
 use common::{entry, header, random_frame};
-use filter::Need;
+use filter::KeyCondition;
 use netgrain_index::{Builder, Content, Entry, Format, Growing, Header, Index, IndexError, Reader, Tail};
 use std::ops::Range;
 
@@ -40,17 +40,17 @@ fn grow(header: &Header, entries: &[Entry]) -> Vec<u8> {
     let mut out = header.encode();
     let mut growing = Growing::behind(&out);
     for e in entries {
-        let words = growing.say(e, &e.rows, true);
+        let words = growing.write_entry(e, &e.rows, true);
         out.resize(words.at as usize, 0);
         out.extend(&words.bytes);
-        growing.said(words);
+        growing.entry_written(words);
     }
     out
 }
 
 /// Where the entries of full blocks begin.
 fn chain(header: &Header, entries: &[Entry]) -> usize {
-    Growing::behind(&header.encode()).say(&entries[0], &entries[0].rows, true).at as usize
+    Growing::behind(&header.encode()).write_entry(&entries[0], &entries[0].rows, true).at as usize
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> usize {
@@ -65,12 +65,17 @@ fn u64_at(bytes: &[u8], at: usize) -> usize {
 fn ask_all(bytes: &[u8]) -> Option<Vec<bool>> {
     drop(Index::parse(bytes));
     let mut reader = Reader::open(&bytes).ok()?;
-    for need in [Need::Ports(1, 3), Need::Net("10.0.0.0".parse().unwrap(), 12), Need::Vlan(None), Need::Protocol(6)] {
+    for need in [
+        KeyCondition::Ports(1, 3),
+        KeyCondition::Net("10.0.0.0".parse().unwrap(), 12),
+        KeyCondition::Vlan(None),
+        KeyCondition::Protocol(6),
+    ] {
         reader.candidates(&bytes, &need).expect("memory refuses nothing");
     }
     (0..reader.blocks().len()).for_each(|b| drop(reader.rows(&bytes, b)));
     drop(reader.parts(&bytes, 0..reader.blocks().len() + 1));
-    reader.candidates(&bytes, &Need::Host("172.16.0.1".parse().unwrap())).ok()
+    reader.candidates(&bytes, &KeyCondition::Host("172.16.0.1".parse().unwrap())).ok()
 }
 
 #[test]
@@ -110,9 +115,9 @@ fn where_each_packet_has_two_other_hosts_a_question_for_one_reads_few_sixteenths
     assert!(bytes.len() * 100 <= 64 << 20, "seed {seed}: {} bytes of index for 64 MiB", bytes.len());
     let (mut in_vain, questions) = (0, 500);
     for i in 0..questions {
-        let host = Need::Host(std::net::Ipv4Addr::from(0xc612_0000 + i).into());
+        let host = KeyCondition::Host(std::net::Ipv4Addr::from(0xc612_0000 + i).into());
         let mut reader = Reader::begin(&&bytes[..]).expect("what was sealed");
-        let spots = reader.spots(&&bytes[..], &host).expect("memory refuses nothing");
+        let spots = reader.sub_block_mask(&&bytes[..], &host).expect("memory refuses nothing");
         in_vain += spots.iter().map(|spots| spots.0.count_ones()).sum::<u32>();
     }
     // Of 10 000 blocks 30; were hosts given as much room as flows are, it would be 580.
@@ -181,12 +186,12 @@ fn a_sealed_index_says_what_the_growing_one_said() {
         for (i, (a, b)) in index.entries.iter().zip(&entries).enumerate() {
             assert_eq!((a.block, a.bytes, a.crc, &a.rows), (b.block, b.bytes, b.crc, &b.rows));
             assert_eq!(reader.rows(&&bytes[..], i).expect("its rows"), b.rows);
-            assert_eq!(a.parts, b.parts);
+            assert_eq!(a.sub_blocks, b.sub_blocks);
         }
-        let parts: Vec<_> = entries.iter().map(|e| e.parts).collect();
+        let parts: Vec<_> = entries.iter().map(|e| e.sub_blocks).collect();
         assert_eq!(reader.parts(&&bytes[..], 0..entries.len() + 1).expect("memory refuses nothing"), parts);
         for block in 0..count {
-            let host = Need::Host([172, 16, (block >> 8) as u8, block as u8].into());
+            let host = KeyCondition::Host([172, 16, (block >> 8) as u8, block as u8].into());
             let candidates = reader.candidates(&&bytes[..], &host).expect("memory refuses nothing");
             assert_eq!(candidates[block as usize], entries[block as usize].sets.admit(&host), "{block}");
             assert!(candidates.iter().filter(|c| **c).count() <= 3, "{block}: {candidates:?}");
@@ -202,7 +207,7 @@ fn a_question_reads_one_stripe_and_a_file_of_another_time_only_its_summary() {
     let mut reader = Reader::begin(&&bytes[..]).expect("a sealed index");
     assert_eq!(reader.bytes_read(), 8192);
     assert_eq!(reader.summary().stamps.expect("packets").1, entries.iter().map(|e| e.last).max().expect("blocks"));
-    reader.candidates(&&bytes[..], &Need::Host("172.16.0.1".parse().unwrap())).expect("an answer");
+    reader.candidates(&&bytes[..], &KeyCondition::Host("172.16.0.1".parse().unwrap())).expect("an answer");
     assert_eq!(reader.bytes_read(), 8192 + 2 * 32_004);
     assert!(reader.blocks().is_empty());
     reader.load(&&bytes[..]).expect("the table");
@@ -210,7 +215,7 @@ fn a_question_reads_one_stripe_and_a_file_of_another_time_only_its_summary() {
     // Of a small index the first read is all of it.
     let small = seal(&header(), &entries[..3], &[]);
     let mut reader = Reader::open(&&small[..]).expect("a sealed index");
-    reader.candidates(&&small[..], &Need::Vlan(Some(5))).expect("an answer");
+    reader.candidates(&&small[..], &KeyCondition::Vlan(Some(5))).expect("an answer");
     assert_eq!(reader.bytes_read(), small.len() as u64);
 }
 
@@ -230,13 +235,13 @@ fn the_index_stays_below_one_percent_whatever_passes() {
             .collect();
         let entries: Vec<Entry> = (0..8).map(|block| entry(block, 1 << 20, &full)).collect();
         for e in &entries {
-            let words = Growing::behind(&[]).say(e, &e.rows, true);
+            let words = Growing::behind(&[]).write_entry(e, &e.rows, true);
             assert!(words.bytes.len() * 100 <= 1 << 20, "growing: {} bytes", words.bytes.len());
         }
         let sealed = seal(&header(), &entries, &[]);
         assert!(sealed.len() * 100 <= 8 << 20, "sealed: {} bytes of {}", sealed.len(), 8 << 20);
         let hosts = (0..200).filter(|_| {
-            let host = Need::Host(std::net::Ipv4Addr::from(prng.next_u64() as u32).into());
+            let host = KeyCondition::Host(std::net::Ipv4Addr::from(prng.next_u64() as u32).into());
             entries[0].sets.admit(&host)
         });
         let wrong = hosts.count();
@@ -274,7 +279,7 @@ fn damage_is_noticed_or_hides_nothing() {
                 let mut reader = Reader::open(&&damaged[..]).expect("it was read");
                 let parts = reader.parts(&&damaged[..], 0..12).expect("memory refuses nothing");
                 for (parts, entry) in parts.iter().zip(&entries).filter(|(parts, _)| !parts.is_unknown()) {
-                    assert_eq!(*parts, entry.parts, "seed {seed} round {round}");
+                    assert_eq!(*parts, entry.sub_blocks, "seed {seed} round {round}");
                 }
             }
             if let Ok(index) = Index::parse(&damaged) {

@@ -7,7 +7,7 @@ use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, Type, Value};
 use lang::ir::Reg;
 
 /// Bytes of a packet behind a promise.
-const PROMISED: MemFlagsData = MemFlagsData::new().with_notrap().with_readonly().with_can_move();
+const GUARANTEED: MemFlagsData = MemFlagsData::new().with_notrap().with_readonly().with_can_move();
 
 impl Emitter<'_> {
     /// Whether so many bytes behind a base were captured, in eight bits.
@@ -54,7 +54,7 @@ impl Emitter<'_> {
     }
 
     fn swapped(&mut self, ty: Type, from: Value, offset: u32) -> Value {
-        let raw = self.b.ins().load(ty, PROMISED, from, offset as i32);
+        let raw = self.b.ins().load(ty, GUARANTEED, from, offset as i32);
         let number = if ty == I8 { raw } else { self.b.ins().bswap(raw) };
         if ty == I64 { number } else { self.b.ins().uextend(I64, number) }
     }

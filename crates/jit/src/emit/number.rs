@@ -1,7 +1,7 @@
 //! Arithmetic, comparisons and sets: what an instruction makes of numbers, by the rules of [`lang::ir`].
 
 use super::Emitter;
-use crate::host::Host;
+use crate::host::HostCall;
 use crate::refusal::Refusal;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
@@ -94,7 +94,7 @@ impl Emitter<'_> {
         let simple: Option<Vec<_>> = ranges.iter().map(|r| Simple::of(*r)).collect();
         let Some(simple) = simple.filter(|s| s.len() <= INLINE_RANGES) else {
             let at = self.number(std::ptr::from_ref(set) as u64);
-            return self.call(Host::Member, 0, &[at, hi, lo]);
+            return self.call(HostCall::Member, 0, &[at, hi, lo]);
         };
         let mut any = self.b.ins().iconst(I8, 0);
         for range in simple {

@@ -4,23 +4,23 @@ use crate::random;
 
 use base::Prng;
 use lang::Facts;
-use lang::interp::{Interpreter, Memory};
+use lang::interp::{Interpreter, ProgramState};
 use lang::ir::{Builder, Cmp, Expiry, Fact, Inst, Layer, Map, Meta, Op, Operand, Program, Var};
-use netgrain_jit::{Act, Judge, Packet, Verdict, Worker};
+use netgrain_jit::{Executable, Packet, PacketAction, Verdict, Worker};
 use std::time::{Duration, Instant};
 use wire::build::Frame;
 use wire::link;
 
-fn native(program: &Program) -> Judge {
+fn native(program: &Program) -> Executable {
     let begun = Instant::now();
-    Judge::native(program.clone(), || begun.elapsed()).unwrap_or_else(|e| panic!("{e}\n{program}"))
+    Executable::native(program.clone(), || begun.elapsed()).unwrap_or_else(|e| panic!("{e}\n{program}"))
 }
 
 /// Both over the same packets, in batches; everything that can be seen is compared. How many were dropped.
 struct Both<'a> {
     program: &'a Program,
     worker: Worker,
-    memory: Memory,
+    memory: ProgramState,
     sequence: u64,
     last: u64,
 }
@@ -28,13 +28,13 @@ struct Both<'a> {
 impl<'a> Both<'a> {
     fn new(program: &'a Program, hash_key: u64) -> Self {
         let worker = native(program).worker(hash_key).expect("small maps");
-        Self { program, worker, memory: Memory::of(program, hash_key), sequence: 0, last: 0 }
+        Self { program, worker, memory: ProgramState::of(program, hash_key), sequence: 0, last: 0 }
     }
 
     fn run(&mut self, batch: &[(&[u8], Facts)], link_type: u16, context: &str) -> usize {
         let mut packets: Vec<_> = batch.iter().map(|(bytes, facts)| Packet::new(bytes, link_type, *facts)).collect();
         let mut verdicts = vec![Verdict::default(); packets.len()];
-        self.worker.judge(&mut packets, &mut verdicts);
+        self.worker.evaluate(&mut packets, &mut verdicts);
         let mut interpreter = Interpreter::new(self.program);
         let (mut acts, mut traces) = (Vec::new(), Vec::new());
         let mut dropped = 0;
@@ -52,12 +52,12 @@ impl<'a> Both<'a> {
                 "{context}, packet {i} {facts:?}\n{bytes:02x?}\n{}",
                 self.program
             );
-            acts.extend(out.actions.iter().map(|action| Act { packet: i as u32, action: *action }));
+            acts.extend(out.actions.iter().map(|action| PacketAction { packet: i as u32, action: *action }));
             traces.extend(out.traces);
-            dropped += usize::from(out.kind == lang::ir::Kind::Drop);
+            dropped += usize::from(out.kind == lang::ir::VerdictKind::Drop);
         }
         assert_eq!(self.worker.traces(), traces, "{context}\n{}", self.program);
-        assert_eq!(self.worker.acts(), acts, "{context}\n{}", self.program);
+        assert_eq!(self.worker.actions(), acts, "{context}\n{}", self.program);
         assert_eq!(self.worker.datagrams().counts(), self.memory.datagrams.counts(), "{context}\n{}", self.program);
         assert_eq!(self.worker.counters(), &self.memory.counters, "{context}\n{}", self.program);
         for (map, table) in self.memory.tables.iter().enumerate() {
@@ -92,9 +92,9 @@ fn random_programs_over_random_packets() {
                 })
                 .collect();
             dropped += both.run(&packets, link::ETHERNET, &format!("seed {seed}, round {round}, batch {batch}"));
-            acts += both.worker.acts().len();
+            acts += both.worker.actions().len();
         }
-        followed += both.memory.datagrams.counts().followed;
+        followed += both.memory.datagrams.counts().matched;
         entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
     }
     eprintln!(
@@ -246,13 +246,13 @@ fn what_somebody_said_of_a_packet_counts_more_than_its_bytes() {
     let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
     let mut said = Facts { vlan: 7, depth: 3, ..Facts::default() };
     (said.outer.l3, said.outer.protocol, said.inner.l4) = (18, 132, 90);
-    let tell = |judge: Judge| {
+    let tell = |judge: Executable| {
         let mut verdict = [Verdict::default()];
-        judge.worker(0).expect("no maps").judge(&mut [Packet::seen(frame, said)], &mut verdict);
+        judge.worker(0).expect("no maps").evaluate(&mut [Packet::seen(frame, said)], &mut verdict);
         verdict
     };
     let told = tell(native(&program));
-    assert_eq!(told, tell(Judge::interpreted(program).expect("fit")));
+    assert_eq!(told, tell(Executable::interpreted(program).expect("fit")));
     assert_eq!((told[0].hash, told[0].hash2), (18 << 16, 90));
 }
 
@@ -332,10 +332,10 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
         let mut interpreter = Interpreter::new(&program);
         for (frame, matched) in frames.iter().zip(&matched) {
             let facts = Facts::of(frame, 0, link::ETHERNET);
-            let out = interpreter.run(frame, &facts, &mut Memory::of(&program, 0));
+            let out = interpreter.run(frame, &facts, &mut ProgramState::of(&program, 0));
             assert_eq!(
                 *matched == 1,
-                out.kind != lang::ir::Kind::Drop,
+                out.kind != lang::ir::VerdictKind::Drop,
                 "seed {seed}, {text:?}\n{frame:02x?}\n{program}"
             );
         }
@@ -408,7 +408,7 @@ fn a_hardened_host_runs_machine_code() {
     let judge = native(&lang::compile("main = ip >-> mark 42").expect("a program").program);
     let (mut bytes, mut verdict) = ([0; 60], [Verdict::default()]);
     let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
-    judge.worker(0).expect("small").judge(&mut [Packet::new(frame, link::ETHERNET, Facts::default())], &mut verdict);
+    judge.worker(0).expect("small").evaluate(&mut [Packet::new(frame, link::ETHERNET, Facts::default())], &mut verdict);
     println!("natively: {}", verdict[0].mark);
 }
 
@@ -424,10 +424,10 @@ fn a_host_that_gives_no_memory_for_code_refuses_and_interprets() {
     }
     let open: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(1000).collect();
     let program = lang::compile("main = ip >-> steer_flow").expect("a program").program;
-    let refused = Judge::native(program.clone(), Duration::default);
+    let refused = Executable::native(program.clone(), Duration::default);
     drop(open);
     let refused = refused.err().filter(|e| matches!(e, netgrain_jit::Refusal::Memory(_)));
-    assert!(Judge::interpreted(program).is_ok());
+    assert!(Executable::interpreted(program).is_ok());
     println!("refused: {}", refused.expect("there was no file descriptor left"));
 }
 
@@ -451,12 +451,12 @@ fn a_worker_takes_over_what_is_the_same() {
     let mut packets = [Packet::new(&bytes, link::ETHERNET, Facts::default()); 3];
     let (old, new) = (program([("a", 9), ("b", 9)]), program([("b", 9), ("a", 8)]));
     for interpreted in [false, true] {
-        let make = |p: &Program| if interpreted { Judge::interpreted(p.clone()).expect("fit") } else { native(p) };
+        let make = |p: &Program| if interpreted { Executable::interpreted(p.clone()).expect("fit") } else { native(p) };
         let mut before = make(&old).worker(1).expect("small");
-        before.judge(&mut packets, &mut [Verdict::default(); 3]);
+        before.evaluate(&mut packets, &mut [Verdict::default(); 3]);
         let mut after = make(&new).worker(1).expect("small");
-        after.inherit(&mut before);
-        after.judge(&mut packets[..1], &mut [Verdict::default()]);
+        after.transfer_state(&mut before);
+        after.evaluate(&mut packets[..1], &mut [Verdict::default()]);
         assert_eq!(after.counters()[3], 4);
         let keys = |map| after.entries(map, 0).expect("a map").into_iter().map(|e| e.0[0]).collect::<Vec<_>>();
         assert_eq!(keys(0), [0, 1, 2, 3], "b keeps its entries, and the numbering goes on");
@@ -471,7 +471,7 @@ fn what_is_unfit_is_refused_by_both() {
     use netgrain_jit::Refusal;
     let code = vec![Inst::Load { to: Reg(0), base: None, offset: 0, width: 4 }];
     let program = Program { blocks: vec![Block { code, end: End::Pass }], registers: 1, ..Program::default() };
-    let native = Judge::native(program.clone(), Duration::default);
+    let native = Executable::native(program.clone(), Duration::default);
     assert!(matches!(native, Err(Refusal::Unfit(_))), "{native:?}");
-    assert!(matches!(Judge::interpreted(program), Err(Refusal::Unfit(_))));
+    assert!(matches!(Executable::interpreted(program), Err(Refusal::Unfit(_))));
 }

@@ -4,14 +4,14 @@ use crate::random;
 
 use base::Prng;
 use lang::Facts;
-use lang::interp::{Interpreter, Memory, Outcome};
-use lang::ir::Kind;
-use netgrain_jit::{Judge, Packet, Verdict};
+use lang::interp::{Execution, Interpreter, ProgramState};
+use lang::ir::VerdictKind;
+use netgrain_jit::{Executable, Packet, Verdict};
 use std::time::Duration;
 use wire::link;
 
 /// As the verdicts of a judge show it.
-fn seen(v: &Verdict) -> (Kind, u64, [u32; 2], u32, u32, bool) {
+fn seen(v: &Verdict) -> (VerdictKind, u64, [u32; 2], u32, u32, bool) {
     (v.kind(), v.classes, [v.hash, v.hash2], v.mark, v.state, v.kernel())
 }
 
@@ -25,9 +25,9 @@ fn the_rest_of_a_program_goes_on_from_any_record() {
         let stages = prng.below(program.stages.len() as u64 + 1) as usize;
         let (head, rest) = program.split(stages);
         let key = prng.next_u64();
-        let (mut elsewhere, mut memory) = (Memory::of(&head, key), Memory::of(&rest, key));
-        let native = Judge::native_behind(program.clone(), stages, || Duration::ZERO).expect("fit");
-        let interpreted = Judge::interpreted_behind(program.clone(), stages).expect("fit");
+        let (mut elsewhere, mut memory) = (ProgramState::of(&head, key), ProgramState::of(&rest, key));
+        let native = Executable::native_behind(program.clone(), stages, || Duration::ZERO).expect("fit");
+        let interpreted = Executable::interpreted_behind(program.clone(), stages).expect("fit");
         let mut workers = [native.worker(key).expect("small maps"), interpreted.worker(key).expect("small maps")];
         for number in 0..40 {
             let frame = random::frame(&mut prng);
@@ -35,11 +35,11 @@ fn the_rest_of_a_program_goes_on_from_any_record() {
             let wire_len = source.wire_len.max(frame.len() as u32);
             let facts = random::seen_from(&Facts::of(&frame, wire_len, link::ETHERNET), resumed, &source);
             let first = Interpreter::new(&head).run(&frame, &facts, &mut elsewhere);
-            if first.kind == Kind::Drop {
+            if first.kind == VerdictKind::Drop {
                 continue;
             }
             // What was done to the packet by then was done elsewhere.
-            let start = Outcome { kernel: false, actions: vec![], ..first };
+            let start = Execution { kernel: false, actions: vec![], ..first };
             let record =
                 Verdict::resumed(start.kind, start.classes, [start.hash, start.hash2], start.mark, start.state);
             let meant = Interpreter::new(&rest).run_from(start.clone(), &frame, &facts, &mut memory);
@@ -52,7 +52,7 @@ fn the_rest_of_a_program_goes_on_from_any_record() {
                 let context = format!("seed {seed}, round {round}, packet {number}, behind {stages}\n{program}");
                 assert_eq!((kind, classes, hashes, mark, state), expected, "{context}");
                 assert_eq!(kernel, meant.kernel, "{context}");
-                let acts: Vec<_> = worker.acts().iter().map(|act| act.action).collect();
+                let acts: Vec<_> = worker.actions().iter().map(|act| act.action).collect();
                 assert_eq!(acts, meant.actions, "{context}");
             }
             resumed += 1;

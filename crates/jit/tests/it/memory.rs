@@ -1,7 +1,7 @@
 //! What becomes of code. A test program of its own: it counts the pieces of executable memory of the whole process, and other
 //! tests would make some meanwhile.
 
-use netgrain_jit::Judge;
+use netgrain_jit::Executable;
 use std::time::Duration;
 
 #[test]
@@ -12,7 +12,7 @@ fn a_program_that_is_dropped_leaves_no_code_behind() {
     };
     let native = || {
         let program = lang::compile("main = ip >-> when is_tcp (mark 42) >-> steer_flow").expect("a program").program;
-        Judge::native(program, Duration::default).expect("this host runs native code")
+        Executable::native(program, Duration::default).expect("this host runs native code")
     };
     drop(native().worker(0));
     let before = mapped();

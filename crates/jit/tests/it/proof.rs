@@ -1,12 +1,13 @@
 //! Machine code does what the programs of the language mean: random ones, of everything that the table of functions has, over made and
 //! over real packets.
 
-use lang::interp::{Interpreter, Memory, Outcome};
-use lang::ir::{Kind, Program};
-use netgrain_jit::{Judge, Packet as Judged, Refusal, Verdict, Worker};
-use proof::{
-    BackEnd, Done, Execution, Fate, Held, Packet, Ready, Record, Remembered, Report, Seen, Trial, facts, frames,
+use difftest::{
+    BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, ObservedAction, Packet, PacketOutcome, Record,
+    Report, StateSnapshot, Trial, facts, frames,
 };
+use lang::interp::{self, Interpreter, ProgramState};
+use lang::ir::{Program, VerdictKind};
+use netgrain_jit::{Executable, Packet as Judged, Refusal, Verdict, Worker};
 use std::time::Duration;
 
 /// All of a program as machine code, over one batch.
@@ -25,19 +26,22 @@ fn refused(refusal: Refusal) -> String {
     }
 }
 
-fn fate(worker: &Worker, packet: usize, v: &Verdict, program: &Program) -> Fate {
+fn fate(worker: &Worker, packet: usize, v: &Verdict, program: &Program) -> PacketOutcome {
     let record = Record { classes: v.classes, hash: v.hash, hash2: v.hash2, mark: v.mark, state: v.state };
-    let acts = worker.acts().iter().filter(|act| act.packet as usize == packet);
-    let done = acts.map(|act| Done::of(act.action, program)).collect();
-    Fate { kind: v.kind(), record: Some(record), kernel: v.kernel(), done }
+    let acts = worker.actions().iter().filter(|act| act.packet as usize == packet);
+    let done = acts.map(|act| ObservedAction::of(act.action, program)).collect();
+    PacketOutcome { kind: v.kind(), record: Some(record), kernel: v.kernel(), done }
 }
 
-fn remembered(worker: &Worker, now: u64) -> Remembered {
+fn remembered(worker: &Worker, now: u64) -> StateSnapshot {
     let refused = worker.refused();
     let entries = |map| worker.entries(map, now).expect("as many maps");
-    let maps =
-        refused.iter().enumerate().map(|(map, refused)| Held { entries: entries(map), refused: *refused }).collect();
-    Remembered { counters: worker.counters().to_vec(), maps }
+    let maps = refused
+        .iter()
+        .enumerate()
+        .map(|(map, refused)| MapContents { entries: entries(map), refused: *refused })
+        .collect();
+    StateSnapshot { counters: worker.counters().to_vec(), maps }
 }
 
 impl BackEnd for Native {
@@ -45,33 +49,33 @@ impl BackEnd for Native {
         "machine code"
     }
 
-    fn load<'a>(&'a self, ready: &'a Ready) -> Result<Box<dyn Execution + 'a>, String> {
-        let judge = Judge::native(ready.program.clone(), || Duration::ZERO).map_err(refused)?;
+    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        let judge = Executable::native(ready.program.clone(), || Duration::ZERO).map_err(refused)?;
         let worker = judge.worker(ready.world.hash_key).map_err(refused)?;
         Ok(Box::new(Whole { ready, worker }))
     }
 }
 
 struct Whole<'a> {
-    ready: &'a Ready,
+    ready: &'a CompiledCase,
     worker: Worker,
 }
 
 impl Execution for Whole<'_> {
-    fn judge(&mut self, packets: &[Packet]) -> Vec<Seen> {
+    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
         let link_type = self.ready.world.link_type;
         let mut judged: Vec<_> = packets.iter().map(|p| Judged::new(&p.bytes, link_type, p.facts)).collect();
         let mut verdicts = vec![Verdict::default(); judged.len()];
-        self.worker.judge(&mut judged, &mut verdicts);
-        let seen = verdicts.iter().enumerate().map(|(i, verdict)| Seen {
-            fate: fate(&self.worker, i, verdict, &self.ready.program),
+        self.worker.evaluate(&mut judged, &mut verdicts);
+        let seen = verdicts.iter().enumerate().map(|(i, verdict)| ExecutionResult {
+            outcome: fate(&self.worker, i, verdict, &self.ready.program),
             first_half: false,
             number: i as u64,
         });
         seen.collect()
     }
 
-    fn remembered(&mut self, now: u64) -> Vec<Remembered> {
+    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot> {
         vec![remembered(&self.worker, now)]
     }
 }
@@ -81,61 +85,65 @@ impl BackEnd for Behind {
         "machine code behind other stages"
     }
 
-    fn load<'a>(&'a self, ready: &'a Ready) -> Result<Box<dyn Execution + 'a>, String> {
+    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
         let stages = ready.program.stages.len() / 2;
-        let judge = Judge::native_behind(ready.program.clone(), stages, || Duration::ZERO).map_err(refused)?;
+        let judge = Executable::native_behind(ready.program.clone(), stages, || Duration::ZERO).map_err(refused)?;
         let worker = judge.worker(ready.world.hash_key).map_err(refused)?;
         let (head, _) = ready.program.split(stages);
-        let memory = Memory::of(&head, ready.world.hash_key);
+        let memory = ProgramState::of(&head, ready.world.hash_key);
         Ok(Box::new(GoingOn { ready, worker, head, memory, stages, number: 0 }))
     }
 }
 
 struct GoingOn<'a> {
-    ready: &'a Ready,
+    ready: &'a CompiledCase,
     worker: Worker,
     head: Program,
-    memory: Memory,
+    memory: ProgramState,
     stages: usize,
     /// Packets that came to the worker so far.
     number: u64,
 }
 
 impl GoingOn<'_> {
-    fn one(&mut self, packet: &Packet) -> Seen {
+    fn one(&mut self, packet: &Packet) -> ExecutionResult {
         let (link_type, program) = (self.ready.world.link_type, &self.ready.program);
         let mut judged = [Judged::new(&packet.bytes, link_type, packet.facts)];
         let number = self.number;
         if packet.bytes.len().is_multiple_of(3) {
             let mut verdict = [Verdict::default()];
-            self.worker.judge(&mut judged, &mut verdict);
+            self.worker.evaluate(&mut judged, &mut verdict);
             self.number += 1;
-            return Seen { fate: fate(&self.worker, 0, &verdict[0], program), first_half: false, number };
+            return ExecutionResult { outcome: fate(&self.worker, 0, &verdict[0], program), first_half: false, number };
         }
         let facts = facts(packet, link_type, number);
         let out = Interpreter::new(&self.head).run(&packet.bytes, &facts, &mut self.memory);
-        let first = Fate::of(&out, program);
-        if out.kind == Kind::Drop {
-            return Seen { fate: first, first_half: true, number };
+        let first = PacketOutcome::of(&out, program);
+        if out.kind == VerdictKind::Drop {
+            return ExecutionResult { outcome: first, first_half: true, number };
         }
-        let Outcome { kind, classes, hash, hash2, mark, state, .. } = out;
+        let interp::Execution { kind, classes, hash, hash2, mark, state, .. } = out;
         let mut verdict = [Verdict::resumed(kind, classes, [hash, hash2], mark, state)];
         self.worker.resume(&mut judged, &mut verdict);
         self.number += 1;
         let rest = fate(&self.worker, 0, &verdict[0], program);
         // What was done elsewhere is not done again.
         let done = [first.done, rest.done].concat();
-        Seen { fate: Fate { done, kernel: first.kernel || rest.kernel, ..rest }, first_half: true, number }
+        ExecutionResult {
+            outcome: PacketOutcome { done, kernel: first.kernel || rest.kernel, ..rest },
+            first_half: true,
+            number,
+        }
     }
 }
 
 impl Execution for GoingOn<'_> {
-    fn judge(&mut self, packets: &[Packet]) -> Vec<Seen> {
+    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
         packets.iter().map(|p| self.one(p)).collect()
     }
 
-    fn remembered(&mut self, now: u64) -> Vec<Remembered> {
-        vec![Remembered::of(&self.memory, now), remembered(&self.worker, now)]
+    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot> {
+        vec![StateSnapshot::of(&self.memory, now), remembered(&self.worker, now)]
     }
 
     fn first_stages(&self) -> usize {

@@ -5,12 +5,12 @@
 //! scan register allocation", 1999). r6 to r9 survive calls of the kernel's functions, r3 to r5 do not; r0 to r2 are kept free to
 //! work with.
 
-use crate::ir::{Block, End, Inst, Operand, Program, Study};
+use crate::ir::{Block, End, Inst, KernelPrefix, Operand, Program};
 use ::ebpf::Reg as R;
 
 /// Where something lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum Location {
     /// Here.
     Reg(R),
     /// In this slot of eight bytes.
@@ -19,7 +19,7 @@ pub enum Home {
 
 /// What lives somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ValueRef {
     /// A register of the program.
     Number(crate::ir::Reg),
     /// The address of the packet's byte that such a register is the offset of.
@@ -28,8 +28,8 @@ pub enum What {
 
 /// The answer.
 #[derive(Debug)]
-pub struct Homes {
-    homes: Vec<Option<Home>>,
+pub struct Allocation {
+    homes: Vec<Option<Location>>,
     /// By register: what it always holds. Such a number lives nowhere and is made where it is needed.
     constants: Vec<Option<u64>>,
     registers: usize,
@@ -49,9 +49,9 @@ struct Interval {
 const OVER_CALLS: [R; 4] = [R::R6, R::R7, R::R8, R::R9];
 const BETWEEN_CALLS: [R; 3] = [R::R3, R::R4, R::R5];
 
-impl Homes {
+impl Allocation {
     /// Of the blocks that are reached, each up to where it stops. `calls` says which instructions call the kernel.
-    pub fn of(program: &Program, study: &Study, calls: impl Fn(&Inst) -> bool) -> Self {
+    pub fn of(program: &Program, study: &KernelPrefix, calls: impl Fn(&Inst) -> bool) -> Self {
         let registers = usize::from(program.registers);
         let constants = constants(program);
         let mut intervals: Vec<Option<Interval>> = vec![None; 2 * registers];
@@ -112,7 +112,7 @@ impl Homes {
         for now in line {
             active.retain(|old| {
                 let alive = old.to > now.from;
-                if let (false, Some(Home::Reg(r))) = (alive, out.homes[old.what]) {
+                if let (false, Some(Location::Reg(r))) = (alive, out.homes[old.what]) {
                     free.push(r);
                 }
                 alive
@@ -123,12 +123,12 @@ impl Homes {
                 .filter(|i| suits(&free[*i]))
                 .min_by_key(|i| (OVER_CALLS.contains(&free[*i]) && !now.over_call, free[*i].number()));
             let home = match best {
-                Some(i) => Home::Reg(free.swap_remove(i)),
+                Some(i) => Location::Reg(free.swap_remove(i)),
                 None => {
                     // The one that lives longest gives way.
                     let longest = active
                         .iter()
-                        .filter(|o| matches!(out.homes[o.what], Some(Home::Reg(r)) if suits(&r)))
+                        .filter(|o| matches!(out.homes[o.what], Some(Location::Reg(r)) if suits(&r)))
                         .max_by_key(|o| o.to)
                         .filter(|o| o.to > now.to)
                         .copied();
@@ -140,8 +140,8 @@ impl Homes {
                     }
                     busy[slot] = moved.to;
                     match longest {
-                        Some(o) => out.homes[o.what].replace(Home::Slot(slot)).unwrap_or(Home::Slot(slot)),
-                        None => Home::Slot(slot),
+                        Some(o) => out.homes[o.what].replace(Location::Slot(slot)).unwrap_or(Location::Slot(slot)),
+                        None => Location::Slot(slot),
                     }
                 }
             };
@@ -158,10 +158,10 @@ impl Homes {
     }
 
     /// Where it lives; `None` for what is never looked at.
-    pub fn of_what(&self, what: What) -> Option<Home> {
+    pub fn of_what(&self, what: ValueRef) -> Option<Location> {
         match what {
-            What::Number(r) => self.homes[usize::from(r.0)],
-            What::Pointer(r) => self.homes[self.registers + usize::from(r.0)],
+            ValueRef::Number(r) => self.homes[usize::from(r.0)],
+            ValueRef::Pointer(r) => self.homes[self.registers + usize::from(r.0)],
         }
     }
 }

@@ -1,22 +1,22 @@
 //! From the intermediate form to instructions: the parts of a program in the order in which they run.
 
-use super::alloc::{Home, Homes, What, reached_code};
-use super::plain::{drop_unused, plain, without_record};
+use super::alloc::{Allocation, Location, ValueRef, reached_code};
+use super::common_case::{drop_unused, plain, without_record};
+use super::parse_headers::FRAME;
 use super::refusal::Refusal;
-use super::walk::FRAME;
-use super::{MAPS_MAX, MapNeed, Metadata, Object, Role, Wish, frame, meta};
+use super::{EmitOptions, MAPS_MAX, MapRequirement, Metadata, Object, Role, frame, meta};
 use crate::ir::{
-    self, BlockId, Builder, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Parts, Placement, Plain,
-    Program, Start, Study, placement,
+    self, BlockId, Builder, CommonCase, DEFAULT_CLASS, End, Expiry, Fact, FragmentScope, Inst, KernelPrefix, Layer,
+    Meta, Placement, Program, Start, VerdictKind, placement,
 };
 use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
 use std::collections::BTreeSet;
 
 /// Frames are looked at up to here where the program computes offsets: the verifier follows no packet beyond 65535.
-pub(super) const LONGEST: i32 = 0x7fff;
+pub(super) const LEN_MAX: i32 = 0x7fff;
 
 /// Programs with more instructions of the intermediate form have no forms for plain packets, so that the verifier's work stays in proportion.
-const MOST_INSTRUCTIONS: usize = 1000;
+const MAX_INSTRUCTIONS: usize = 1000;
 
 /// Offsets in `struct xdp_md`.
 pub(super) mod context {
@@ -36,17 +36,17 @@ pub(super) mod verdict {
 /// What is being written.
 pub(super) struct Emitter<'a> {
     pub asm: Asm,
-    pub wish: &'a Wish,
+    pub options: &'a EmitOptions,
     /// What goes along with a packet, and how many stages are said to be done for one that passes.
     pub metadata: Metadata,
     pub done: u8,
-    pub needs: Needs,
-    pub maps: Vec<MapNeed>,
+    pub needs: Requirements,
+    pub maps: Vec<MapRequirement>,
     /// The sets whose prefixes are in a map.
     pub tries: BTreeSet<u16>,
     pub exits: Exits,
     /// Which form is being written.
-    pub form: &'a Form,
+    pub form: &'a Specialisation,
     blocks: Vec<Label>,
     /// By block: the bases whose pointer is there, one bit for each.
     pointers: Vec<Option<Vec<bool>>>,
@@ -54,30 +54,30 @@ pub(super) struct Emitter<'a> {
 
 /// The program for some packets, and what is to be known of it.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(super) struct Specialisation {
     pub program: Program,
-    pub homes: Homes,
+    pub allocation: Allocation,
     /// By register: whether it only ever holds an offset within 255.
     short: Vec<bool>,
-    study: Study,
+    study: KernelPrefix,
 }
 
 /// What is left of the program for each sort of plain packets, and all of it.
-struct Forms {
-    ways: Vec<(Plain, Form)>,
-    any: Form,
+struct Specialisations {
+    ways: Vec<(CommonCase, Specialisation)>,
+    any: Specialisation,
 }
 
 /// What goes along with a packet, and how many stages are said to be done for one that passes.
 #[derive(Clone, Copy)]
-struct Travels {
+struct MetadataPlan {
     metadata: Metadata,
     done: u8,
 }
 
 /// What the program wants to know of the headers, and what of the machinery it uses.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Needs {
+pub(super) struct Requirements {
     pub link: bool,
     pub vlan: bool,
     pub network: bool,
@@ -102,7 +102,7 @@ pub(super) struct Exits {
     pub drop: Label,
 }
 
-pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal> {
+pub(super) fn compile(program: &Program, wish: &EmitOptions) -> Result<Object, Refusal> {
     program.verify()?;
     if wish.link_type != wire::link::ETHERNET {
         return Err(Refusal::LinkType(wish.link_type));
@@ -130,12 +130,12 @@ pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal>
         .unwrap_or_else(|| first_stages(program, stages, wish))
 }
 
-fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object, Refusal> {
+fn first_stages(program: &Program, stages: usize, wish: &EmitOptions) -> Result<Object, Refusal> {
     let mut head = program.split(stages).0;
     let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
     let refuse = |why| Refusal::Nothing { stage: stage.clone(), why };
-    Study::of(program, stages).map_err(refuse)?;
-    let study = Study::of(&head, stages).map_err(refuse)?;
+    KernelPrefix::of(program, stages).map_err(refuse)?;
+    let study = KernelPrefix::of(&head, stages).map_err(refuse)?;
     if wish.metadata == Metadata::None && decided(&head, &study).any(acts) {
         return Err(Refusal::NoMetadata);
     }
@@ -143,24 +143,24 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
     let mut all = head.blocks.iter().flat_map(|b| &b.code);
     let (acts, sets) = (all.clone().any(acts), all.any(|i| matches!(i, Inst::Set { .. })));
     let metadata = match wish.metadata {
-        Metadata::Least if acts => Metadata::Record,
+        Metadata::Compact if acts => Metadata::Full,
         wished => wished,
     };
     // Where the record is left to user space, it has to be made there.
-    let made = metadata == Metadata::Record || !sets;
+    let made = metadata == Metadata::Full || !sets;
     let done = if made { stages.min(u8::MAX.into()) as u8 } else { 0 };
-    if metadata != Metadata::Record && !acts {
+    if metadata != Metadata::Full && !acts {
         head = without_record(&head);
     }
-    let (looks_inside, whole) = (head.asks_inside(), head.asks_for_datagrams());
+    let (looks_inside, whole) = (head.reads_inner(), head.uses_fragments());
     let head = plain(&head, wish, whole)?;
-    let study = Study::of(&head, stages).map_err(refuse)?;
-    let any = Form::of(head, study);
-    let needs = Needs { inner: looks_inside, whole, ..Needs::default() }.and_of(&any);
-    let ways = if needs.beyond_link() && any.size() <= MOST_INSTRUCTIONS { &Plain::ALL[..] } else { &[] };
+    let study = KernelPrefix::of(&head, stages).map_err(refuse)?;
+    let any = Specialisation::of(head, study);
+    let needs = Requirements { inner: looks_inside, whole, ..Requirements::default() }.and_of(&any);
+    let ways = if needs.beyond_link() && any.size() <= MAX_INSTRUCTIONS { &CommonCase::ALL[..] } else { &[] };
     let ways = ways.iter().map(|sort| Ok((*sort, any.of_plain(*sort, stages)?)));
     let ways = ways.collect::<Result<_, _>>().map_err(refuse)?;
-    let (mut forms, travels) = (Forms { ways, any }, Travels { metadata, done });
+    let (mut forms, travels) = (Specialisations { ways, any }, MetadataPlan { metadata, done });
     match write(&forms, needs, travels, stages, wish) {
         // Rather no way of their own for some packets than fewer stages.
         Err(Refusal::TooLong { .. } | Refusal::Stack { .. }) if !forms.ways.is_empty() => {
@@ -172,31 +172,37 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
 }
 
 /// Lets everything pass and says which program it is.
-pub(super) fn announce(wish: &Wish) -> Object {
+pub(super) fn announce(wish: &EmitOptions) -> Object {
     let mut nothing = Builder::default();
     nothing.pass();
     let program = nothing.finish();
-    let study = Study { stops: vec![None], reached: vec![true] };
-    let forms = Forms { ways: vec![], any: Form::of(program, study) };
-    let travels = Travels { metadata: wish.metadata, done: 0 };
-    write(&forms, Needs::default(), travels, 0, wish).expect("two dozen instructions and three maps")
+    let study = KernelPrefix { stops: vec![None], reached: vec![true] };
+    let forms = Specialisations { ways: vec![], any: Specialisation::of(program, study) };
+    let travels = MetadataPlan { metadata: wish.metadata, done: 0 };
+    write(&forms, Requirements::default(), travels, 0, wish).expect("two dozen instructions and three maps")
 }
 
 /// The instructions of all forms, and what is around them.
-fn write(forms: &Forms, needs: Needs, travels: Travels, stages: usize, wish: &Wish) -> Result<Object, Refusal> {
-    let Forms { ways, any } = forms;
+fn write(
+    forms: &Specialisations,
+    needs: Requirements,
+    travels: MetadataPlan,
+    stages: usize,
+    wish: &EmitOptions,
+) -> Result<Object, Refusal> {
+    let Specialisations { ways, any } = forms;
     let all = || ways.iter().map(|(_, form)| form).chain([any]);
-    all().try_for_each(|form| frame::fits(form.homes.slots))?;
-    let needs = all().fold(needs, Needs::and_of);
+    all().try_for_each(|form| frame::fits(form.allocation.slots))?;
+    let needs = all().fold(needs, Requirements::and_of);
     let mut asm = Asm::new();
     let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
-    let Travels { metadata, done } = travels;
+    let MetadataPlan { metadata, done } = travels;
     let (maps, blocks, pointers) = (vec![], vec![], vec![]);
     let tries = BTreeSet::new();
-    let mut e = Emitter { asm, wish, metadata, done, needs, maps, tries, exits, form: any, blocks, pointers };
+    let mut e = Emitter { asm, options: wish, metadata, done, needs, maps, tries, exits, form: any, blocks, pointers };
     e.enter();
-    e.ways(ways);
-    e.walk();
+    e.fast_paths(ways);
+    e.parse_headers();
     e.body(any);
     e.leave();
     let Emitter { mut asm, maps, .. } = e;
@@ -208,21 +214,21 @@ fn write(forms: &Forms, needs: Needs, travels: Travels, stages: usize, wish: &Wi
         AsmError::TooFar { distance, .. } => Refusal::TooLong { distance },
         AsmError::Unplaced { .. } | AsmError::NoMap { .. } => Refusal::TooLong { distance: 0 },
     })?;
-    Ok(Object { code, maps, stages, metadata, walks: needs.walks(), judged_again: done == 0 })
+    Ok(Object { code, maps, stages, metadata, parses_headers: needs.parses_headers(), is_evaluated_again: done == 0 })
 }
 
-impl Form {
-    fn of(program: Program, study: Study) -> Self {
-        let homes = Homes::of(&program, &study, |inst| super::tables::calls(inst, &program));
+impl Specialisation {
+    fn of(program: Program, study: KernelPrefix) -> Self {
+        let homes = Allocation::of(&program, &study, |inst| super::tables::calls(inst, &program));
         let short = short(&program);
-        Self { program, study, homes, short }
+        Self { program, study, allocation: homes, short }
     }
 
     /// What is left of it for such packets.
-    fn of_plain(&self, sort: Plain, stages: usize) -> Result<Self, String> {
+    fn of_plain(&self, sort: CommonCase, stages: usize) -> Result<Self, String> {
         let mut program = self.program.simplified_for(sort, Start::Fresh);
         while drop_unused(&mut program) {}
-        let study = Study::of_some(&program, stages)?;
+        let study = KernelPrefix::of_some(&program, stages)?;
         Ok(Self::of(program, study))
     }
 
@@ -245,7 +251,7 @@ fn short(program: &Program) -> Vec<bool> {
 }
 
 /// The instructions that a packet may come to that the kernel decides.
-fn decided<'a>(head: &'a Program, study: &'a Study) -> impl Iterator<Item = &'a Inst> {
+fn decided<'a>(head: &'a Program, study: &'a KernelPrefix) -> impl Iterator<Item = &'a Inst> {
     let blocks = head.blocks.iter().enumerate().filter(|b| study.reached[b.0]);
     blocks.flat_map(|(at, b)| reached_code(b, study.stops[at].map(|s| s.0)))
 }
@@ -259,12 +265,12 @@ fn acts(inst: &Inst) -> bool {
 }
 
 impl Program {
-    fn asks_inside(&self) -> bool {
+    fn reads_inner(&self) -> bool {
         let asks = |inst: &Inst| {
             matches!(
                 inst,
                 Inst::Fact { layer: Layer::Inner, .. }
-                    | Inst::Datagram { parts: Parts::Inner | Parts::Around, .. }
+                    | Inst::Datagram { parts: FragmentScope::Inner | FragmentScope::Enclosing, .. }
                     | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
             )
         };
@@ -272,14 +278,14 @@ impl Program {
     }
 
     /// Whether it is remembered which way datagrams go: in user space, so that fragments are undecided from the start.
-    fn asks_for_datagrams(&self) -> bool {
+    fn uses_fragments(&self) -> bool {
         self.blocks.iter().flat_map(|b| &b.code).any(|i| matches!(i, Inst::Datagram { .. }))
     }
 }
 
-impl Needs {
+impl Requirements {
     /// Whether any header is looked for.
-    pub const fn walks(&self) -> bool {
+    pub const fn parses_headers(&self) -> bool {
         self.link || self.vlan || self.beyond_link()
     }
 
@@ -289,8 +295,8 @@ impl Needs {
     }
 
     /// And what this form wants.
-    fn and_of(mut self, form: &Form) -> Self {
-        let (n, Form { program, study, short, .. }) = (&mut self, form);
+    fn and_of(mut self, form: &Specialisation) -> Self {
+        let (n, Specialisation { program, study, short, .. }) = (&mut self, form);
         for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {
             for inst in reached_code(block, study.stops[at].map(|s| s.0)) {
                 match inst {
@@ -309,7 +315,7 @@ impl Needs {
                 }
             }
             if let End::Fits { base, offset, len, .. } = block.end {
-                n.long |= base.is_some_and(|b| !short[usize::from(b.0)]) || offset + len > LONGEST as u32 / 2;
+                n.long |= base.is_some_and(|b| !short[usize::from(b.0)]) || offset + len > LEN_MAX as u32 / 2;
             }
         }
         self
@@ -318,7 +324,7 @@ impl Needs {
 
 impl<'a> Emitter<'a> {
     /// The index of a map, which is made if it is new.
-    pub fn map(&mut self, role: Role, need: impl FnOnce() -> MapNeed) -> u16 {
+    pub fn map(&mut self, role: Role, need: impl FnOnce() -> MapRequirement) -> u16 {
         let found = self.maps.iter().position(|m| m.role == role).unwrap_or_else(|| {
             self.maps.push(need());
             self.maps.len() - 1
@@ -331,10 +337,10 @@ impl<'a> Emitter<'a> {
         let a = &mut self.asm;
         a.store(Size::Dw, R::R10, frame::CONTEXT, R::R1);
         a.mov_reg(R::R6, R::R1);
-        let travels = self.metadata == Metadata::Record;
+        let travels = self.metadata == Metadata::Full;
         if travels {
             // Before anything is done: where there is no room, nothing must have been.
-            a.mov(R::R2, -(meta::METADATA as i32));
+            a.mov(R::R2, -(meta::METADATA_BYTES as i32));
             a.call(Helper::XdpAdjustMeta);
             a.jump_if(Condition::Ne, R::R0, 0, self.exits.silent);
         }
@@ -349,7 +355,7 @@ impl<'a> Emitter<'a> {
         if self.needs.long {
             a.mov_reg(R::R1, R::R0);
             a.alu_reg(Alu::Sub, R::R1, FRAME);
-            a.jump_if(Condition::Gt, R::R1, LONGEST, self.exits.undecided);
+            a.jump_if(Condition::Gt, R::R1, LEN_MAX, self.exits.undecided);
         }
         let a = &mut self.asm;
         if self.needs.sink {
@@ -359,18 +365,18 @@ impl<'a> Emitter<'a> {
             return;
         }
         let record = |at: usize| frame::RECORD + at as i16;
-        a.store_imm(Size::W, R::R10, record(meta::at::GENERATION), self.wish.generation as i32);
+        a.store_imm(Size::W, R::R10, record(meta::at::GENERATION), self.options.generation as i32);
         a.store_imm(Size::W, R::R10, record(meta::at::MARK), 0);
         a.store_imm(Size::Dw, R::R10, record(meta::at::HASH), 0);
         a.store_imm(Size::Dw, R::R10, record(meta::at::CLASSES), DEFAULT_CLASS as i32);
         a.store_imm(Size::W, R::R10, record(meta::at::STATE), 0);
-        let last = u32::from(meta::MAGIC) << 16 | u32::from(self.done) << 8 | Kind::Copy as u32;
+        let last = u32::from(meta::MAGIC) << 16 | u32::from(self.done) << 8 | VerdictKind::Copy as u32;
         a.store_imm(Size::W, R::R10, record(meta::at::KIND), last as i32);
     }
 
     /// The code of a form's blocks.
-    pub fn body(&mut self, form: &'a Form) {
-        let Form { program, study, .. } = form;
+    pub fn body(&mut self, form: &'a Specialisation) {
+        let Specialisation { program, study, .. } = form;
         self.form = form;
         self.blocks = program.blocks.iter().map(|_| self.asm.label()).collect();
         self.pointers = vec![None; program.blocks.len()];
@@ -425,7 +431,7 @@ impl<'a> Emitter<'a> {
             }
             End::Fits { base, offset, len, yes, no } => {
                 let no = self.blocks[no.0 as usize];
-                if offset + len > LONGEST as u32 {
+                if offset + len > LEN_MAX as u32 {
                     return self.asm.jump(no);
                 }
                 let pointer = match base {
@@ -433,7 +439,7 @@ impl<'a> Emitter<'a> {
                     Some(base) if pointers[usize::from(base.0)] => self.pointer(base),
                     Some(base) => {
                         self.point(base, no);
-                        self.keep(What::Pointer(base), R::R1);
+                        self.keep(ValueRef::Pointer(base), R::R1);
                         R::R1
                     }
                 };
@@ -461,7 +467,7 @@ impl<'a> Emitter<'a> {
     fn point(&mut self, base: ir::Reg, no: Label) {
         let offset = self.read(base, R::R2);
         if !self.form.short[usize::from(base.0)] {
-            self.asm.jump_if(Condition::Gt, offset, LONGEST, no);
+            self.asm.jump_if(Condition::Gt, offset, LEN_MAX, no);
         }
         self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
         self.asm.alu_reg(Alu::Add, R::R1, offset);
@@ -469,9 +475,9 @@ impl<'a> Emitter<'a> {
 
     /// The register with the pointer that was kept for `base`; r1 if it had to be fetched.
     fn pointer(&mut self, base: ir::Reg) -> R {
-        match self.form.homes.of_what(What::Pointer(base)) {
-            Some(Home::Reg(r)) => r,
-            Some(Home::Slot(s)) => {
+        match self.form.allocation.of_what(ValueRef::Pointer(base)) {
+            Some(Location::Reg(r)) => r,
+            Some(Location::Slot(s)) => {
                 self.asm.load(Size::Dw, R::R1, R::R10, frame::slot(s));
                 R::R1
             }
@@ -487,14 +493,14 @@ impl<'a> Emitter<'a> {
 
     /// The register that holds the number; `scratch` if it had to be fetched.
     pub fn read(&mut self, from: ir::Reg, scratch: R) -> R {
-        match self.form.homes.of_what(What::Number(from)) {
-            Some(Home::Reg(r)) => r,
-            Some(Home::Slot(s)) => {
+        match self.form.allocation.of_what(ValueRef::Number(from)) {
+            Some(Location::Reg(r)) => r,
+            Some(Location::Slot(s)) => {
                 self.asm.load(Size::Dw, scratch, R::R10, frame::slot(s));
                 scratch
             }
             None => {
-                if let Some(n) = self.form.homes.constant(from) {
+                if let Some(n) = self.form.allocation.constant(from) {
                     self.constant(scratch, n);
                 }
                 scratch
@@ -504,24 +510,24 @@ impl<'a> Emitter<'a> {
 
     /// The register of a number that is about to be written; r0 if it has none.
     pub fn target(&self, to: ir::Reg) -> R {
-        match self.form.homes.of_what(What::Number(to)) {
-            Some(Home::Reg(r)) => r,
+        match self.form.allocation.of_what(ValueRef::Number(to)) {
+            Some(Location::Reg(r)) => r,
             _ => R::R0,
         }
     }
 
     /// Puts what is in `from` where it lives.
-    pub fn keep(&mut self, what: What, from: R) {
-        match self.form.homes.of_what(what) {
-            Some(Home::Reg(r)) if r != from => self.asm.mov_reg(r, from),
-            Some(Home::Slot(s)) => self.asm.store(Size::Dw, R::R10, frame::slot(s), from),
+    pub fn keep(&mut self, what: ValueRef, from: R) {
+        match self.form.allocation.of_what(what) {
+            Some(Location::Reg(r)) if r != from => self.asm.mov_reg(r, from),
+            Some(Location::Slot(s)) => self.asm.store(Size::Dw, R::R10, frame::slot(s), from),
             _ => (),
         }
     }
 
     /// The same for a number.
     pub fn write(&mut self, to: ir::Reg, from: R) {
-        self.keep(What::Number(to), from);
+        self.keep(ValueRef::Number(to), from);
     }
 
     /// Bytes of the packet into a register, in the order of numbers. Works with r2; what takes several loads must not go where the

@@ -16,40 +16,40 @@
 //!
 //! **Memory.** A map of the program that the kernel's stages use lives in the kernel, for all queues together, and no stage in user
 //! space uses it. Only undecided packets come to it from user space: whoever judges them has to do it on the kernel's map. An
-//! expired entry counts as absent, but holds its place until its key is seen again or user space takes it out ([`Entry::expired`]), which the
+//! expired entry counts as absent, but holds its place until its key is seen again or user space takes it out ([`MapValue::expired`]), which the
 //! engine does in rounds, so a full map may refuse for a round longer than the contract of [`crate::ir`] says; it counts that. The group's counters are the sum of both halves.
 
 mod alloc;
+mod common_case;
 mod compile;
 mod exits;
+mod fast_path;
 mod frame;
 mod meta;
 mod number;
-mod plain;
+mod parse_headers;
 mod refusal;
 mod tables;
-mod walk;
-mod ways;
 
-pub use meta::{Entry, Handed, LEAST, METADATA, Seen};
+pub use meta::{COMPACT_BYTES, KernelVerdict, METADATA_BYTES, MapValue, QueueGenerations};
 pub use refusal::Refusal;
 
 use crate::ir::Program;
 
 /// What an object is emitted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct EmitOptions {
     /// The link type of the port; only Ethernet has a program.
     pub link_type: u16,
     /// The secret of the hashes.
     pub hash_key: u64,
-    /// Which program this is, from 1 on: in the metadata of packets that it hands over ([`Seen`]).
+    /// Which program this is, from 1 on: in the metadata of packets that it hands over ([`Generations`]).
     pub generation: u32,
     /// See [`crate::ir::Meta::Port`].
     pub port: u32,
     /// See [`crate::ir::Meta::Ingress`].
     pub ingress: u16,
-    /// Queues of the port: entries of [`Role::Fates`] and [`Role::Sockets`].
+    /// Queues of the port: entries of [`Role::Outcomes`] and [`Role::Sockets`].
     pub queues: u32,
     /// What the time of a packet is.
     pub clock: Clock,
@@ -66,14 +66,14 @@ pub enum Metadata {
     /// effects is refused.
     None,
     /// The record, as the kernel's stages leave it.
-    Record,
+    Full,
     /// The record only from programs that count or remember. All that others leave behind is the record, and user space can make it
-    /// as well, by judging what passes once more: their packets come with [`LEAST`] bytes, and what nobody looks at is not computed.
+    /// as well, by judging what passes once more: their packets come with [`COMPACT_BYTES`] bytes, and what nobody looks at is not computed.
     ///
     /// PERF: on veth, `ip >-> steer_flow` with 60 B frames: 9.6 → 2.9 % below the bare redirect (records/2026-11-22-xdp.md). The second
     /// cache line alone, which the kernel has to fetch to copy the record into the socket's memory, is 3 %.
     #[default]
-    Least,
+    Compact,
 }
 
 /// What the time of a packet is.
@@ -102,15 +102,15 @@ pub struct Object {
     /// Instructions, with maps by their index in `maps` ([`ebpf::Code::with_maps`]).
     pub code: ::ebpf::Code,
     /// The maps.
-    pub maps: Vec<MapNeed>,
+    pub maps: Vec<MapRequirement>,
     /// How many stages of the program it does.
     pub stages: usize,
     /// What goes along with a packet.
     pub metadata: Metadata,
     /// Whether it looks for headers, and so leaves packets undecided where they go beyond its walk.
-    pub walks: bool,
+    pub parses_headers: bool,
     /// Whether user space makes the record of what passes, by judging it once more: the kernel only said that it passes.
-    pub judged_again: bool,
+    pub is_evaluated_again: bool,
 }
 
 impl Object {
@@ -126,7 +126,7 @@ impl Object {
 
 /// A map that an object needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MapNeed {
+pub struct MapRequirement {
     /// What for.
     pub role: Role,
     /// Its name.
@@ -143,13 +143,13 @@ pub struct MapNeed {
     pub content: Vec<(Vec<u8>, Vec<u8>)>,
     /// Words that are equal exactly where the bytes mean the same: a map of the same kind, sizes and meaning keeps what is in it
     /// when one program takes over from another.
-    pub meaning: String,
+    pub semantics: String,
 }
 
 /// What a map is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A map of the program, by its index: [`crate::ir::Map`] words as key, [`Entry`] as value.
+    /// A map of the program, by its index: [`crate::ir::Map`] words as key, [`MapValue`] as value.
     Flow(u16),
     /// Large sets of the program, each behind its number; there are as many of these as [`SET_MAPS`] at most.
     Sets(u16),
@@ -160,12 +160,12 @@ pub enum Role {
     Devices,
     /// Sockets, by queue.
     Sockets,
-    /// By queue: [`Fate::COUNT`] numbers.
-    Fates,
+    /// By queue: [`PacketOutcome::COUNT`] numbers.
+    Outcomes,
     /// One number, see [`Clock`].
     Clock,
-    /// One value: by queue, [`Seen`].
-    Seen,
+    /// One value: by queue, [`Generations`].
+    Generations,
 }
 
 /// Kinds of maps of the kernel.
@@ -188,7 +188,7 @@ pub enum MapKind {
 /// What became of a packet: each has exactly one, so their sum is what the port received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Fate {
+pub enum PacketOutcome {
     /// Dropped by the program.
     Dropped = 0,
     /// Sent out of a device.
@@ -205,7 +205,7 @@ pub enum Fate {
     Unsent = 6,
 }
 
-impl Fate {
+impl PacketOutcome {
     /// How many there are; one more place is kept free.
     pub const COUNT: usize = 8;
     /// All of them.
@@ -224,7 +224,7 @@ pub const EXTENSIONS: usize = 3;
 
 /// A program for the kernel that lets everything pass and only says which program it is, as those do that the kernel has no stage of: so
 /// user space knows which packets are theirs.
-pub fn announce(wish: &Wish) -> Object {
+pub fn announce(wish: &EmitOptions) -> Object {
     compile::announce(wish)
 }
 
@@ -232,6 +232,6 @@ pub fn announce(wish: &Wish) -> Object {
 ///
 /// # Errors
 /// [`Refusal`]: why there is none.
-pub fn emit(program: &Program, wish: &Wish) -> Result<Object, Refusal> {
+pub fn emit(program: &Program, wish: &EmitOptions) -> Result<Object, Refusal> {
     compile::compile(program, wish)
 }

@@ -1,9 +1,9 @@
 //! Arithmetic and comparisons by the rules of [`crate::ir`], which are those of the machine: x / 0 is 0, x % 0 is x.
 
-use super::alloc::{Home, What};
+use super::alloc::{Location, ValueRef};
 use super::compile::Emitter;
 use super::{frame, meta};
-use crate::ir::{Cmp, Kind, Op, Operand, Reg, Var};
+use crate::ir::{Cmp, Op, Operand, Reg, Var, VerdictKind};
 use ::ebpf::{Alu, Condition, Label, Reg as R, Size};
 
 /// The number as an immediate, which the machine extends by its sign.
@@ -15,9 +15,9 @@ pub(super) const fn immediate(n: u64) -> Option<i32> {
 impl Emitter<'_> {
     /// `to` = a number.
     pub fn number(&mut self, to: Reg, value: u64) {
-        match self.form.homes.of_what(What::Number(to)) {
-            Some(Home::Reg(r)) => self.constant(r, value),
-            Some(Home::Slot(s)) => match immediate(value) {
+        match self.form.allocation.of_what(ValueRef::Number(to)) {
+            Some(Location::Reg(r)) => self.constant(r, value),
+            Some(Location::Slot(s)) => match immediate(value) {
                 Some(n) => self.asm.store_imm(Size::Dw, R::R10, frame::slot(s), n),
                 None => {
                     self.constant(R::R0, value);
@@ -39,7 +39,7 @@ impl Emitter<'_> {
     /// The operand, as a number where it is always the same.
     fn known(&self, operand: Operand) -> Operand {
         match operand {
-            Operand::Reg(r) => self.form.homes.constant(r).map_or(operand, Operand::Imm),
+            Operand::Reg(r) => self.form.allocation.constant(r).map_or(operand, Operand::Imm),
             Operand::Imm(_) => operand,
         }
     }
@@ -192,13 +192,13 @@ impl Emitter<'_> {
         let at = frame::RECORD + at as i16;
         match (var, from) {
             (Var::Kind, Operand::Imm(n)) => {
-                self.asm.store_imm(size, R::R10, at, Kind::from_number(n) as i32);
+                self.asm.store_imm(size, R::R10, at, VerdictKind::from_number(n) as i32);
             }
             (Var::Kind, Operand::Reg(from)) => {
                 let (from, known) = (self.read(from, R::R0), self.asm.label());
                 self.asm.mov_reg(R::R0, from);
-                self.asm.jump_if(Condition::Le, R::R0, Kind::Pick as i32, known);
-                self.asm.mov(R::R0, Kind::Drop as i32);
+                self.asm.jump_if(Condition::Le, R::R0, VerdictKind::Pick as i32, known);
+                self.asm.mov(R::R0, VerdictKind::Drop as i32);
                 self.asm.place(known);
                 self.asm.store(size, R::R10, at, R::R0);
             }

@@ -3,7 +3,7 @@
 
 use super::compile::Emitter;
 use super::number::immediate;
-use super::{Entry, MapKind, MapNeed, Role, SET_MAPS, frame};
+use super::{MapKind, MapRequirement, MapValue, Role, SET_MAPS, frame};
 use crate::ir::{COUNTERS, Expiry, Inst, MAX_MAPS, Operand, Program, Reg, Set};
 use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
@@ -43,15 +43,15 @@ pub(super) fn calls(inst: &Inst, program: &Program) -> bool {
 impl Emitter<'_> {
     fn flow_map(&mut self, map: u16) -> u16 {
         let m = &self.form.program.maps[usize::from(map)];
-        let need = MapNeed {
+        let need = MapRequirement {
             role: Role::Flow(map),
             name: m.name.clone(),
             kind: MapKind::Hash,
             key: u32::from(m.words) * 8,
-            value: Entry::BYTES as u32,
+            value: MapValue::BYTES as u32,
             entries: m.capacity,
             content: vec![],
-            meaning: format!("flow map {m}"),
+            semantics: format!("flow map {m}"),
         };
         self.map(Role::Flow(map), || need)
     }
@@ -59,7 +59,7 @@ impl Emitter<'_> {
     fn counters(&mut self) -> u16 {
         // As many numbers whatever the program has, so that they go on when another takes over.
         let numbers = usize::from(COUNTERS) + MAX_MAPS;
-        self.map(Role::Counters, || MapNeed {
+        self.map(Role::Counters, || MapRequirement {
             role: Role::Counters,
             name: "ng_counters".into(),
             kind: MapKind::PerCpuArray,
@@ -67,7 +67,7 @@ impl Emitter<'_> {
             value: 8 * numbers as u32,
             entries: 1,
             content: vec![],
-            meaning: "counters".into(),
+            semantics: "counters".into(),
         })
     }
 
@@ -111,7 +111,7 @@ impl Emitter<'_> {
 
     /// To `gone` if the entry at r0 has expired.
     fn unless_expired(&mut self, map: u16, gone: Label) {
-        let (Expiry::Idle(ns) | Expiry::Life(ns)) = self.expiry(map) else { return };
+        let (Expiry::Idle(ns) | Expiry::Lifetime(ns)) = self.expiry(map) else { return };
         let fresh = self.asm.label();
         self.asm.load(Size::Dw, R::R1, R::R0, entry::STAMP);
         self.asm.load(Size::Dw, R::R2, R::R10, frame::TIME);
@@ -353,7 +353,7 @@ impl Emitter<'_> {
     /// PERF: a look into a trie with one set 0, two 3, eight 10, seventy 30 ns more: up to [`SET_MAPS`] each set has a trie of its own.
     fn sets(&mut self, set: u16, table: &Set) -> u16 {
         let (role, name) = (Role::Sets(set % SET_MAPS), format!("ng_sets_{}", set % SET_MAPS));
-        let slot = self.map(role, || MapNeed {
+        let slot = self.map(role, || MapRequirement {
             role,
             name,
             kind: MapKind::LpmTrie,
@@ -361,7 +361,7 @@ impl Emitter<'_> {
             value: 4,
             entries: 0,
             content: vec![],
-            meaning: String::new(),
+            semantics: String::new(),
         });
         let Set::Ranges(ranges) = table else { return slot };
         if !self.tries.insert(set) {
@@ -377,7 +377,7 @@ impl Emitter<'_> {
         }));
         need.entries = need.content.len() as u32;
         let sum = need.content.iter().flat_map(|c| &c.0).fold(0, |sum, b| base::hash::combine(sum, u64::from(*b)));
-        need.meaning = format!("sets {sum:016x}");
+        need.semantics = format!("sets {sum:016x}");
         slot
     }
 }

@@ -6,9 +6,9 @@ mod table;
 
 pub use table::Table;
 
-use crate::datagrams::Datagrams;
 use crate::facts::Facts;
-use crate::ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, End, Inst, Kind, Log, Operand, Program, Reg, Var};
+use crate::fragment_tracker::FragmentTracker;
+use crate::ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, End, Inst, Log, Operand, Program, Reg, Var, VerdictKind};
 use base::hash::mix64;
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub enum Action {
 
 /// The record as a program leaves it, and what it did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Execution {
     /// What becomes of the packet.
-    pub kind: Kind,
+    pub kind: VerdictKind,
     /// To the members of which classes.
     pub classes: u64,
     /// What steers.
@@ -44,10 +44,10 @@ pub struct Outcome {
     pub traces: Vec<Self>,
 }
 
-impl Outcome {
+impl Execution {
     /// The record that a program begins with.
     pub fn start(mark: u32) -> Self {
-        Self { kind: Kind::Copy, classes: DEFAULT_CLASS, mark, ..Self::default() }
+        Self { kind: VerdictKind::Copy, classes: DEFAULT_CLASS, mark, ..Self::default() }
     }
 
     /// The number of the only class it is for, if it is one.
@@ -74,7 +74,7 @@ impl Outcome {
 
     fn set(&mut self, var: Var, value: u64) {
         match var {
-            Var::Kind => self.kind = Kind::from_number(value),
+            Var::Kind => self.kind = VerdictKind::from_number(value),
             Var::Classes => self.classes = value,
             Var::Hash => self.hash = value as u32,
             Var::Hash2 => self.hash2 = value as u32,
@@ -86,7 +86,7 @@ impl Outcome {
 
 /// What a program remembers from packet to packet.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct ProgramState {
     /// One table per map of the program.
     pub tables: Vec<Table>,
     /// The group's counters.
@@ -94,14 +94,14 @@ pub struct Memory {
     /// The secret of the hashes.
     pub hash_key: u64,
     /// Which way fragments go; a copy of the memory shares it.
-    pub datagrams: Arc<Datagrams>,
+    pub datagrams: Arc<FragmentTracker>,
 }
 
-impl Memory {
+impl ProgramState {
     /// Empty tables for a program.
     pub fn of(program: &Program, hash_key: u64) -> Self {
         let tables = program.maps.iter().map(Table::new).collect();
-        let datagrams = Arc::new(Datagrams::new(hash_key));
+        let datagrams = Arc::new(FragmentTracker::new(hash_key));
         Self { tables, counters: [0; COUNTERS as usize], hash_key, datagrams }
     }
 }
@@ -120,12 +120,12 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Runs it on one packet.
-    pub fn run(&mut self, frame: &[u8], facts: &Facts, memory: &mut Memory) -> Outcome {
-        self.run_from(Outcome::start(facts.mark), frame, facts, memory)
+    pub fn run(&mut self, frame: &[u8], facts: &Facts, memory: &mut ProgramState) -> Execution {
+        self.run_from(Execution::start(facts.mark), frame, facts, memory)
     }
 
     /// The same, from the record that another part of the program left behind.
-    pub fn run_from(&mut self, start: Outcome, frame: &[u8], facts: &Facts, memory: &mut Memory) -> Outcome {
+    pub fn run_from(&mut self, start: Execution, frame: &[u8], facts: &Facts, memory: &mut ProgramState) -> Execution {
         let mut run = Run { frame, facts, memory, registers: &mut self.registers, out: start };
         let mut at = 0;
         while let Some(block) = self.program.blocks.get(at) {
@@ -148,7 +148,7 @@ impl<'a> Interpreter<'a> {
                 }
                 End::Pass => break,
                 End::Drop => {
-                    run.out.kind = Kind::Drop;
+                    run.out.kind = VerdictKind::Drop;
                     break;
                 }
             };
@@ -164,9 +164,9 @@ impl<'a> Interpreter<'a> {
 struct Run<'a> {
     frame: &'a [u8],
     facts: &'a Facts,
-    memory: &'a mut Memory,
+    memory: &'a mut ProgramState,
     registers: &'a mut [u64],
-    out: Outcome,
+    out: Execution,
 }
 
 impl Run<'_> {
@@ -250,7 +250,7 @@ impl Run<'_> {
             Inst::Kernel => return self.out.kernel = true,
             Inst::Log(log) => {
                 if *log == Log::Trace {
-                    let now = Outcome { actions: vec![], traces: vec![], ..self.out };
+                    let now = Execution { actions: vec![], traces: vec![], ..self.out };
                     self.out.traces.push(now);
                 }
                 return self.out.actions.push(Action::Log(*log));

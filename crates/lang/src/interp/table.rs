@@ -25,7 +25,7 @@ impl Expiry {
     const fn last(self, stamp: u64) -> u64 {
         match self {
             Self::Never => u64::MAX,
-            Self::Idle(ns) | Self::Life(ns) => stamp.saturating_add(ns),
+            Self::Idle(ns) | Self::Lifetime(ns) => stamp.saturating_add(ns),
         }
     }
 
@@ -33,7 +33,7 @@ impl Expiry {
     pub const fn has_reached(self, stamp: u64, now: u64) -> bool {
         match self {
             Self::Never => false,
-            Self::Idle(ns) | Self::Life(ns) => now.saturating_sub(stamp) > ns,
+            Self::Idle(ns) | Self::Lifetime(ns) => now.saturating_sub(stamp) > ns,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the stages of a program do to the world. Where they can run follows from it ([`super::placement`]).
 
-use super::{Block, End, Inst, Layer, Meta, Parts, Program, Set, Var};
+use super::{Block, End, FragmentScope, Inst, Layer, Meta, Program, Set, Var};
 use std::fmt;
 
 /// Something that a stage does.
@@ -156,7 +156,7 @@ impl Program {
                 }
                 Inst::Datagram { parts, .. } => {
                     note(Effect::Datagram);
-                    if *parts != Parts::Outer {
+                    if *parts != FragmentScope::Outer {
                         note(Effect::Tunnel);
                     }
                 }

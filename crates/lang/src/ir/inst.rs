@@ -1,6 +1,6 @@
 //! Instructions, and how a block ends.
 
-use super::{BlockId, Cmp, Fact, Layer, Meta, Op, Operand, Parts, Reg, Var};
+use super::{BlockId, Cmp, Fact, FragmentScope, Layer, Meta, Op, Operand, Reg, Var};
 
 /// What is written about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -159,12 +159,12 @@ pub enum Inst {
         key: Vec<Reg>,
     },
     /// `to` = the number remembered of the datagram that the packet is part of, else `value`; see
-    /// [`Datagrams::number`](crate::Datagrams::number).
+    /// [`FragmentTracker::number`](crate::FragmentTracker::number).
     Datagram {
         /// Where to.
         to: Reg,
         /// The datagram of which packet.
-        parts: Parts,
+        parts: FragmentScope,
         /// Each form of steering, and of asking for ports, has numbers of its own; 24 bits of it count.
         form: u32,
         /// What the packet says itself; 0 for nothing.

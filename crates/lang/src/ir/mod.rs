@@ -26,11 +26,11 @@
 //! **Maps** hold a number per key. A key is a list of words, as many as the map says; the IR spells out how it is made, symmetry
 //! included. An entry that [`Expiry`] has reached is absent. With [`Expiry::Idle`] every `get`, `put` and `add` that finds
 //! or makes the entry touches it (its stamp becomes the packet's time if that is later), [`Inst::Has`] does not; with
-//! [`Expiry::Life`] the stamp is when it was made. Time is that of the packets; a packet older than the stamp expires nothing. An absent entry reads as 0. A map
+//! [`Expiry::Lifetime`] the stamp is when it was made. Time is that of the packets; a packet older than the stamp expires nothing. An absent entry reads as 0. A map
 //! that is full (counting no expired entries) refuses new entries: `put` and `add` change nothing, `add` answers what it would have
 //! answered, and [`crate::interp::Table::refused`] counts it.
 //!
-//! **Fragments.** [`Inst::Datagram`] answers what the parts of a datagram are steered or known by, and remembers it ([`Datagrams`](crate::Datagrams)). For a packet
+//! **Fragments.** [`Inst::Datagram`] answers what the parts of a datagram are steered or known by, and remembers it ([`FragmentTracker`](crate::FragmentTracker)). For a packet
 //! that is no part of one, the answer is the number that was given.
 //!
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only by jumping to the first block of
@@ -38,11 +38,11 @@
 //! ([`Program::split`]): the record alone crosses.
 
 mod build;
+mod common_case;
 mod cost;
 mod effects;
 mod inst;
-mod place;
-mod plain;
+mod placement;
 mod print;
 mod simplify;
 mod split;
@@ -50,12 +50,12 @@ mod tables;
 mod verify;
 
 pub use build::{Builder, Label};
+pub use common_case::CommonCase;
 pub use cost::Cost;
 pub use effects::{Effect, Effects};
 pub use inst::{Block, End, Inst, Log};
-pub(crate) use place::Study;
-pub use place::{Placement, copies_to_stack, placement};
-pub use plain::Plain;
+pub(crate) use placement::KernelPrefix;
+pub use placement::{Placement, copies_to_stack, placement};
 pub use simplify::Start;
 pub use tables::{Expiry, Map, Set, mapped, wide};
 pub use verify::VerifyError;
@@ -239,13 +239,13 @@ pub enum Layer {
 
 /// Whose parts are asked about: which of the packets in each other are pieces of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Parts {
+pub enum FragmentScope {
     /// The outermost packet.
     Outer,
     /// The innermost.
     Inner,
     /// The innermost and, beside it, the outermost of those around it that is a part of a datagram: what is inside serves what is around it.
-    Around,
+    Enclosing,
 }
 
 /// What is known of a layer.
@@ -308,7 +308,7 @@ pub enum Var {
     Classes,
     /// What steers: a hash, or an index for [`Kind::Pick`].
     Hash,
-    /// The second hash of [`Kind::Double`].
+    /// The second hash of [`Kind::DoubleSteer`].
     Hash2,
     /// The packet's mark, which stays with it.
     Mark,
@@ -319,7 +319,7 @@ pub enum Var {
 /// What becomes of a packet. The members in question are those that are in one of the classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum VerdictKind {
     /// To nobody.
     Drop = 0,
     /// To all of them.
@@ -328,18 +328,18 @@ pub enum Kind {
     /// To the one that wins the rendezvous for the hash.
     Steer = 2,
     /// To the one that wins for the hash and the one that wins for the second; once if it is the same.
-    Double = 3,
+    DoubleSteer = 3,
     /// To the one with this number, modulo how many there are, in the order of their places: who joins takes the lowest free one.
     Pick = 4,
 }
 
-impl Kind {
+impl VerdictKind {
     /// From its number; unknown ones are drops.
     pub const fn from_number(n: u64) -> Self {
         match n {
             1 => Self::Copy,
             2 => Self::Steer,
-            3 => Self::Double,
+            3 => Self::DoubleSteer,
             4 => Self::Pick,
             _ => Self::Drop,
         }
@@ -381,10 +381,10 @@ impl Program {
     ///
     /// # Errors
     /// Names the filter that looks elsewhere.
-    pub fn fits_link(&self, link_type: u16) -> Result<(), WrongLink> {
+    pub fn fits_link(&self, link_type: u16) -> Result<(), LinkMismatch> {
         match &self.filter {
             Some((filter, made_for)) if link_type != *made_for => {
-                Err(WrongLink { filter: filter.clone(), made_for: *made_for, link_type })
+                Err(LinkMismatch { filter: filter.clone(), made_for: *made_for, link_type })
             }
             _ => Ok(()),
         }
@@ -393,7 +393,7 @@ impl Program {
 
 /// A filter of tcpdump and frames of another link than it was made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrongLink {
+pub struct LinkMismatch {
     /// As the user wrote it.
     pub filter: String,
     /// What it was made for, as pcap numbers it.
@@ -402,7 +402,7 @@ pub struct WrongLink {
     pub link_type: u16,
 }
 
-impl std::fmt::Display for WrongLink {
+impl std::fmt::Display for LinkMismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let link = |link_type: u16| match wire::link::name(link_type) {
             Some(name) => name.to_owned(),
@@ -418,4 +418,4 @@ impl std::fmt::Display for WrongLink {
     }
 }
 
-impl std::error::Error for WrongLink {}
+impl std::error::Error for LinkMismatch {}

@@ -6,7 +6,9 @@
 //!     if r0 == 4 then b2 else b1
 //! ```
 
-use super::{BlockId, Cmp, End, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Parts, Program, Reg, Set, Var};
+use super::{
+    BlockId, Cmp, End, Expiry, Fact, FragmentScope, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var,
+};
 use std::fmt;
 
 impl fmt::Display for Program {
@@ -41,7 +43,7 @@ impl fmt::Display for Map {
         match self.expiry {
             Expiry::Never => Ok(()),
             Expiry::Idle(ns) => write!(f, ", idle {} ms", ns / 1_000_000),
-            Expiry::Life(ns) => write!(f, ", for {} ms", ns / 1_000_000),
+            Expiry::Lifetime(ns) => write!(f, ", for {} ms", ns / 1_000_000),
         }
     }
 }
@@ -62,16 +64,16 @@ impl fmt::Display for Named<'_> {
             Inst::Fact { to, layer, fact } => write!(f, "{to} = {layer}.{fact}"),
             Inst::Meta { to, meta } => write!(f, "{to} = packet.{meta}"),
             Inst::Load { to, base, offset, width } => {
-                write!(f, "{to} = {}:{width}", Place(*base, *offset))
+                write!(f, "{to} = {}:{width}", Location(*base, *offset))
             }
             Inst::Get { to, var } => write!(f, "{to} = {var}"),
             Inst::Set { var, from } => write!(f, "{var} = {from}"),
             Inst::Member { to, set, hi, lo } => write!(f, "{to} = {hi} {lo} in set {set}"),
-            Inst::Has { to, map: m, key } => write!(f, "{to} = has {}[{}]", map(m), Words(key)),
-            Inst::MapGet { to, map: m, key } => write!(f, "{to} = {}[{}]", map(m), Words(key)),
-            Inst::MapPut { map: m, key, value } => write!(f, "{}[{}] = {value}", map(m), Words(key)),
-            Inst::MapAdd { to, map: m, key, by } => write!(f, "{to} = {}[{}] += {by}", map(m), Words(key)),
-            Inst::MapDelete { map: m, key } => write!(f, "delete {}[{}]", map(m), Words(key)),
+            Inst::Has { to, map: m, key } => write!(f, "{to} = has {}[{}]", map(m), InstText(key)),
+            Inst::MapGet { to, map: m, key } => write!(f, "{to} = {}[{}]", map(m), InstText(key)),
+            Inst::MapPut { map: m, key, value } => write!(f, "{}[{}] = {value}", map(m), InstText(key)),
+            Inst::MapAdd { to, map: m, key, by } => write!(f, "{to} = {}[{}] += {by}", map(m), InstText(key)),
+            Inst::MapDelete { map: m, key } => write!(f, "delete {}[{}]", map(m), InstText(key)),
             Inst::Datagram { to, parts, form, value } => write!(f, "{to} = {parts}.datagram {form:#x} else {value}"),
             Inst::Count { counter, by } => write!(f, "counter {counter} += {by}"),
             Inst::Forward { device } => write!(f, "forward {}", text(&self.0.devices, device)),
@@ -84,9 +86,9 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-struct Words<'a>(&'a [Reg]);
+struct InstText<'a>(&'a [Reg]);
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for InstText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, r) in self.0.iter().enumerate() {
             let gap = if i == 0 { "" } else { " " };
@@ -96,9 +98,9 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-struct Place(Option<Reg>, u32);
+struct Location(Option<Reg>, u32);
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => write!(f, "[{}]", self.1),
@@ -113,7 +115,7 @@ impl fmt::Display for End {
             Self::Jump(to) => write!(f, "to {to}"),
             Self::If { cmp, a, b, yes, no } => write!(f, "if {a} {cmp} {b} then {yes} else {no}"),
             Self::Fits { base, offset, len, yes, no } => {
-                write!(f, "if {} has {len} bytes then {yes} else {no}", Place(*base, *offset))
+                write!(f, "if {} has {len} bytes then {yes} else {no}", Location(*base, *offset))
             }
             Self::Pass => f.write_str("pass"),
             Self::Drop => f.write_str("drop"),
@@ -188,4 +190,4 @@ macro_rules! lower_case {
     )*};
 }
 
-lower_case!(Layer, Parts, Fact, Meta, Var, super::Kind);
+lower_case!(Layer, FragmentScope, Fact, Meta, Var, super::VerdictKind);

@@ -10,12 +10,13 @@
 //! register with the same value. It is for back ends alone.
 
 use super::{
-    Block, BlockId, Cmp, DEFAULT_CLASS, End, Fact, Inst, Kind, Layer, Meta, Op, Operand, Plain, Program, Reg, Var,
+    Block, BlockId, Cmp, CommonCase, DEFAULT_CLASS, End, Fact, Inst, Layer, Meta, Op, Operand, Program, Reg, Var,
+    VerdictKind,
 };
 use std::collections::{BTreeMap, HashMap};
 
 /// A program with more blocks times registers is left as it is, so that compiling stays bounded.
-const MOST_STATE: usize = 1 << 22;
+const MAX_STATE: usize = 1 << 22;
 
 /// What is known of the record at the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl Program {
     }
 
     /// What is left of the program for packets that are as `plain` says.
-    pub fn simplified_for(&self, plain: Plain, start: Start) -> Self {
+    pub fn simplified_for(&self, plain: CommonCase, start: Start) -> Self {
         let blocks = self.blocks.iter().map(|block| {
             let code = block.code.iter().map(|inst| plain.known(inst)).collect();
             Block { code, ..*block }
@@ -49,12 +50,12 @@ impl Program {
     }
 }
 
-fn simplify(program: &[Block], registers: u16, start: Start, plain: Option<Plain>) -> Vec<Block> {
-    if program.len() * usize::from(registers).max(64) > MOST_STATE {
+fn simplify(program: &[Block], registers: u16, start: Start, plain: Option<CommonCase>) -> Vec<Block> {
+    if program.len() * usize::from(registers).max(64) > MAX_STATE {
         return program.to_vec();
     }
     let mut pass = Pass { values: Values::default(), opaque: 0, protocol: None };
-    let mut before: Vec<Option<Known>> = vec![None; program.len()];
+    let mut before: Vec<Option<KnownValues>> = vec![None; program.len()];
     before[0] = Some(pass.start(registers, start, plain));
     let mut blocks = Vec::with_capacity(program.len());
     for (at, block) in program.iter().enumerate() {
@@ -137,30 +138,30 @@ impl Values {
 }
 
 /// A comparison in one of its spellings: `Eq`, `Lt`, `AnyBit` or `AllBits`.
-type Question = (u8, Value, Value);
+type Comparison = (u8, Value, Value);
 
 /// What is known at a place.
 #[derive(Clone)]
-struct Known {
+struct KnownValues {
     registers: Vec<Value>,
     record: [Value; 6],
-    answers: BTreeMap<Question, bool>,
+    answers: BTreeMap<Comparison, bool>,
     numbers: BTreeMap<Value, u64>,
-    promised: BTreeMap<Option<Value>, u32>,
+    proven: BTreeMap<Option<Value>, u32>,
 }
 
 struct Pass {
     values: Values,
     opaque: u32,
-    /// Which of the values is one of [`Plain::PROTOCOLS`], if one is.
+    /// Which of the values is one of [`CommonCase::PROTOCOLS`], if one is.
     protocol: Option<Value>,
 }
 
 impl Pass {
-    fn start(&mut self, registers: u16, start: Start, plain: Option<Plain>) -> Known {
+    fn start(&mut self, registers: u16, start: Start, plain: Option<CommonCase>) -> KnownValues {
         let (zero, mark) = (self.values.of(Expr::Const(0)), self.values.of(Expr::Mark));
         let mut record = [zero; 6];
-        record[Var::Kind as usize] = self.values.of(Expr::Const(Kind::Copy as u64));
+        record[Var::Kind as usize] = self.values.of(Expr::Const(VerdictKind::Copy as u64));
         record[Var::Classes as usize] = self.values.of(Expr::Const(DEFAULT_CLASS));
         record[Var::Mark as usize] = mark;
         if start == Start::Resumed {
@@ -172,7 +173,7 @@ impl Pass {
             promised.insert(None, plain.captured());
             self.protocol = Some(self.values.of(Expr::Load(None, plain.protocol(), 1)));
         }
-        Known { registers, record, answers, numbers, promised }
+        KnownValues { registers, record, answers, numbers, proven: promised }
     }
 
     fn unknown(&mut self) -> Value {
@@ -181,7 +182,7 @@ impl Pass {
     }
 
     /// What holds on this way and on the other.
-    fn meet(&mut self, known: &mut Known, other: &Known) {
+    fn meet(&mut self, known: &mut KnownValues, other: &KnownValues) {
         let mut joined: HashMap<(Value, Value), Value> = HashMap::new();
         let pairs = known.registers.iter_mut().zip(&other.registers).chain(known.record.iter_mut().zip(&other.record));
         for (a, b) in pairs {
@@ -192,7 +193,7 @@ impl Pass {
         }
         known.answers.retain(|q, answer| other.answers.get(q) == Some(answer));
         known.numbers.retain(|v, n| other.numbers.get(v) == Some(n));
-        known.promised.retain(|base, end| match other.promised.get(base) {
+        known.proven.retain(|base, end| match other.proven.get(base) {
             Some(theirs) => {
                 *end = (*end).min(*theirs);
                 true
@@ -201,7 +202,7 @@ impl Pass {
         });
     }
 
-    fn operand(&mut self, operand: Operand, known: &Known) -> Value {
+    fn operand(&mut self, operand: Operand, known: &KnownValues) -> Value {
         match operand {
             Operand::Reg(r) => known.registers[usize::from(r.0)],
             Operand::Imm(n) => self.values.of(Expr::Const(n)),
@@ -209,7 +210,7 @@ impl Pass {
     }
 
     /// The operand, as a number if it is one.
-    fn plain(&self, operand: Operand, known: &Known) -> Operand {
+    fn plain(&self, operand: Operand, known: &KnownValues) -> Operand {
         match operand {
             Operand::Reg(r) => self.values.constant(known.registers[usize::from(r.0)]).map_or(operand, Operand::Imm),
             Operand::Imm(_) => operand,
@@ -217,7 +218,7 @@ impl Pass {
     }
 
     /// The instruction as it is to be emitted, and what it makes known.
-    fn inst(&mut self, inst: &Inst, known: &mut Known) -> Inst {
+    fn inst(&mut self, inst: &Inst, known: &mut KnownValues) -> Inst {
         let of = |r: &Reg| known.registers[usize::from(r.0)];
         let mut inst = inst.clone();
         let value = match &mut inst {
@@ -292,7 +293,7 @@ impl Pass {
     fn kept(&mut self, var: Var, value: Value) -> Value {
         match (var, self.values.constant(value)) {
             (Var::Classes, _) => value,
-            (Var::Kind, Some(n)) => self.values.of(Expr::Const(Kind::from_number(n) as u64)),
+            (Var::Kind, Some(n)) => self.values.of(Expr::Const(VerdictKind::from_number(n) as u64)),
             (Var::Kind, None) => self.unknown(),
             (_, Some(n)) => self.values.of(Expr::Const(n & u64::from(u32::MAX))),
             (_, None) => {
@@ -303,7 +304,7 @@ impl Pass {
     }
 
     /// The end as it is to be emitted, and what is known where it leads.
-    fn end(&mut self, end: End, mut known: Known) -> (End, Vec<(usize, Known)>) {
+    fn end(&mut self, end: End, mut known: KnownValues) -> (End, Vec<(usize, KnownValues)>) {
         match end {
             End::Pass | End::Drop => (end, vec![]),
             End::Jump(to) => (end, vec![(to.0 as usize, known)]),
@@ -326,11 +327,11 @@ impl Pass {
                     None => (base, place, offset),
                 };
                 let end = End::Fits { base, offset, len, yes, no };
-                if known.promised.get(&place).is_some_and(|have| *have >= offset + len) {
+                if known.proven.get(&place).is_some_and(|have| *have >= offset + len) {
                     return (End::Jump(yes), vec![(yes.0 as usize, known)]);
                 }
                 let otherwise = known.clone();
-                let have = known.promised.entry(place).or_default();
+                let have = known.proven.entry(place).or_default();
                 *have = (*have).max(offset + len);
                 (end, vec![(yes.0 as usize, known), (no.0 as usize, otherwise)])
             }
@@ -339,7 +340,7 @@ impl Pass {
 
     /// The comparison as a question, and whether its answer is to be turned. A comparison of a comparison with 0 or 1 is the
     /// inner one.
-    fn question(&self, cmp: Cmp, a: Value, b: Value) -> (Question, bool) {
+    fn question(&self, cmp: Cmp, a: Value, b: Value) -> (Comparison, bool) {
         if let (Expr::Is(inner, x, y), Some(n @ (0 | 1)), Cmp::Eq | Cmp::Ne) =
             (self.values.exprs[a as usize], self.values.constant(b), cmp)
         {
@@ -358,13 +359,13 @@ impl Pass {
         }
     }
 
-    fn answer(&self, cmp: Cmp, a: Value, b: Value, known: &Known) -> Option<bool> {
+    fn answer(&self, cmp: Cmp, a: Value, b: Value, known: &KnownValues) -> Option<bool> {
         let number = |v: Value| self.values.constant(v).or_else(|| known.numbers.get(&v).copied());
         if let (Some(a), Some(b)) = (number(a), number(b)) {
             return Some(cmp.holds(a, b));
         }
         if let (true, Some(b)) = (self.protocol == Some(a), number(b)) {
-            let [one, other] = Plain::PROTOCOLS.map(|a| cmp.holds(a, b));
+            let [one, other] = CommonCase::PROTOCOLS.map(|a| cmp.holds(a, b));
             if one == other {
                 return Some(one);
             }
@@ -373,7 +374,7 @@ impl Pass {
         known.answers.get(&question).map(|answer| answer ^ turned)
     }
 
-    fn learn(&self, cmp: Cmp, a: Value, b: Value, holds: bool, known: &mut Known) {
+    fn learn(&self, cmp: Cmp, a: Value, b: Value, holds: bool, known: &mut KnownValues) {
         let (question, turned) = self.question(cmp, a, b);
         let answer = holds ^ turned;
         known.answers.insert(question, answer);
@@ -388,7 +389,7 @@ impl Pass {
         if let (0, false, Some(protocol)) = (kind, answer, self.protocol) {
             let other = if x == protocol { y } else { x };
             let is_not = self.values.constant(other).filter(|_| x == protocol || y == protocol);
-            let [one, another] = Plain::PROTOCOLS;
+            let [one, another] = CommonCase::PROTOCOLS;
             match is_not {
                 Some(n) if n == one => _ = known.numbers.insert(protocol, another),
                 Some(n) if n == another => _ = known.numbers.insert(protocol, one),

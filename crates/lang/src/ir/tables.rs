@@ -26,7 +26,7 @@ pub enum Expiry {
     /// When it was not touched for more than so many nanoseconds.
     Idle(u64),
     /// When it is older than so many nanoseconds, touched or not: what counts per interval.
-    Life(u64),
+    Lifetime(u64),
 }
 
 /// A set of addresses.

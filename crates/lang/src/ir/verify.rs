@@ -118,27 +118,27 @@ pub enum VerifyError {
 
 /// What holds at a place in the program.
 #[derive(Clone)]
-struct Known {
+struct ProvenFacts {
     defined: Vec<u64>,
     /// By base: so many bytes behind it were captured.
-    promised: BTreeMap<Option<Reg>, u32>,
+    proven: BTreeMap<Option<Reg>, u32>,
     forwards: u32,
 }
 
-impl Known {
+impl ProvenFacts {
     fn has(&self, r: Reg) -> bool {
         self.defined[usize::from(r.0) / 64] >> (r.0 % 64) & 1 == 1
     }
 
     fn write(&mut self, r: Reg) {
         self.defined[usize::from(r.0) / 64] |= 1 << (r.0 % 64);
-        self.promised.remove(&Some(r));
+        self.proven.remove(&Some(r));
     }
 
     /// What holds on this way and on the other.
     fn meet(&mut self, other: &Self) {
         self.defined.iter_mut().zip(&other.defined).for_each(|(a, b)| *a &= b);
-        self.promised.retain(|base, end| match other.promised.get(base) {
+        self.proven.retain(|base, end| match other.proven.get(base) {
             Some(theirs) => {
                 *end = (*end).min(*theirs);
                 true
@@ -156,18 +156,18 @@ impl Program {
     /// The first thing that does not hold.
     pub fn verify(&self) -> Result<(), VerifyError> {
         self.verify_tables()?;
-        let start = Known {
+        let start = ProvenFacts {
             defined: vec![0; usize::from(self.registers).div_ceil(64)],
-            promised: BTreeMap::new(),
+            proven: BTreeMap::new(),
             forwards: 0,
         };
-        let mut known: Vec<Option<Known>> = vec![None; self.blocks.len()];
+        let mut known: Vec<Option<ProvenFacts>> = vec![None; self.blocks.len()];
         known[0] = Some(start.clone());
         for (at, block) in self.blocks.iter().enumerate() {
             // A block that nothing leads to is still looked at, as if nothing were known.
             let mut now = known[at].take().unwrap_or_else(|| start.clone());
             if self.begins_stage(at) {
-                now = Known { forwards: now.forwards, ..start.clone() };
+                now = ProvenFacts { forwards: now.forwards, ..start.clone() };
             }
             self.verify_block(at as u32, block, &mut now)?;
             for to in block.end.targets() {
@@ -176,7 +176,7 @@ impl Program {
                     && to == yes
                     && yes != no
                 {
-                    let end = then.promised.entry(base).or_default();
+                    let end = then.proven.entry(base).or_default();
                     *end = (*end).max(offset + len);
                 }
                 let index = self.target(at, to)?;
@@ -241,7 +241,7 @@ impl Program {
         if ascending && begins && exists { Ok(()) } else { Err(VerifyError::Stages) }
     }
 
-    fn verify_block(&self, at: u32, block: &Block, known: &mut Known) -> Result<(), VerifyError> {
+    fn verify_block(&self, at: u32, block: &Block, known: &mut ProvenFacts) -> Result<(), VerifyError> {
         for inst in &block.code {
             let mut fault = Ok(());
             inst.sources(|r| {
@@ -279,14 +279,14 @@ impl Program {
         Ok(())
     }
 
-    fn readable(&self, block: u32, reg: Reg, known: &Known) -> Result<(), VerifyError> {
+    fn readable(&self, block: u32, reg: Reg, known: &ProvenFacts) -> Result<(), VerifyError> {
         if reg.0 >= self.registers {
             return Err(VerifyError::Register { block, reg });
         }
         if known.has(reg) { Ok(()) } else { Err(VerifyError::Undefined { block, reg }) }
     }
 
-    fn verify_inst(&self, block: u32, inst: &Inst, known: &mut Known) -> Result<(), VerifyError> {
+    fn verify_inst(&self, block: u32, inst: &Inst, known: &mut ProvenFacts) -> Result<(), VerifyError> {
         let entry = |table: &'static str, index: u16, len: usize| {
             let index = usize::from(index);
             if index < len { Ok(()) } else { Err(VerifyError::Missing { block, table, index }) }
@@ -296,13 +296,15 @@ impl Program {
                 if !(1..=8).contains(width) {
                     return Err(VerifyError::Width { block, width: *width });
                 }
-                let have = known.promised.get(base).copied().unwrap_or(0);
+                let have = known.proven.get(base).copied().unwrap_or(0);
                 let need = offset.saturating_add(u32::from(*width));
                 if need > have {
                     return Err(VerifyError::Unguarded { block, base: *base, need, have });
                 }
             }
-            Inst::Set { var: Var::Kind, from: super::Operand::Imm(value) } if *value > super::Kind::Pick as u64 => {
+            Inst::Set { var: Var::Kind, from: super::Operand::Imm(value) }
+                if *value > super::VerdictKind::Pick as u64 =>
+            {
                 return Err(VerifyError::Value { block, var: Var::Kind, value: *value });
             }
             Inst::Member { set, .. } => entry("sets", *set, self.sets.len())?,

@@ -1,6 +1,6 @@
 //! Numbers from headers: addresses, ports, and the fields that are properties.
 
-use super::{Addresses, Lower, Sight};
+use super::{Addresses, Lower, PacketScopeInfo};
 use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg, Var};
 use crate::term::{HeaderField, Prop};
 
@@ -17,7 +17,7 @@ pub(super) const MAPPED: u64 = 0xffff_0000_0000;
 
 impl Lower {
     /// The property's value, or to `none` if the packet does not have it.
-    pub(super) fn prop(&mut self, prop: &Prop, sight: Sight, none: Label) -> Reg {
+    pub(super) fn prop(&mut self, prop: &Prop, sight: PacketScopeInfo, none: Label) -> Reg {
         match prop {
             Prop::Header(field) => self.header_field(*field, sight.layer(), none),
             Prop::Bytes(offset, size) => {

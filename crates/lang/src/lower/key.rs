@@ -9,8 +9,8 @@
 //! their first one in keys of maps; where packets are steered by a key, they follow it as a whole (`datagram.rs`).
 
 use super::header::{ICMP, ICMP6};
-use super::{Lower, Sight};
-use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Parts, Reg};
+use super::{Lower, PacketScopeInfo};
+use crate::ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg};
 use crate::key::{Field, Key};
 
 /// Words of a key.
@@ -32,19 +32,19 @@ pub fn words(key: Key) -> u8 {
 
 /// Whose parts matter to a key of this packet, and to no other: one of a tunnel, of which the inside is not known, has addresses of
 /// its own.
-const fn parts_of(layer: Layer) -> Parts {
+const fn parts_of(layer: Layer) -> FragmentScope {
     match layer {
-        Layer::Outer => Parts::Outer,
-        Layer::Inner => Parts::Inner,
+        Layer::Outer => FragmentScope::Outer,
+        Layer::Inner => FragmentScope::Inner,
     }
 }
 
 /// A field and what holds it: two registers for an address, one for the others.
-type Held = (Field, Vec<Reg>);
+type HeldField = (Field, Vec<Reg>);
 
 impl Lower {
     /// The words of the packet's key, or to `none` if a field is missing.
-    pub(super) fn key(&mut self, key: Key, sight: Sight, none: Label) -> Vec<Reg> {
+    pub(super) fn key(&mut self, key: Key, sight: PacketScopeInfo, none: Label) -> Vec<Reg> {
         let mut held = self.fields(key, sight, none);
         if key.is_symmetric() {
             self.put_in_order(key, &mut held);
@@ -70,7 +70,7 @@ impl Lower {
     }
 
     /// What each field holds, in the order of [`Field::ALL`].
-    fn fields(&mut self, key: Key, sight: Sight, none: Label) -> Vec<Held> {
+    fn fields(&mut self, key: Key, sight: PacketScopeInfo, none: Label) -> Vec<HeldField> {
         let layer = sight.flow_layer();
         let any = |fields: &[Field]| fields.iter().any(|f| key.has(*f));
         let macs = any(&[Field::EthSrc, Field::EthDst]).then(|| self.macs(none));
@@ -84,7 +84,7 @@ impl Lower {
             .then(|| if sight.leads { self.ports(layer) } else { self.datagram_ports(layer, parts_of(layer)) });
         let tos = any(&[Field::IpEcn, Field::IpDscp]).then(|| {
             let tos = crate::term::Prop::Header(crate::term::HeaderField::IpTos);
-            let sight = Sight { tunnels: u8::from(layer == Layer::Inner), ..Sight::default() };
+            let sight = PacketScopeInfo { tunnels: u8::from(layer == Layer::Inner), ..PacketScopeInfo::default() };
             self.prop(&tos, sight, none)
         });
         let icmp = any(&[Field::IcmpType, Field::IcmpCode]).then(|| self.icmp(layer));
@@ -131,12 +131,12 @@ impl Lower {
     }
 
     /// Puts the lesser end where the sender's is, in fields of which both ends are in the key.
-    fn put_in_order(&mut self, key: Key, held: &mut [Held]) {
+    fn put_in_order(&mut self, key: Key, held: &mut [HeldField]) {
         // Addresses first: they differ most often, and decide at once.
         let mut sending: Vec<Field> =
             key.paired().filter(|f| matches!(f, Field::EthSrc | Field::IpSrc | Field::SrcPort)).collect();
         sending.sort_by_key(|f| std::cmp::Reverse(f.bits()));
-        let find = |held: &[Held], field| held.iter().find(|h| h.0 == field).map_or(vec![], |h| h.1.clone());
+        let find = |held: &[HeldField], field| held.iter().find(|h| h.0 == field).map_or(vec![], |h| h.1.clone());
         let (mut src, mut dst) = (Vec::new(), Vec::new());
         for field in &sending {
             src.extend(find(held, *field));

@@ -1,35 +1,37 @@
 //! From terms to the intermediate form.
 //!
 //! An act falls through if it passes and jumps away if it drops; a predicate jumps to one of two labels; a property falls through
-//! with its value or jumps away if the packet has none. What an act looks at is handed down as a `Sight`.
+//! with its value or jumps away if the packet has none. What an act looks at is handed down as a `PacketScopeInfo`.
 
-mod datagram;
+mod fragment;
 mod header;
 mod key;
 mod pred;
-mod steer;
+mod steering;
 
-use crate::ir::{ANY_CLASS, Builder, Cmp, Fact, Inst, Kind, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var};
+use crate::ir::{
+    ANY_CLASS, Builder, Cmp, Fact, Inst, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var, VerdictKind,
+};
 use crate::key::Key;
-use crate::term::{Act, End, FlowMap, Logged, Look, Prop};
+use crate::term::{ActionTerm, Endpoint, FlowMap, LogItem, PacketScope, Prop};
 use std::sync::Arc;
 
 /// The program that does what `act` says. What steers by [`crate::term::Steer::Common`] passes.
-pub fn lower(act: &Act) -> Program {
+pub fn lower(act: &ActionTerm) -> Program {
     lower_by(act, None)
 }
 
 /// The same, with the key that all its maps have in common.
-pub fn lower_by(act: &Act, common: Option<Key>) -> Program {
+pub fn lower_by(act: &ActionTerm, common: Option<Key>) -> Program {
     let mut lower = Lower { b: Builder::default(), maps: Vec::new(), common };
     let one = [(String::from("main"), act.clone())];
     let steps = match act {
-        Act::Seq(steps) if steps.iter().all(|s| !s.0.is_empty()) => &steps[..],
+        ActionTerm::Seq(steps) if steps.iter().all(|s| !s.0.is_empty()) => &steps[..],
         _ => &one,
     };
     for (text, step) in steps {
         lower.b.stage(text);
-        lower.act(step, Sight::default(), None);
+        lower.act(step, PacketScopeInfo::default(), None);
     }
     if steps.is_empty() {
         lower.b.stage("unit");
@@ -39,18 +41,18 @@ pub fn lower_by(act: &Act, common: Option<Key>) -> Program {
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sight {
+struct PacketScopeInfo {
     /// How many tunnels must be around it; the innermost packet is looked at if any.
     tunnels: u8,
     /// Not through tunnels, where one would otherwise.
     outside: bool,
     /// Only the sender's or the receiver's end.
-    end: Option<End>,
+    end: Option<Endpoint>,
     /// For steering: what is made of the ports of a first fragment, later ones follow.
     leads: bool,
 }
 
-impl Sight {
+impl PacketScopeInfo {
     /// Of questions about headers.
     const fn layer(self) -> Layer {
         if self.tunnels > 0 { Layer::Inner } else { Layer::Outer }
@@ -62,9 +64,9 @@ impl Sight {
     }
 
     /// Whether the sender's and the receiver's end are asked by a question about `end`.
-    fn ends(self, end: End) -> (bool, bool) {
-        let end = if end == End::Any { self.end.unwrap_or(End::Any) } else { end };
-        (end != End::Dst, end != End::Src)
+    fn ends(self, end: Endpoint) -> (bool, bool) {
+        let end = if end == Endpoint::Any { self.end.unwrap_or(Endpoint::Any) } else { end };
+        (end != Endpoint::Dst, end != Endpoint::Src)
     }
 }
 
@@ -82,11 +84,11 @@ struct Lower {
 
 impl Lower {
     /// Falls through if the act passes; goes to `dropped` (or ends the program) if it drops.
-    fn act(&mut self, act: &Act, sight: Sight, dropped: Option<Label>) {
+    fn act(&mut self, act: &ActionTerm, sight: PacketScopeInfo, dropped: Option<Label>) {
         match act {
-            Act::Unit => (),
-            Act::Drop => self.discard(dropped),
-            Act::Filter(p) => {
+            ActionTerm::Unit => (),
+            ActionTerm::Drop => self.discard(dropped),
+            ActionTerm::Filter(p) => {
                 let (yes, no) = (self.b.label(), self.b.label());
                 self.pred(p, sight, yes, no);
                 self.b.place(no);
@@ -95,7 +97,7 @@ impl Lower {
                 }
                 self.b.place(yes);
             }
-            Act::If(p, then, other) => {
+            ActionTerm::If(p, then, other) => {
                 let (yes, no, end) = (self.b.label(), self.b.label(), self.b.label());
                 self.pred(p, sight, yes, no);
                 self.b.place(yes);
@@ -105,25 +107,25 @@ impl Lower {
                 self.act(other, sight, dropped);
                 self.b.place(end);
             }
-            Act::Case(prop, arms, other) => self.case(prop, arms, other, sight, dropped),
-            Act::Seq(steps) => steps.iter().for_each(|(_, step)| self.act(step, sight, dropped)),
-            Act::Inv(inner) => {
+            ActionTerm::Case(prop, arms, other) => self.case(prop, arms, other, sight, dropped),
+            ActionTerm::Seq(steps) => steps.iter().for_each(|(_, step)| self.act(step, sight, dropped)),
+            ActionTerm::Inv(inner) => {
                 let inverted = self.b.label();
                 self.act(inner, sight, Some(inverted));
                 self.discard(dropped);
                 self.b.place(inverted);
-                self.b.set(Var::Kind, Kind::Copy as u64);
+                self.b.set(Var::Kind, VerdictKind::Copy as u64);
             }
-            Act::Par(acts) => self.par(acts, sight, dropped),
-            Act::Within(look, inner) => self.within(*look, inner, sight, dropped),
-            Act::Broadcast => self.broadcast(),
-            Act::Classify(class) => self.b.set(Var::Classes, 1 << class),
-            Act::Steer(steer) => self.steer(steer, sight, dropped),
-            Act::Forward(device) => {
+            ActionTerm::Par(acts) => self.par(acts, sight, dropped),
+            ActionTerm::Within(look, inner) => self.within(*look, inner, sight, dropped),
+            ActionTerm::Broadcast => self.broadcast(),
+            ActionTerm::Classify(class) => self.b.set(Var::Classes, 1 << class),
+            ActionTerm::Steer(steer) => self.steering(steer, sight, dropped),
+            ActionTerm::Forward(device) => {
                 let device = self.b.device(device);
                 self.b.push(Inst::Forward { device });
             }
-            Act::Link(devices) => {
+            ActionTerm::Link(devices) => {
                 for name in devices {
                     let (device, next) = (self.b.device(name), self.b.label());
                     let ingress = self.b.meta(Meta::Ingress);
@@ -132,23 +134,23 @@ impl Lower {
                     self.b.place(next);
                 }
             }
-            Act::Kernel => self.b.push(Inst::Kernel),
-            Act::Log(Logged::Text(text)) => {
+            ActionTerm::Kernel => self.b.push(Inst::Kernel),
+            ActionTerm::Log(LogItem::Text(text)) => {
                 let text = self.b.message(text);
                 self.b.push(Inst::Log(Log::Message(text)));
             }
-            Act::Log(Logged::Of(log)) => self.b.push(Inst::Log(*log)),
-            Act::Mark(mark) => self.b.set(Var::Mark, u64::from(*mark)),
-            Act::State(state) => self.b.set(Var::State, u64::from(*state)),
-            Act::Count(counter, by) => self.b.push(Inst::Count { counter: *counter, by: Operand::Imm(*by) }),
-            Act::Put(map, value) => self.on_flow(map, sight, |b, map, key| {
+            ActionTerm::Log(LogItem::Of(log)) => self.b.push(Inst::Log(*log)),
+            ActionTerm::Mark(mark) => self.b.set(Var::Mark, u64::from(*mark)),
+            ActionTerm::State(state) => self.b.set(Var::State, u64::from(*state)),
+            ActionTerm::Count(counter, by) => self.b.push(Inst::Count { counter: *counter, by: Operand::Imm(*by) }),
+            ActionTerm::Put(map, value) => self.on_flow(map, sight, |b, map, key| {
                 b.push(Inst::MapPut { map, key, value: Operand::Imm(*value) });
             }),
-            Act::Add(map, by) => self.on_flow(map, sight, |b, map, key| {
+            ActionTerm::Add(map, by) => self.on_flow(map, sight, |b, map, key| {
                 let to = b.reg();
                 b.push(Inst::MapAdd { to, map, key, by: Operand::Imm(*by) });
             }),
-            Act::Forget(map) => self.on_flow(map, sight, |b, map, key| b.push(Inst::MapDelete { map, key })),
+            ActionTerm::Forget(map) => self.on_flow(map, sight, |b, map, key| b.push(Inst::MapDelete { map, key })),
         }
     }
 
@@ -161,10 +163,17 @@ impl Lower {
 
     fn broadcast(&mut self) {
         self.b.set(Var::Classes, ANY_CLASS);
-        self.b.set(Var::Kind, Kind::Copy as u64);
+        self.b.set(Var::Kind, VerdictKind::Copy as u64);
     }
 
-    fn case(&mut self, prop: &Prop, arms: &[(u64, Act)], other: &Act, sight: Sight, dropped: Option<Label>) {
+    fn case(
+        &mut self,
+        prop: &Prop,
+        arms: &[(u64, ActionTerm)],
+        other: &ActionTerm,
+        sight: PacketScopeInfo,
+        dropped: Option<Label>,
+    ) {
         let (end, none) = (self.b.label(), self.b.label());
         let value = self.prop(prop, sight, none);
         for (number, act) in arms {
@@ -179,10 +188,10 @@ impl Lower {
         self.b.place(end);
     }
 
-    fn par(&mut self, acts: &[Act], sight: Sight, dropped: Option<Label>) {
-        const FATE: [Var; 4] = [Var::Kind, Var::Classes, Var::Hash, Var::Hash2];
+    fn par(&mut self, acts: &[ActionTerm], sight: PacketScopeInfo, dropped: Option<Label>) {
+        const OUTCOME: [Var; 4] = [Var::Kind, Var::Classes, Var::Hash, Var::Hash2];
         let end = self.b.label();
-        let saved = FATE.map(|var| self.b.get(var));
+        let saved = OUTCOME.map(|var| self.b.get(var));
         for (i, act) in acts.iter().enumerate() {
             if i + 1 == acts.len() {
                 self.act(act, sight, dropped);
@@ -192,19 +201,19 @@ impl Lower {
             self.act(act, sight, Some(next));
             self.b.jump(end);
             self.b.place(next);
-            for (var, value) in FATE.into_iter().zip(saved) {
+            for (var, value) in OUTCOME.into_iter().zip(saved) {
                 self.b.set(var, value);
             }
         }
         self.b.place(end);
     }
 
-    fn within(&mut self, look: Look, inner: &Act, mut sight: Sight, dropped: Option<Label>) {
+    fn within(&mut self, look: PacketScope, inner: &ActionTerm, mut sight: PacketScopeInfo, dropped: Option<Label>) {
         match look {
-            Look::Src => sight.end = Some(End::Src),
-            Look::Dst => sight.end = Some(End::Dst),
-            Look::Outside => (sight.outside, sight.tunnels) = (true, 0),
-            Look::Inside => {
+            PacketScope::Src => sight.end = Some(Endpoint::Src),
+            PacketScope::Dst => sight.end = Some(Endpoint::Dst),
+            PacketScope::Outside => (sight.outside, sight.tunnels) = (true, 0),
+            PacketScope::Inside => {
                 (sight.outside, sight.tunnels) = (false, sight.tunnels.saturating_add(1));
                 let (depth, shallow, deep) = (self.b.meta(Meta::Depth), self.b.label(), self.b.label());
                 self.b.branch(depth, Cmp::Ge, u64::from(sight.tunnels), deep, shallow);
@@ -218,7 +227,7 @@ impl Lower {
 
     /// The index of a map, which is entered if it is new. The packet that its key is of is part of it: one flow map that is asked about
     /// both makes two maps here, of one name, which is refused.
-    fn map(&mut self, map: &Arc<FlowMap>, sight: Sight) -> u16 {
+    fn map(&mut self, map: &Arc<FlowMap>, sight: PacketScopeInfo) -> u16 {
         let key = if sight.outside { map.key.outside() } else { map.key };
         if let Some(known) = self.maps.iter().position(|(m, k)| m == map && *k == key) {
             return known as u16;
@@ -231,7 +240,7 @@ impl Lower {
     }
 
     /// Something done with the entry of the packet's flow; nothing if it has none.
-    fn on_flow(&mut self, map: &Arc<FlowMap>, sight: Sight, what: impl FnOnce(&mut Builder, u16, Vec<Reg>)) {
+    fn on_flow(&mut self, map: &Arc<FlowMap>, sight: PacketScopeInfo, what: impl FnOnce(&mut Builder, u16, Vec<Reg>)) {
         let (index, none) = (self.map(map, sight), self.b.label());
         let key = self.key(map.key, sight, none);
         what(&mut self.b, index, key);

@@ -1,10 +1,10 @@
 //! Predicates: each ends by going to one of two labels.
 
 use super::header::{SCTP, TCP, UDP, WITH_PORTS};
-use super::{Lower, Sight};
-use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Parts, Reg, Set};
+use super::{Lower, PacketScopeInfo};
+use crate::ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Set};
 use crate::prefix::Prefix;
-use crate::term::{End, Gtp, Pred, Voip};
+use crate::term::{Endpoint, Gtp, Pred, Voip};
 
 /// All ones, which is everybody on the link.
 pub(super) const MAC_ALL: u64 = 0xffff_ffff_ffff;
@@ -13,7 +13,7 @@ const MAC_GROUP: u64 = 0x0100_0000_0000;
 
 impl Lower {
     /// To `yes` if it holds, else to `no`.
-    pub(super) fn pred(&mut self, p: &Pred, sight: Sight, yes: Label, no: Label) {
+    pub(super) fn pred(&mut self, p: &Pred, sight: PacketScopeInfo, yes: Label, no: Label) {
         match p {
             Pred::Always(is) => self.b.jump(if *is { yes } else { no }),
             Pred::Not(p) => self.pred(p, sight, no, yes),
@@ -61,7 +61,7 @@ impl Lower {
             }
             Pred::Port(end, low, high) => self.port(*end, (*low).into(), (*high).into(), sight, yes, no),
             Pred::FlowPort(end, port) => {
-                let parts = if sight.outside { Parts::Outer } else { Parts::Around };
+                let parts = if sight.outside { FragmentScope::Outer } else { FragmentScope::Enclosing };
                 let (src, dst) = self.datagram_ports(sight.flow_layer(), parts);
                 let is = |s: &mut Self, asked, yes, no| s.b.branch(asked, Cmp::Eq, u64::from(*port), yes, no);
                 self.ends(*end, sight, src, dst, yes, no, is);
@@ -107,7 +107,7 @@ impl Lower {
     }
 
     /// 1 or 0 in a register.
-    fn truth(&mut self, p: &Pred, sight: Sight) -> Reg {
+    fn truth(&mut self, p: &Pred, sight: PacketScopeInfo) -> Reg {
         let out = self.b.constant(0);
         let (yes, end) = (self.b.label(), self.b.label());
         self.pred(p, sight, yes, end);
@@ -130,8 +130,8 @@ impl Lower {
     #[expect(clippy::too_many_arguments, reason = "the question is asked in place, where its two answers are")]
     fn ends<T>(
         &mut self,
-        end: End,
-        sight: Sight,
+        end: Endpoint,
+        sight: PacketScopeInfo,
         src: T,
         dst: T,
         yes: Label,
@@ -175,7 +175,7 @@ impl Lower {
         (self.b.load(Some(l4), 0, 2), self.b.load(Some(l4), 2, 2))
     }
 
-    fn port(&mut self, end: End, low: u64, high: u64, sight: Sight, yes: Label, no: Label) {
+    fn port(&mut self, end: Endpoint, low: u64, high: u64, sight: PacketScopeInfo, yes: Label, no: Label) {
         let (src, dst) = self.port_pair(sight.layer(), no);
         self.ends(end, sight, src, dst, yes, no, |s, port, yes, no| {
             if low == high {
@@ -186,7 +186,7 @@ impl Lower {
         });
     }
 
-    fn address(&mut self, end: End, prefixes: &[Prefix], sight: Sight, yes: Label, no: Label) {
+    fn address(&mut self, end: Endpoint, prefixes: &[Prefix], sight: PacketScopeInfo, yes: Label, no: Label) {
         let [prefix] = prefixes else {
             return self.member(end, &Set::of_prefixes(prefixes.iter().copied()), sight, yes, no);
         };
@@ -209,7 +209,7 @@ impl Lower {
         self.b.branch(low, Cmp::Eq, lo, yes, no);
     }
 
-    fn member(&mut self, end: End, set: &Set, sight: Sight, yes: Label, no: Label) {
+    fn member(&mut self, end: Endpoint, set: &Set, sight: PacketScopeInfo, yes: Label, no: Label) {
         let set = self.b.set_table(set);
         let a = self.addresses(sight.layer(), no);
         self.ends(end, sight, a.src, a.dst, yes, no, |s, [hi, lo], yes, no| {

@@ -1,23 +1,23 @@
 //! Filters, control, delivery, logs and counters.
 
 use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
-use super::{Function, Given, device};
+use super::{Arguments, Function, device};
 use crate::eval::Value;
 use crate::ir::{COUNTERS, Effect, Log};
-use crate::term::{Act, End, Gtp, Logged, Look, Pred, Steer, Voip};
+use crate::term::{ActionTerm, Endpoint, Gtp, LogItem, PacketScope, Pred, Steering, Voip};
 
 const DROP: &[Effect] = &[Effect::Drop];
 const TUNNEL: &[Effect] = &[Effect::Drop, Effect::Tunnel];
 
 /// A row of the table.
 macro_rules! row {
-    ($name:literal $([$($alias:literal),*])?, $signature:literal, $does:expr, $says:literal, $meaning:expr) => {
+    ($name:literal $([$($alias:literal),*])?, $signature:literal, $effects:expr, $description:literal, $meaning:expr) => {
         Function {
             name: $name,
             aliases: &[$($($alias),*)?],
             signature: $signature,
-            does: $does,
-            says: $says,
+            effects: $effects,
+            description: $description,
             meaning: $meaning,
         }
     };
@@ -25,19 +25,19 @@ macro_rules! row {
 pub(super) use row;
 
 fn filter<'a>(p: Pred) -> Result<Value<'a>, String> {
-    Ok(Value::Act(Act::Filter(p)))
+    Ok(Value::Act(ActionTerm::Filter(p)))
 }
 
 fn not(p: Pred) -> Pred {
     Pred::Not(Box::new(p))
 }
 
-fn act<'a>(a: Act) -> Result<Value<'a>, String> {
+fn act<'a>(a: ActionTerm) -> Result<Value<'a>, String> {
     Ok(Value::Act(a))
 }
 
-fn seq<'a>(acts: [Act; 2]) -> Result<Value<'a>, String> {
-    act(Act::Seq(acts.into_iter().map(|a| (String::new(), a)).collect()))
+fn seq<'a>(acts: [ActionTerm; 2]) -> Result<Value<'a>, String> {
+    act(ActionTerm::Seq(acts.into_iter().map(|a| (String::new(), a)).collect()))
 }
 
 fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> Result<Value<'a>, String> {
@@ -45,7 +45,7 @@ fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> 
 }
 
 pub const FILTERS: &[Function] = &[
-    row!("unit"["nop"], "Act", &[], "Passes; what is composed with it is unchanged.", |_| act(Act::Unit)),
+    row!("unit"["nop"], "Act", &[], "Passes; what is composed with it is unchanged.", |_| act(ActionTerm::Unit)),
     row!("filter"["filter'"], "Pred -> Act", DROP, "Passes what the predicate holds for.", |g| filter(g.pred(0)?)),
     row!("bpf", "Text -> Act", DROP, "Passes what this filter of tcpdump matches: `bpf \"tcp port 80\"`.", |g| filter(
         g.filter(0)?
@@ -66,20 +66,20 @@ pub const FILTERS: &[Function] = &[
         false, true
     )))),
     row!("port", "Int -> Act", DROP, "Passes TCP, UDP and SCTP with this port at either end.", |g| port(
-        End::Any,
+        Endpoint::Any,
         g.number(0, 65_535)?
     )),
-    row!("src_port", "Int -> Act", DROP, "The same of the sender.", |g| port(End::Src, g.number(0, 65_535)?)),
-    row!("dst_port", "Int -> Act", DROP, "The same of the receiver.", |g| port(End::Dst, g.number(0, 65_535)?)),
+    row!("src_port", "Int -> Act", DROP, "The same of the sender.", |g| port(Endpoint::Src, g.number(0, 65_535)?)),
+    row!("dst_port", "Int -> Act", DROP, "The same of the receiver.", |g| port(Endpoint::Dst, g.number(0, 65_535)?)),
     row!("addr"["host"], "Net -> Act", DROP, "Passes IP with an address in the network at either end.", |g| filter(
-        Pred::Address(End::Any, vec![g.net(0)?])
+        Pred::Address(Endpoint::Any, vec![g.net(0)?])
     )),
     row!("src_addr", "Net -> Act", DROP, "The same of the sender.", |g| filter(Pred::Address(
-        End::Src,
+        Endpoint::Src,
         vec![g.net(0)?]
     ))),
     row!("dst_addr", "Net -> Act", DROP, "The same of the receiver.", |g| filter(Pred::Address(
-        End::Dst,
+        Endpoint::Dst,
         vec![g.net(0)?]
     ))),
     row!("l3_proto", "Int -> Act", DROP, "Passes this ethertype.", |g| filter(Pred::EtherType(
@@ -96,20 +96,20 @@ pub const FILTERS: &[Function] = &[
         "Int -> [Net] -> Int -> Act",
         DROP,
         "Passes addresses of this list, of which so many bits count. The set is exact: the size is not needed.",
-        |g| filter(super::predicates::bloom(End::Any, g)?)
+        |g| filter(super::predicates::bloom(Endpoint::Any, g)?)
     ),
     row!("bloom_src_filter", "Int -> [Net] -> Int -> Act", DROP, "The same of the sender.", |g| filter(
-        super::predicates::bloom(End::Src, g)?
+        super::predicates::bloom(Endpoint::Src, g)?
     )),
     row!("bloom_dst_filter", "Int -> [Net] -> Int -> Act", DROP, "The same of the receiver.", |g| filter(
-        super::predicates::bloom(End::Dst, g)?
+        super::predicates::bloom(Endpoint::Dst, g)?
     )),
     row!("mac_broadcast", "Act", DROP, "Passes frames from or to everybody on the link.", |_| filter(Pred::Mac {
-        end: End::Any,
+        end: Endpoint::Any,
         broadcast: true
     })),
     row!("mac_multicast", "Act", DROP, "Passes frames from or to a group of the link.", |_| filter(Pred::Mac {
-        end: End::Any,
+        end: Endpoint::Any,
         broadcast: false
     })),
     row!("ip_broadcast", "Act", DROP, "Passes 255.255.255.255.", |_| filter(super::predicates::ip_broadcast())),
@@ -125,7 +125,7 @@ pub const FILTERS: &[Function] = &[
         "Act",
         &[Effect::Drop, Effect::Local],
         "Passes what has an address of the interface it came from.",
-        |_| { filter(Pred::Host(End::Any)) }
+        |_| { filter(Pred::Host(Endpoint::Any)) }
     ),
     row!(
         "incoming_host",
@@ -143,15 +143,15 @@ pub const FILTERS: &[Function] = &[
     row!("gtp_up", "Act", DROP, "Passes the user plane of GTP.", |_| filter(Pred::Gtp(Gtp::User))),
 ];
 
-fn port<'a>(end: End, port: u64) -> Result<Value<'a>, String> {
+fn port<'a>(end: Endpoint, port: u64) -> Result<Value<'a>, String> {
     filter(Pred::Port(end, port as u16, port as u16))
 }
 
-fn par<'a>(g: &super::Given<'_, 'a>, n: usize) -> Result<Value<'a>, String> {
-    act(Act::Par((0..n).map(|i| g.act(i)).collect::<Result<_, _>>()?))
+fn par<'a>(g: &super::Arguments<'_, 'a>, n: usize) -> Result<Value<'a>, String> {
+    act(ActionTerm::Par((0..n).map(|i| g.act(i)).collect::<Result<_, _>>()?))
 }
 
-const INNER: Look = Look::Inside;
+const INNER: PacketScope = PacketScope::Inside;
 
 pub const CONTROL: &[Function] = &[
     row!(
@@ -159,17 +159,17 @@ pub const CONTROL: &[Function] = &[
         "Pred -> Act -> Act -> Act",
         &[],
         "The first action where the predicate holds, else the second; also written `if … then … else`.",
-        |g| act(Act::If(g.pred(0)?, g.act(1)?.into(), g.act(2)?.into()))
+        |g| act(ActionTerm::If(g.pred(0)?, g.act(1)?.into(), g.act(2)?.into()))
     ),
     row!("when"["when'"], "Pred -> Act -> Act", &[], "The action where the predicate holds; else passes.", |g| act(
-        Act::If(g.pred(0)?, g.act(1)?.into(), Act::Unit.into())
+        ActionTerm::If(g.pred(0)?, g.act(1)?.into(), ActionTerm::Unit.into())
     )),
     row!(
         "unless"["unless'"],
         "Pred -> Act -> Act",
         &[],
         "The action where the predicate does not hold; else passes.",
-        |g| act(Act::If(g.pred(0)?, Act::Unit.into(), g.act(1)?.into()))
+        |g| act(ActionTerm::If(g.pred(0)?, ActionTerm::Unit.into(), g.act(1)?.into()))
     ),
     row!(
         "case_of",
@@ -185,7 +185,7 @@ pub const CONTROL: &[Function] = &[
                 Value::Arm(n, act) => Ok((*n, act.clone())),
                 _ => Err("takes arms such as `0 ~> drop`".to_owned()),
             });
-            act(Act::Case(g.prop(0)?, arms.collect::<Result<_, _>>()?, Act::Unit.into()))
+            act(ActionTerm::Case(g.prop(0)?, arms.collect::<Result<_, _>>()?, ActionTerm::Unit.into()))
         }
     ),
     row!("with", "[Arm] -> [Arm]", &[], "The arms of `case_of`.", |g| Ok(Value::List(g.list(0)?.to_vec()))),
@@ -205,7 +205,7 @@ pub const CONTROL: &[Function] = &[
         "Act -> Act",
         &[Effect::Drop, Effect::Fanout],
         "Delivers a copy of what the action drops, drops what it passes.",
-        |g| act(Act::Inv(g.act(0)?.into()))
+        |g| act(ActionTerm::Inv(g.act(0)?.into()))
     ),
     row!(
         "par",
@@ -245,25 +245,28 @@ pub const CONTROL: &[Function] = &[
         "Act -> Act",
         TUNNEL,
         "The action on the innermost IP packet of a tunnel; drops what has no tunnel, or fewer than there are `shift`s inside one another.",
-        |g| act(Act::Within(INNER, g.act(0)?.into()))
+        |g| act(ActionTerm::Within(INNER, g.act(0)?.into()))
     ),
     row!(
         "outer",
         "Act -> Act",
         &[],
         "The action on the outermost IP packet, also where hashes and keys go by the innermost.",
-        |g| act(Act::Within(Look::Outside, g.act(0)?.into()))
+        |g| act(ActionTerm::Within(PacketScope::Outside, g.act(0)?.into()))
     ),
     row!("src", "Act -> Act", &[], "The action with questions about \"either end\" asked of the sender's.", |g| act(
-        Act::Within(Look::Src, g.act(0)?.into())
+        ActionTerm::Within(PacketScope::Src, g.act(0)?.into())
     )),
-    row!("dst", "Act -> Act", &[], "The same of the receiver's.", |g| act(Act::Within(Look::Dst, g.act(0)?.into()))),
+    row!("dst", "Act -> Act", &[], "The same of the receiver's.", |g| act(ActionTerm::Within(
+        PacketScope::Dst,
+        g.act(0)?.into()
+    ))),
 ];
 
 /// The class that nobody may join, because configuring takes no seat.
 const MANAGEMENT: u64 = 63;
 
-fn class(g: &Given<'_, '_>) -> Result<u8, String> {
+fn class(g: &Arguments<'_, '_>) -> Result<u8, String> {
     if g.number(0, u64::from(u32::MAX)) == Ok(MANAGEMENT) {
         return Err("class 63 is for those who configure, and nobody is ever in it; 0 to 62 is possible".into());
     }
@@ -281,11 +284,11 @@ pub const DELIVERY: &[Function] = &[
         "Act",
         &[Effect::Fanout, Effect::Classes],
         "To all members of all classes but 63, that of controllers.",
-        |_| act(Act::Broadcast)
+        |_| act(ActionTerm::Broadcast)
     ),
-    row!("drop"["drop'"], "Act", DROP, "To nobody. What was done before is not undone.", |_| act(Act::Drop)),
+    row!("drop"["drop'"], "Act", DROP, "To nobody. What was done before is not undone.", |_| act(ActionTerm::Drop)),
     row!("classify"["class'"], "Int -> Act", &[Effect::Classes], "To the members of this class, 0 to 62.", |g| act(
-        Act::Classify(class(g)?)
+        ActionTerm::Classify(class(g)?)
     )),
     row!(
         "deliver",
@@ -295,7 +298,7 @@ pub const DELIVERY: &[Function] = &[
         |g| {
             let class = class(g)?;
             // A choice of members that was made before goes with it.
-            seq([Act::Broadcast, Act::Classify(class)])
+            seq([ActionTerm::Broadcast, ActionTerm::Classify(class)])
         }
     ),
     row!(
@@ -303,17 +306,17 @@ pub const DELIVERY: &[Function] = &[
         "Int -> Act",
         &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel, Effect::Datagram],
         "To one of the members of this class, by the hash of `steer_flow`; a steering behind it takes another hash. Drops what is not IP.",
-        |g| seq([Act::Classify(class(g)?), Act::Steer(Steer::Flow)])
+        |g| seq([ActionTerm::Classify(class(g)?), ActionTerm::Steer(Steering::Flow)])
     ),
-    row!("kernel", "Act", STACK, "A copy to the stack of this host.", |_| act(Act::Kernel)),
+    row!("kernel", "Act", STACK, "A copy to the stack of this host.", |_| act(ActionTerm::Kernel)),
     row!("detour"["forward_kernel"], "Act", STACK_DROP, "To the stack of this host, and to nobody else.", |_| seq([
-        Act::Kernel,
-        Act::Drop
+        ActionTerm::Kernel,
+        ActionTerm::Drop
     ])),
-    row!("kernel_if", "Pred -> Act", STACK, "A copy to the stack where the predicate holds.", |g| act(Act::If(
+    row!("kernel_if", "Pred -> Act", STACK, "A copy to the stack where the predicate holds.", |g| act(ActionTerm::If(
         g.pred(0)?,
-        Act::Kernel.into(),
-        Act::Unit.into()
+        ActionTerm::Kernel.into(),
+        ActionTerm::Unit.into()
     ))),
     row!(
         "detour_if",
@@ -321,23 +324,23 @@ pub const DELIVERY: &[Function] = &[
         STACK_DROP,
         "To the stack and to nobody else where the predicate holds; else passes.",
         |g| {
-            let steps = [Act::Kernel, Act::Drop].map(|a| (String::new(), a)).to_vec();
-            act(Act::If(g.pred(0)?, Act::Seq(steps).into(), Act::Unit.into()))
+            let steps = [ActionTerm::Kernel, ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
+            act(ActionTerm::If(g.pred(0)?, ActionTerm::Seq(steps).into(), ActionTerm::Unit.into()))
         }
     ),
     row!("forward"["forwardIO"], "Device -> Act", SEND, "A copy out of the device: `forward \"eth1\"`.", |g| act(
-        Act::Forward(g.device(0)?)
+        ActionTerm::Forward(g.device(0)?)
     )),
     row!("bridge", "Device -> Act", SEND_DROP, "Out of the device, and to nobody else.", |g| seq([
-        Act::Forward(g.device(0)?),
-        Act::Drop
+        ActionTerm::Forward(g.device(0)?),
+        ActionTerm::Drop
     ])),
     row!(
         "tee",
         "Device -> Pred -> Act",
         SEND_DROP,
         "A copy out of the device; then passes what the predicate holds for.",
-        |g| seq([Act::Forward(g.device(0)?), Act::Filter(g.pred(1)?)])
+        |g| seq([ActionTerm::Forward(g.device(0)?), ActionTerm::Filter(g.pred(1)?)])
     ),
     row!(
         "tap",
@@ -345,8 +348,8 @@ pub const DELIVERY: &[Function] = &[
         SEND_DROP,
         "Passes what the predicate holds for; the rest goes out of the device.",
         |g| {
-            let steps = [Act::Forward(g.device(0)?), Act::Drop].map(|a| (String::new(), a)).to_vec();
-            act(Act::If(g.pred(1)?, Act::Unit.into(), Act::Seq(steps).into()))
+            let steps = [ActionTerm::Forward(g.device(0)?), ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
+            act(ActionTerm::If(g.pred(1)?, ActionTerm::Unit.into(), ActionTerm::Seq(steps).into()))
         }
     ),
     row!(
@@ -359,39 +362,39 @@ pub const DELIVERY: &[Function] = &[
                 Value::Text(name) => device(name),
                 _ => Err("takes names of devices".to_owned()),
             });
-            act(Act::Link(names.collect::<Result<_, _>>()?))
+            act(ActionTerm::Link(names.collect::<Result<_, _>>()?))
         }
     ),
 ];
 
 fn count<'a>(counter: u64, by: i64) -> Result<Value<'a>, String> {
-    act(Act::Count(counter as u8, by as u64))
+    act(ActionTerm::Count(counter as u8, by as u64))
 }
 
 const LAST_COUNTER: u64 = COUNTERS as u64 - 1;
 
-pub const NOTES: &[Function] = &[
-    row!("log_msg", "Text -> Act", &[Effect::Log], "Writes this text, at a bounded rate.", |g| act(Act::Log(
-        Logged::Text(g.text(0)?)
+pub const LOGGING: &[Function] = &[
+    row!("log_msg", "Text -> Act", &[Effect::Log], "Writes this text, at a bounded rate.", |g| act(ActionTerm::Log(
+        LogItem::Text(g.text(0)?)
     ))),
-    row!("log_buff", "Act", &[Effect::Log], "Writes the first bytes of the packet.", |_| act(Act::Log(Logged::Of(
-        Log::Buffer
-    )))),
-    row!("log_packet", "Act", &[Effect::Log], "Writes a line about the packet.", |_| act(Act::Log(Logged::Of(
-        Log::Packet
-    )))),
-    row!("trace", "Act", &[Effect::Log], "Writes what the program has decided so far.", |_| act(Act::Log(Logged::Of(
-        Log::Trace
-    )))),
-    row!("mark", "Int -> Act", &[Effect::Mark], "Marks the packet; the mark stays with it.", |g| act(Act::Mark(
-        g.number(0, u32::MAX.into())? as u32
+    row!("log_buff", "Act", &[Effect::Log], "Writes the first bytes of the packet.", |_| act(ActionTerm::Log(
+        LogItem::Of(Log::Buffer)
     ))),
+    row!("log_packet", "Act", &[Effect::Log], "Writes a line about the packet.", |_| act(ActionTerm::Log(
+        LogItem::Of(Log::Packet)
+    ))),
+    row!("trace", "Act", &[Effect::Log], "Writes what the program has decided so far.", |_| act(ActionTerm::Log(
+        LogItem::Of(Log::Trace)
+    ))),
+    row!("mark", "Int -> Act", &[Effect::Mark], "Marks the packet; the mark stays with it.", |g| act(
+        ActionTerm::Mark(g.number(0, u32::MAX.into())? as u32)
+    )),
     row!(
         "put_state",
         "Int -> Act",
         &[Effect::Mark],
         "A number for the steps that follow; it does not stay with the packet.",
-        |g| act(Act::State(g.number(0, u32::MAX.into())? as u32))
+        |g| act(ActionTerm::State(g.number(0, u32::MAX.into())? as u32))
     ),
     row!("inc", "Int -> Act", &[Effect::Count], "Counter 0 to 63 of the group goes up by one.", |g| count(
         g.number(0, LAST_COUNTER)?,

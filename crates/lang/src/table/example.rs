@@ -74,7 +74,7 @@ impl Function {
         }
         let written = WRITTEN.iter().find(|(name, _)| *name == self.name).map(|(_, call)| *call);
         let call = |e: &&str| e.strip_prefix(self.name).is_some_and(|rest| rest.starts_with(' '));
-        let shown = || self.says.split('`').skip(1).step_by(2).find(call);
+        let shown = || self.description.split('`').skip(1).step_by(2).find(call);
         Some(match written.or_else(shown) {
             Some(call) => call.to_owned(),
             None => takes.iter().fold(self.name.to_owned(), |call, of| format!("{call} {}", sample(of))),

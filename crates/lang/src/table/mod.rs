@@ -16,13 +16,13 @@ use crate::eval::Value;
 use crate::ir::{Effect, Effects};
 use crate::key::Key;
 use crate::prefix::Prefix;
-use crate::term::{Act, FlowMap, Pred, Prop};
+use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 /// What a function makes of its values; the sentence says why not.
-pub type Meaning = for<'a> fn(&Given<'_, 'a>) -> Result<Value<'a>, String>;
+pub type Evaluator = for<'a> fn(&Arguments<'_, 'a>) -> Result<Value<'a>, String>;
 
 /// A function of the language.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ pub struct Function {
     /// Its type, such as `Pred -> Act -> Act`.
     pub signature: &'static str,
     /// What it may do, at most, besides what the actions do that it is given.
-    pub does: &'static [Effect],
+    pub effects: &'static [Effect],
     /// What it is for, as the reference says it.
-    pub says: &'static str,
-    meaning: Meaning,
+    pub description: &'static str,
+    meaning: Evaluator,
 }
 
 /// The parts of the reference and their functions.
@@ -46,7 +46,7 @@ pub const PARTS: [(&str, &[Function]); 12] = [
     ("Control", actions::CONTROL),
     ("Steering", steering::STEERING),
     ("Delivery and forwarding", actions::DELIVERY),
-    ("Logs, marks and counters", actions::NOTES),
+    ("Logs, marks and counters", actions::LOGGING),
     ("Predicates", predicates::PREDICATES),
     ("Combinators", predicates::COMBINATORS),
     ("Properties", predicates::PROPERTIES),
@@ -87,7 +87,7 @@ const OPERATORS: [(&str, &str); 26] = [
 ];
 
 /// Names of other versions that there is nothing for, and what to write.
-const GONE: [(&str, &str); 4] = [
+const REMOVED: [(&str, &str); 4] = [
     ("crc16", "it measured the load of a processor; `netgrain bench` does that now"),
     ("get_persistent", "state from packet to packet is kept in a `flow_map`"),
     ("put_persistent", "state from packet to packet is kept in a `flow_map`"),
@@ -133,8 +133,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// What to write instead of a name that other versions had.
-pub fn gone(name: &str) -> Option<&'static str> {
-    GONE.iter().find(|g| g.0 == name).map(|g| g.1)
+pub fn removed(name: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|g| g.0 == name).map(|g| g.1)
 }
 
 impl Function {
@@ -145,20 +145,20 @@ impl Function {
 
     /// What it may do.
     pub const fn effects(&self) -> Effects {
-        Effects::of(self.does)
+        Effects::of(self.effects)
     }
 
     /// What it makes of as many values as it takes.
-    pub(crate) fn meaning<'a>(&self, given: &[Value<'a>], link_type: u16) -> Result<Value<'a>, String> {
-        (self.meaning)(&Given(given, link_type))
+    pub(crate) fn evaluate<'a>(&self, given: &[Value<'a>], link_type: u16) -> Result<Value<'a>, String> {
+        (self.meaning)(&Arguments(given, link_type))
     }
 }
 
 /// The values a function is given, and the link type of the frames it is for. Types have been checked; what does not fit all the same is said and not trusted.
-pub struct Given<'g, 'a>(&'g [Value<'a>], u16);
+pub struct Arguments<'g, 'a>(&'g [Value<'a>], u16);
 
-impl<'a> Given<'_, 'a> {
-    fn act(&self, i: usize) -> Result<Act, String> {
+impl<'a> Arguments<'_, 'a> {
+    fn act(&self, i: usize) -> Result<ActionTerm, String> {
         if let Some(Value::Act(a)) = self.0.get(i) { Ok(a.clone()) } else { Err("takes an action here".into()) }
     }
 

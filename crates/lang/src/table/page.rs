@@ -17,14 +17,14 @@ pub fn reference() -> String {
         );
         for f in functions {
             let also: String = f.aliases.iter().map(|a| format!(", `{a}`")).collect();
-            let effects = if f.does.is_empty() { String::from("–") } else { f.effects().to_string() };
+            let effects = if f.effects.is_empty() { String::from("–") } else { f.effects().to_string() };
             let example = f.example().map_or_else(|| "–".to_owned(), |call| format!("`{}`", call.replace('|', "\\|")));
             let _ = writeln!(
                 out,
                 "| `{}`{also} | `{}` | {} | {example} | {effects} |",
                 f.name,
                 Type::of_signature(f.signature),
-                f.says
+                f.description
             );
         }
     }

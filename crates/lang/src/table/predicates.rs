@@ -1,11 +1,11 @@
 //! Predicates, what joins them, properties, and what compares them.
 
 use super::actions::row;
-use super::{Function, Given, within};
+use super::{Arguments, Function, within};
 use crate::eval::Value;
 use crate::ir::{Cmp, Effect, Op};
 use crate::prefix::Prefix;
-use crate::term::{End, Gtp, HeaderField, Pred, Prop, Voip};
+use crate::term::{Endpoint, Gtp, HeaderField, Pred, Prop, Voip};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub const TCP_HEADER: u32 = 20;
@@ -30,7 +30,7 @@ pub fn voip() -> Pred {
 }
 
 pub fn ip_broadcast() -> Pred {
-    Pred::Address(End::Any, Prefix::new(Ipv4Addr::BROADCAST.into(), 32).into_iter().collect())
+    Pred::Address(Endpoint::Any, Prefix::new(Ipv4Addr::BROADCAST.into(), 32).into_iter().collect())
 }
 
 pub fn ip_multicast() -> Pred {
@@ -38,12 +38,12 @@ pub fn ip_multicast() -> Pred {
         Prefix::new(Ipv4Addr::new(224, 0, 0, 0).into(), 4),
         Prefix::new(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8),
     ];
-    Pred::Address(End::Any, groups.into_iter().flatten().collect())
+    Pred::Address(Endpoint::Any, groups.into_iter().flatten().collect())
 }
 
 pub fn incoming_host() -> Pred {
     // All ones have the bit of groups, too.
-    either(Pred::Host(End::Any), Pred::Mac { end: End::Dst, broadcast: false })
+    either(Pred::Host(Endpoint::Any), Pred::Mac { end: Endpoint::Dst, broadcast: false })
 }
 
 pub fn vlan_ids(ids: &[Value<'_>]) -> Result<Pred, String> {
@@ -58,7 +58,7 @@ pub fn vlan_ids(ids: &[Value<'_>]) -> Result<Pred, String> {
     if out.is_empty() { Ok(Pred::Always(false)) } else { Ok(Pred::Vlan(out)) }
 }
 
-pub fn bloom(end: End, g: &Given<'_, '_>) -> Result<Pred, String> {
+pub fn bloom(end: Endpoint, g: &Arguments<'_, '_>) -> Result<Pred, String> {
     g.number(0, 1 << 40)?;
     let bits = g.number(2, 128)? as u8;
     let nets = g.list(1)?.iter().map(|v| match v {
@@ -71,7 +71,7 @@ pub fn bloom(end: End, g: &Given<'_, '_>) -> Result<Pred, String> {
     Ok(Pred::Address(end, nets.collect::<Result<_, _>>()?))
 }
 
-fn port<'a>(end: End, g: &Given<'_, 'a>) -> Result<Value<'a>, String> {
+fn port<'a>(end: Endpoint, g: &Arguments<'_, 'a>) -> Result<Value<'a>, String> {
     let port = g.number(0, 65_535)? as u16;
     pred(Pred::Port(end, port, port))
 }
@@ -100,11 +100,11 @@ pub const PREDICATES: &[Function] = &[
     row!("is_l4_proto", "Int -> Pred", NONE, "This protocol above IP.", |g| pred(Pred::Protocol(
         g.number(0, 255)? as u8
     ))),
-    row!("has_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this port at either end.", |g| port(End::Any, g)),
-    row!("has_src_port", "Int -> Pred", NONE, "The same of the sender.", |g| port(End::Src, g)),
-    row!("has_dst_port", "Int -> Pred", NONE, "The same of the receiver.", |g| port(End::Dst, g)),
+    row!("has_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this port at either end.", |g| port(Endpoint::Any, g)),
+    row!("has_src_port", "Int -> Pred", NONE, "The same of the sender.", |g| port(Endpoint::Src, g)),
+    row!("has_dst_port", "Int -> Pred", NONE, "The same of the receiver.", |g| port(Endpoint::Dst, g)),
     row!("has_port_range", "Int -> Int -> Pred", NONE, "A port between these at either end.", |g| pred(Pred::Port(
-        End::Any,
+        Endpoint::Any,
         g.number(0, 65_535)? as u16,
         g.number(1, 65_535)? as u16
     ))),
@@ -115,25 +115,25 @@ pub const PREDICATES: &[Function] = &[
         "A flow with this port at either end, as keys know it: of the innermost packet, and of later fragments as of their first.",
         |g| match g.number(0, 65_535)? {
             0 => Err("no flow has port 0; write 1 to 65535".into()),
-            port => pred(Pred::FlowPort(End::Any, port as u16)),
+            port => pred(Pred::FlowPort(Endpoint::Any, port as u16)),
         }
     ),
     row!("has_addr", "Net -> Pred", NONE, "An address in this network at either end.", |g| pred(Pred::Address(
-        End::Any,
+        Endpoint::Any,
         vec![g.net(0)?]
     ))),
     row!("has_src_addr", "Net -> Pred", NONE, "The same of the sender.", |g| pred(Pred::Address(
-        End::Src,
+        Endpoint::Src,
         vec![g.net(0)?]
     ))),
     row!("has_dst_addr", "Net -> Pred", NONE, "The same of the receiver.", |g| pred(Pred::Address(
-        End::Dst,
+        Endpoint::Dst,
         vec![g.net(0)?]
     ))),
     row!("has_addr_in", "[Net] -> Pred", NONE, "An address in one of these networks at either end.", |g| {
         let nets =
             g.list(0)?.iter().map(|v| if let Value::Net(n) = v { Ok(*n) } else { Err("takes networks".to_owned()) });
-        pred(Pred::Address(End::Any, nets.collect::<Result<_, _>>()?))
+        pred(Pred::Address(Endpoint::Any, nets.collect::<Result<_, _>>()?))
     }),
     row!("has_vlan", "Pred", NONE, "A VLAN tag.", |_| pred(Pred::Vlan(vec![]))),
     row!("has_vid", "Int -> Pred", NONE, "The outermost tag has this id.", |g| pred(Pred::Vlan(vec![
@@ -157,22 +157,28 @@ pub const PREDICATES: &[Function] = &[
         "Int -> [Net] -> Int -> Pred",
         NONE,
         "An address of this list, of which so many bits count, at either end. The set is exact: the size is not needed.",
-        |g| pred(bloom(End::Any, g)?)
+        |g| pred(bloom(Endpoint::Any, g)?)
     ),
-    row!("bloom_src", "Int -> [Net] -> Int -> Pred", NONE, "The same of the sender.", |g| pred(bloom(End::Src, g)?)),
-    row!("bloom_dst", "Int -> [Net] -> Int -> Pred", NONE, "The same of the receiver.", |g| pred(bloom(End::Dst, g)?)),
+    row!("bloom_src", "Int -> [Net] -> Int -> Pred", NONE, "The same of the sender.", |g| pred(bloom(
+        Endpoint::Src,
+        g
+    )?)),
+    row!("bloom_dst", "Int -> [Net] -> Int -> Pred", NONE, "The same of the receiver.", |g| pred(bloom(
+        Endpoint::Dst,
+        g
+    )?)),
     row!("is_broadcast", "Pred", NONE, "From or to everybody on the link.", |_| pred(Pred::Mac {
-        end: End::Any,
+        end: Endpoint::Any,
         broadcast: true
     })),
     row!("is_multicast", "Pred", NONE, "From or to a group of the link.", |_| pred(Pred::Mac {
-        end: End::Any,
+        end: Endpoint::Any,
         broadcast: false
     })),
     row!("is_ip_broadcast", "Pred", NONE, "255.255.255.255 at either end.", |_| pred(ip_broadcast())),
     row!("is_ip_multicast", "Pred", NONE, "224.0.0.0/4 or ff00::/8 at either end.", |_| pred(ip_multicast())),
     row!("is_ip_host", "Pred", &[Effect::Local], "An address of the interface it came from at either end.", |_| pred(
-        Pred::Host(End::Any)
+        Pred::Host(Endpoint::Any)
     )),
     row!("is_incoming_host", "Pred", &[Effect::Local], "The same, or for everybody or a group of the link.", |_| pred(
         incoming_host()
@@ -272,7 +278,7 @@ pub const PROPERTIES: &[Function] = &[
     ))),
 ];
 
-fn compare<'a>(g: &Given<'_, 'a>, cmp: Cmp) -> Result<Value<'a>, String> {
+fn compare<'a>(g: &Arguments<'_, 'a>, cmp: Cmp) -> Result<Value<'a>, String> {
     pred(Pred::Compare(g.prop(0)?, cmp, g.number(1, i64::MAX as u64)?))
 }
 

@@ -1,11 +1,11 @@
 //! State of flows, and the keys it is kept by.
 
 use super::actions::row;
-use super::{Function, Given};
+use super::{Arguments, Function};
 use crate::eval::{MILLION, Value};
 use crate::ir::{Effect, Expiry, MAX_CAPACITY};
 use crate::key::{Field, Key};
-use crate::term::{Act, FlowMap, Pred, Prop};
+use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use std::sync::Arc;
 
 /// Entries of a map that does not say: the flow tracker of Enif has a million.
@@ -19,12 +19,12 @@ const NONE: &[Effect] = &[];
 const READ: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel, Effect::Datagram];
 const WRITE: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel, Effect::Datagram];
 
-fn add<'a>(g: &Given<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
-    Ok(Value::Act(Act::Add(g.map(0)?, by)))
+fn add<'a>(g: &Arguments<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
+    Ok(Value::Act(ActionTerm::Add(g.map(0)?, by)))
 }
 
 /// At least one: what is forgotten at once was never known.
-fn milliseconds(g: &Given<'_, '_>) -> Result<u64, String> {
+fn milliseconds(g: &Arguments<'_, '_>) -> Result<u64, String> {
     match g.number(0, 1 << 40)? {
         0 => Err("0 milliseconds would forget each flow at once".into()),
         ms => Ok(ms),
@@ -85,7 +85,7 @@ pub const FLOWS: &[Function] = &[
         "The map forgets a flow so many milliseconds after its first packet: what it counts, it counts per interval.",
         |g| {
             let ms = milliseconds(g)?;
-            changed(&g.map(1)?, |m| m.expiry = Expiry::Life(ms * MS))
+            changed(&g.map(1)?, |m| m.expiry = Expiry::Lifetime(ms * MS))
         }
     ),
     row!(
@@ -96,10 +96,9 @@ pub const FLOWS: &[Function] = &[
         |g| Ok(Value::Prop(Prop::Flow(g.map(0)?)))
     ),
     row!("has_fstate", "Map -> Pred", READ, "The flow has an entry.", |g| Ok(Value::Pred(Pred::Known(g.map(0)?)))),
-    row!("set_fstate", "Map -> Int -> Act", WRITE, "The flow's number becomes this.", |g| Ok(Value::Act(Act::Put(
-        g.map(0)?,
-        g.number(1, i64::MAX as u64)?
-    )))),
+    row!("set_fstate", "Map -> Int -> Act", WRITE, "The flow's number becomes this.", |g| Ok(Value::Act(
+        ActionTerm::Put(g.map(0)?, g.number(1, i64::MAX as u64)?)
+    ))),
     row!("incr_fstate", "Map -> Act", WRITE, "The flow's number goes up by one.", |g| add(g, 1)),
     row!("decr_fstate", "Map -> Act", WRITE, "It goes down by one.", |g| add(g, u64::MAX)),
     row!("add_fstate", "Map -> Int -> Act", WRITE, "It goes up by this.", |g| add(g, g.number(1, i64::MAX as u64)?)),
@@ -107,7 +106,9 @@ pub const FLOWS: &[Function] = &[
         g,
         g.change(1)? as u64
     )),
-    row!("clear_fstate", "Map -> Act", WRITE, "The flow is forgotten.", |g| Ok(Value::Act(Act::Forget(g.map(0)?)))),
+    row!("clear_fstate", "Map -> Act", WRITE, "The flow is forgotten.", |g| Ok(Value::Act(ActionTerm::Forget(
+        g.map(0)?
+    )))),
 ];
 
 fn key<'a>(fields: &[Field]) -> Result<Value<'a>, String> {

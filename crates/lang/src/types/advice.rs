@@ -140,7 +140,7 @@ pub fn key_of(e: &Expr) -> Option<String> {
 /// A name that nobody has given.
 pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], bindings: &[Binding]) -> Error {
     let error = Error::new(span, format!("`{name}` is not known"));
-    if let Some(why) = table::gone(name) {
+    if let Some(why) = table::removed(name) {
         return error.help(why);
     }
     if let Some(class) = ["default", "user", "control"].iter().position(|class| *class == name) {

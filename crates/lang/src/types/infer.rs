@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// What is known of a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct BindingInfo {
     /// Its name.
     pub name: String,
     /// Its most general type.
@@ -29,7 +29,7 @@ pub struct Known {
 ///
 /// # Errors
 /// The first thing that does not fit.
-pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
+pub fn infer(bindings: &[Binding]) -> Result<Vec<BindingInfo>, Error> {
     let mut infer = Infer {
         bindings,
         known: HashMap::new(),
@@ -73,8 +73,8 @@ type Scope = Vec<(String, Type)>;
 
 struct Infer<'a> {
     bindings: &'a [Binding],
-    known: HashMap<String, Known>,
-    order: Vec<Known>,
+    known: HashMap<String, BindingInfo>,
+    order: Vec<BindingInfo>,
     /// Bindings that are being looked at.
     open: Vec<String>,
     /// How deep in expressions, through all open bindings.
@@ -111,7 +111,7 @@ impl Infer<'_> {
         let mut effects = Effects::default();
         let body = self.expr(&b.body, &mut scope, &mut effects)?;
         let of = params.into_iter().rev().fold(body, |to, from| Type::Fun(Box::new(from), Box::new(to)));
-        let known = Known { name: b.name.clone(), of: self.general(&of), effects };
+        let known = BindingInfo { name: b.name.clone(), of: self.general(&of), effects };
         if self.too_large.get() {
             return Err(too_large(&b.body));
         }
@@ -193,7 +193,7 @@ impl Infer<'_> {
         match (self.resolved(a), self.resolved(b)) {
             (a, b) if a == b => true,
             (Type::Var(n), t) | (t, Type::Var(n)) => {
-                let free = !t.mentions(n);
+                let free = !t.references(n);
                 if free {
                     self.vars[n] = Some(t);
                 }

@@ -3,7 +3,7 @@
 mod advice;
 mod infer;
 
-pub use infer::{Known, infer};
+pub use infer::{BindingInfo, infer};
 
 use std::fmt;
 
@@ -93,11 +93,11 @@ impl Type {
     }
 
     /// Whether the variable is in it.
-    fn mentions(&self, var: usize) -> bool {
+    fn references(&self, var: usize) -> bool {
         match self {
             Self::Var(n) => *n == var,
-            Self::List(of) => of.mentions(var),
-            Self::Fun(from, to) => from.mentions(var) || to.mentions(var),
+            Self::List(of) => of.references(var),
+            Self::Fun(from, to) => from.references(var) || to.references(var),
             _ => false,
         }
     }

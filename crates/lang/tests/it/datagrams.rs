@@ -2,10 +2,10 @@
 //! that this takes is what its module says.
 
 use base::Prng;
-use netgrain_lang::datagrams::{CAPACITY, Counts, NONE, TIMEOUT};
-use netgrain_lang::interp::{Interpreter, Memory, Outcome};
-use netgrain_lang::ir::{ANY_CLASS, Kind, Parts, Program};
-use netgrain_lang::{Datagrams, Facts, compile};
+use netgrain_lang::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};
+use netgrain_lang::interp::{Execution, Interpreter, ProgramState};
+use netgrain_lang::ir::{ANY_CLASS, FragmentScope, Program, VerdictKind};
+use netgrain_lang::{Facts, FragmentTracker, compile};
 use std::collections::HashMap;
 use testkit::fragments;
 use wire::build::{Frame, tunnel};
@@ -18,24 +18,24 @@ const GATES: [[u8; 4]; 2] = [[172, 16, 0, 1], [172, 16, 0, 2]];
 /// A program and what it remembers.
 struct World {
     program: Program,
-    memory: Memory,
+    memory: ProgramState,
     time: u64,
 }
 
 fn world(text: &str) -> World {
     let program = compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "test"))).program;
-    World { memory: Memory::of(&program, 7), program, time: 0 }
+    World { memory: ProgramState::of(&program, 7), program, time: 0 }
 }
 
 impl World {
-    fn sees(&mut self, frame: &[u8]) -> Outcome {
+    fn sees(&mut self, frame: &[u8]) -> Execution {
         let facts = Facts { time: self.time, ..Facts::of(frame, frame.len() as u32, link::ETHERNET) };
         Interpreter::new(&self.program).run(frame, &facts, &mut self.memory)
     }
 
     fn hash(&mut self, frame: &[u8]) -> u32 {
         let out = self.sees(frame);
-        assert_eq!(out.kind, Kind::Steer);
+        assert_eq!(out.kind, VerdictKind::Steer);
         out.hash
     }
 }
@@ -94,7 +94,7 @@ fn a_stream_of_which_some_packets_are_cut_is_one_stream() {
                 assert_eq!(w.hash(&part), whole, "{text}");
             }
         }
-        assert_eq!(w.memory.datagrams.counts(), Counts { datagrams: 2, followed: 6, ..Counts::default() });
+        assert_eq!(w.memory.datagrams.counts(), Counts { datagrams: 2, matched: 6, ..Counts::default() });
     }
 }
 
@@ -111,7 +111,7 @@ fn cut_tunnel_packets_are_with_the_flow_inside_whichever_tunnel_it_takes() {
     let forms = ["steer_flow", "steer_p2p", "steer_key key_3tuple", "steer_local_ip 10.45.0.0/16", "double_steer_ip"];
     for form in forms {
         let mut w = world(&format!("main = {form}"));
-        let fate = |out: &Outcome| (out.kind, out.classes, out.hash, out.hash2);
+        let fate = |out: &Execution| (out.kind, out.classes, out.hash, out.hash2);
         let [bare, back] = tcp(0).map(|frame| fate(&w.sees(&frame)));
         for (id, (name, around)) in (0..).zip(TUNNELS) {
             for (frame, expected) in tcp(500).iter().zip([bare, back]) {
@@ -163,7 +163,7 @@ fn in_whatever_order_the_parts_come_they_stay_together() {
     let alone = w.hash(&parts[2]);
     assert_ne!(alone, whole, "nobody knows its ports yet");
     assert!([0, 3, 1, 0].iter().all(|i| w.hash(&parts[*i]) == alone), "the first follows, even when it comes twice");
-    assert_eq!(w.memory.datagrams.counts(), Counts { datagrams: 1, followed: 2, orphaned: 1, ..Counts::default() });
+    assert_eq!(w.memory.datagrams.counts(), Counts { datagrams: 1, matched: 2, orphaned: 1, ..Counts::default() });
 }
 
 #[test]
@@ -175,12 +175,12 @@ fn where_the_first_part_is_for_nobody_the_others_are_not_for_the_ends_of_the_tun
     let outer = written(Frame::ip4(GATES[0], GATES[1], IpProtocol::IPV4).payload(raw(&stranger)));
     let parts = fragments(&outer, 3, 160);
     let mut w = world(&text);
-    assert_eq!(w.sees(&outer).kind, Kind::Drop);
-    assert!(parts.iter().all(|part| w.sees(part).kind == Kind::Drop), "whole or cut, it is for nobody");
+    assert_eq!(w.sees(&outer).kind, VerdictKind::Drop);
+    assert!(parts.iter().all(|part| w.sees(part).kind == VerdictKind::Drop), "whole or cut, it is for nobody");
     // A later part that comes first is steered by what is in it, and then all of them are.
     let mut w = world(&text);
     let kinds: Vec<_> = [1, 0, 2].iter().map(|i| w.sees(&parts[*i]).kind).collect();
-    assert!(kinds[0] != Kind::Drop && kinds.iter().all(|kind| *kind == kinds[0]), "{kinds:?}");
+    assert!(kinds[0] != VerdictKind::Drop && kinds.iter().all(|kind| *kind == kinds[0]), "{kinds:?}");
 }
 
 #[test]
@@ -227,17 +227,17 @@ fn a_cut_message_goes_to_all_and_cut_media_with_its_call() {
     let sip = written(Frame::udp4(A, 5060, B, 5060).payload(&sip));
     for part in fragments(&sip, 1, 160) {
         let out = w.sees(&part);
-        assert_eq!((out.kind, out.classes), (Kind::Copy, ANY_CLASS));
+        assert_eq!((out.kind, out.classes), (VerdictKind::Copy, ANY_CLASS));
     }
     let media = |len| [vec![0x80, 8, 0, 1], vec![0; len]].concat();
     let rtp = |len| written(Frame::udp4(A, 4000, B, 6000).payload(&media(len)));
     let whole = w.hash(&rtp(20));
     assert!(fragments(&rtp(400), 2, 160).iter().all(|part| w.hash(part) == whole));
     let neither = written(Frame::udp4(A, 9, B, 9).payload(&[0; 400]));
-    assert!(fragments(&neither, 3, 160).iter().all(|part| w.sees(part).kind == Kind::Drop));
+    assert!(fragments(&neither, 3, 160).iter().all(|part| w.sees(part).kind == VerdictKind::Drop));
     // What was media is forgotten when the number comes again on something else.
-    assert!(fragments(&neither, 2, 160).iter().all(|part| w.sees(part).kind == Kind::Drop));
-    assert_eq!(w.sees(&fragments(&rtp(400), 4, 160)[1]).kind, Kind::Drop, "of which nobody knows what it is");
+    assert!(fragments(&neither, 2, 160).iter().all(|part| w.sees(part).kind == VerdictKind::Drop));
+    assert_eq!(w.sees(&fragments(&rtp(400), 4, 160)[1]).kind, VerdictKind::Drop, "of which nobody knows what it is");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn cut_user_packets_are_with_the_subscriber_and_cut_control_with_all() {
         assert!(fragments(&gtp(&frame), id, 160).iter().all(|part| w.hash(part) == whole));
     }
     let stranger = written(Frame::tcp4([9; 4], 1, B, 2).payload(&[0; 500]));
-    assert!(fragments(&gtp(&stranger), 7, 160).iter().all(|part| w.sees(part).kind == Kind::Drop));
+    assert!(fragments(&gtp(&stranger), 7, 160).iter().all(|part| w.sees(part).kind == VerdictKind::Drop));
     let control = written(Frame::udp4(GATES[0], 2123, GATES[1], 2123).payload(&[0x48; 500]));
     assert!(fragments(&control, 8, 160).iter().all(|part| w.sees(part).classes == ANY_CLASS));
 }
@@ -281,7 +281,7 @@ impl Model {
 fn over_a_random_walk_it_remembers_what_an_unbounded_table_does() {
     let seed = testkit::seed("over_a_random_walk_it_remembers_what_an_unbounded_table_does");
     let mut prng = Prng::new(seed);
-    let (datagrams, mut model) = (Datagrams::new(seed), Model::default());
+    let (datagrams, mut model) = (FragmentTracker::new(seed), Model::default());
     let mut now = 1_000_000_000;
     let (mut found, mut none) = (0, 0);
     for step in 0..100_000 {
@@ -291,7 +291,7 @@ fn over_a_random_walk_it_remembers_what_an_unbounded_table_does() {
         let frame = written(part.fragment(id as u16, if is_first { 0 } else { 64 }, true));
         let facts = Facts { time: now, ..Facts::of(&frame, frame.len() as u32, link::ETHERNET) };
         let number = [0, 1, 2, 3, NONE][prng.below(5) as usize];
-        let parts = [Parts::Outer, Parts::Inner, Parts::Around][prng.below(3) as usize];
+        let parts = [FragmentScope::Outer, FragmentScope::Inner, FragmentScope::Enclosing][prng.below(3) as usize];
         let got = datagrams.number(&frame, &facts, parts, form, number);
         let known = model.number((host, id, form), is_first, number, now);
         assert_eq!(got, if known == NONE { 0 } else { known }, "seed {seed}, step {step}");
@@ -304,16 +304,16 @@ fn over_a_random_walk_it_remembers_what_an_unbounded_table_does() {
 
 #[test]
 fn however_many_datagrams_there_are_its_memory_is_bounded_and_who_went_is_counted() {
-    let datagrams = Datagrams::new(1);
+    let datagrams = FragmentTracker::new(1);
     let of = |n: u32| {
         let [_, a, b, c] = n.to_be_bytes();
         let first = written(Frame::udp4([10, a, b, c], 1, B, 2).fragment(7, 0, true).payload(&[0; 32]));
         let facts = Facts::of(&first, first.len() as u32, link::ETHERNET);
-        datagrams.number(&first, &facts, Parts::Outer, 0, u64::from(n) + 1)
+        datagrams.number(&first, &facts, FragmentScope::Outer, 0, u64::from(n) + 1)
     };
     let many = 3 * CAPACITY as u32;
     assert!((0..many).all(|n| of(n) == u64::from(n) + 1), "each goes where it says");
-    let Counts { datagrams: kept, displaced, .. } = datagrams.counts();
+    let Counts { datagrams: kept, evicted: displaced, .. } = datagrams.counts();
     assert_eq!((kept, datagrams.counts().held()), (many.into(), u64::from(many) - displaced));
     let lost = u64::from(many) - CAPACITY as u64;
     assert!((lost..lost + CAPACITY as u64 / 100).contains(&displaced), "{displaced} of {many} went");
@@ -390,7 +390,7 @@ fn a_flow_has_its_port_in_all_parts_of_its_datagrams_also_in_tunnels() {
     let mut w = world("main = filter (flow_port 443)");
     let mut outer = world("main = outer (filter (flow_port 443))");
     let mut src = world("main = src (filter (flow_port 443))");
-    let passes = |w: &mut World, frame: &[u8]| w.sees(frame).kind != Kind::Drop;
+    let passes = |w: &mut World, frame: &[u8]| w.sees(frame).kind != VerdictKind::Drop;
     let [there, back] = tcp(500);
     let other = written(Frame::tcp4(A, 80, B, 444).payload(&[1; 500]));
     for (id, (name, around)) in (0..).zip(TUNNELS) {

@@ -2,12 +2,13 @@
 
 use netgrain_lang::compile;
 use netgrain_lang::ebpf::{
-    Clock, Entry, Handed, LEAST, MAPS_MAX, METADATA, MapKind, Metadata, Refusal, Role, SET_MAPS, ToUser, Wish, emit,
+    COMPACT_BYTES, Clock, EmitOptions, KernelVerdict, MAPS_MAX, METADATA_BYTES, MapKind, MapValue, Metadata, Refusal,
+    Role, SET_MAPS, ToUser, emit,
 };
-use netgrain_lang::interp::Outcome;
-use netgrain_lang::ir::{Builder, Expiry, Fact, Inst, Kind, Layer, Meta, Program, Set, Var};
+use netgrain_lang::interp::Execution;
+use netgrain_lang::ir::{Builder, Expiry, Fact, Inst, Layer, Meta, Program, Set, Var, VerdictKind};
 
-const WISH: Wish = Wish {
+const WISH: EmitOptions = EmitOptions {
     link_type: wire::link::ETHERNET,
     hash_key: 7,
     generation: 3,
@@ -16,7 +17,7 @@ const WISH: Wish = Wish {
     queues: 4,
     clock: Clock::Running,
     to_user: ToUser::Sockets,
-    metadata: Metadata::Record,
+    metadata: Metadata::Full,
 };
 
 fn program(text: &str) -> Program {
@@ -28,7 +29,7 @@ fn maps_are_those_that_the_stages_use() {
     let text = "flows = up_to 100 (flow_map 0 key_5tuple)\nmain = do\n  incr_fstate flows\n  when is_udp (bridge \"eth1\")\n  inc 4\n";
     let object = emit(&program(text), &WISH).expect("all of it is for the kernel");
     let roles: Vec<_> = object.maps.iter().map(|m| m.role).collect();
-    for role in [Role::Flow(0), Role::Counters, Role::Devices, Role::Sockets, Role::Fates] {
+    for role in [Role::Flow(0), Role::Counters, Role::Devices, Role::Sockets, Role::Outcomes] {
         assert!(roles.contains(&role), "{role:?} is not among {roles:?}");
     }
     assert!(!roles.contains(&Role::Clock), "nothing asks for the time");
@@ -94,12 +95,12 @@ fn covered(content: &[(Vec<u8>, Vec<u8>)], number: u32) -> Vec<(u128, u128)> {
 
 #[test]
 fn what_is_not_for_the_kernel_is_refused_by_type() {
-    let refused = |text: &str, wish: &Wish| emit(&program(text), wish).expect_err(text);
-    assert_eq!(refused("main = ip", &Wish { link_type: 113, ..WISH }), Refusal::LinkType(113));
+    let refused = |text: &str, wish: &EmitOptions| emit(&program(text), wish).expect_err(text);
+    assert_eq!(refused("main = ip", &EmitOptions { link_type: 113, ..WISH }), Refusal::LinkType(113));
     let why = refused("main = log_packet >-> ip", &WISH);
     assert!(matches!(&why, Refusal::Nothing { stage, .. } if stage == "log_packet"), "{why:?}");
     assert!(why.to_string().contains("`log_packet` writes a log"), "{why}");
-    let without = Wish { metadata: Metadata::None, ..WISH };
+    let without = EmitOptions { metadata: Metadata::None, ..WISH };
     assert_eq!(refused("main = inc 1", &without), Refusal::NoMetadata);
     assert!(emit(&program("main = ip >-> steer_flow"), &without).is_ok(), "a filter needs no record");
     assert!(matches!(emit(&Program::default(), &WISH), Err(Refusal::Unfit(_))));
@@ -157,19 +158,19 @@ fn a_program_that_is_long_three_times_over_is_for_the_kernel_all_the_same() {
 
 #[test]
 fn room_that_the_kernel_did_not_write_says_nothing() {
-    assert_eq!(Handed::read(&[0; METADATA], 9), None);
-    let mut bytes = [0; METADATA];
+    assert_eq!(KernelVerdict::read(&[0; METADATA_BYTES], 9), None);
+    let mut bytes = [0; METADATA_BYTES];
     bytes[..4].copy_from_slice(&9_u32.to_ne_bytes());
     bytes[28..].copy_from_slice(&[2, 1, 0x4e, 0x47]);
-    let handed = Handed::read(&bytes, 1).map(|h| (h.generation, h.stages, h.record.kind));
-    assert_eq!(handed, Some((9, 1, Kind::Steer)));
-    bytes[METADATA - LEAST..].fill(0);
-    assert_eq!(Handed::read(&bytes, 9), None, "what says it was zeroed");
+    let handed = KernelVerdict::read(&bytes, 1).map(|h| (h.generation, h.stages, h.record.kind));
+    assert_eq!(handed, Some((9, 1, VerdictKind::Steer)));
+    bytes[METADATA_BYTES - COMPACT_BYTES..].fill(0);
+    assert_eq!(KernelVerdict::read(&bytes, 9), None, "what says it was zeroed");
 }
 
 #[test]
 fn of_a_generation_the_lower_half_is_enough() {
-    let mut bytes = [0; METADATA];
+    let mut bytes = [0; METADATA_BYTES];
     for (low, near, generation) in [
         (7, 7, 7),
         (8, 7, 8),
@@ -179,36 +180,37 @@ fn of_a_generation_the_lower_half_is_enough() {
         (3, 0xabcd_fffe, 0xabce_0003),
         (0, u32::MAX, 0),
     ] {
-        bytes[METADATA - LEAST..][..2].copy_from_slice(&u16::to_ne_bytes(low));
-        bytes[METADATA - 2..].copy_from_slice(&[4, 0x6e]);
-        let handed = Handed::read(&bytes, near).expect("the least");
+        bytes[METADATA_BYTES - COMPACT_BYTES..][..2].copy_from_slice(&u16::to_ne_bytes(low));
+        bytes[METADATA_BYTES - 2..].copy_from_slice(&[4, 0x6e]);
+        let handed = KernelVerdict::read(&bytes, near).expect("the least");
         assert_eq!((handed.generation, handed.stages), (generation, 4), "{low:#x} beside {near:#x}");
-        assert_eq!(handed.record, Outcome::start(0));
+        assert_eq!(handed.record, Execution::start(0));
     }
 }
 
 /// The record of what neither counts nor remembers can be made in user space as well.
 #[test]
 fn the_record_goes_along_where_something_else_was_done_too() {
-    let least = Wish { metadata: Metadata::Least, ..WISH };
-    let goes_along = |text: &str| emit(&program(text), &least).map(|o| (o.metadata, o.judged_again));
-    assert_eq!(goes_along("main = ip >-> steer_flow"), Ok((Metadata::Least, true)));
-    assert_eq!(goes_along("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Record, false)));
+    let least = EmitOptions { metadata: Metadata::Compact, ..WISH };
+    let goes_along = |text: &str| emit(&program(text), &least).map(|o| (o.metadata, o.is_evaluated_again));
+    assert_eq!(goes_along("main = ip >-> steer_flow"), Ok((Metadata::Compact, true)));
+    assert_eq!(goes_along("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Full, false)));
     let local = goes_along("main = when is_tcp steer_rss");
-    assert_eq!(local, Ok((Metadata::Least, true)), "what only user space knows is for the record alone");
+    assert_eq!(local, Ok((Metadata::Compact, true)), "what only user space knows is for the record alone");
     // If the kernel got beyond what it cannot do, it would count, and so would user space.
     let behind = goes_along("main = when is_tcp (steer_rss >-> inc 1)");
-    assert_eq!(behind, Ok((Metadata::Record, false)));
-    assert_eq!(goes_along("main = ip"), Ok((Metadata::Least, false)), "every packet's record is the same");
-    let hashes =
-        |wish: &Wish| emit(&program("main = ip >-> steer_p2p"), wish).map(|o| format!("{:?}", o.code).contains("*="));
+    assert_eq!(behind, Ok((Metadata::Full, false)));
+    assert_eq!(goes_along("main = ip"), Ok((Metadata::Compact, false)), "every packet's record is the same");
+    let hashes = |wish: &EmitOptions| {
+        emit(&program("main = ip >-> steer_p2p"), wish).map(|o| format!("{:?}", o.code).contains("*="))
+    };
     assert_eq!((hashes(&WISH), hashes(&least)), (Ok(true), Ok(false)), "nobody asks the kernel for the hash");
 }
 
 #[test]
 fn an_entry_is_read_as_it_was_written_and_goes_when_its_time_has_come() {
-    let entry = Entry { number: 5, stamp: 1000 };
-    assert_eq!(Entry::read(&entry.bytes()), entry);
+    let entry = MapValue { number: 5, stamp: 1000 };
+    assert_eq!(MapValue::read(&entry.bytes()), entry);
     assert!(!entry.expired(Expiry::Idle(10), 1010) && entry.expired(Expiry::Idle(10), 1011));
     assert!(!entry.expired(Expiry::Never, u64::MAX));
 }

@@ -2,8 +2,8 @@
 
 use base::Prng;
 use filter::{Filter, LinkFilter};
-use netgrain_lang::interp::{Interpreter, Memory};
-use netgrain_lang::ir::Kind;
+use netgrain_lang::interp::{Interpreter, ProgramState};
+use netgrain_lang::ir::VerdictKind;
 use netgrain_lang::{Facts, compile_for, packet_filter};
 use wire::build::Frame;
 use wire::{Headers, link};
@@ -64,10 +64,10 @@ fn a_program_gives_the_verdict_of_the_filter() {
                 }
             };
             assert_eq!(program.verify(), Ok(()), "{text}\n{program}");
-            let (mut interpreter, mut memory) = (Interpreter::new(&program), Memory::of(&program, 0));
+            let (mut interpreter, mut memory) = (Interpreter::new(&program), ProgramState::of(&program, 0));
             let mut found = 0;
             for (frame, (facts, headers)) in frames.iter().zip(&facts) {
-                let theirs = interpreter.run(frame, facts, &mut memory).kind != Kind::Drop;
+                let theirs = interpreter.run(frame, facts, &mut memory).kind != VerdictKind::Drop;
                 let ours = filter.matches(frame, frame.len() as u32, headers);
                 assert_eq!(theirs, ours, "seed {seed}, link type {link_type}: {text}: {frame:02x?}\n{program}");
                 found += usize::from(ours);
@@ -87,8 +87,8 @@ fn a_program_is_made_for_the_link_of_its_frames() {
     let frame = Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 80).fill(&mut bytes);
     let bytes = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0], &frame[14..]].concat();
     let facts = Facts::of(&bytes, 62, link::LINUX_SLL);
-    let out = Interpreter::new(&cooked).run(&bytes, &facts, &mut Memory::of(&cooked, 0));
-    assert_eq!((out.kind, out.mark), (Kind::Copy, 1));
+    let out = Interpreter::new(&cooked).run(&bytes, &facts, &mut ProgramState::of(&cooked, 0));
+    assert_eq!((out.kind, out.mark), (VerdictKind::Copy, 1));
     assert_eq!(cooked.fits_link(link::LINUX_SLL), Ok(()));
     let said = cooked.fits_link(link::ETHERNET).unwrap_err().to_string();
     assert!(said.contains("where Linux cooked has") && said.contains("are Ethernet"), "{said}");

@@ -1,19 +1,19 @@
-//! Faults that random programs found (room `proof`), each with the smallest program that showed it.
+//! Faults that random programs found (crate `difftest`), each with the smallest program that showed it.
 
-use netgrain_lang::interp::{Interpreter, Memory, Outcome};
-use netgrain_lang::ir::Kind;
+use netgrain_lang::interp::{Execution, Interpreter, ProgramState};
+use netgrain_lang::ir::VerdictKind;
 use netgrain_lang::{Facts, compile};
 use wire::build::{Frame, tunnel};
 use wire::{IpProtocol, link};
 
 /// What becomes of a frame.
-fn judged(text: &str, frame: &[u8]) -> Outcome {
+fn judged(text: &str, frame: &[u8]) -> Execution {
     let program = compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program;
     let facts = Facts::of(frame, frame.len() as u32, link::ETHERNET);
-    Interpreter::new(&program).run(frame, &facts, &mut Memory::of(&program, 7))
+    Interpreter::new(&program).run(frame, &facts, &mut ProgramState::of(&program, 7))
 }
 
-fn kind(text: &str, frame: &[u8]) -> Kind {
+fn kind(text: &str, frame: &[u8]) -> VerdictKind {
     judged(text, frame).kind
 }
 
@@ -21,9 +21,9 @@ fn kind(text: &str, frame: &[u8]) -> Kind {
 #[test]
 fn what_has_no_ethertype_has_not_the_ethertype_0() {
     for text in ["main = l3_proto 0", "main = filter (is_l3_proto 0)", "main = filter (eth_type .== 0)"] {
-        assert_eq!(kind(text, &[2]), Kind::Drop, "{text}");
+        assert_eq!(kind(text, &[2]), VerdictKind::Drop, "{text}");
     }
-    assert_eq!(kind("main = unless (is_l3_proto 0) drop", &[2]), Kind::Drop);
+    assert_eq!(kind("main = unless (is_l3_proto 0) drop", &[2]), VerdictKind::Drop);
 }
 
 /// A tunnel in UDP of which the header begins behind byte 255 was not looked into, though the meter does, and though one in GRE was.
@@ -38,9 +38,9 @@ fn a_tunnel_far_inside_is_a_tunnel() {
     let flow = "main = steer_flow";
     assert_eq!(judged(flow, &far).hash, judged(flow, &inner).hash);
     assert_eq!(judged(flow, &far).hash, judged(flow, &near).hash);
-    assert_eq!(kind("main = shift (tcp >-> port 80)", &far), Kind::Copy);
+    assert_eq!(kind("main = shift (tcp >-> port 80)", &far), VerdictKind::Copy);
     // A transport header so far inside is not there for questions, as docs/LANGUAGE.md says.
-    assert_eq!((kind("main = udp", &near), kind("main = udp", &far)), (Kind::Copy, Kind::Drop));
+    assert_eq!((kind("main = udp", &near), kind("main = udp", &far)), (VerdictKind::Copy, VerdictKind::Drop));
 }
 
 /// A map that is made of another kept the other's name, so that a program with both was refused, with the advice to do what it had done.
@@ -62,7 +62,7 @@ fn a_map_made_of_another_has_the_name_of_its_own_binding() {
 #[test]
 fn a_fragment_goes_where_the_one_before_it_went_and_nowhere_else() {
     let program = compile("main = steer_p2p").expect("a program").program;
-    let mut memory = Memory::of(&program, 7);
+    let mut memory = ProgramState::of(&program, 7);
     let mut judged = |frame: Frame<'_>| {
         let bytes = frame.write(&mut [0; 200]).expect("room").to_vec();
         let facts = Facts::of(&bytes, bytes.len() as u32, link::ETHERNET);
@@ -73,7 +73,7 @@ fn a_fragment_goes_where_the_one_before_it_went_and_nowhere_else() {
     let alone = judged(around.payload(&inner));
     let later = judged(around.payload(&[0; 8]).fragment(9, 1480, false));
     let first = judged(around.payload(&inner).fragment(9, 0, true));
-    assert_eq!((alone.kind, later.kind), (Kind::Copy, Kind::Steer));
+    assert_eq!((alone.kind, later.kind), (VerdictKind::Copy, VerdictKind::Steer));
     assert_ne!(alone.classes, later.classes);
     assert_eq!(first, later);
 }
@@ -82,7 +82,7 @@ fn a_fragment_goes_where_the_one_before_it_went_and_nowhere_else() {
 #[test]
 fn a_fragment_that_follows_one_for_nobody_leaves_nothing_behind() {
     let program = compile("main = steer_local_ip 224.0.0.0/4").expect("a program").program;
-    let mut memory = Memory::of(&program, 7);
+    let mut memory = ProgramState::of(&program, 7);
     let mut judged = |frame: Frame<'_>| {
         let bytes = frame.write(&mut [0; 200]).expect("room").to_vec();
         let facts = Facts::of(&bytes, bytes.len() as u32, link::ETHERNET);
@@ -92,6 +92,6 @@ fn a_fragment_that_follows_one_for_nobody_leaves_nothing_behind() {
     let around = Frame::ip4([192, 0, 2, 1], [239, 0, 0, 2], IpProtocol::IPV4);
     let first = judged(around.payload(&inner).fragment(9, 0, true));
     let later = judged(around.payload(&[0; 8]).fragment(9, 1480, false));
-    assert_eq!((first.kind, first.hash), (Kind::Drop, 0));
+    assert_eq!((first.kind, first.hash), (VerdictKind::Drop, 0));
     assert_eq!(later, first);
 }

@@ -1,10 +1,10 @@
 //! The intermediate form: what the verifier refuses, what the interpreter makes of what it lets through.
 
 use base::Prng;
-use netgrain_lang::interp::{Action, Interpreter, Memory};
+use netgrain_lang::interp::{Action, Interpreter, ProgramState};
 use netgrain_lang::ir::{
-    Block, BlockId, Builder, Cmp, End, Expiry, Fact, Inst, Kind, Layer, Log, Map, Meta, Op, Operand, Placement,
-    Program, Reg, Set, Stage, Var, VerifyError, placement,
+    Block, BlockId, Builder, Cmp, End, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Placement, Program, Reg,
+    Set, Stage, Var, VerdictKind, VerifyError, placement,
 };
 use netgrain_lang::{Facts, Key, Prefix};
 use wire::build::Frame;
@@ -125,11 +125,11 @@ fn effects_before_a_drop_happen_and_a_pass_goes_to_the_default_class() {
     let (bytes, facts) = udp();
     let mut p = one_block(0, vec![Inst::Forward { device: 0 }, Inst::Kernel], End::Drop);
     p.devices.push("eth1".into());
-    let mut memory = Memory::of(&p, 0);
+    let mut memory = ProgramState::of(&p, 0);
     let out = Interpreter::new(&p).run(&bytes, &facts, &mut memory);
-    assert_eq!((out.kind, out.kernel, out.actions), (Kind::Drop, true, vec![Action::Forward(0)]));
+    assert_eq!((out.kind, out.kernel, out.actions), (VerdictKind::Drop, true, vec![Action::Forward(0)]));
     let out = Interpreter::new(&one_block(0, vec![], End::Pass)).run(&bytes, &facts, &mut memory);
-    assert_eq!((out.kind, out.class()), (Kind::Copy, Some(0)));
+    assert_eq!((out.kind, out.class()), (VerdictKind::Copy, Some(0)));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_cut_program_does_what_the_whole_does() {
     for round in 0..500 {
         let p = random(&mut prng);
         assert_eq!(p.verify(), Ok(()), "seed {seed}, round {round}\n{p}");
-        let mut whole = Memory::of(&p, 1);
+        let mut whole = ProgramState::of(&p, 1);
         let mut parts = whole.clone();
         let cut = prng.below(p.stages.len() as u64 + 1) as usize;
         let (head, tail) = p.split(cut);
@@ -176,7 +176,7 @@ fn a_cut_program_does_what_the_whole_does() {
             facts.sequence = packet;
             let expected = Interpreter::new(&p).run(&bytes, &facts, &mut whole);
             let mut out = Interpreter::new(&head).run(&bytes, &facts, &mut parts);
-            if out.kind != Kind::Drop {
+            if out.kind != VerdictKind::Drop {
                 out = Interpreter::new(&tail).run_from(out, &bytes, &facts, &mut parts);
             }
             assert_eq!(out, expected, "seed {seed}, round {round}, cut at {cut}\n{p}");
@@ -241,7 +241,7 @@ fn a_table_is_bounded_and_forgets_what_is_idle() {
     assert_eq!(table.get(&[2], 116), 0, "11 after the last touch");
     table.put(&[3], 1, 116);
     assert_eq!(table.entries(116), [(vec![1], 7), (vec![3], 1)]);
-    let mut window = netgrain_lang::interp::Table::new(&map(1, 2, Expiry::Life(10)));
+    let mut window = netgrain_lang::interp::Table::new(&map(1, 2, Expiry::Lifetime(10)));
     assert_eq!(
         [100, 105, 110, 111].map(|now| window.add(&[1], 1, now)),
         [1, 2, 3, 1],

@@ -1,13 +1,13 @@
 //! The laws that composition keeps, over random actions; and that no source, however wrong, is more than refused.
 //!
-//! What random programs mean is held against a second opinion in the room `proof`.
+//! What random programs mean is held against a second opinion in the crate `difftest`.
 
 use base::Prng;
+use difftest::semantics::ProgramContext;
+use difftest::{BackEnd, CompiledCase, Interpreted, Packet, PacketOutcome, action, frames};
 use netgrain_lang::compile;
 use netgrain_lang::lower::lower;
-use netgrain_lang::term::{Act, Pred};
-use proof::meaning::World;
-use proof::{BackEnd, Fate, Interpreted, Packet, Ready, action, frames};
+use netgrain_lang::term::{ActionTerm, Pred};
 use std::collections::BTreeMap;
 
 fn below(prng: &mut Prng, n: u64) -> u64 {
@@ -19,7 +19,7 @@ fn any<T: Clone>(prng: &mut Prng, of: &[T]) -> T {
 }
 
 /// A random action as a term; its maps are its own. What is steered by the key of all maps depends on what else there is.
-fn act(prng: &mut Prng, name: &str) -> Act {
+fn act(prng: &mut Prng, name: &str) -> ActionTerm {
     loop {
         let text = action(prng, name).text();
         let compiled = compile(&text);
@@ -34,8 +34,8 @@ fn act(prng: &mut Prng, name: &str) -> Act {
 /// A random question as a term.
 fn question(prng: &mut Prng, name: &str) -> Pred {
     loop {
-        if let Act::Seq(steps) = act(prng, name)
-            && let [(_, Act::If(p, ..) | Act::Filter(p))] = &steps[..]
+        if let ActionTerm::Seq(steps) = act(prng, name)
+            && let [(_, ActionTerm::If(p, ..) | ActionTerm::Filter(p))] = &steps[..]
         {
             return p.clone();
         }
@@ -43,17 +43,18 @@ fn question(prng: &mut Prng, name: &str) -> Pred {
 }
 
 /// What becomes of packets, and what is remembered: counters, and what is in maps that hold something.
-type Done = (Vec<Fate>, Vec<u64>, BTreeMap<String, Vec<(Vec<u64>, u64)>>);
+type Done = (Vec<PacketOutcome>, Vec<u64>, BTreeMap<String, Vec<(Vec<u64>, u64)>>);
 
 /// Nothing if the program is too long for the form.
-fn done(act: &Act, packets: &[Packet]) -> Option<Done> {
+fn done(act: &ActionTerm, packets: &[Packet]) -> Option<Done> {
     let program = lower(act);
     program.verify().ok()?;
     let names: Vec<String> = program.maps.iter().map(|m| m.name.clone()).collect();
-    let world = World { hash_key: 7, link_type: wire::link::ETHERNET, host: vec![], devices: vec![], common: None };
-    let ready = Ready { program, term: act.clone(), world };
+    let world =
+        ProgramContext { hash_key: 7, link_type: wire::link::ETHERNET, host: vec![], devices: vec![], common: None };
+    let ready = CompiledCase { program, term: act.clone(), world };
     let mut execution = Interpreted.load(&ready).expect("the interpreter runs everything");
-    let fates = execution.judge(packets).into_iter().map(|seen| seen.fate).collect();
+    let fates = execution.judge(packets).into_iter().map(|seen| seen.outcome).collect();
     let memory = execution.remembered(packets.last().map_or(0, |p| p.facts.time)).remove(0);
     let maps = names.into_iter().zip(memory.maps).map(|(name, held)| (name, held.entries));
     Some((fates, memory.counters, maps.filter(|m| !m.1.is_empty()).collect()))
@@ -63,8 +64,9 @@ fn done(act: &Act, packets: &[Packet]) -> Option<Done> {
 fn composition_keeps_the_laws_of_a_monad() {
     let seed = testkit::seed("composition_keeps_the_laws_of_a_monad");
     let mut prng = Prng::new(seed);
-    let then = |f: &Act, g: &Act| f.clone().then("f", g.clone(), "g");
-    let nested = |f: &Act, g: &Act| Act::Seq(vec![(String::new(), f.clone()), (String::new(), g.clone())]);
+    let then = |f: &ActionTerm, g: &ActionTerm| f.clone().then("f", g.clone(), "g");
+    let nested =
+        |f: &ActionTerm, g: &ActionTerm| ActionTerm::Seq(vec![(String::new(), f.clone()), (String::new(), g.clone())]);
     let mut held = BTreeMap::<&str, usize>::new();
     for round in 0..1000 {
         let [f, g, h] = ["f", "g", "h"].map(|name| act(&mut prng, name));
@@ -73,17 +75,17 @@ fn composition_keeps_the_laws_of_a_monad() {
         let neither = Pred::Not(Pred::Or(p_box.clone(), Box::new(q.clone())).into());
         let de_morgan = Pred::And(Pred::Not(p_box).into(), Pred::Not(q.into()).into());
         let laws = [
-            ("left unit", then(&Act::Unit, &f), f.clone()),
-            ("right unit", then(&f, &Act::Unit), f.clone()),
+            ("left unit", then(&ActionTerm::Unit, &f), f.clone()),
+            ("right unit", then(&f, &ActionTerm::Unit), f.clone()),
             ("associativity", nested(&nested(&f, &g), &h), nested(&f, &nested(&g, &h))),
             ("flattening", then(&then(&f, &g), &h), nested(&f, &nested(&g, &h))),
             (
                 "when",
-                Act::If(p.clone(), f.clone().into(), Act::Unit.into()),
-                Act::If(Pred::Not(p.into()), Act::Unit.into(), f.clone().into()),
+                ActionTerm::If(p.clone(), f.clone().into(), ActionTerm::Unit.into()),
+                ActionTerm::If(Pred::Not(p.into()), ActionTerm::Unit.into(), f.clone().into()),
             ),
-            ("zero", then(&Act::Drop, &f), Act::Drop),
-            ("De Morgan", Act::Filter(neither), Act::Filter(de_morgan)),
+            ("zero", then(&ActionTerm::Drop, &f), ActionTerm::Drop),
+            ("De Morgan", ActionTerm::Filter(neither), ActionTerm::Filter(de_morgan)),
         ];
         let packets = frames::packets(&mut prng, wire::link::ETHERNET, 8, false);
         for (law, left, right) in laws {

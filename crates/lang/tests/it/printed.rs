@@ -1,24 +1,24 @@
 //! Programs as they were printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11) and written for PFQ's older versions.
 
-use netgrain_lang::interp::{Action, Interpreter, Memory, Outcome};
-use netgrain_lang::ir::Kind;
+use netgrain_lang::interp::{Action, Execution, Interpreter, ProgramState};
+use netgrain_lang::ir::VerdictKind;
 use netgrain_lang::{Facts, compile, syntax};
 use wire::build::Frame;
 use wire::link;
 
 struct World {
     program: netgrain_lang::ir::Program,
-    memory: Memory,
+    memory: ProgramState,
 }
 
 fn world(text: &str) -> World {
     let compiled = compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "printed")));
-    let memory = Memory::of(&compiled.program, 7);
+    let memory = ProgramState::of(&compiled.program, 7);
     World { program: compiled.program, memory }
 }
 
 impl World {
-    fn sees(&mut self, frame: Frame<'_>) -> Outcome {
+    fn sees(&mut self, frame: Frame<'_>) -> Execution {
         let mut bytes = [0; 80];
         let bytes = frame.fill(&mut bytes);
         let facts = Facts::of(bytes, bytes.len() as u32, link::ETHERNET);
@@ -46,7 +46,7 @@ fn the_counter_of_udp_runs_as_printed() {
              when (is_udp pkt) $ modifyCounter udpCounter (+1)\n",
     );
     for frame in [udp(53), tcp(80), udp(5)] {
-        assert_eq!(w.sees(frame).kind, Kind::Copy);
+        assert_eq!(w.sees(frame).kind, VerdictKind::Copy);
     }
     assert_eq!(w.memory.counters[0], 2);
 }
@@ -80,7 +80,7 @@ fn the_tagging_of_http_runs_as_printed() {
     let (web, other, not) = (w.sees(tcp(80)), w.sees(tcp(81)), w.sees(udp(80)));
     assert_eq!((web.kernel, &web.actions[..]), (true, &[][..]));
     assert_eq!((other.kernel, &other.actions[..]), (false, &[Action::Forward(0)][..]));
-    assert_eq!((not.kind, not.kernel), (Kind::Drop, false));
+    assert_eq!((not.kind, not.kernel), (VerdictKind::Drop, false));
 }
 
 /// What had to be changed is in the table of docs/LANGUAGE.md.
@@ -141,7 +141,7 @@ fn the_packet_may_be_named_anywhere_and_changes_nothing() {
     ] {
         assert_eq!(world(named).program.blocks, plain.blocks, "{named}");
     }
-    assert_eq!(world("ttl p = ip_ttl p\nmain p = filter (ttl p .> 9)").sees(tcp(1)).kind, Kind::Copy);
+    assert_eq!(world("ttl p = ip_ttl p\nmain p = filter (ttl p .> 9)").sees(tcp(1)).kind, VerdictKind::Copy);
     for (text, says) in [
         ("main pkt = forward pkt", "`forward` takes a device name here, this is the packet"),
         ("main pkt = pkt", "`main` takes an action here"),
@@ -161,7 +161,7 @@ fn the_packet_may_be_named_anywhere_and_changes_nothing() {
 fn a_filter_is_the_predicate_of_what_it_passes() {
     let kinds = |text: &str| {
         let mut w = world(text);
-        [tcp(80), tcp(81), udp(80)].map(|frame| w.sees(frame).kind == Kind::Copy)
+        [tcp(80), tcp(81), udp(80)].map(|frame| w.sees(frame).kind == VerdictKind::Copy)
     };
     assert_eq!(kinds("main = filter (tcp .&&. port 80)"), [true, false, false]);
     assert_eq!(kinds("main = filter (not (port 80))"), [false, true, false]);
@@ -175,12 +175,12 @@ fn the_oldest_names_deliver_to_classes() {
         let out = world(text).sees(tcp(80));
         (out.kind, out.class())
     };
-    assert_eq!(fate("main = deliver 3"), (Kind::Copy, Some(3)));
-    assert_eq!(fate("main = steer_flow >-> deliver 3"), (Kind::Copy, Some(3)), "the later choice wins");
-    assert_eq!(fate("main = deliver 3 >-> steer_flow"), (Kind::Steer, Some(3)));
-    assert_eq!(fate("main = dispatch 4"), (Kind::Steer, Some(4)));
+    assert_eq!(fate("main = deliver 3"), (VerdictKind::Copy, Some(3)));
+    assert_eq!(fate("main = steer_flow >-> deliver 3"), (VerdictKind::Copy, Some(3)), "the later choice wins");
+    assert_eq!(fate("main = deliver 3 >-> steer_flow"), (VerdictKind::Steer, Some(3)));
+    assert_eq!(fate("main = dispatch 4"), (VerdictKind::Steer, Some(4)));
     assert_eq!(fate("main = class_steering 4"), fate("main = dispatch 4"));
-    assert_eq!(fate("main = broadcast >-> dispatch 4 >-> steer_link"), (Kind::Steer, Some(4)));
+    assert_eq!(fate("main = broadcast >-> dispatch 4 >-> steer_link"), (VerdictKind::Steer, Some(4)));
     let hash = |text: &str| world(text).sees(tcp(80)).hash;
     assert_eq!(hash("main = dispatch 4"), hash("main = classify 4 >-> steer_flow"));
     assert_eq!(hash("main = dispatch 4 >-> steer_p2p"), hash("main = steer_p2p"));

@@ -1,7 +1,7 @@
 //! Programs: the sixteen that the thesis and its code rely on, what they mean, and what is said of those that are none.
 
-use netgrain_lang::interp::{Action, Interpreter, Memory, Outcome};
-use netgrain_lang::ir::{ANY_CLASS, Kind, Placement, placement};
+use netgrain_lang::interp::{Action, Execution, Interpreter, ProgramState};
+use netgrain_lang::ir::{ANY_CLASS, Placement, VerdictKind, placement};
 use netgrain_lang::{Facts, Field, Key, compile};
 use wire::build::{Frame, tunnel};
 use wire::{FlowHasher, Headers, IpProtocol, link};
@@ -10,19 +10,19 @@ const KEY: u64 = 0x1234_5678_9abc_def0;
 
 struct World {
     program: netgrain_lang::ir::Program,
-    memory: Memory,
+    memory: ProgramState,
     sequence: u64,
     time: u64,
 }
 
 fn world(text: &str) -> World {
     let compiled = compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "test")));
-    let memory = Memory::of(&compiled.program, KEY);
+    let memory = ProgramState::of(&compiled.program, KEY);
     World { program: compiled.program, memory, sequence: 0, time: 0 }
 }
 
 impl World {
-    fn sees(&mut self, frame: &[u8]) -> Outcome {
+    fn sees(&mut self, frame: &[u8]) -> Execution {
         let mut facts = Facts::of(frame, frame.len() as u32, link::ETHERNET);
         (facts.sequence, facts.time) = (self.sequence, self.time);
         self.sequence += 1;
@@ -56,9 +56,9 @@ fn arp() -> Vec<u8> {
 #[test]
 fn one_ip_steer_p2p_drops_what_is_not_ip_and_knows_no_direction() {
     let mut w = world("main = ip >-> steer_p2p");
-    assert_eq!(w.sees(&arp()).kind, Kind::Drop);
+    assert_eq!(w.sees(&arp()).kind, VerdictKind::Drop);
     let (there, back) = (w.sees(&tcp(A, 1, B, 2)), w.sees(&udp(B, 7, A, 9)));
-    assert_eq!((there.kind, there.hash), (Kind::Steer, back.hash));
+    assert_eq!((there.kind, there.hash), (VerdictKind::Steer, back.hash));
     assert_ne!(there.hash, w.sees(&tcp(A, 1, [10, 0, 0, 3], 2)).hash);
     assert!(w.sees(&udp(A, 1, [255; 4], 2)).is_for_all());
 }
@@ -68,7 +68,7 @@ fn two_tcp_is_copied_and_all_ip_is_steered() {
     let mut w = world("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow");
     assert_eq!(w.program.devices, ["eth1"]);
     let out = w.sees(&tcp(A, 1, B, 2));
-    assert_eq!((out.kind, &out.actions[..]), (Kind::Steer, &[Action::Forward(0)][..]));
+    assert_eq!((out.kind, &out.actions[..]), (VerdictKind::Steer, &[Action::Forward(0)][..]));
     assert_eq!(w.sees(&udp(A, 1, B, 2)).actions, []);
 }
 
@@ -77,16 +77,16 @@ fn three_the_local_network_is_served_by_its_parts() {
     let mut w = world("main = steer_local_net \"131.114.0.0\" 16 24");
     let (x, y) = ([131, 114, 9, 1], [131, 114, 9, 77]);
     assert_eq!(w.sees(&tcp(x, 1, A, 2)).hash, w.sees(&tcp(B, 1, y, 2)).hash, "one class C, one member");
-    assert_eq!(w.sees(&tcp(x, 1, y, 2)).kind, Kind::Double);
-    assert_eq!(w.sees(&tcp(A, 1, B, 2)).kind, Kind::Drop);
+    assert_eq!(w.sees(&tcp(x, 1, y, 2)).kind, VerdictKind::DoubleSteer);
+    assert_eq!(w.sees(&tcp(A, 1, B, 2)).kind, VerdictKind::Drop);
 }
 
 #[test]
 fn four_and_five_marks() {
     let mut w = world("main = conditional is_udp (mark 42) kernel >-> steer_flow");
     let (u, t) = (w.sees(&udp(A, 1, B, 2)), w.sees(&tcp(A, 1, B, 2)));
-    assert_eq!((u.mark, u.kernel, u.kind), (42, false, Kind::Steer));
-    assert_eq!((t.mark, t.kernel, t.kind), (0, true, Kind::Steer));
+    assert_eq!((u.mark, u.kernel, u.kind), (42, false, VerdictKind::Steer));
+    assert_eq!((t.mark, t.kernel, t.kind), (0, true, VerdictKind::Steer));
     let mut w = world("main = when is_tcp (mark 42) >-> steer_p2p");
     assert_eq!([w.sees(&tcp(A, 1, B, 2)).mark, w.sees(&udp(A, 1, B, 2)).mark], [42, 0]);
 }
@@ -94,9 +94,9 @@ fn four_and_five_marks() {
 #[test]
 fn six_seven_and_eight_forward_and_kernel() {
     let out = world("main = forward \"eth2\" >-> drop").sees(&arp());
-    assert_eq!((out.kind, out.kernel, out.actions), (Kind::Drop, false, vec![Action::Forward(0)]));
+    assert_eq!((out.kind, out.kernel, out.actions), (VerdictKind::Drop, false, vec![Action::Forward(0)]));
     let out = world("main = forward \"eth1\" >-> kernel").sees(&arp());
-    assert_eq!((out.kind, out.class(), out.kernel), (Kind::Copy, Some(0), true));
+    assert_eq!((out.kind, out.class(), out.kernel), (VerdictKind::Copy, Some(0), true));
     let mut w = world("main = when (has_port 80) kernel");
     let seen = [(5, 80), (80, 5), (5, 6)].map(|(s, d)| w.sees(&tcp(A, s, B, d)).kernel);
     assert_eq!(seen, [true, true, false], "both ends are asked");
@@ -114,13 +114,13 @@ fn nine_and_ten_telephony() {
     let mut w = world("main = conditional is_sip (classify 2 >-> broadcast) steer_rtp");
     assert_eq!(w.sees(&udp(A, 5060, B, 5060)).classes, ANY_CLASS);
     let (media, report) = (w.sees(&rtp(4000, 6000, 8)), w.sees(&rtp(4001, 6001, 200)));
-    assert_eq!((media.kind, media.hash), (Kind::Steer, report.hash), "reports go with their media");
-    assert_eq!(w.sees(&rtp(4000, 6000, 0x80 | 40)).kind, Kind::Drop, "the marker bit is no payload type");
-    assert_eq!(w.sees(&tcp(A, 4000, B, 6000)).kind, Kind::Drop);
+    assert_eq!((media.kind, media.hash), (VerdictKind::Steer, report.hash), "reports go with their media");
+    assert_eq!(w.sees(&rtp(4000, 6000, 0x80 | 40)).kind, VerdictKind::Drop, "the marker bit is no payload type");
+    assert_eq!(w.sees(&tcp(A, 4000, B, 6000)).kind, VerdictKind::Drop);
     let mut w = world("main = conditional is_rtp (classify 1 >-> steer_rtp) (classify 2)");
     let (media, rest) = (w.sees(&rtp(4000, 6000, 8)), w.sees(&arp()));
-    assert_eq!((media.kind, media.class()), (Kind::Steer, Some(1)));
-    assert_eq!((rest.kind, rest.class()), (Kind::Copy, Some(2)));
+    assert_eq!((media.kind, media.class()), (VerdictKind::Steer, Some(1)));
+    assert_eq!((rest.kind, rest.class()), (VerdictKind::Copy, Some(2)));
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn eleven_and_twelve_layout_and_tunnels() {
     let vxlan = Frame::udp4([1; 4], 50_000, [2; 4], 4789).payload(&payload).write(&mut outer).unwrap().to_vec();
     assert_eq!(w.sees(&vxlan).actions.len(), 4);
     let plain = w.sees(&inner);
-    assert_eq!((plain.kind, plain.actions.len()), (Kind::Drop, 1), "no tunnel, nothing to shift to");
+    assert_eq!((plain.kind, plain.actions.len()), (VerdictKind::Drop, 1), "no tunnel, nothing to shift to");
     let (inside, outside) = (world("main = steer_flow").sees(&inner), world("main = steer_flow").sees(&vxlan));
     assert_eq!(inside.hash, outside.hash, "a flow is the same in its tunnel");
-    assert_eq!(world("main = tcp").sees(&vxlan).kind, Kind::Drop);
-    assert_eq!(world("main = shift tcp").sees(&vxlan).kind, Kind::Copy);
+    assert_eq!(world("main = tcp").sees(&vxlan).kind, VerdictKind::Drop);
+    assert_eq!(world("main = shift tcp").sees(&vxlan).kind, VerdictKind::Copy);
     assert_ne!(world("main = outer steer_flow").sees(&vxlan).hash, outside.hash);
 }
 
@@ -169,7 +169,7 @@ fn thirteen_to_fifteen_conditions() {
     low[22] = 9;
     assert_eq!(
         [&udp(A, 1, B, 2), &low, &tcp(A, 1, B, 2)].map(|f| w.sees(f).kind),
-        [Kind::Drop, Kind::Drop, Kind::Copy]
+        [VerdictKind::Drop, VerdictKind::Drop, VerdictKind::Copy]
     );
     let mut w = world("main = par udp icmp >-> log_msg \"u or i\"");
     assert_eq!([w.sees(&udp(A, 1, B, 2)).actions.len(), w.sees(&tcp(A, 1, B, 2)).actions.len()], [1, 0]);
@@ -178,7 +178,10 @@ fn thirteen_to_fifteen_conditions() {
     (low_icmp[22], low_icmp[23]) = (8, 1);
     let mut low_udp = udp(A, 1, B, 2);
     low_udp[22] = 8;
-    assert_eq!([&low_icmp, &low_udp, &low].map(|f| w.sees(f).kind), [Kind::Copy, Kind::Drop, Kind::Drop]);
+    assert_eq!(
+        [&low_icmp, &low_udp, &low].map(|f| w.sees(f).kind),
+        [VerdictKind::Copy, VerdictKind::Drop, VerdictKind::Drop]
+    );
     assert_eq!(w.memory.counters[3], 1);
 }
 
@@ -189,7 +192,7 @@ fn sixteen_keys_are_put_together_and_know_no_direction() {
     assert_ne!(w.sees(&tcp(A, 1, B, 2)).hash, w.sees(&tcp(A, 2, B, 1)).hash);
     let mut w = world("main = steer_key (key_ip_src <> key_ip_dst)");
     assert_eq!(w.sees(&tcp(A, 1, B, 2)).hash, w.sees(&udp(B, 9, A, 8)).hash);
-    assert_eq!(w.sees(&arp()).kind, Kind::Drop);
+    assert_eq!(w.sees(&arp()).kind, VerdictKind::Drop);
 }
 
 #[test]
@@ -204,10 +207,10 @@ fn the_hash_of_flows_is_that_of_descriptors() {
         let out = w.sees(&p.bytes[..]);
         let facts = Facts::of(&p.bytes, p.bytes.len() as u32, link::ETHERNET);
         if headers.protocol().is_none() {
-            assert_eq!(out.kind, Kind::Drop);
+            assert_eq!(out.kind, VerdictKind::Drop);
         } else if facts.outer.fragment != 0 {
             // Later ones follow their first, which has ports; a descriptor has those of neither.
-            assert_eq!(out.kind, Kind::Steer);
+            assert_eq!(out.kind, VerdictKind::Steer);
         } else if facts.outer == netgrain_lang::facts::LayerFacts::of_headers(&headers) {
             assert_eq!(out.hash, hasher.hash(&p.bytes, &headers), "{:02x?}", p.bytes);
             compared[usize::from(facts.outer.family == 6)] += 1;
@@ -222,21 +225,21 @@ fn stages_compose_as_the_table_says() {
     let starts = ["unit", "broadcast", "classify 5", "steer_flow", "double_steer_ip", "drop"];
     let record = |text: &str| {
         let out = world(&format!("main = {text}")).sees(&tcp(A, 1, B, 2));
-        (out.kind, if out.kind == Kind::Drop { 0 } else { out.classes })
+        (out.kind, if out.kind == VerdictKind::Drop { 0 } else { out.classes })
     };
     for start in starts {
         let (kind, classes) = record(start);
-        let dropped = kind == Kind::Drop;
+        let dropped = kind == VerdictKind::Drop;
         let after = |next| record(&format!("{start} >-> {next}"));
-        let expect = |kind, classes| if dropped { (Kind::Drop, 0) } else { (kind, classes) };
+        let expect = |kind, classes| if dropped { (VerdictKind::Drop, 0) } else { (kind, classes) };
         assert_eq!(after("unit"), expect(kind, classes), "{start}");
-        assert_eq!(after("drop"), (Kind::Drop, 0), "{start}");
-        assert_eq!(after("broadcast"), expect(Kind::Copy, ANY_CLASS), "{start}");
+        assert_eq!(after("drop"), (VerdictKind::Drop, 0), "{start}");
+        assert_eq!(after("broadcast"), expect(VerdictKind::Copy, ANY_CLASS), "{start}");
         assert_eq!(after("classify 7"), expect(kind, 1 << 7), "{start}");
-        assert_eq!(after("steer_p2p"), expect(Kind::Steer, classes), "{start}");
-        assert_eq!(after("double_steer_ip"), expect(Kind::Double, classes), "{start}");
-        assert_eq!(after("inv udp"), expect(Kind::Copy, classes), "{start}");
-        assert_eq!(after("inv tcp"), (Kind::Drop, 0), "{start}");
+        assert_eq!(after("steer_p2p"), expect(VerdictKind::Steer, classes), "{start}");
+        assert_eq!(after("double_steer_ip"), expect(VerdictKind::DoubleSteer, classes), "{start}");
+        assert_eq!(after("inv udp"), expect(VerdictKind::Copy, classes), "{start}");
+        assert_eq!(after("inv tcp"), (VerdictKind::Drop, 0), "{start}");
     }
 }
 
@@ -285,11 +288,11 @@ fn maps_count_forget_and_are_bounded() {
         w.time = t;
         w.sees(&tcp(A, 1, B, 2)).kind
     });
-    assert_eq!(kinds, [Kind::Copy, Kind::Copy, Kind::Drop, Kind::Copy]);
-    assert_eq!(w.sees(&tcp(B, 1, A, 2)).kind, Kind::Copy);
+    assert_eq!(kinds, [VerdictKind::Copy, VerdictKind::Copy, VerdictKind::Drop, VerdictKind::Copy]);
+    assert_eq!(w.sees(&tcp(B, 1, A, 2)).kind, VerdictKind::Copy);
     w.sees(&tcp([9; 4], 1, A, 2));
     assert_eq!((w.memory.tables[0].entries(w.time).len(), w.memory.tables[0].refused()), (2, 1));
-    assert_eq!(w.sees(&arp()).kind, Kind::Drop, "what has no flow has no number to compare");
+    assert_eq!(w.sees(&arp()).kind, VerdictKind::Drop, "what has no flow has no number to compare");
     let mut w = world("c = counter 0\nmain = when is_udp $ modifyCounter c (+1)");
     w.sees(&udp(A, 1, B, 2));
     w.sees(&tcp(A, 1, B, 2));
@@ -307,7 +310,7 @@ fn a_minus_right_behind_a_value_takes_away() {
         assert_eq!(world(&format!("main = mark ({text})")).sees(&arp()).mark, number, "{text}");
     }
     assert_eq!(world("f x = mark (x-1)\nmain = f 3").sees(&arp()).mark, 2);
-    assert_eq!(world("main = filter (vlan_id [-1])").sees(&arp()).kind, Kind::Drop, "elsewhere it is a sign");
+    assert_eq!(world("main = filter (vlan_id [-1])").sees(&arp()).kind, VerdictKind::Drop, "elsewhere it is a sign");
 }
 
 #[test]
@@ -318,7 +321,7 @@ fn steering_by_what_the_maps_have_in_common() {
     let first = hash(&tcp(A, 1, B, 2));
     assert_eq!([hash(&udp(A, 7, [9; 4], 9)), hash(&tcp(A, 1, B, 2))], [first; 2], "of one sender");
     assert_ne!(first, hash(&tcp(B, 2, A, 1)), "the maps know no directions that belong together here");
-    assert_eq!(w.sees(&arp()).kind, Kind::Drop);
+    assert_eq!(w.sees(&arp()).kind, VerdictKind::Drop);
     let same = |text: &str, by: &str| {
         let [one, other] = [text, by].map(|steer| {
             let text = format!("a = flow_map 0 key_5tuple\nmain = {steer} >-> incr_fstate a");

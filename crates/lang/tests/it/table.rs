@@ -21,7 +21,7 @@ fn every_name_is_one_function_and_every_sentence_ends() {
         assert!(find(name).is_some(), "{name}");
     }
     for f in PARTS.iter().flat_map(|p| p.1) {
-        assert!(f.says.ends_with('.') || f.says.ends_with('`'), "{}: {}", f.name, f.says);
+        assert!(f.description.ends_with('.') || f.description.ends_with('`'), "{}: {}", f.name, f.description);
         assert_eq!(f.of(), Type::of_signature(f.signature));
     }
     assert!(seen.len() > 200, "{}", seen.len());

@@ -1,7 +1,7 @@
 //! Packets inside one another: which of them steering and state go by; and links on which frames begin otherwise.
 
-use netgrain_lang::interp::{Interpreter, Memory, Outcome};
-use netgrain_lang::ir::{Kind, Program};
+use netgrain_lang::interp::{Execution, Interpreter, ProgramState};
+use netgrain_lang::ir::{Program, VerdictKind};
 use netgrain_lang::{Facts, Field, Key, clusters, compile};
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol, link};
@@ -10,9 +10,9 @@ fn program(text: &str) -> Program {
     compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "test"))).program
 }
 
-fn sees(program: &Program, frame: &[u8]) -> Outcome {
+fn sees(program: &Program, frame: &[u8]) -> Execution {
     let facts = Facts::of(frame, frame.len() as u32, link::ETHERNET);
-    Interpreter::new(program).run(frame, &facts, &mut Memory::of(program, 7))
+    Interpreter::new(program).run(frame, &facts, &mut ProgramState::of(program, 7))
 }
 
 fn written(frame: Frame<'_>) -> Vec<u8> {
@@ -51,13 +51,17 @@ fn a_subscriber_who_tunnels_is_with_his_worker_all_the_same() {
     for (i, user) in own.iter().enumerate() {
         for (sequence, extensions) in extensions {
             let out = sees(&users, &gtp(sequence, extensions, user));
-            assert_eq!((out.kind, out.hash), (Kind::Steer, hash), "user packet {i}, extensions {extensions:?}");
+            assert_eq!((out.kind, out.hash), (VerdictKind::Steer, hash), "user packet {i}, extensions {extensions:?}");
         }
     }
     let stranger = written(Frame::udp4([9; 4], 1, FAR, 53).raw().payload(&[0; 8]));
-    assert_eq!(sees(&users, &gtp(None, &[], &stranger)).kind, Kind::Drop);
+    assert_eq!(sees(&users, &gtp(None, &[], &stranger)).kind, VerdictKind::Drop);
     let only_inside = written(Frame::ip4([9; 4], FAR, IpProtocol::IPV4).raw().payload(&own[3]));
-    assert_eq!(sees(&users, &gtp(None, &[], &only_inside)).kind, Kind::Drop, "whoever is in a stranger's tunnel");
+    assert_eq!(
+        sees(&users, &gtp(None, &[], &only_inside)).kind,
+        VerdictKind::Drop,
+        "whoever is in a stranger's tunnel"
+    );
 }
 
 #[test]
@@ -66,20 +70,20 @@ fn users_of_ipv6_are_found_inside_gtp() {
     let mut src = [0; 16];
     src[..5].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 7]);
     let user = written(Frame::tcp6(src, 1, [0x21; 16], 443).raw().payload(&[0; 8]));
-    assert_eq!(sees(&users, &gtp(Some(1), &[], &user)).kind, Kind::Steer);
+    assert_eq!(sees(&users, &gtp(Some(1), &[], &user)).kind, VerdictKind::Steer);
     let whole = gtp(Some(1), &[], &user);
     let hash = sees(&users, &whole).hash;
     let mut steered = 0;
     for len in 42..whole.len() {
         let facts = Facts::of(&whole[..len], whole.len() as u32, link::ETHERNET);
-        let out = Interpreter::new(&users).run(&whole[..len], &facts, &mut Memory::of(&users, 7));
+        let out = Interpreter::new(&users).run(&whole[..len], &facts, &mut ProgramState::of(&users, 7));
         match out.kind {
-            Kind::Drop => (),
+            VerdictKind::Drop => (),
             // What cannot be told from the control plane goes to all, as it does there.
-            Kind::Copy => assert!(len < 42 + 10, "cut at {len}"),
-            _ => assert_eq!((out.kind, out.hash), (Kind::Steer, hash), "cut at {len}"),
+            VerdictKind::Copy => assert!(len < 42 + 10, "cut at {len}"),
+            _ => assert_eq!((out.kind, out.hash), (VerdictKind::Steer, hash), "cut at {len}"),
         }
-        steered += usize::from(out.kind == Kind::Steer);
+        steered += usize::from(out.kind == VerdictKind::Steer);
     }
     assert!(steered > 0, "the payload alone was cut");
 }

@@ -8,15 +8,15 @@
 //! blocks; whatever else there is, statistics included, is skipped by its length. Written: little-endian, nanoseconds,
 //! with the options that carry loss: `epb_dropcount` and the interface statistics.
 
-mod described;
+mod interface_description;
 mod read;
 mod resolution;
 mod write;
 
-use crate::window::Order;
-pub use described::Described;
+use crate::window::ByteOrder;
+pub use interface_description::InterfaceDescription;
 pub(crate) use read::Ng;
-pub use write::{Description, PacketOptions, Section, Statistics, Writer};
+pub use write::{InterfaceOptions, PacketOptions, SectionOptions, Statistics, Writer};
 
 /// Types of blocks.
 mod block {
@@ -62,7 +62,7 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const NANOSECONDS: u8 = 9;
 
 /// The options in a stretch of a block, up to the end mark or the first that does not fit.
-fn options(mut rest: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> {
+fn options(mut rest: &[u8], order: ByteOrder) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (head, tail) = rest.split_at_checked(4)?;
         let (code, len) = (order.u16(head, 0), usize::from(order.u16(head, 2)));
@@ -82,16 +82,16 @@ mod tests {
     #[test]
     fn an_option_that_runs_over_the_end_ends_the_list() {
         let list = [9, 0, 1, 0, 6, 0, 0, 0, 14, 0, 8, 0, 1, 2, 3, 4];
-        let found: Vec<_> = options(&list, Order::Little).collect();
+        let found: Vec<_> = options(&list, ByteOrder::Little).collect();
         assert_eq!(found, [(option::IF_TSRESOL, &[6][..])]);
-        assert_eq!(options(&list[..3], Order::Little).count(), 0);
-        assert_eq!(options(&[], Order::Big).count(), 0);
+        assert_eq!(options(&list[..3], ByteOrder::Little).count(), 0);
+        assert_eq!(options(&[], ByteOrder::Big).count(), 0);
     }
 
     #[test]
     fn the_end_mark_ends_the_list_even_if_more_follows() {
         let list = [0, 0, 0, 0, 0, 9, 0, 1, 6, 0, 0, 0];
-        assert_eq!(options(&list, Order::Big).count(), 0);
-        assert_eq!(options(&list[4..], Order::Big).collect::<Vec<_>>(), [(9, &[6][..])]);
+        assert_eq!(options(&list, ByteOrder::Big).count(), 0);
+        assert_eq!(options(&list[4..], ByteOrder::Big).collect::<Vec<_>>(), [(9, &[6][..])]);
     }
 }

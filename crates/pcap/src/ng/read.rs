@@ -1,10 +1,10 @@
 //! Reading pcapng block by block.
 
-use super::described::FIELDS;
+use super::interface_description::FIELDS;
 use super::resolution::Resolution;
 use super::{BYTE_ORDER_MAGIC, block, option, options};
-use crate::packet::Found;
-use crate::window::{Order, Window};
+use crate::packet::PacketBounds;
+use crate::window::{ByteOrder, Window};
 use crate::{Direction, ETHERNET, Error, MAX_BLOCK, MAX_PACKET};
 use base::Timestamp;
 use std::io::Read;
@@ -23,7 +23,7 @@ const SIMPLE_DATA: usize = 12;
 const MAX_INTERFACES: usize = 65_536;
 
 /// Bytes of an interface's name that are kept: what Windows calls its own has some fifty, and a file may claim anything.
-const LONGEST_NAME: usize = 128;
+const MAX_NAME: usize = 128;
 
 /// Interfaces of a section whose names are kept.
 const NAMED: usize = 256;
@@ -31,7 +31,7 @@ const NAMED: usize = 256;
 /// The state of a section.
 #[derive(Clone, Debug)]
 pub(crate) struct Ng {
-    order: Order,
+    order: ByteOrder,
     interfaces: Vec<Interface>,
     /// What the first [`NAMED`] of them are called; empty where nothing is said.
     names: Vec<Box<str>>,
@@ -49,7 +49,7 @@ struct Interface {
 
 /// What one block was.
 enum Step {
-    Packet(Found),
+    Packet(PacketBounds),
     Other,
     End,
 }
@@ -61,7 +61,8 @@ impl Ng {
 
     /// Reads up to the first interface, or the end of a file that has none.
     pub fn open<R: Read>(window: &mut Window<R>) -> Result<Self, Error> {
-        let mut ng = Self { order: Order::Little, interfaces: Vec::new(), names: Vec::new(), first_link_type: None };
+        let mut ng =
+            Self { order: ByteOrder::Little, interfaces: Vec::new(), names: Vec::new(), first_link_type: None };
         while ng.interfaces.is_empty() && !matches!(ng.step(window)?, Step::End) {}
         Ok(ng)
     }
@@ -81,7 +82,7 @@ impl Ng {
     }
 
     #[inline]
-    pub fn advance<R: Read>(&mut self, window: &mut Window<R>) -> Result<Option<Found>, Error> {
+    pub fn advance<R: Read>(&mut self, window: &mut Window<R>) -> Result<Option<PacketBounds>, Error> {
         loop {
             match self.step(window)? {
                 Step::Packet(found) => return Ok(Some(found)),
@@ -123,7 +124,8 @@ impl Ng {
     fn section<R: Read>(&mut self, window: &mut Window<R>) -> Result<(), Error> {
         window.demand(SECTION_FIELDS, "section header")?;
         let (offset, bytes) = (window.offset(), window.bytes());
-        self.order = match [Order::Little, Order::Big].into_iter().find(|o| o.u32(bytes, 8) == BYTE_ORDER_MAGIC) {
+        self.order = match [ByteOrder::Little, ByteOrder::Big].into_iter().find(|o| o.u32(bytes, 8) == BYTE_ORDER_MAGIC)
+        {
             Some(order) => order,
             None => {
                 let why = "its byte order magic is neither 1a2b3c4d nor 4d3c2b1a";
@@ -153,7 +155,7 @@ impl Ng {
                 (option::IF_NAME, text) => {
                     let text = String::from_utf8_lossy(text);
                     let text = text.trim_end_matches('\0');
-                    name = text[..text.floor_char_boundary(LONGEST_NAME)].into();
+                    name = text[..text.floor_char_boundary(MAX_NAME)].into();
                 }
                 // The draft counts bits, its own example bytes; no check sequence has 8 bytes or more.
                 (option::IF_FCSLEN, [len]) => fcs = if *len < 8 { *len } else { len / 8 },
@@ -168,7 +170,7 @@ impl Ng {
         };
         if self.interfaces.len() == MAX_INTERFACES {
             let (len, limit) = (MAX_INTERFACES as u64 + 1, MAX_INTERFACES as u64);
-            return Err(Error::AbsurdLength { offset: whole.offset, what: "number of interfaces", len, limit });
+            return Err(Error::LengthTooLarge { offset: whole.offset, what: "number of interfaces", len, limit });
         }
         self.interfaces.push(interface);
         if self.names.len() < NAMED {
@@ -181,7 +183,7 @@ impl Ng {
 
     /// An enhanced packet, or an obsolete one, which differs in its first word only.
     #[inline]
-    fn packet<R: Read>(&self, window: &mut Window<R>, whole: &Block) -> Result<Found, Error> {
+    fn packet<R: Read>(&self, window: &mut Window<R>, whole: &Block) -> Result<PacketBounds, Error> {
         let body = whole.fields(window, DATA)?;
         let (number, mut drops) = if whole.kind == block::ENHANCED_PACKET {
             (self.order.u32(body, 8), 0)
@@ -211,11 +213,11 @@ impl Ng {
             }
         }
         let ts = Some(interface.resolution.timestamp(count));
-        Ok(Found { direction, drops, fcs, ..whole.found(window, interface, number, ts, wire_len, data) })
+        Ok(PacketBounds { direction, drops, fcs, ..whole.found(window, interface, number, ts, wire_len, data) })
     }
 
     /// A simple packet has neither time nor captured length: the snaplen of the first interface cut it.
-    fn simple<R: Read>(&self, window: &mut Window<R>, whole: &Block) -> Result<Found, Error> {
+    fn simple<R: Read>(&self, window: &mut Window<R>, whole: &Block) -> Result<PacketBounds, Error> {
         let wire_len = self.order.u32(whole.fields(window, SIMPLE_DATA)?, 8);
         let interface = self.described(0, whole.offset)?;
         let caplen = if interface.snaplen == 0 { wire_len } else { wire_len.min(interface.snaplen) };
@@ -239,11 +241,11 @@ struct Block {
 
 impl Block {
     #[inline]
-    fn whole<R: Read>(window: &mut Window<R>, order: Order, kind: u32, len: u32) -> Result<Self, Error> {
+    fn whole<R: Read>(window: &mut Window<R>, order: ByteOrder, kind: u32, len: u32) -> Result<Self, Error> {
         let offset = window.offset();
         if len > MAX_BLOCK {
             let (len, limit) = (u64::from(len), u64::from(MAX_BLOCK));
-            return Err(Error::AbsurdLength { offset, what: "block length", len, limit });
+            return Err(Error::LengthTooLarge { offset, what: "block length", len, limit });
         }
         window.demand(len as usize, "block")?;
         if order.u32(window.bytes(), len as usize - 4) != len {
@@ -270,7 +272,7 @@ impl Block {
     fn data(&self, at: usize, caplen: u32) -> Result<std::ops::Range<usize>, Error> {
         if caplen > MAX_PACKET {
             let (len, limit) = (u64::from(caplen), u64::from(MAX_PACKET));
-            return Err(Error::AbsurdLength { offset: self.offset, what: "captured length", len, limit });
+            return Err(Error::LengthTooLarge { offset: self.offset, what: "captured length", len, limit });
         }
         let end = at + caplen as usize;
         if end > self.len - 4 {
@@ -289,8 +291,8 @@ impl Block {
         ts: Option<Timestamp>,
         wire_len: u32,
         data: std::ops::Range<usize>,
-    ) -> Found {
-        Found {
+    ) -> PacketBounds {
+        PacketBounds {
             ts,
             wire_len: wire_len.max(data.len() as u32),
             wire_raised: (wire_len as usize) < data.len(),

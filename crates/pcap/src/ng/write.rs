@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 /// What may be said of a section; empty texts are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Section<'a> {
+pub struct SectionOptions<'a> {
     /// The machine.
     pub hardware: &'a str,
     /// Its operating system.
@@ -21,7 +21,7 @@ pub struct Section<'a> {
 
 /// What may be said of an interface; empty texts are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Description<'a> {
+pub struct InterfaceOptions<'a> {
     /// Its name, as the system has it.
     pub name: &'a str,
     /// What else is to be known of it, in one line.
@@ -87,14 +87,14 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of the sink.
     pub fn new(sink: W, application: &str, os: &str) -> io::Result<Self> {
-        Self::with(sink, &Section { application, os, ..Section::default() })
+        Self::with(sink, &SectionOptions { application, os, ..SectionOptions::default() })
     }
 
     /// Begins a section of which more is said.
     ///
     /// # Errors
     /// Those of the sink.
-    pub fn with(sink: W, section: &Section<'_>) -> io::Result<Self> {
+    pub fn with(sink: W, section: &SectionOptions<'_>) -> io::Result<Self> {
         let mut writer = Self { sink, block: Vec::new(), has_options: false, interfaces: 0 };
         writer.begin(block::SECTION);
         writer.u32(BYTE_ORDER_MAGIC);
@@ -113,14 +113,14 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of the sink.
     pub fn interface(&mut self, name: &str, link_type: u16) -> io::Result<u32> {
-        self.describe(&Description { name, link_type, snaplen: MAX_PACKET, ..Description::default() })
+        self.describe(&InterfaceOptions { name, link_type, snaplen: MAX_PACKET, ..InterfaceOptions::default() })
     }
 
     /// Describes an interface of which more is said, with time in nanoseconds, and gives its number.
     ///
     /// # Errors
     /// Those of the sink.
-    pub fn describe(&mut self, interface: &Description<'_>) -> io::Result<u32> {
+    pub fn describe(&mut self, interface: &InterfaceOptions<'_>) -> io::Result<u32> {
         self.begin(block::INTERFACE);
         self.u32(u32::from(interface.link_type));
         self.u32(interface.snaplen);

@@ -85,10 +85,10 @@ fn contradictions_are_named_with_block_and_byte() {
 
         let absurd = by.block(6, &[&by.u32(0), &by.time(0), &by.u32(MAX_PACKET + 1), &by.u32(9), b"12345678"]);
         let e = fails(&absurd);
-        assert!(matches!(e, Error::AbsurdLength { offset, len: 262_145, .. } if offset == at), "{e}");
+        assert!(matches!(e, Error::LengthTooLarge { offset, len: 262_145, .. } if offset == at), "{e}");
 
         let e = fails(&[by.u32(6), by.u32(MAX_BLOCK + 4), vec![0; 64]].concat());
-        assert!(matches!(e, Error::AbsurdLength { offset, limit: 1_048_576, .. } if offset == at), "{e}");
+        assert!(matches!(e, Error::LengthTooLarge { offset, limit: 1_048_576, .. } if offset == at), "{e}");
 
         for bad in [0, 8, 13] {
             let e = fails(&[by.u32(6), by.u32(bad), vec![0; 64]].concat());
@@ -118,7 +118,7 @@ fn interfaces_without_end_are_refused_before_they_fill_the_memory() {
     }
     let mut reader = Reader::open(&file[..]).unwrap();
     let e = reader.next().unwrap_err();
-    assert!(matches!(e, Error::AbsurdLength { what: "number of interfaces", limit: 65_536, .. }), "{e}");
+    assert!(matches!(e, Error::LengthTooLarge { what: "number of interfaces", limit: 65_536, .. }), "{e}");
     assert!(reader.memory() <= 3 * MAX_BLOCK as usize, "{}", reader.memory());
 }
 

@@ -135,14 +135,14 @@ fn tshark_reads_what_we_write() {
     let sink = |path: &Path| BufWriter::new(File::create(path).unwrap());
     let mut ns = classic::Writer::new(sink(&nanos), classic::Resolution::Nanos, ETHERNET).unwrap();
     let mut us = classic::Writer::new(sink(&micros), classic::Resolution::Micros, ETHERNET).unwrap();
-    let section = ng::Section {
+    let section = ng::SectionOptions {
         hardware: "16 cores of something",
         os: "Linux",
         application: "netgrain 0.1",
         comment: "host 10.1.2.3 and port 53",
     };
     let mut all = ng::Writer::with(sink(&pcapng), &section).unwrap();
-    let described = ng::Description {
+    let described = ng::InterfaceOptions {
         name: "eth0",
         description: "queue 3, stamps by the card",
         filter: "not port 22",

@@ -3,8 +3,8 @@
 //!
 //! The walk over pcapng blocks believes their lengths only as far as [`pcap::Reader`] has come, which has checked them.
 
-use crate::{Book, Origin};
-use pcap::ng::Described;
+use crate::{Origin, QueryContext};
+use pcap::ng::InterfaceDescription;
 use pcap::{ETHERNET, Format, MAX_BLOCK, classic};
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Most bytes of descriptions that are kept for one file.
-const MOST: usize = 64 << 20;
+const MAX: usize = 64 << 20;
 
 /// Bytes read at a time.
 const WINDOW: usize = 128 << 10;
@@ -26,7 +26,7 @@ const SECTION_FIELDS: usize = 24;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Context {
+pub struct CaptureContext {
     sections: Vec<Section>,
     bytes: usize,
 }
@@ -58,7 +58,7 @@ pub struct Interface {
     origin: Option<usize>,
 }
 
-impl Context {
+impl CaptureContext {
     /// Of a file whose format has no sections: what it begins with, and that it has one interface. Of pcapng: nothing yet.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Context {
                     ));
                 }
                 // Neighbours were joined, perhaps with packets between them.
-                let mut walk = Walk::new(file, range.end);
+                let mut walk = BlockScan::new(file, range.end);
                 walk.at = range.start;
                 walk.big = context.sections.last().is_some_and(|s| s.big);
                 walk.pass(range.end, &mut context)?;
@@ -148,14 +148,14 @@ impl Context {
 
     /// The origin of a packet that begins at this byte and names this interface; `None` if the interface is not described
     /// or not asked for. `name` stands for an interface without one.
-    pub fn origin(&mut self, at: u64, number: u32, name: &str, book: &mut Book) -> Option<usize> {
+    pub fn origin(&mut self, at: u64, number: u32, name: &str, book: &mut QueryContext) -> Option<usize> {
         let i = self.sections.partition_point(|s| s.at <= at).checked_sub(1)?;
         let interface = self.sections[i].interfaces.get_mut(number as usize)?;
         if let Some(origin) = interface.origin {
             return (origin != usize::MAX).then_some(origin);
         }
         let shown = if interface.name.is_empty() { name } else { &interface.name };
-        let asked = &book.question.interfaces;
+        let asked = &book.query.interfaces;
         let wanted = asked.is_empty() || asked.iter().any(|a| a == shown);
         let origin = wanted.then(|| {
             book.origin(Origin {
@@ -164,7 +164,7 @@ impl Context {
                 link_type: interface.link_type,
                 snaplen: interface.snaplen,
                 filter: interface.filter.clone(),
-                stamps: String::new(),
+                timestamp_source: String::new(),
             })
         });
         interface.origin = Some(origin.unwrap_or(usize::MAX));
@@ -183,7 +183,7 @@ impl Context {
 
     fn add(&mut self, bytes: usize) -> io::Result<()> {
         self.bytes += bytes;
-        if self.bytes <= MOST {
+        if self.bytes <= MAX {
             return Ok(());
         }
         Err(io::Error::new(io::ErrorKind::InvalidData, "it describes more interfaces than can be kept"))
@@ -191,7 +191,7 @@ impl Context {
 }
 
 /// A walk over the blocks of pcapng.
-pub struct Walk<'a> {
+pub struct BlockScan<'a> {
     file: &'a File,
     end: u64,
     at: u64,
@@ -200,7 +200,7 @@ pub struct Walk<'a> {
     window_at: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> BlockScan<'a> {
     /// From the beginning.
     pub fn new(file: &'a File, end: u64) -> Self {
         Self { file, end, at: 0, big: false, window: Vec::new(), window_at: 0 }
@@ -211,13 +211,13 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// What the system says, or that there is more to keep than can be.
     #[inline]
-    pub fn pass(&mut self, until: u64, context: &mut Context) -> io::Result<()> {
+    pub fn pass(&mut self, until: u64, context: &mut CaptureContext) -> io::Result<()> {
         while self.at < until && self.step(context)? {}
         Ok(())
     }
 
     /// Over one block; false where none can be read.
-    fn step(&mut self, context: &mut Context) -> io::Result<bool> {
+    fn step(&mut self, context: &mut CaptureContext) -> io::Result<bool> {
         let Some(&head) = self.bytes(12)?.and_then(|b| b.first_chunk::<12>()) else { return Ok(false) };
         let kind = u32_at(&head, 0, false);
         if kind == SECTION {
@@ -252,13 +252,13 @@ impl<'a> Walk<'a> {
         Ok(true)
     }
 
-    fn interface(&mut self, len: u32, context: &mut Context) -> io::Result<()> {
+    fn interface(&mut self, len: u32, context: &mut CaptureContext) -> io::Result<()> {
         let (at, big) = (self.at, self.big);
         if len > MAX_BLOCK {
             return Ok(());
         }
         let Some(bytes) = self.bytes(len as usize)? else { return Ok(()) };
-        let Some(told) = Described::of(bytes, big) else { return Ok(()) };
+        let Some(told) = InterfaceDescription::of(bytes, big) else { return Ok(()) };
         let Some(section) = context.sections.last_mut() else { return Ok(()) };
         section.head.extend_from_slice(bytes);
         section.interfaces.push(Interface {

@@ -7,12 +7,12 @@
 //! the capture, and so can be asked in the capture's place.
 
 use super::capture::Capture;
-use super::context::{Context, Walk};
+use super::context::{BlockScan, CaptureContext};
 use super::plan::BLOCK;
 use crate::QueryError;
 use crate::block::stamp;
 use base::{Cause, Note, Tally, Timestamp};
-use index::{Builder, Content, Entry, Header, Keys, Parts, Reader, Rows, Sets, Summary};
+use index::{BlockKeys, Builder, Content, Entry, Header, Reader, Rows, Sets, SubBlocks, Summary};
 use pcap::Format;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,14 +23,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest capture that is indexed by itself: what is known of all its blocks is held until the end, up to 1 % of it.
-pub const MOST_CAPTURE: u64 = 128 << 30;
+pub const MAX_CAPTURE: u64 = 128 << 30;
 
 /// Packets between two looks at whether the index is still wanted.
-const LOOK: u64 = 4096;
+const CHECK_INTERVAL: u64 = 4096;
 
 /// What was made of a capture.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct IndexBuild {
     /// Where the index is.
     pub path: PathBuf,
     /// Its length.
@@ -47,9 +47,9 @@ pub struct Made {
 
 /// What an index is worth.
 #[derive(Debug)]
-pub enum State {
+pub enum IndexState {
     /// It describes the capture as it is.
-    Fits(Box<Summary>),
+    Current(Box<Summary>),
     /// There is none.
     Missing,
     /// It describes what the capture was before.
@@ -75,14 +75,14 @@ pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
 ///
 /// # Errors
 /// What is no capture, or cannot be read or written; a capture that was changed meanwhile.
-pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Option<Made>, QueryError> {
+pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Option<IndexBuild>, QueryError> {
     let (described, file) = Capture::open(capture)?;
     let failed = |error| QueryError::Io { path: capture.to_owned(), error };
-    if described.bytes > MOST_CAPTURE {
+    if described.bytes > MAX_CAPTURE {
         let why = format!(
             "longer than {}, and making its index takes 1 % of its length in memory; put it into a store instead \
              (netgrain record -r)",
-            base::units::show_bytes(MOST_CAPTURE)
+            base::units::show_bytes(MAX_CAPTURE)
         );
         return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
     }
@@ -111,39 +111,46 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
         QueryError::Io { path: path.clone(), error: io::Error::new(error.kind(), format!("{error}{hint}")) }
     })?;
     let summary = match state(&described, &path) {
-        State::Fits(summary) => *summary,
-        State::Missing => return Err(failed(io::Error::other("its index has gone again"))),
-        State::Stale(why) | State::Unreadable(why) => return Err(failed(io::Error::other(why))),
+        IndexState::Current(summary) => *summary,
+        IndexState::Missing => return Err(failed(io::Error::other("its index has gone again"))),
+        IndexState::Stale(why) | IndexState::Unreadable(why) => return Err(failed(io::Error::other(why))),
     };
-    Ok(Some(Made { path, bytes, capture_bytes: described.bytes, summary, damage: scan.damage, strange: scan.strange }))
+    Ok(Some(IndexBuild {
+        path,
+        bytes,
+        capture_bytes: described.bytes,
+        summary,
+        damage: scan.damage,
+        strange: scan.strange,
+    }))
 }
 
 /// What the index of a capture is worth, as far as length and time tell.
 ///
 /// # Errors
 /// What is no capture.
-pub fn look(capture: &Path, into: Option<&Path>) -> Result<State, QueryError> {
+pub fn index_state(capture: &Path, into: Option<&Path>) -> Result<IndexState, QueryError> {
     let (described, _) = Capture::open(capture)?;
     Ok(state(&described, &path(capture, into)))
 }
 
-/// [`look`], and compares the checksum of each block: reads all of the capture.
+/// [`index_state`], and compares the checksum of each block: reads all of the capture.
 ///
 /// # Errors
 /// What is no capture, or cannot be read.
-pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<State, QueryError> {
+pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<IndexState, QueryError> {
     let (described, file) = Capture::open(capture)?;
     let mut path = path(capture, into);
     let mut state = state(&described, &path);
-    if let State::Missing = state {
+    if let IndexState::Missing = state {
         // That of its store serves as well.
         path = capture.with_extension(index::SUFFIX);
         state = self::state(&described, &path);
     }
-    let State::Fits(_) = state else { return Ok(state) };
+    let IndexState::Current(_) = state else { return Ok(state) };
     let index = match File::open(&path).and_then(|index| Reader::open(&index)) {
         Ok(index) => index,
-        Err(e) => return Ok(State::Unreadable(e.to_string())),
+        Err(e) => return Ok(IndexState::Unreadable(e.to_string())),
     };
     let mut buffer = vec![0; BLOCK as usize];
     for block in index.blocks() {
@@ -154,7 +161,10 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
         let at = u64::from(block.number) * BLOCK;
         file.read_exact_at(bytes, at).map_err(|error| QueryError::Io { path: capture.to_owned(), error })?;
         if crc32c::crc32c(bytes) != block.crc {
-            return Ok(State::Stale(format!("bytes {at} to {} of the capture are others than they were", at + BLOCK)));
+            return Ok(IndexState::Stale(format!(
+                "bytes {at} to {} of the capture are others than they were",
+                at + BLOCK
+            )));
         }
     }
     Ok(state)
@@ -222,29 +232,29 @@ pub(super) fn find(capture: &Capture, asked: &Path) -> Result<Option<(Reader, Fi
         },
         Err(state) => {
             let why = match state {
-                State::Stale(why) | State::Unreadable(why) => why,
-                State::Fits(_) | State::Missing => return Ok(None),
+                IndexState::Stale(why) | IndexState::Unreadable(why) => why,
+                IndexState::Current(_) | IndexState::Missing => return Ok(None),
             };
             Err(format!("{}: {why}; all of the capture is read instead (netgrain index makes it anew)", path.display()))
         }
     }
 }
 
-fn state(capture: &Capture, path: &Path) -> State {
+fn state(capture: &Capture, path: &Path) -> IndexState {
     match open(capture, path) {
-        Ok(Some((index, _))) => State::Fits(Box::new(index.summary().clone())),
-        Ok(None) => State::Missing,
+        Ok(Some((index, _))) => IndexState::Current(Box::new(index.summary().clone())),
+        Ok(None) => IndexState::Missing,
         Err(state) => state,
     }
 }
 
-fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, State> {
+fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, IndexState> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(State::Unreadable(e.to_string())),
+        Err(e) => return Err(IndexState::Unreadable(e.to_string())),
     };
-    let index = Reader::begin(&file).map_err(|e| State::Unreadable(e.to_string()))?;
+    let index = Reader::begin(&file).map_err(|e| IndexState::Unreadable(e.to_string()))?;
     let why = match index.header().content {
         _ if !index.is_sealed() => "the index was not finished",
         Content::Recorded if capture.format == Format::PcapNg => "the index belongs to another file",
@@ -258,7 +268,7 @@ fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, State>
         }
         Content::Foreign { .. } => "the capture was changed after it was indexed, or another took its place",
     };
-    Err(State::Stale(why.to_owned()))
+    Err(IndexState::Stale(why.to_owned()))
 }
 
 /// What the index of a capture says of it as it is now.
@@ -274,7 +284,7 @@ fn content(capture: &Capture) -> Content {
 /// Everything about a capture that its index will hold.
 struct Scan {
     builder: Builder,
-    context: Context,
+    context: CaptureContext,
     /// Where the last whole record ends.
     end: u64,
     last: Timestamp,
@@ -285,14 +295,14 @@ struct Scan {
 impl Scan {
     /// Reads all of it; `None` if that was stopped.
     fn of(capture: &Capture, file: &File, interface: String, stop: &AtomicBool) -> io::Result<Option<Self>> {
-        let context = Context::begin(capture.format, file)?;
+        let context = CaptureContext::begin(capture.format, file)?;
         let mut header = Header {
             interface,
             queue: 0,
             link_type: 0,
             snaplen: 0,
-            stamps: String::new(),
-            stamp_error: 0,
+            timestamp_source: String::new(),
+            timestamp_error: 0,
             filter: String::new(),
             first_pos: 0,
             start: Timestamp::ZERO,
@@ -301,9 +311,9 @@ impl Scan {
         let builder = Builder::new(header.clone());
         let (damage, strange) = (None, BTreeMap::new());
         let mut scan = Self { builder, context, end: capture.bytes, last: Timestamp::ZERO, damage, strange };
-        let mut walk = (capture.format == Format::PcapNg).then(|| Walk::new(file, capture.bytes));
+        let mut walk = (capture.format == Format::PcapNg).then(|| BlockScan::new(file, capture.bytes));
         let mut part = capture.whole(file).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-        let mut keys = Keys::default();
+        let mut keys = BlockKeys::default();
         let mut now = entry(0);
         let mut seen = 0u64;
         loop {
@@ -341,10 +351,10 @@ impl Scan {
             }
             let mut tally = Tally { offered: 1, stored: 1, stored_bytes: packet.wire_len.into(), ..Tally::default() };
             tally.notes[Note::WireRaised as usize] = packet.wire_raised.into();
-            tally.lose(Cause::Source, packet.drops.min(u64::from(u32::MAX)));
+            tally.add_lost(Cause::Source, packet.drops.min(u64::from(u32::MAX)));
             now.rows.add(ts.secs(), &tally);
             seen += 1;
-            if seen.is_multiple_of(LOOK) && stop.load(Ordering::Relaxed) {
+            if seen.is_multiple_of(CHECK_INTERVAL) && stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
         }
@@ -357,7 +367,7 @@ impl Scan {
     }
 
     /// Ends a block: its keys, its length and its checksum.
-    fn close(&mut self, mut entry: Entry, keys: &mut Keys, file: &File) -> io::Result<()> {
+    fn close(&mut self, mut entry: Entry, keys: &mut BlockKeys, file: &File) -> io::Result<()> {
         let from = u64::from(entry.block) * BLOCK;
         let mut bytes = vec![0; self.end.saturating_sub(from).min(BLOCK) as usize];
         file.read_exact_at(&mut bytes, from)?;
@@ -376,7 +386,7 @@ impl Scan {
         hidden.push(format!(".{}.partial", std::process::id()));
         let hidden = path.with_file_name(hidden);
         let written = (|| {
-            let mut out = io::BufWriter::new(sys::plain::create_anew(&hidden)?);
+            let mut out = io::BufWriter::new(sys::nofollow::create_anew(&hidden)?);
             self.builder.finish(self.end, self.last, &self.context.ranges(), &mut out)?;
             out.flush()?;
             let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -399,7 +409,7 @@ fn entry(block: u32) -> Entry {
         bytes: 0,
         first_record: None,
         crc: 0,
-        parts: Parts::NONE,
+        sub_blocks: SubBlocks::NONE,
         first: Timestamp::ZERO,
         last: Timestamp::ZERO,
         rows: Rows::new(),

@@ -7,9 +7,9 @@ pub mod indexes;
 mod plan;
 
 use crate::block::Block;
-use crate::cursor::{Cursor, Rank, Supply};
-use crate::ordered::{Ordered, Shelf};
-use crate::{Book, QueryError};
+use crate::block_merge::{BlockMerge, BlockSource};
+use crate::cursor::{Cursor, CursorSource, Rank};
+use crate::{QueryContext, QueryError};
 use base::Timestamp;
 use capture::Capture;
 use plan::Plan;
@@ -17,14 +17,14 @@ use std::fs::File;
 use std::path::PathBuf;
 
 /// Bytes of packets that may be kept of files that had to be read whole, all together.
-const ROOM: usize = 64 << 20;
+const SPARE_BYTES: usize = 64 << 20;
 
 /// These files as a supply of cursors, in the order in which they can begin. Those without an index are read here, because
 /// nothing else tells when their first packet was.
 ///
 /// # Errors
 /// When one of them cannot be read at all.
-pub fn supply(files: &[PathBuf], book: &mut Book) -> Result<Box<dyn Supply>, QueryError> {
+pub fn supply(files: &[PathBuf], book: &mut QueryContext) -> Result<Box<dyn CursorSource>, QueryError> {
     // Names first: a file that cannot be asked is told before the others have cost anything.
     let mut captures = Vec::new();
     for path in files {
@@ -32,7 +32,7 @@ pub fn supply(files: &[PathBuf], book: &mut Book) -> Result<Box<dyn Supply>, Que
         Capture::open(named.as_deref().unwrap_or(path))?;
         captures.push((named.unwrap_or_else(|| path.clone()), path));
     }
-    let mut room = ROOM;
+    let mut room = SPARE_BYTES;
     let mut plans = Vec::new();
     for (number, (path, asked)) in captures.iter().enumerate() {
         if book.is_stopped() {
@@ -46,7 +46,7 @@ pub fn supply(files: &[PathBuf], book: &mut Book) -> Result<Box<dyn Supply>, Que
                 found.and_then(|(index, index_file)| Plan::by_index(&capture, &file, index, &index_file, book))
             }
             Err(why) => {
-                book.remark(why);
+                book.warning(why);
                 None
             }
         };
@@ -67,14 +67,14 @@ pub fn supply(files: &[PathBuf], book: &mut Book) -> Result<Box<dyn Supply>, Que
 /// Plans, those that begin last first.
 struct Files(Vec<(u32, Plan)>);
 
-impl Supply for Files {
-    fn begins(&mut self, _book: &mut Book) -> Result<Option<Timestamp>, QueryError> {
+impl CursorSource for Files {
+    fn begins(&mut self, _book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
         Ok(self.0.last().and_then(|(_, plan)| plan.first()))
     }
 
-    fn open(&mut self, _book: &mut Book) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError> {
+    fn open(&mut self, _book: &mut QueryContext) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError> {
         let Some((number, plan)) = self.0.pop() else { return Ok(None) };
-        Ok(Some(((number, 0), Box::new(Ordered::new(Blocks { plan, file: None })))))
+        Ok(Some(((number, 0), Box::new(BlockMerge::new(Blocks { plan, file: None })))))
     }
 }
 
@@ -84,12 +84,12 @@ struct Blocks {
     file: Option<File>,
 }
 
-impl Shelf for Blocks {
+impl BlockSource for Blocks {
     fn first(&self) -> Option<Timestamp> {
         self.plan.first()
     }
 
-    fn load(&mut self, spare: Box<Block>, book: &mut Book) -> Result<Box<Block>, QueryError> {
+    fn load(&mut self, spare: Box<Block>, book: &mut QueryContext) -> Result<Box<Block>, QueryError> {
         Ok(match self.plan.blocks.pop() {
             Some(planned) => self.plan.load(planned, &mut self.file, spare, book),
             None => spare,

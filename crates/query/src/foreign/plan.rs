@@ -5,9 +5,9 @@
 //! order in the file, and costs memory only for the blocks that overlap in time.
 
 use super::capture::Capture;
-use super::context::{Context, Walk};
+use super::context::{BlockScan, CaptureContext};
 use crate::block::{Block, stamp};
-use crate::{Book, QueryError};
+use crate::{QueryContext, QueryError};
 use base::{Note, Timestamp};
 use index::Reader;
 use pcap::Format;
@@ -20,20 +20,20 @@ use std::os::unix::fs::FileExt;
 pub const BLOCK: u64 = 1 << 20;
 
 /// Packets between two looks at whether the answer is still wanted.
-const LOOK: u32 = 4096;
+const CHECK_INTERVAL: u32 = 4096;
 
 /// A capture and what is to be read of it.
 pub struct Plan {
     pub capture: Capture,
-    pub context: Context,
+    pub context: CaptureContext,
     /// The blocks, those that begin last first.
-    pub blocks: Vec<Planned>,
+    pub blocks: Vec<PlannedBlock>,
     /// Where it ended when it was indexed, of one that was damaged then: that is told already.
     end: Option<u64>,
 }
 
 /// A block that may hold packets which answer.
-pub struct Planned {
+pub struct PlannedBlock {
     /// No packet of it that answers is earlier.
     pub first: Timestamp,
     pub number: u32,
@@ -46,7 +46,7 @@ pub struct Planned {
     pub loaded: Option<Box<Block>>,
 }
 
-impl Planned {
+impl PlannedBlock {
     /// Where the block ends; a record that begins before belongs to it.
     pub fn until(&self) -> u64 {
         (u64::from(self.number) + 1) * BLOCK
@@ -55,7 +55,7 @@ impl Planned {
 
 impl Plan {
     /// The plan in order of time.
-    pub fn new(capture: Capture, context: Context, mut blocks: Vec<Planned>) -> Self {
+    pub fn new(capture: Capture, context: CaptureContext, mut blocks: Vec<PlannedBlock>) -> Self {
         blocks.sort_by_key(|b| std::cmp::Reverse((b.first, b.number)));
         Self { capture, context, blocks, end: None }
     }
@@ -72,14 +72,14 @@ impl Plan {
         file: &File,
         mut index: Reader,
         index_file: &File,
-        book: &mut Book,
+        book: &mut QueryContext,
     ) -> Option<Self> {
         match Self::chosen(capture, file, &mut index, index_file, book) {
             Ok((context, blocks)) => {
                 book.cost.index_bytes_read += index.bytes_read();
                 let link_type = u16::try_from(index.header().link_type).unwrap_or(u16::MAX);
                 if !wire::link::is_understood(link_type) {
-                    book.strange(&capture.path, link_type, index.summary().tally.stored);
+                    book.warn_unknown_link_type(&capture.path, link_type, index.summary().tally.stored);
                 }
                 if matches!(index.header().content, index::Content::Foreign { .. }) {
                     book.wire_raised(&capture.path, index.summary().tally.notes[Note::WireRaised as usize]);
@@ -96,7 +96,7 @@ impl Plan {
                 Some(Self { end, ..Self::new(capture.clone(), context, blocks) })
             }
             Err(e) => {
-                book.remark(format!(
+                book.warning(format!(
                     "{}: its index cannot be used ({e}); all of it is read instead",
                     capture.path.display()
                 ));
@@ -110,16 +110,16 @@ impl Plan {
         file: &File,
         index: &mut Reader,
         index_file: &File,
-        book: &mut Book,
-    ) -> io::Result<(Context, Vec<Planned>)> {
-        let context = Context::restore(capture.format, file, &index.summary().context)?;
-        let (from, to) = (book.question.from, book.question.to);
+        book: &mut QueryContext,
+    ) -> io::Result<(CaptureContext, Vec<PlannedBlock>)> {
+        let context = CaptureContext::restore(capture.format, file, &index.summary().context)?;
+        let (from, to) = (book.query.from, book.query.to);
         let blocks = u64::from(index.summary().blocks);
         if index.summary().stamps.is_none_or(|(first, last)| last < from || first > to) {
             return Ok((context, Vec::new()));
         }
         // What capturing programs lost is told of each block, also of those without candidates.
-        let candidates = index.candidates(index_file, &book.question.filter.need())?;
+        let candidates = index.candidates(index_file, &book.query.filter.need())?;
         index.load(index_file)?;
         let recorded = matches!(index.header().content, index::Content::Recorded);
         if let Some(block) = index.blocks().first().filter(|_| recorded)
@@ -148,7 +148,7 @@ impl Plan {
                 }
                 let first = block.first.max(from);
                 let stored = recorded.then_some((block.bytes, block.crc));
-                chosen.push(Planned { first, number: block.number, from: at, stored, loaded: None });
+                chosen.push(PlannedBlock { first, number: block.number, from: at, stored, loaded: None });
             }
         }
         book.cost.blocks += blocks;
@@ -161,14 +161,19 @@ impl Plan {
     ///
     /// # Errors
     /// What the system says. Damage is a remark, and what is before it counts.
-    pub fn by_reading(capture: Capture, file: &File, room: &mut usize, book: &mut Book) -> Result<Self, QueryError> {
+    pub fn by_reading(
+        capture: Capture,
+        file: &File,
+        room: &mut usize,
+        book: &mut QueryContext,
+    ) -> Result<Self, QueryError> {
         let failed = |error| QueryError::Io { path: capture.path.clone(), error };
-        let mut context = Context::begin(capture.format, file).map_err(failed)?;
-        let mut walk = (capture.format == Format::PcapNg).then(|| Walk::new(file, capture.bytes));
+        let mut context = CaptureContext::begin(capture.format, file).map_err(failed)?;
+        let mut walk = (capture.format == Format::PcapNg).then(|| BlockScan::new(file, capture.bytes));
         let name = capture.name();
         let mut blocks = Vec::new();
         let mut now =
-            Planned { first: Timestamp::ZERO, number: 0, from: 0, stored: None, loaded: Some(Box::default()) };
+            PlannedBlock { first: Timestamp::ZERO, number: 0, from: 0, stored: None, loaded: Some(Box::default()) };
         let mut looked = 0u32;
         let mut strange = BTreeMap::<u16, u64>::new();
         let mut wire_raised = 0;
@@ -194,14 +199,14 @@ impl Plan {
             wire_raised += u64::from(packet.wire_raised);
             let number = (at / BLOCK) as u32;
             if number != now.number || looked == 0 {
-                let after = Planned { first: Timestamp::ZERO, number, from: at, stored: None, loaded: None };
+                let after = PlannedBlock { first: Timestamp::ZERO, number, from: at, stored: None, loaded: None };
                 close(std::mem::replace(&mut now, after), &mut blocks, room, book);
                 let mut block = Box::<Block>::default();
                 block.begin(number);
                 now.loaded = Some(block);
             }
             looked = looked.wrapping_add(1).max(1);
-            if looked.is_multiple_of(LOOK) && book.is_stopped() {
+            if looked.is_multiple_of(CHECK_INTERVAL) && book.is_stopped() {
                 break;
             }
             book.cost.packets += 1;
@@ -210,7 +215,9 @@ impl Plan {
             }
         }
         book.wire_raised(&capture.path, wire_raised);
-        strange.iter().for_each(|(link_type, packets)| book.strange(&capture.path, *link_type, *packets));
+        strange
+            .iter()
+            .for_each(|(link_type, packets)| book.warn_unknown_link_type(&capture.path, *link_type, *packets));
         book.cost.bytes_read += part.bytes_read();
         let all = capture.bytes.div_ceil(BLOCK);
         book.cost.blocks += all;
@@ -222,10 +229,10 @@ impl Plan {
     /// Reads a block of the plan.
     pub fn load(
         &mut self,
-        planned: Planned,
+        planned: PlannedBlock,
         file: &mut Option<File>,
         mut block: Box<Block>,
-        book: &mut Book,
+        book: &mut QueryContext,
     ) -> Box<Block> {
         if let Some(loaded) = planned.loaded {
             return loaded;
@@ -282,7 +289,14 @@ fn differs(file: &File, number: u32, (bytes, crc): (u32, u32)) -> io::Result<boo
 }
 
 /// Puts a packet into its block, if it answers.
-fn take(block: &mut Block, at: u64, packet: &pcap::Packet<'_>, name: &str, context: &mut Context, book: &mut Book) {
+fn take(
+    block: &mut Block,
+    at: u64,
+    packet: &pcap::Packet<'_>,
+    name: &str,
+    context: &mut CaptureContext,
+    book: &mut QueryContext,
+) {
     let ts = stamp(packet);
     if !book.is_inside(ts) {
         return;
@@ -300,13 +314,13 @@ fn take(block: &mut Block, at: u64, packet: &pcap::Packet<'_>, name: &str, conte
     }
 }
 
-fn finish(block: &mut Block, book: &mut Book) {
+fn finish(block: &mut Block, book: &mut QueryContext) {
     let left = block.finish().to_vec();
-    left.into_iter().for_each(|(origin, packets)| book.lose(origin, packets));
+    left.into_iter().for_each(|(origin, packets)| book.add_lost(origin, packets));
 }
 
 /// Ends a block that was read: it is kept, or only remembered, or forgotten if nothing in it answers.
-fn close(mut planned: Planned, blocks: &mut Vec<Planned>, room: &mut usize, book: &mut Book) {
+fn close(mut planned: PlannedBlock, blocks: &mut Vec<PlannedBlock>, room: &mut usize, book: &mut QueryContext) {
     let Some(mut block) = planned.loaded.take() else { return };
     finish(&mut block, book);
     let Some(first) = block.stamp() else { return };

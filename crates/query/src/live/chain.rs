@@ -5,15 +5,15 @@
 //! listed while a file is renamed may show it under neither name: what was not found is looked for again.
 
 use super::growing::{Growing, is_hidden};
-use crate::Book;
-use filter::Need;
+use crate::QueryContext;
+use filter::KeyCondition;
 use ring::BLOCK;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 use store::catalogue::{Entry, Hours, Listing};
-use store::disorder::{Disorder, Span};
 use store::names;
+use store::out_of_order::{OutOfOrderMarkers, Span};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -41,7 +41,7 @@ pub fn from(folder: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec
 /// # Errors
 /// When a folder cannot be listed.
 pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
-    let noted = Disorder::read(folder)?;
+    let noted = OutOfOrderMarkers::read(folder)?;
     let is_astray = |e: &Entry| noted.get((e.start, e.queue, e.copy)).is_some_and(|span| span != Span::UNKNOWN);
     let mut hours = Hours::back(folder, base::Timestamp::MAX);
     while let Some(hour) = hours.next()? {
@@ -63,7 +63,7 @@ pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
 /// # Errors
 /// When a folder cannot be listed.
 pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
-    let noted = Disorder::read(folder)?;
+    let noted = OutOfOrderMarkers::read(folder)?;
     let is_noted = |e: &Entry| noted.get((e.start, e.queue, e.copy)).is_some();
     let mut out = Vec::new();
     let mut hours = Hours::back(folder, base::Timestamp::MAX);
@@ -98,7 +98,13 @@ pub enum Next {
 ///
 /// # Errors
 /// What the system says.
-pub fn behind(folder: &Path, queue: u16, file: &Growing, need: &Need, book: &mut Book) -> io::Result<Next> {
+pub fn behind(
+    folder: &Path,
+    queue: u16,
+    file: &Growing,
+    need: &KeyCondition,
+    book: &mut QueryContext,
+) -> io::Result<Next> {
     let expected = end_of(file);
     let after = |e: &Entry| (e.start, e.copy) > (file.entry.start, file.entry.copy);
     for entry in from(folder, queue, file.entry.start)?.into_iter().filter(after) {
@@ -115,7 +121,7 @@ pub fn behind(folder: &Path, queue: u16, file: &Growing, need: &Need, book: &mut
 
 /// The same where the clock was set back in between: the file has an older name than the one before it. The recorder lives and holds
 /// it, or one behind it, before which its own lie by their names: positions alone would be those of any recording.
-fn back(folder: &Path, queue: u16, file: &Growing, need: &Need, book: &mut Book) -> io::Result<Next> {
+fn back(folder: &Path, queue: u16, file: &Growing, need: &KeyCondition, book: &mut QueryContext) -> io::Result<Next> {
     let expected = end_of(file);
     let mut held = None;
     for entry in unfinished(folder)?.into_iter().filter(|e| e.queue == queue && e.start < file.entry.start) {
@@ -155,8 +161,8 @@ pub fn covering(
     queue: u16,
     start: base::Timestamp,
     pos: u64,
-    need: &Need,
-    book: &mut Book,
+    need: &KeyCondition,
+    book: &mut QueryContext,
 ) -> io::Result<Option<Growing>> {
     let mut best: Option<Growing> = None;
     for entry in from(folder, queue, start)? {

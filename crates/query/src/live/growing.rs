@@ -6,8 +6,8 @@
 //! read again a moment later. Both files are kept open, so that no rename and no removal takes away what was begun; the
 //! system knows by what name an open file goes now (proc_pid_fd(5)), and that name tells when it is sealed.
 
-use crate::Book;
-use filter::Need;
+use crate::QueryContext;
+use filter::KeyCondition;
 use index::{Block, Reader, UNKNOWN_POS};
 use std::fs::File;
 use std::io;
@@ -23,8 +23,8 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// How often a file is looked for under its two names while it goes from one to the other, how often an index is read whose
 /// end cannot be believed, and how long to wait in between.
-const LOOKS: u32 = 20;
-const TORN_LOOKS: u32 = 5;
+const ATTEMPTS: u32 = 20;
+const TORN_ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module.
@@ -33,13 +33,13 @@ pub struct Growing {
     pub packets: File,
     index: File,
     reader: Reader,
-    need: Need,
+    need: KeyCondition,
     candidates: Vec<bool>,
     /// Where it was found, and when it begins.
     pub entry: Entry,
     raw: bool,
     complete: bool,
-    vouched: u64,
+    verified: u64,
     /// Length and time of the index as they were last read.
     seen: Option<(u64, SystemTime)>,
 }
@@ -51,16 +51,16 @@ impl Growing {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(entry: &Entry, need: &Need, book: &mut Book) -> io::Result<Option<Self>> {
+    pub fn open(entry: &Entry, need: &KeyCondition, book: &mut QueryContext) -> io::Result<Option<Self>> {
         let Some(packets) = open_either(&entry.path)? else { return Ok(None) };
         let mut why = "has no index that tells how far it goes".to_owned();
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             let path = path_now(&packets).unwrap_or_else(|| entry.path.clone());
             let Some(index) = open_index(&path)? else {
                 std::thread::sleep(PAUSE);
                 continue;
             };
-            let (reader, at_end) = match read_settled(&index) {
+            let (reader, at_end) = match read_stable(&index) {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                     why = format!("has a useless index ({e})");
                     break;
@@ -69,13 +69,14 @@ impl Growing {
             };
             if !at_end {
                 let path = path.display();
-                book.remark(format!("{path}: its index ends in an entry that is not whole; it is read up to there"));
+                book.warning(format!("{path}: its index ends in an entry that is not whole; it is read up to there"));
             }
             let entry = Entry { path, ..entry.clone() };
             let (need, candidates) = (need.clone(), Vec::new());
             let raw = shown(&entry.path).unwrap_or_else(|| entry.path.clone()).extension().is_some_and(|e| e == "raw");
             let (complete, vouched, seen) = (false, 0, None);
-            let mut file = Self { packets, index, reader, need, candidates, entry, raw, complete, vouched, seen };
+            let mut file =
+                Self { packets, index, reader, need, candidates, entry, raw, complete, verified: vouched, seen };
             file.take_stock()?;
             return Ok(Some(file));
         }
@@ -115,7 +116,7 @@ impl Growing {
 
     /// How many bytes may be read.
     pub fn vouched(&self) -> u64 {
-        self.vouched
+        self.verified
     }
 
     /// Bytes of the index read since it was opened.
@@ -164,7 +165,7 @@ impl Growing {
         if self.complete {
             return Ok(false);
         }
-        let before = self.vouched;
+        let before = self.verified;
         match path_now(&self.packets) {
             Some(path) if !is_hidden(&path) => {
                 // The index got its name before the packets did. If somebody has removed both since, what the recorder
@@ -174,8 +175,8 @@ impl Growing {
                     && reader.is_sealed()
                 {
                     (self.index, self.reader) = (index, reader);
-                } else if let Ok((reader, _)) = read_settled(&self.index)
-                    && bytes_of(&reader) >= self.vouched
+                } else if let Ok((reader, _)) = read_stable(&self.index)
+                    && bytes_of(&reader) >= self.verified
                 {
                     self.reader = reader;
                 }
@@ -191,8 +192,8 @@ impl Growing {
                     return Ok(false);
                 }
                 self.seen = now.1.elapsed().is_ok_and(|age| age > TICK).then_some(now);
-                match read_settled(&self.index) {
-                    Ok((reader, _)) if bytes_of(&reader) >= self.vouched => self.reader = reader,
+                match read_stable(&self.index) {
+                    Ok((reader, _)) if bytes_of(&reader) >= self.verified => self.reader = reader,
                     Ok(_) => return Ok(false),
                     // The header was whole once; what is there now will be read the next time.
                     Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(false),
@@ -201,13 +202,13 @@ impl Growing {
             }
         }
         self.take_stock()?;
-        Ok(self.vouched > before)
+        Ok(self.verified > before)
     }
 
     fn take_stock(&mut self) -> io::Result<()> {
         self.complete |= self.reader.is_sealed();
-        self.vouched = self.vouched.max(bytes_of(&self.reader));
-        if self.need != Need::Anything {
+        self.verified = self.verified.max(bytes_of(&self.reader));
+        if self.need != KeyCondition::Anything {
             self.candidates = self.reader.candidates(&self.index, &self.need)?;
         }
         Ok(())
@@ -216,14 +217,14 @@ impl Growing {
 
 /// Reads an index; again, while bytes that cannot be believed follow its last entry: its recorder is writing them. Whether
 /// none did in the end.
-fn read_settled(index: &File) -> io::Result<(Reader, bool)> {
+fn read_stable(index: &File) -> io::Result<(Reader, bool)> {
     let mut looks = 1;
     loop {
         // As long as it was before: what is appended while it is read is no damage.
         let len = index.metadata()?.len();
         let reader = Reader::open(index)?;
         let at_end = reader.end().is_none_or(|end| len <= end);
-        if at_end || looks == TORN_LOOKS {
+        if at_end || looks == TORN_ATTEMPTS {
             return Ok((reader, at_end));
         }
         looks += 1;
@@ -250,7 +251,7 @@ fn shown(path: &Path) -> Option<PathBuf> {
 
 fn open_either(path: &Path) -> io::Result<Option<File>> {
     for path in std::iter::once(path.to_owned()).chain(shown(path)) {
-        if let Some(file) = found(sys::plain::open(&path))? {
+        if let Some(file) = found(sys::nofollow::open(&path))? {
             return Ok(Some(file));
         }
     }
@@ -263,11 +264,11 @@ fn open_index(packets: &Path) -> io::Result<Option<File>> {
     let index = shown.as_deref().unwrap_or(packets).with_extension(names::INDEX);
     if let Some(stem) = index.file_stem().and_then(|s| s.to_str()).filter(|_| shown.is_some()) {
         let hidden = index.with_file_name(names::hidden(stem, names::INDEX));
-        if let Some(file) = found(sys::plain::open(&hidden))? {
+        if let Some(file) = found(sys::nofollow::open(&hidden))? {
             return Ok(Some(file));
         }
     }
-    found(sys::plain::open(&index))
+    found(sys::nofollow::open(&index))
 }
 
 fn found(opened: io::Result<File>) -> io::Result<Option<File>> {

@@ -11,13 +11,13 @@
 //! What is asked for without following ends at the last packet that was published when it was asked.
 
 use super::chain::{self, Next};
-use super::ears::{Ears, Heard};
+use super::file_scan::{FileScan, Record};
 use super::growing::Growing;
-use super::walk::{Record, Walk};
-use crate::cursor::{Cursor, Stand};
-use crate::{Book, Found, Origin, QueryError};
+use super::ring_reader::{RingEvent, RingReader};
+use crate::cursor::{Cursor, CursorState};
+use crate::{FoundPacket, Origin, QueryContext, QueryError};
 use base::{Tally, Timestamp};
-use filter::Need;
+use filter::KeyCondition;
 use ring::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,14 +38,14 @@ const STEP: Duration = Duration::from_millis(10);
 
 /// How often files are looked at where nobody can be listened to, and how large a part of the time that may take: the
 /// index of a long file is long, and all of it is read.
-const LOOK: Duration = Duration::from_millis(20);
-const LOOK_PART: u32 = 20;
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const SCAN_PART: u32 = 20;
 
 /// How often it is asked whether the recorder still records.
 const LIFE: Duration = Duration::from_millis(200);
 
 /// Packets passed over between two looks at whether the answer is still wanted.
-const PATIENCE: u32 = 4096;
+const TIMEOUT: u32 = 4096;
 
 /// How often file and ring are asked again when neither has what comes next, and how long to wait in between: a recorder may
 /// be between two of its steps.
@@ -57,14 +57,14 @@ const SEALING: Duration = Duration::from_secs(10);
 
 /// Up to where an answer goes that does not follow: behind this position, of a file that begins here or later.
 #[derive(Clone, Copy, Debug)]
-pub struct Until {
+pub struct TailEnd {
     /// First position of the file.
     pub file: u64,
     /// The position.
     pub pos: u64,
 }
 
-impl Until {
+impl TailEnd {
     fn is_reached(self, file: u64, pos: u64) -> bool {
         file >= self.file && pos >= self.pos
     }
@@ -73,18 +73,18 @@ impl Until {
 /// When the answer begins, in the two parts of what a question that follows asks for. What was published before it came is
 /// asked for by its stamps. What arrives afterwards has come since, whatever its stamps say: the clock may be set back meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub struct Begin {
+pub struct TailBegin {
     /// For what was published before.
     pub from: Timestamp,
     /// For what arrives; later than the beginning of time only where the question begins in the future.
     pub arriving: Timestamp,
     /// Behind this, packets arrive; without it none do.
-    pub behind: Option<Until>,
+    pub behind: Option<TailEnd>,
     /// One has come that was not on its way when the question came, and so have all behind it.
     pub begun: bool,
 }
 
-impl Begin {
+impl TailBegin {
     /// Of a question that asks for what was published.
     pub fn of(from: Timestamp) -> Self {
         Self { from, arriving: from, behind: None, begun: false }
@@ -110,11 +110,11 @@ impl Begin {
 pub struct Tail {
     folder: PathBuf,
     queue: u16,
-    need: Need,
-    walk: Option<Walk>,
+    need: KeyCondition,
+    scan: Option<FileScan>,
     /// Nothing of the hour that is walked is removed meanwhile.
     hold: Option<Hold>,
-    ears: Option<Ears>,
+    ring_reader: Option<RingReader>,
     origin: usize,
     link_type: u16,
     /// The ring has the turn.
@@ -125,7 +125,7 @@ pub struct Tail {
     segment: (u64, Timestamp),
     /// What was counted from the ring: of the block, and not told yet.
     counted: Tally,
-    untold: Tally,
+    unreported: Tally,
     /// Where the ring began too late, and how often the file was asked again.
     doubted: Option<(u64, u32)>,
     /// Where the ring should have gone on when it could not say whether it did, and by how much it may be off.
@@ -134,27 +134,27 @@ pub struct Tail {
     stuck: Option<(u64, Instant)>,
     /// The origin was entered by the ring.
     origin_of_ring: bool,
-    until: Option<Until>,
-    begin: Begin,
+    until: Option<TailEnd>,
+    begin: TailBegin,
     /// Time since the question, by the clock of this machine where that goes on, and by how long it took where it is set back.
-    clock: Onward,
+    clock: MonotonicClock,
     /// Whom the answer follows.
     follows: Option<Claimant>,
     over: bool,
     /// When files were looked at last, and for how long they are left alone now.
-    looked: Instant,
+    last_check: Instant,
     pause: Duration,
-    asked: Instant,
+    query: Instant,
     /// The latest stamp met, whether it answered or not.
     latest: Timestamp,
     /// The first moment, until it was told.
     begins: Option<Timestamp>,
-    stood: Stood,
+    state: TailState,
     lost: u64,
 }
 
 /// What the cursor stands on.
-enum Stood {
+enum TailState {
     Nothing,
     File(Record),
     Ring { ts: Timestamp, wire_len: u32, pos: u64 },
@@ -162,23 +162,23 @@ enum Stood {
 
 impl Tail {
     /// Begins nowhere; [`Tail::enter`] or [`Tail::listen`] says where.
-    pub fn new(folder: &Path, queue: u16, need: Need, ears: Option<Ears>, begin: Begin) -> Self {
+    pub fn new(folder: &Path, queue: u16, need: KeyCondition, ears: Option<RingReader>, begin: TailBegin) -> Self {
         Self {
             begin,
-            clock: Onward::start(),
+            clock: MonotonicClock::start(),
             folder: folder.to_owned(),
             queue,
             need,
-            walk: None,
+            scan: None,
             hold: None,
-            ears,
+            ring_reader: ears,
             origin: 0,
             link_type: 0,
             listening: false,
             next: 0,
             segment: (0, Timestamp::ZERO),
             counted: Tally::default(),
-            untold: Tally::default(),
+            unreported: Tally::default(),
             doubted: None,
             unsure: None,
             stuck: None,
@@ -186,18 +186,18 @@ impl Tail {
             until: None,
             follows: None,
             over: false,
-            looked: Instant::now(),
+            last_check: Instant::now(),
             pause: Duration::ZERO,
-            asked: Instant::now(),
+            query: Instant::now(),
             latest: Timestamp::ZERO,
             begins: None,
-            stood: Stood::Nothing,
+            state: TailState::Nothing,
             lost: 0,
         }
     }
 
     /// The answer ends here.
-    pub fn until(&mut self, until: Option<Until>) {
+    pub fn until(&mut self, until: Option<TailEnd>) {
         self.until = until;
     }
 
@@ -207,29 +207,30 @@ impl Tail {
     }
 
     /// Begins with a file; at its end if others read it.
-    pub fn begin(&mut self, file: Growing, read_by_others: bool, book: &mut Book) {
+    pub fn begin(&mut self, file: Growing, read_by_others: bool, book: &mut QueryContext) {
         self.begins = Some(file.header().start);
         let end = file.vouched();
         self.enter(file, book);
-        if let Some(walk) = self.walk.as_mut().filter(|_| read_by_others) {
+        if let Some(walk) = self.scan.as_mut().filter(|_| read_by_others) {
             walk.seek(end, None);
         }
     }
 
     /// Begins with the oldest packet in the ring: there is no file yet.
-    pub fn listen(&mut self, book: &mut Book) {
-        let Some(ears) = &mut self.ears else { return };
+    pub fn listen(&mut self, book: &mut QueryContext) {
+        let Some(ears) = &mut self.ring_reader else { return };
         let (link_type, snaplen) = ears.kind();
         self.link_type = link_type as u16;
         let (interface, link_type) = (ears.name().to_owned(), self.link_type);
         let (filter, stamps) = (String::new(), String::new());
-        self.origin = book.origin(Origin { interface, queue: self.queue, link_type, snaplen, filter, stamps });
+        self.origin =
+            book.origin(Origin { interface, queue: self.queue, link_type, snaplen, filter, timestamp_source: stamps });
         self.origin_of_ring = true;
         ears.rewind(0);
         self.listening = true;
     }
 
-    fn enter(&mut self, file: Growing, book: &mut Book) {
+    fn enter(&mut self, file: Growing, book: &mut QueryContext) {
         let header = file.header();
         let link_type = header.link_type as u16;
         // What began without a file stays one origin, though its file tells more of it.
@@ -241,13 +242,13 @@ impl Tail {
                 link_type,
                 snaplen: header.snaplen,
                 filter: header.filter.clone(),
-                stamps: header.stamps.clone(),
+                timestamp_source: header.timestamp_source.clone(),
             });
         }
         self.segment = (file.first_pos(), file.entry.start);
         // A folder that has gone holds nothing that could be removed.
         self.hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
-        self.walk = Some(Walk::new(file, self.origin, self.begin, book));
+        self.scan = Some(FileScan::new(file, self.origin, self.begin, book));
         self.listening = false;
     }
 
@@ -256,48 +257,48 @@ impl Tail {
     }
 
     /// One record of the file, or what is behind the last.
-    fn read(&mut self, book: &mut Book) -> Result<Option<Stand>, QueryError> {
-        let Some(walk) = &mut self.walk else { return self.behind_the_file(book) };
-        let Some(record) = walk.next(self.ears.as_ref(), book) else { return self.behind_the_file(book) };
+    fn read(&mut self, book: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
+        let Some(walk) = &mut self.scan else { return self.behind_the_file(book) };
+        let Some(record) = walk.next(self.ring_reader.as_ref(), book) else { return self.behind_the_file(book) };
         let file = walk.file.first_pos();
         if self.until.is_some_and(|until| until.is_reached(file, file + record.offset)) {
-            return Ok(Some(Stand::End));
+            return Ok(Some(CursorState::End));
         }
         self.doubted = None;
         self.latest = self.latest.max(record.ts);
         book.cost.packets += 1;
         let from = self.begin.of_packet(file, file.saturating_add(record.offset), record.ts);
-        if !(from..=book.question.to).contains(&record.ts)
+        if !(from..=book.query.to).contains(&record.ts)
             || !book.matches(record.wire_len, walk.data(&record), self.link_type)
         {
             return Ok(None);
         }
-        self.stood = Stood::File(record);
+        self.state = TailState::File(record);
         self.lost = book.take_lost(self.origin);
-        Ok(Some(Stand::Packet(record.ts)))
+        Ok(Some(CursorState::Packet(record.ts)))
     }
 
     /// The index's word ends: on with what was written meanwhile, with the next file, or with the ring.
-    fn behind_the_file(&mut self, book: &mut Book) -> Result<Option<Stand>, QueryError> {
-        let idle = self.follows.is_some() && self.ears.is_none() && !self.over;
-        if idle && self.looked.elapsed() < self.pause {
+    fn behind_the_file(&mut self, book: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
+        let idle = self.follows.is_some() && self.ring_reader.is_none() && !self.over;
+        if idle && self.last_check.elapsed() < self.pause {
             return Ok(Some(self.wait(FILE_DELAY, book)));
         }
-        self.looked = Instant::now();
+        self.last_check = Instant::now();
         let mut later = None;
         let (mut file, mut pos, mut slack) = (0, self.next, 0);
-        if let Some(walk) = &mut self.walk {
+        if let Some(walk) = &mut self.scan {
             let more = walk.refresh(book);
-            self.pause = LOOK.max(LOOK_PART * self.looked.elapsed());
+            self.pause = CHECK_INTERVAL.max(SCAN_PART * self.last_check.elapsed());
             if more {
                 return Ok(None);
             }
             (file, pos, slack) = (walk.file.first_pos(), walk.pos(), walk.slack());
             if self.until.is_some_and(|until| until.is_reached(file, pos)) {
-                return Ok(Some(Stand::End));
+                return Ok(Some(CursorState::End));
             }
             let complete = walk.file.is_complete();
-            if let Some(walk) = self.walk.as_ref().filter(|_| !complete && self.is_awaited(file)) {
+            if let Some(walk) = self.scan.as_ref().filter(|_| !complete && self.is_awaited(file)) {
                 // It is being sealed while the one behind it is written: what is missing is on its way to the disk.
                 let patience = if walk.file.is_held() { SEALING } else { DOUBT };
                 let path = walk.file.entry.path.display().to_string();
@@ -307,7 +308,7 @@ impl Tail {
                 book.damage(format!("{path}: is not finished, and its last packets are missing here; netgrain repair"));
             }
             if complete || self.is_awaited(file) {
-                let Some(walk) = &self.walk else { return Ok(None) };
+                let Some(walk) = &self.scan else { return Ok(None) };
                 pos = chain::end_of(&walk.file);
                 match chain::behind(&self.folder, self.queue, &walk.file, &self.need, book) {
                     Ok(Next::Follows(next)) => {
@@ -328,12 +329,12 @@ impl Tail {
             }
         }
         if self.until.is_some_and(|until| until.is_reached(file, pos)) {
-            return Ok(Some(Stand::End));
+            return Ok(Some(CursorState::End));
         }
         let doubts = self.doubted.filter(|(at, _)| *at == pos).map_or(0, |(_, doubts)| doubts);
         self.doubted = Some((pos, doubts + 1));
         let again = doubts > 0;
-        if let Some(ears) = &mut self.ears {
+        if let Some(ears) = &mut self.ring_reader {
             // Whatever the ring has overwritten was written before, so the file is asked again after that. If it still has
             // nothing, then nothing was overwritten that was to come, or the recorder could not write it: what the ring has
             // next tells which.
@@ -342,7 +343,7 @@ impl Tail {
                 self.unsure = (!sure).then_some((pos, slack));
                 self.listening = true;
                 self.next = pos;
-                self.counted = self.walk.as_ref().map(Walk::counted).unwrap_or_default();
+                self.counted = self.scan.as_ref().map(FileScan::counted).unwrap_or_default();
                 return Ok(None);
             }
             if later.is_none() {
@@ -363,15 +364,15 @@ impl Tail {
             return Ok(None);
         }
         if self.follows.is_none() || self.over {
-            return Ok(Some(Stand::End));
+            return Ok(Some(CursorState::End));
         }
-        self.look_after_the_recorder(book);
+        self.check_recorder(book);
         Ok(Some(self.wait(FILE_DELAY, book)))
     }
 
     /// Whether more of the answer lies in files behind this one, and nowhere else.
     fn is_awaited(&self, file: u64) -> bool {
-        self.ears.is_none() && self.until.is_some_and(|until| file < until.file)
+        self.ring_reader.is_none() && self.until.is_some_and(|until| file < until.file)
     }
 
     /// Whether what comes at this position has been waited for so long.
@@ -386,12 +387,12 @@ impl Tail {
     }
 
     /// Nothing now; what will come is not much older than what has come.
-    fn wait_here(&self) -> Stand {
-        Stand::Waiting(self.latest.max(self.segment.1))
+    fn wait_here(&self) -> CursorState {
+        CursorState::Waiting(self.latest.max(self.segment.1))
     }
 
     /// The ring goes on here, after a rewind that could not say whether anything lay in between: whatever did is missing.
-    fn resume(&mut self, at: u64, room: u64, book: &mut Book) {
+    fn resume(&mut self, at: u64, room: u64, book: &mut QueryContext) {
         let Some((from, slack)) = self.unsure.take() else { return };
         let skipped = at.saturating_sub(from);
         if skipped > slack && skipped != room {
@@ -405,22 +406,22 @@ impl Tail {
     }
 
     /// Once the recorder has ended there is one last look at what it has left.
-    fn look_after_the_recorder(&mut self, book: &mut Book) {
-        if self.asked.elapsed() < LIFE {
+    fn check_recorder(&mut self, book: &mut QueryContext) {
+        if self.query.elapsed() < LIFE {
             return;
         }
-        self.asked = Instant::now();
+        self.query = Instant::now();
         let Some(whom) = &self.follows else { return };
         self.over = Claim::holder(&self.folder).is_none_or(|now| (now.pid, now.since) != (whom.pid, whom.since));
         if self.over {
-            self.tell_end(book);
+            self.report_end(book);
         }
     }
 
-    fn tell_end(&self, book: &mut Book) {
+    fn report_end(&self, book: &mut QueryContext) {
         if let Some(whom) = &self.follows {
             let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
-            book.remark(format!(
+            book.warning(format!(
                 "{name}: its recorder (process {}) has ended, and with it what was followed",
                 whom.pid
             ));
@@ -428,49 +429,49 @@ impl Tail {
     }
 
     /// One descriptor of the ring.
-    fn hear(&mut self, book: &mut Book) -> Result<Option<Stand>, QueryError> {
-        let Some(ears) = &mut self.ears else {
+    fn read_ring(&mut self, book: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
+        let Some(ears) = &mut self.ring_reader else {
             self.listening = false;
             return Ok(None);
         };
         let heard = ears.next();
-        if !matches!(heard, Heard::Packet(_)) {
-            book.count(self.origin, &std::mem::take(&mut self.untold));
+        if !matches!(heard, RingEvent::Packet(_)) {
+            book.count(self.origin, &std::mem::take(&mut self.unreported));
         }
         match heard {
-            Heard::Packet(desc) => return self.hear_packet(&desc, book),
-            Heard::Control(Control::Segment { pos, gap }, start) => {
+            RingEvent::Packet(desc) => return self.ring_packet(&desc, book),
+            RingEvent::Control(Control::Segment { pos, gap }, start) => {
                 self.resume(pos, gap.into(), book);
                 self.segment = (pos, start);
                 self.next = pos.saturating_add(FILE_HEADER as u64);
                 self.counted = Tally::default();
                 // What is behind is not needed any more, and may be removed.
-                (self.walk, self.hold) = (None, None);
+                (self.scan, self.hold) = (None, None);
             }
-            Heard::Control(control, ts) => self.hear_control(control, ts, book),
-            Heard::Nothing if self.follows.is_some() => return Ok(Some(self.wait(RING_DELAY, book))),
-            Heard::Nothing => return Ok(Some(Stand::End)),
-            Heard::Lapped => self.back(book)?,
-            Heard::End => {
-                self.tell_end(book);
-                return Ok(Some(Stand::End));
+            RingEvent::Control(control, ts) => self.ring_control(control, ts, book),
+            RingEvent::Nothing if self.follows.is_some() => return Ok(Some(self.wait(RING_DELAY, book))),
+            RingEvent::Nothing => return Ok(Some(CursorState::End)),
+            RingEvent::Lapped => self.back(book)?,
+            RingEvent::End => {
+                self.report_end(book);
+                return Ok(Some(CursorState::End));
             }
         }
         Ok(None)
     }
 
-    fn hear_packet(&mut self, desc: &Desc, book: &mut Book) -> Result<Option<Stand>, QueryError> {
+    fn ring_packet(&mut self, desc: &Desc, book: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
         if desc.pos < self.next {
             return Ok(None);
         }
         if self.until.is_some_and(|until| until.is_reached(self.segment.0, desc.pos)) {
-            return Ok(Some(Stand::End));
+            return Ok(Some(CursorState::End));
         }
         self.resume(desc.pos, FILE_HEADER as u64, book);
         let ts = desc.timestamp();
         self.latest = self.latest.max(ts);
-        let Some(ears) = &mut self.ears else { return Ok(None) };
-        let interval = self.begin.of_packet(self.segment.0, desc.pos, ts)..=book.question.to;
+        let Some(ears) = &mut self.ring_reader else { return Ok(None) };
+        let interval = self.begin.of_packet(self.segment.0, desc.pos, ts)..=book.query.to;
         let wanted = interval.contains(&ts);
         if wanted && ears.record(desc).is_none() {
             self.next = desc.pos;
@@ -487,11 +488,11 @@ impl Tail {
         book.cost.packets += 1;
         book.cost.from_ring += 1;
         let seconds = interval.start().secs()..=interval.end().secs();
-        for tally in [&mut self.counted, &mut self.untold].into_iter().filter(|_| seconds.contains(&ts.secs())) {
+        for tally in [&mut self.counted, &mut self.unreported].into_iter().filter(|_| seconds.contains(&ts.secs())) {
             tally.offered += 1;
             tally.stored += 1;
             tally.stored_bytes += u64::from(wire_len);
-            for (bit, note) in flag::REMARKS.into_iter().filter(|_| desc.flags != 0) {
+            for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|_| desc.flags != 0) {
                 tally.notes[note as usize] += u64::from(desc.flags & bit != 0);
             }
         }
@@ -503,32 +504,32 @@ impl Tail {
         if !wanted || !book.matches(wire_len, data, self.link_type) {
             return Ok(None);
         }
-        self.stood = Stood::Ring { ts, wire_len, pos: desc.pos };
+        self.state = TailState::Ring { ts, wire_len, pos: desc.pos };
         self.lost = book.take_lost(self.origin);
-        Ok(Some(Stand::Packet(ts)))
+        Ok(Some(CursorState::Packet(ts)))
     }
 
-    fn hear_control(&mut self, control: Control, ts: Timestamp, book: &mut Book) {
+    fn ring_control(&mut self, control: Control, ts: Timestamp, book: &mut QueryContext) {
         let from = if self.begin.begun { self.begin.arriving } else { self.begin.from };
-        if !(from.secs()..=book.question.to.secs()).contains(&ts.secs()) {
+        if !(from.secs()..=book.query.to.secs()).contains(&ts.secs()) {
             return;
         }
         let mut tally = Tally::default();
         match control {
-            Control::Lost { cause, packets, .. } => tally.lose(cause, packets),
+            Control::Lost { cause, packets, .. } => tally.add_lost(cause, packets),
             Control::Filtered { packets } => (tally.offered, tally.filtered) = (packets, packets),
             Control::Segment { .. } | Control::Tick | Control::End => return,
         }
         self.counted += &tally;
         book.count(self.origin, &tally);
-        book.lose(self.origin, tally.lost_total());
+        book.add_lost(self.origin, tally.lost_total());
     }
 
     /// What comes next was overwritten: back to the file that has it.
-    fn back(&mut self, book: &mut Book) -> Result<(), QueryError> {
-        book.count(self.origin, &std::mem::take(&mut self.untold));
+    fn back(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
+        book.count(self.origin, &std::mem::take(&mut self.unreported));
         self.listening = false;
-        if self.walk.is_none() {
+        if self.scan.is_none() {
             let (first, start) = self.segment;
             let found = chain::covering(&self.folder, self.queue, start, self.next.max(first), &self.need, book);
             let Some(file) = found.map_err(|e| self.io(e))? else {
@@ -545,12 +546,12 @@ impl Tail {
             }
             let counted = (file.first_pos() == first).then_some(self.counted);
             self.enter(file, book);
-            if let Some(walk) = &mut self.walk {
+            if let Some(walk) = &mut self.scan {
                 walk.seek(self.next.saturating_sub(walk.file.first_pos()), counted);
             }
             return Ok(());
         }
-        if let Some(walk) = &mut self.walk {
+        if let Some(walk) = &mut self.scan {
             walk.refresh(book);
             walk.seek(self.next.saturating_sub(walk.file.first_pos()), Some(self.counted));
         }
@@ -559,22 +560,22 @@ impl Tail {
 
     /// Nothing now; what will come has a stamp that is not much older than this moment. The end, if the interval ends
     /// before that.
-    fn wait(&mut self, delay: Duration, book: &Book) -> Stand {
+    fn wait(&mut self, delay: Duration, book: &QueryContext) -> CursorState {
         let from = self.clock.now().before(delay).floor_to(STEP);
-        let to = book.question.to;
-        if from > to || self.latest > to { Stand::End } else { Stand::Waiting(from) }
+        let to = book.query.to;
+        if from > to || self.latest > to { CursorState::End } else { CursorState::Waiting(from) }
     }
 }
 
 /// A clock that is never set back. Other queues would wait until a clock that was has come again to where it had been.
-struct Onward {
+struct MonotonicClock {
     /// The latest that was told, and when.
-    told: (Timestamp, Instant),
+    reported: (Timestamp, Instant),
 }
 
-impl Onward {
+impl MonotonicClock {
     fn start() -> Self {
-        Self { told: (sys::clock::realtime(), Instant::now()) }
+        Self { reported: (sys::clock::realtime(), Instant::now()) }
     }
 
     fn now(&mut self) -> Timestamp {
@@ -582,47 +583,47 @@ impl Onward {
     }
 
     fn at(&mut self, clock: Timestamp, now: Instant) -> Timestamp {
-        let (told, then) = self.told;
-        self.told = (clock.max(told.after(now.saturating_duration_since(then))), now);
-        self.told.0
+        let (told, then) = self.reported;
+        self.reported = (clock.max(told.after(now.saturating_duration_since(then))), now);
+        self.reported.0
     }
 }
 
 impl Cursor for Tail {
-    fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
-        self.stood = Stood::Nothing;
+    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
+        self.state = TailState::Nothing;
         if let Some(begins) = self.begins.take() {
             // Nothing is read before it is needed: what was sealed before comes first.
-            return Ok(Stand::Waiting(begins));
+            return Ok(CursorState::Waiting(begins));
         }
-        let mut patience = PATIENCE;
+        let mut patience = TIMEOUT;
         loop {
-            let stand = if self.listening { self.hear(book)? } else { self.read(book)? };
+            let stand = if self.listening { self.read_ring(book)? } else { self.read(book)? };
             if let Some(stand) = stand {
                 return Ok(stand);
             }
             patience -= 1;
             if patience == 0 {
                 if book.is_stopped() {
-                    return Ok(Stand::End);
+                    return Ok(CursorState::End);
                 }
-                patience = PATIENCE;
+                patience = TIMEOUT;
             }
         }
     }
 
-    fn packet(&self) -> Found<'_> {
-        let (ts, wire_len, data, position): (_, _, &[u8], _) = match (&self.stood, &self.walk, &self.ears) {
-            (Stood::File(record), Some(walk), _) => {
+    fn packet(&self) -> FoundPacket<'_> {
+        let (ts, wire_len, data, position): (_, _, &[u8], _) = match (&self.state, &self.scan, &self.ring_reader) {
+            (TailState::File(record), Some(walk), _) => {
                 let position = walk.file.position(record.offset);
                 (record.ts, record.wire_len, walk.data(record), position)
             }
-            (Stood::Ring { ts, wire_len, pos }, _, Some(ears)) => {
+            (TailState::Ring { ts, wire_len, pos }, _, Some(ears)) => {
                 (*ts, *wire_len, ears.latest().get(RECORD_HEADER..).unwrap_or_default(), Some(*pos))
             }
             _ => (Timestamp::ZERO, 0, &[], None),
         };
-        Found { ts, wire_len, data, link_type: self.link_type, origin: self.origin, lost: self.lost, position }
+        FoundPacket { ts, wire_len, data, link_type: self.link_type, origin: self.origin, lost: self.lost, position }
     }
 }
 
@@ -634,7 +635,7 @@ mod tests {
     fn a_clock_that_is_set_back_holds_up_nobody_until_it_has_come_there_again() {
         let (begin, hour) = (Instant::now(), Duration::from_secs(3600));
         let at = |secs: u64| Timestamp::from_secs_nanos(1_795_290_000 + secs, 0);
-        let mut clock = Onward { told: (at(0), begin) };
+        let mut clock = MonotonicClock { reported: (at(0), begin) };
         let mut see = |shown: Timestamp, after: u64| clock.at(shown, begin + Duration::from_secs(after));
         assert_eq!(see(at(1), 1), at(1));
         assert_eq!(see(at(2).before(hour), 2), at(2), "as if it had not been set");
@@ -646,20 +647,20 @@ mod tests {
     #[test]
     fn what_arrives_behind_the_question_is_asked_for_whatever_its_stamp_says() {
         let at = |secs: u64| Timestamp::from_secs_nanos(secs, 0);
-        let published = Until { file: 50, pos: 100 };
-        let begin = Begin { from: at(90), arriving: Timestamp::ZERO, behind: Some(published), begun: false };
+        let published = TailEnd { file: 50, pos: 100 };
+        let begin = TailBegin { from: at(90), arriving: Timestamp::ZERO, behind: Some(published), begun: false };
         for (file, pos, from) in [(0, 99, 90), (50, 99, 90), (50, 100, 0), (60, 400, 0), (0, 400, 90)] {
             assert_eq!(begin.at(file, pos), at(from), "{file} {pos}");
         }
         // What is on its way, the first that is not, and a clock that is set back by little; or by much before anything comes.
         for (ts, pos, from) in [(88, 100, 90), (89, 110, 90), (90, 120, 0), (88, 130, 0)] {
-            let mut begin = Begin { begun: pos > 120, ..begin };
+            let mut begin = TailBegin { begun: pos > 120, ..begin };
             assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");
         }
         for (ts, pos, from) in [(10, 99, 90), (10, 100, 0)] {
             let mut begin = begin;
             assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");
         }
-        assert_eq!(Begin::of(at(90)).of_packet(60, 400, at(10)), at(90), "what does not follow");
+        assert_eq!(TailBegin::of(at(90)).of_packet(60, 400, at(10)), at(90), "what does not follow");
     }
 }

@@ -4,11 +4,11 @@
 //! one's bytes; every other record is lent from where the disk put it. Bytes are walked only when the block's CRC32C is
 //! right, and even then no length in them is believed beyond what was read.
 
-use super::told::Told;
-use super::wanted::Wanted;
-use crate::cursor::{Cursor, Extent, Stand};
-use crate::disk::{BLOCK, Chunk, ROOM, Ticket};
-use crate::{Book, Found, QueryError};
+use super::index_ledger::IndexLedger;
+use super::read_plan::BlockRead;
+use crate::cursor::{Cursor, CursorState, Extent};
+use crate::disk::{BLOCK, Chunk, SPARE_BYTES, Ticket};
+use crate::{FoundPacket, QueryContext, QueryError};
 use base::Timestamp;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use store::Hold;
 
 /// Bytes that are read ahead of what is walked, once it is clear that the answer is long.
-const MOST_AHEAD: u64 = 8 * BLOCK as u64;
+const MAX_AHEAD: u64 = 8 * BLOCK as u64;
 
 /// What the records look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ pub enum Layout {
 /// The wanted blocks of a file, in order, each asked for before it is needed.
 pub struct Blocks {
     file: Arc<File>,
-    wanted: Vec<Wanted>,
+    reads: Vec<BlockRead>,
     /// How many reads were begun; of these, the last ones are under way.
-    asked: usize,
+    queried: usize,
     flying: VecDeque<Ticket>,
     /// Bytes of these.
     ahead: u64,
@@ -44,20 +44,20 @@ pub struct Blocks {
 
 impl Blocks {
     /// Nothing is read yet.
-    pub fn new(file: Arc<File>, wanted: Vec<Wanted>) -> Self {
-        Self { file, wanted, asked: 0, flying: VecDeque::new(), ahead: 0, number: None }
+    pub fn new(file: Arc<File>, wanted: Vec<BlockRead>) -> Self {
+        Self { file, reads: wanted, queried: 0, flying: VecDeque::new(), ahead: 0, number: None }
     }
 
     /// Whether all reads were begun.
-    pub fn is_asked(&self) -> bool {
-        self.asked == self.wanted.len()
+    pub fn is_queried(&self) -> bool {
+        self.queried == self.reads.len()
     }
 
     /// Begins reads as far as there is room; one at least if `needed` and none is under way.
-    pub fn ask(&mut self, needed: bool, book: &mut Book) -> io::Result<()> {
-        let before = self.asked;
-        while let Some(wanted) = self.wanted.get(self.asked)
-            && (self.ahead < MOST_AHEAD && book.disk.has_room() || needed && self.flying.is_empty())
+    pub fn query(&mut self, needed: bool, book: &mut QueryContext) -> io::Result<()> {
+        let before = self.queried;
+        while let Some(wanted) = self.reads.get(self.queried)
+            && (self.ahead < MAX_AHEAD && book.disk.has_capacity() || needed && self.flying.is_empty())
         {
             let bytes = wanted.bytes();
             let len = bytes.end - bytes.start;
@@ -66,19 +66,19 @@ impl Blocks {
             book.cost.bytes_read += len;
             self.ahead += len;
             self.flying.push_back(ticket);
-            self.asked += 1;
+            self.queried += 1;
         }
-        if before < self.asked { book.disk.hand_over() } else { Ok(()) }
+        if before < self.queried { book.disk.hand_over() } else { Ok(()) }
     }
 
     /// The next block; `None` behind the last.
-    pub fn next(&mut self, book: &mut Book) -> Option<(Wanted, io::Result<Chunk>)> {
-        let asked = self.ask(true, book);
-        let block = self.wanted.get(self.asked - self.flying.len())?.clone();
+    pub fn next(&mut self, book: &mut QueryContext) -> Option<(BlockRead, io::Result<Chunk>)> {
+        let asked = self.query(true, book);
+        let block = self.reads.get(self.queried - self.flying.len())?.clone();
         let ticket = match (self.flying.pop_front(), asked) {
             (Some(ticket), _) => ticket,
             (None, Err(e)) => {
-                self.asked += 1;
+                self.queried += 1;
                 return Some((block, Err(e)));
             }
             (None, Ok(())) => return None,
@@ -87,20 +87,20 @@ impl Blocks {
         self.ahead = self.ahead.saturating_sub(bytes.end - bytes.start);
         // What follows is under way while this one is waited for; a refusal is met again when the block is needed.
         book.disk.deepen();
-        let _ = self.ask(false, book);
+        let _ = self.query(false, book);
         Some((block, book.disk.wait(ticket)))
     }
 
     /// Forgets what is under way.
-    pub fn give_up(&mut self, book: &mut Book) {
+    pub fn give_up(&mut self, book: &mut QueryContext) {
         self.flying.drain(..).for_each(|ticket| book.disk.abandon(ticket));
-        self.asked = self.wanted.len();
+        self.queried = self.reads.len();
     }
 }
 
 /// What holds for all records of a file.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct FileMeta {
     pub name: Arc<str>,
     pub layout: Layout,
     pub link_type: u16,
@@ -111,10 +111,10 @@ pub struct About {
 
 /// See the module.
 pub struct SealedFile {
-    about: About,
+    meta: FileMeta,
     blocks: Blocks,
     /// Until it was entered in the book.
-    told: Option<Told>,
+    index_ledger: Option<IndexLedger>,
     chunk: Option<Chunk>,
     number: u32,
     /// What takes a place in the chunk's memory to an offset in the file; wrapping, since a record may begin in the block before.
@@ -125,7 +125,7 @@ pub struct SealedFile {
     end: usize,
     read: usize,
     /// Where the record that the block before ended in must end.
-    straddles_to: Option<usize>,
+    straddle_end: Option<usize>,
     record: Record,
     batch: Range<usize>,
     _hold: Arc<Hold>,
@@ -194,18 +194,18 @@ impl Layout {
 
 impl SealedFile {
     /// Before its first block.
-    pub fn new(about: About, blocks: Blocks, told: Option<Told>, hold: &Arc<Hold>) -> Self {
+    pub fn new(about: FileMeta, blocks: Blocks, told: Option<IndexLedger>, hold: &Arc<Hold>) -> Self {
         Self {
-            about,
+            meta: about,
             blocks,
-            told,
+            index_ledger: told,
             chunk: None,
             number: 0,
             base: 0,
             at: 0,
             end: 0,
             read: 0,
-            straddles_to: None,
+            straddle_end: None,
             record: Record::default(),
             batch: 0..0,
             _hold: Arc::clone(hold),
@@ -213,9 +213,9 @@ impl SealedFile {
     }
 
     /// Begins to read, so that the first block is there when the file has its turn.
-    pub fn prepare(&mut self, book: &mut Book) {
+    pub fn prepare(&mut self, book: &mut QueryContext) {
         // A refusal is met again when the block is needed.
-        let _ = self.blocks.ask(false, book);
+        let _ = self.blocks.query(false, book);
     }
 
     fn memory(&self) -> &[u8] {
@@ -223,15 +223,15 @@ impl SealedFile {
     }
 
     /// The next record of the block that answers; `None` at the block's end.
-    fn walk(&mut self, book: &mut Book) -> Option<Timestamp> {
+    fn walk(&mut self, book: &mut QueryContext) -> Option<Timestamp> {
         let memory: &[u8] = &self.chunk.as_ref()?.memory;
         let mut looked = 0;
         let mut found = None;
         let mut damage = None;
         while self.at < self.end {
-            match self.about.layout.parse(&memory[self.at..self.read], self.at) {
+            match self.meta.layout.parse(&memory[self.at..self.read], self.at) {
                 Next::Record(record) => {
-                    if let Some(to) = self.straddles_to.take()
+                    if let Some(to) = self.straddle_end.take()
                         && record.data.end != to
                     {
                         damage = Some("a record does not end where the next begins");
@@ -240,7 +240,7 @@ impl SealedFile {
                     }
                     looked += 1;
                     self.at = record.data.end;
-                    if book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.about.link_type) {
+                    if book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.meta.link_type) {
                         found = Some(record);
                         break;
                     }
@@ -249,7 +249,7 @@ impl SealedFile {
                 Next::Cut => break,
                 Next::Absurd => {
                     damage = Some("a record has a length that none has");
-                    match self.straddles_to.take() {
+                    match self.straddle_end.take() {
                         Some(to) => self.at = to,
                         None => self.at = self.end,
                     }
@@ -261,13 +261,13 @@ impl SealedFile {
             self.damaged(self.number, what, book);
         }
         let mut record = found?;
-        record.lost = book.take_lost(self.about.origin);
+        record.lost = book.take_lost(self.meta.origin);
         self.record = record;
         Some(self.record.ts)
     }
 
     /// Moves to the next wanted block; false behind the last.
-    fn next_block(&mut self, book: &mut Book) -> bool {
+    fn next_block(&mut self, book: &mut QueryContext) -> bool {
         loop {
             let before = self.chunk.take();
             let carried = self.at.min(self.read)..self.read;
@@ -282,15 +282,15 @@ impl SealedFile {
                 before.into_iter().for_each(|chunk| book.disk.recycle(chunk.memory));
                 return false;
             };
-            book.lose(self.about.origin, block.lost);
+            book.add_lost(self.meta.origin, block.lost);
             if is_cut && !block.follows {
                 self.damaged(self.number, "its last record is not whole", book);
             }
             let had = self.number;
             // In the chunk's memory: what was asked for begins where a page does.
             let page = block.bytes().start - u64::from(block.number) * BLOCK as u64;
-            let place = |offset: u32| ROOM + (u64::from(offset) - page) as usize;
-            let bytes = place(block.stretch.bytes.start)..place(block.stretch.bytes.end);
+            let place = |offset: u32| SPARE_BYTES + (u64::from(offset) - page) as usize;
+            let bytes = place(block.range.bytes.start)..place(block.range.bytes.end);
             let (mut chunk, read) = match self.check(&block, bytes.clone(), chunk, book) {
                 Some(checked) => checked,
                 None => {
@@ -304,17 +304,17 @@ impl SealedFile {
             };
             let first = place(block.first_record);
             self.at = first;
-            self.straddles_to = None;
+            self.straddle_end = None;
             if let Some(before) = before {
-                if is_cut && block.follows && carried.len() <= ROOM {
-                    self.at = ROOM - carried.len();
-                    self.straddles_to = Some(first);
-                    chunk.memory[self.at..ROOM].copy_from_slice(&before.memory[carried]);
+                if is_cut && block.follows && carried.len() <= SPARE_BYTES {
+                    self.at = SPARE_BYTES - carried.len();
+                    self.straddle_end = Some(first);
+                    chunk.memory[self.at..SPARE_BYTES].copy_from_slice(&before.memory[carried]);
                 }
                 book.disk.recycle(before.memory);
             }
             self.number = block.number;
-            self.base = block.bytes().start.wrapping_sub(ROOM as u64);
+            self.base = block.bytes().start.wrapping_sub(SPARE_BYTES as u64);
             (self.end, self.read) = (bytes.end, read);
             self.chunk = Some(chunk);
             return true;
@@ -325,20 +325,20 @@ impl SealedFile {
     /// block's own `bytes`, unless what ends its last record is something else by now.
     fn check(
         &self,
-        block: &Wanted,
+        block: &BlockRead,
         bytes: Range<usize>,
         chunk: io::Result<Chunk>,
-        book: &mut Book,
+        book: &mut QueryContext,
     ) -> Option<(Chunk, usize)> {
         let what = match chunk {
             Err(e) => format!("cannot be read ({e})"),
             Ok(chunk) => {
-                let read = ROOM + chunk.len;
+                let read = SPARE_BYTES + chunk.len;
                 let what = if read < bytes.end {
                     let have = read.saturating_sub(bytes.start);
-                    let from = block.stretch.bytes.start;
+                    let from = block.range.bytes.start;
                     format!("has {have} of its {} bytes from byte {from} on", bytes.len())
-                } else if !block.stretch.is(&chunk.memory[bytes.clone()]) {
+                } else if !block.range.is(&chunk.memory[bytes.clone()]) {
                     "is not what was written (CRC32C)".to_owned()
                 } else {
                     let tail = &chunk.memory[bytes.end..read];
@@ -354,60 +354,60 @@ impl SealedFile {
         None
     }
 
-    fn damaged(&self, block: u32, what: &str, book: &mut Book) {
-        let advice = match self.about.name.ends_with(store::names::PARTIAL) {
+    fn damaged(&self, block: u32, what: &str, book: &mut QueryContext) {
+        let advice = match self.meta.name.ends_with(store::names::PARTIAL) {
             true => "it was left unfinished: netgrain repair mends it, or the next recorder",
             false => "see netgrain verify",
         };
-        book.damage(format!("{}: block {block}: {what}; {advice}", self.about.name));
+        book.damage(format!("{}: block {block}: {what}; {advice}", self.meta.name));
     }
 }
 
 impl Cursor for SealedFile {
     #[inline]
-    fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
+    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
         loop {
             if let Some(ts) = self.walk(book) {
-                return Ok(Stand::Packet(ts));
+                return Ok(CursorState::Packet(ts));
             }
             if !self.next_block(book) {
-                if let Some(told) = self.told.take() {
+                if let Some(told) = self.index_ledger.take() {
                     told.enter(book);
                 }
-                return Ok(Stand::End);
+                return Ok(CursorState::End);
             }
         }
     }
 
     #[inline]
-    fn packet(&self) -> Found<'_> {
+    fn packet(&self) -> FoundPacket<'_> {
         let Record { ts, wire_len, data, lost } = &self.record;
-        Found {
+        FoundPacket {
             ts: *ts,
             wire_len: *wire_len,
             data: &self.memory()[data.clone()],
-            link_type: self.about.link_type,
-            origin: self.about.origin,
+            link_type: self.meta.link_type,
+            origin: self.meta.origin,
             lost: *lost,
-            position: self.about.first_pos.map(|first| {
-                let record = data.start - self.about.layout.header();
+            position: self.meta.first_pos.map(|first| {
+                let record = data.start - self.meta.layout.header();
                 first.wrapping_add(self.base.wrapping_add(record as u64))
             }),
         }
     }
 
-    fn extend(&mut self, until: Timestamp, book: &mut Book) -> Result<Option<Extent>, QueryError> {
-        if self.about.layout != Layout::Pcap {
+    fn extend(&mut self, until: Timestamp, book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
+        if self.meta.layout != Layout::Pcap {
             return Ok(None);
         }
         let Some(chunk) = &self.chunk else { return Ok(None) };
         let memory: &[u8] = &chunk.memory;
-        let first = self.record.data.start - self.about.layout.header();
+        let first = self.record.data.start - self.meta.layout.header();
         let mut extent = Extent { packets: 1, latest: self.record.ts };
         while self.at < self.end {
-            let Next::Record(record) = self.about.layout.parse(&memory[self.at..self.read], self.at) else { break };
+            let Next::Record(record) = self.meta.layout.parse(&memory[self.at..self.read], self.at) else { break };
             let fits = record.ts <= until
-                && book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.about.link_type);
+                && book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.meta.link_type);
             if !fits {
                 break;
             }
@@ -426,6 +426,6 @@ impl Cursor for SealedFile {
     }
 
     fn is_ending(&self) -> bool {
-        self.blocks.is_asked()
+        self.blocks.is_queried()
     }
 }

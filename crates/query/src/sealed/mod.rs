@@ -1,19 +1,20 @@
 //! A store: which of its files are sealed, which are being written, and a supply of cursors over the sealed ones.
 
 mod file;
-mod mixed;
-mod noted;
-mod plain;
+pub(crate) mod index_ledger;
+mod index_prefetch;
+mod marked_files;
+mod named_files;
+mod out_of_order_file;
 mod plan;
-mod scouts;
-mod supply;
-pub(crate) mod told;
-mod wanted;
+mod read_plan;
+mod unindexed;
 
 use crate::merge::Merge;
-use crate::{Book, QueryError, live};
+use crate::{QueryContext, QueryError, live};
 use base::Timestamp;
-use noted::Noted;
+use marked_files::MarkedFiles;
+use named_files::{NamedFiles, Snapshot, is};
 use plan::is_hidden;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::TryLockError;
@@ -22,9 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use store::catalogue::{self, Entry, Hour, Hours, Listing, Names};
-use store::disorder::{Disorder, Span};
+use store::out_of_order::{OutOfOrderMarkers, Span};
 use store::{Claim, Hold, names};
-use supply::{Files, Snapshot, is};
 
 /// Hours with files in which the file that a queue is being written to is looked for: a quiet queue may have begun it long
 /// ago.
@@ -43,30 +43,30 @@ const TRIES: usize = 20;
 ///
 /// # Errors
 /// When the store cannot be listed, or has no such interface.
-pub fn begin(store: &Path, merge: &mut Merge, book: &mut Book) -> Result<(), QueryError> {
+pub fn begin(store: &Path, merge: &mut Merge, book: &mut QueryContext) -> Result<(), QueryError> {
     let known = catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
-    for name in &book.question.interfaces {
+    for name in &book.query.interfaces {
         if !known.iter().any(|folder| is_of(store, folder, name)) {
             return Err(QueryError::NoInterface { store: store.to_owned(), name: name.clone(), known });
         }
     }
     for (rank, name) in (0..).zip(&known) {
-        let asked = &book.question.interfaces;
+        let asked = &book.query.interfaces;
         if !asked.is_empty() && !asked.iter().any(|a| is_of(store, name, a)) {
             continue;
         }
         let folder = store.join(name);
         let io = |error| QueryError::Io { path: folder.clone(), error };
-        let (open, mut snapshot) = look(&folder).map_err(io)?;
+        let (open, mut snapshot) = list(&folder).map_err(io)?;
         let (cursors, taken) = live::cursors(&folder, rank, open, |entry| snapshot.has(entry), book)?;
         snapshot.taken.extend(taken);
         for (rank, cursor) in cursors {
             merge.add(rank, cursor);
         }
-        if let Some(noted) = Noted::new(&folder, name, rank, &snapshot, book) {
+        if let Some(noted) = MarkedFiles::new(&folder, name, rank, &snapshot, book) {
             merge.supply(Box::new(noted));
         }
-        merge.supply(Box::new(Files::new(&folder, name, rank, snapshot, book)));
+        merge.supply(Box::new(NamedFiles::new(&folder, name, rank, snapshot, book)));
     }
     Ok(())
 }
@@ -77,19 +77,19 @@ fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
 
 /// The files that are being written, and what was sealed at that same moment: had anything been sealed between the two, it
 /// would be read twice or not at all, so the look is repeated until nothing has.
-fn look(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
+fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut top = Top::default();
-    let mut noted = Disorder::read(folder)?;
+    let mut noted = OutOfOrderMarkers::read(folder)?;
     for _ in 0..=TRIES {
-        let settled = top.look_again(folder, &noted)?;
+        let settled = top.relist(folder, &noted)?;
         // What was sealed before the look has its note by now.
-        let before = std::mem::replace(&mut noted, Disorder::read(folder)?);
+        let before = std::mem::replace(&mut noted, OutOfOrderMarkers::read(folder)?);
         if settled && before == noted {
             break;
         }
     }
     let (open, mut snapshot) = top.settle();
-    snapshot.noted = Arc::new(noted);
+    snapshot.marked = Arc::new(noted);
     Ok((open, snapshot))
 }
 
@@ -97,7 +97,7 @@ fn look(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
 // PERF: seven listings of an hour with 3600 files before the first packet have become three, of which one is only compared.
 #[derive(Default)]
 struct Top {
-    hours: Vec<Seen>,
+    hours: Vec<HourSnapshot>,
     /// Those of nothing but files with notes, and what their names said.
     passed: BTreeMap<Timestamp, Names>,
     /// The first moment of the newest hour that has anything but files with notes.
@@ -111,7 +111,7 @@ struct Top {
 }
 
 /// An hour, and what its names said.
-struct Seen {
+struct HourSnapshot {
     hour: Hour,
     names: Names,
     listing: Listing,
@@ -121,13 +121,13 @@ struct Seen {
 impl Top {
     /// Looks; true if all is as it was at the look before. A listing in which a file gets its name may show it twice or not at
     /// all (readdir(3)); two in a row that agree do not.
-    fn look_again(&mut self, folder: &Path, noted: &Disorder) -> io::Result<bool> {
+    fn relist(&mut self, folder: &Path, noted: &OutOfOrderMarkers) -> io::Result<bool> {
         let before = std::mem::take(self);
-        let mut known: BTreeMap<Timestamp, Seen> =
+        let mut known: BTreeMap<Timestamp, HourSnapshot> =
             before.hours.into_iter().map(|seen| (seen.hour.start, seen)).collect();
         let (mut passed, mut settled) = (before.passed, true);
         // What was made ahead of need lies in the interface's folder and tells how many queues to look for.
-        let mut queues: BTreeSet<u16> = sys::plain::list(folder)?
+        let mut queues: BTreeSet<u16> = sys::nofollow::list(folder)?
             .into_iter()
             .filter_map(|(name, _)| name.into_string().ok())
             .filter_map(|name| name.strip_prefix(names::PREPARED)?.strip_prefix('q')?.split('-').next()?.parse().ok())
@@ -149,7 +149,7 @@ impl Top {
                 _ => {
                     let listing = hour.read(&names);
                     settled &= passed.remove(&hour.start).as_ref() == Some(&names);
-                    Seen { hour, names, listing, hold: Arc::new(hold) }
+                    HourSnapshot { hour, names, listing, hold: Arc::new(hold) }
                 }
             };
             let_go.extend(seen.listing.sealed.iter().filter(|entry| !is_noted(entry)).map(|entry| entry.queue));
@@ -197,14 +197,14 @@ impl Top {
         let hours = kept.map(|seen| (seen.hour.start, (seen.listing, seen.hold))).collect();
         let mut open = self.open;
         open.extend(self.elsewhere);
-        let snapshot = Snapshot { from: Some(from), hours, taken: open.clone(), noted: Arc::default() };
+        let snapshot = Snapshot { from: Some(from), hours, taken: open.clone(), marked: Arc::default() };
         (open, snapshot)
     }
 }
 
 /// Whether its recorder lives.
 fn is_held(entry: &Entry) -> bool {
-    matches!(sys::plain::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
+    matches!(sys::nofollow::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]
@@ -231,7 +231,7 @@ mod tests {
         held.iter().for_each(|(.., file)| file.try_lock().expect("a lock"));
         let _others = [place(3, 0, false), place(6, 1, true), place(7, 1, false)];
         let claim = Claim::take(&folder, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
-        let (found, _) = look(&folder).expect("a store");
+        let (found, _) = list(&folder).expect("a store");
         let mut expected: Vec<(Timestamp, u16)> = held.iter().map(|(start, queue, _)| (*start, *queue)).collect();
         expected.sort();
         assert_eq!(found.iter().map(|e| (e.start, e.queue)).collect::<Vec<_>>(), expected);
@@ -248,19 +248,20 @@ mod tests {
             let (hour, stem) = (names::hour_folder(&folder, start), names::stem(start, None, 0));
             let name = if hidden { names::hidden(&stem, "pcap") } else { format!("{stem}.pcap") };
             std::fs::create_dir_all(&hour).expect("an hour");
-            span.map_or(Ok(()), |span| store::disorder::note(&mut device, &folder, &stem, Some(span))).expect("a note");
+            span.map_or(Ok(()), |span| store::out_of_order::write_marker(&mut device, &folder, &stem, Some(span)))
+                .expect("a note");
             File::create(hour.join(&name)).expect("a file")
         };
         // One more than are looked through for a file that is being written.
         for hour in 0..=HOURS_BACK as u32 {
             let start = now.after(73 * 365 * 24 * HOUR).after(hour * HOUR);
-            place(start, false, Some(Span { first: start, last: start, mixed: false }));
+            place(start, false, Some(Span { first: start, last: start, is_out_of_order: false }));
         }
         place(now.before(HOUR), false, None);
         let held = place(now, true, None);
         held.try_lock().expect("a lock");
         let claim = Claim::take(&folder, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
-        let (found, snapshot) = look(&folder).expect("a store");
+        let (found, snapshot) = list(&folder).expect("a store");
         assert_eq!(found.iter().map(|e| e.start).collect::<Vec<_>>(), [now]);
         assert_eq!(snapshot.from, Some(now.floor_to(HOUR)));
         drop(claim);

@@ -1,16 +1,16 @@
 //! What is to be read of a packet file, by its index.
 
-use super::file::{About, Blocks, Layout, SealedFile};
-use super::mixed::Mixed;
-use super::plain::Plain;
-use super::told::Told;
-use super::wanted::{Plan, Sought};
+use super::file::{Blocks, FileMeta, Layout, SealedFile};
+use super::index_ledger::IndexLedger;
+use super::out_of_order_file::OutOfOrderFile;
+use super::read_plan::{ReadPlan, SeekOffsets};
+use super::unindexed::UnindexedFile;
 use crate::cursor::Cursor;
 use crate::disk::BLOCK;
-use crate::{Book, Origin, QueryError, Seek};
+use crate::{Origin, QueryContext, QueryError, SeekHint};
 use base::Timestamp;
-use filter::Need;
-use index::{Content, Reader, Spots, UNKNOWN_POS};
+use filter::KeyCondition;
+use index::{Content, Reader, SubBlockMask, UNKNOWN_POS};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct Indexed {
 }
 
 /// Why an index is of no use.
-pub enum Useless {
+pub enum IndexProblem {
     /// There is none, or it cannot be believed.
     Index(String),
     /// Somebody removed it or its packets meanwhile.
@@ -34,36 +34,36 @@ pub enum Useless {
 }
 
 /// Opens the index of a packet file, up to its summary.
-pub fn begin_index(entry: &Entry) -> Result<Indexed, Useless> {
-    let path = entry.index.as_ref().ok_or_else(|| Useless::Index("has no index".to_owned()))?;
+pub fn begin_index(entry: &Entry) -> Result<Indexed, IndexProblem> {
+    let path = entry.index.as_ref().ok_or_else(|| IndexProblem::Index("has no index".to_owned()))?;
     let file = match open_shown(path) {
         Ok((file, _)) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Useless::Gone),
-        Err(e) => return Err(Useless::Index(format!("has an index that cannot be opened ({e})"))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(IndexProblem::Gone),
+        Err(e) => return Err(IndexProblem::Index(format!("has an index that cannot be opened ({e})"))),
     };
     let reader = Reader::begin(&file).map_err(useless)?;
     Ok(Indexed { reader, file })
 }
 
-fn useless(error: io::Error) -> Useless {
-    Useless::Index(format!("has a useless index ({error})"))
+fn useless(error: io::Error) -> IndexProblem {
+    IndexProblem::Index(format!("has a useless index ({error})"))
 }
 
 impl Indexed {
     /// Looks whether it fits a packet file that begins then and has this size; `None` for one that still grows. What lies
     /// behind the bytes that it describes somebody else put there: it vouches for its own, block by block, all the same.
-    fn fits(&self, start: Timestamp, size: Option<u64>) -> Result<(), Useless> {
+    fn fits(&self, start: Timestamp, size: Option<u64>) -> Result<(), IndexProblem> {
         let (sealed, bytes) = (self.reader.is_sealed(), self.reader.summary().bytes);
         match size {
             Some(size) if !sealed || bytes > size || bytes < size && self.reader.header().start != start => {
-                Err(Useless::Index(format!("has {size} bytes, and an index for {bytes}")))
+                Err(IndexProblem::Index(format!("has {size} bytes, and an index for {bytes}")))
             }
             _ => Ok(()),
         }
     }
 
     /// Reads the table of blocks and looks whether it makes sense.
-    fn load(&mut self) -> Result<(), Useless> {
+    fn load(&mut self) -> Result<(), IndexProblem> {
         self.reader.load(&self.file).map_err(useless)?;
         let blocks = self.reader.blocks();
         let in_order = (0u32..).zip(blocks).all(|(number, b)| b.number == number && b.bytes as usize <= BLOCK);
@@ -73,7 +73,7 @@ impl Indexed {
         let bytes: u64 = blocks.iter().map(|b| u64::from(b.bytes)).sum();
         match in_order && whole && inside && bytes == self.reader.summary().bytes {
             true => Ok(()),
-            false => Err(Useless::Index("has an index that contradicts itself".to_owned())),
+            false => Err(IndexProblem::Index("has an index that contradicts itself".to_owned())),
         }
     }
 
@@ -99,10 +99,10 @@ impl Indexed {
 
 /// Opens a file by its name, or, if it is hidden and gone, by the name that it gets when it is whole.
 fn open_shown(path: &Path) -> io::Result<(File, PathBuf)> {
-    match sys::plain::open(path) {
+    match sys::nofollow::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let shown = shown(path).ok_or(e)?;
-            Ok((sys::plain::open(&shown)?, shown))
+            Ok((sys::nofollow::open(&shown)?, shown))
         }
         other => Ok((other?, path.to_owned())),
     }
@@ -121,30 +121,30 @@ pub fn is_hidden(entry: &Entry) -> bool {
 
 /// What is asked of every file.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct FileQuery {
     /// The first and the last moment.
     pub interval: (Timestamp, Timestamp),
     /// What a packet must have; `None` if nothing.
-    pub need: Option<Need>,
+    pub need: Option<KeyCondition>,
     /// Where it can be.
-    pub seek: Option<Seek>,
+    pub seek: Option<SeekHint>,
 }
 
 /// How the packets of a file lie in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum FileOrder {
     /// One after the other, as far as is known.
-    Straight,
+    InOrder,
     /// In any order: its blocks are read in that of their stamps.
-    Mixed,
+    OutOfOrder,
 }
 
 /// What the index of a file says of the question: found out without the answer's book, so that it can be done ahead.
-pub struct Scouted {
+pub struct IndexProbe {
     path: PathBuf,
     size: u64,
-    order: Order,
-    outcome: Result<(Indexed, Plan), Useless>,
+    order: FileOrder,
+    outcome: Result<(Indexed, ReadPlan), IndexProblem>,
     /// The packets, if they are wanted.
     packets: Option<io::Result<File>>,
     remarks: Vec<String>,
@@ -154,7 +154,7 @@ pub struct Scouted {
 ///
 /// # Errors
 /// What the system says of the file.
-pub fn scout(entry: &Entry, order: Order, asked: &Asked) -> io::Result<Scouted> {
+pub fn probe_index(entry: &Entry, order: FileOrder, asked: &FileQuery) -> io::Result<IndexProbe> {
     let (path, size) = find(entry)?;
     let fitting = (!is_hidden(entry)).then_some(size);
     let mut remarks = Vec::new();
@@ -171,7 +171,7 @@ pub fn scout(entry: &Entry, order: Order, asked: &Asked) -> io::Result<Scouted> 
         });
         opened.map(|(file, _)| file)
     });
-    Ok(Scouted { path, size, order, outcome, packets, remarks })
+    Ok(IndexProbe { path, size, order, outcome, packets, remarks })
 }
 
 /// Makes a cursor of a packet file of the store. `None` if nothing in it can answer, or if it is gone.
@@ -180,15 +180,15 @@ pub fn scout(entry: &Entry, order: Order, asked: &Asked) -> io::Result<Scouted> 
 /// When a file that is there cannot be opened.
 pub fn open(
     entry: &Entry,
-    scouted: io::Result<Scouted>,
+    scouted: io::Result<IndexProbe>,
     interface: &str,
     hold: &Arc<Hold>,
-    book: &mut Book,
+    book: &mut QueryContext,
 ) -> Result<Option<Box<dyn Cursor>>, QueryError> {
     let io = |error| QueryError::Io { path: entry.path.clone(), error };
     let name = entry.path.display().to_string();
     book.cost.files += 1;
-    let Scouted { path, size, order, outcome, packets, remarks } = match scouted {
+    let IndexProbe { path, size, order, outcome, packets, remarks } = match scouted {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             book.damage(format!("{name}: removed while the question was being answered"));
             return Ok(None);
@@ -202,16 +202,16 @@ pub fn open(
     };
     let behind = if is_hidden(entry) { 0 } else { size.saturating_sub(indexed.reader.summary().bytes) };
     if behind > 0 {
-        book.remark(format!(
+        book.warning(format!(
             "{name}: {behind} bytes lie behind those that were recorded, and are no part of the answer; netgrain repair cuts \
              them off"
         ));
     }
-    remarks.into_iter().for_each(|remark| book.remark(remark));
+    remarks.into_iter().for_each(|remark| book.warning(remark));
     book.cost.blocks += u64::from(indexed.reader.summary().blocks);
     book.cost.blocks_skipped_time += plan.skipped_time;
     book.cost.blocks_skipped_keys += plan.skipped_keys;
-    book.cost.blocks_skipped_place += plan.skipped_place;
+    book.cost.blocks_skipped_sub_block += plan.skipped_sub_block;
     book.cost.index_bytes_read += indexed.reader.bytes_read();
     book.cost.files_skipped += u64::from(plan.wanted.is_empty());
     let header = indexed.reader.header();
@@ -222,12 +222,12 @@ pub fn open(
         link_type,
         snaplen: header.snaplen,
         filter: header.filter.clone(),
-        stamps: header.stamps.clone(),
+        timestamp_source: header.timestamp_source.clone(),
     });
     let file = match packets {
         None => {
             // Its packets were not even opened; what was lost is told all the same.
-            Told::new(origin, plan.lost_after, indexed).enter(book);
+            IndexLedger::new(origin, plan.lost_after, indexed).enter(book);
             return Ok(None);
         }
         Some(Err(e)) if e.kind() == io::ErrorKind::NotFound => {
@@ -242,15 +242,15 @@ pub fn open(
         false => Layout::Pcap,
     };
     let first_pos = is_of_stream(&indexed, &named).then_some(header.first_pos);
-    let about = About { name: name.into(), layout, link_type, origin, first_pos };
+    let about = FileMeta { name: name.into(), layout, link_type, origin, first_pos };
     let file = Arc::new(file);
-    if order == Order::Mixed {
+    if order == FileOrder::OutOfOrder {
         let first = |number: u32| indexed.reader.blocks().get(number as usize).map_or(Timestamp::ZERO, |b| b.first);
         let wanted: Vec<_> = plan.wanted.into_iter().map(|wanted| (first(wanted.number), wanted)).collect();
-        let (wanted, told) = (wanted.into_iter(), Told::new(origin, plan.lost_after, indexed));
-        return Ok(Some(Mixed::cursor(about, file, wanted, told, hold, book)));
+        let (wanted, told) = (wanted.into_iter(), IndexLedger::new(origin, plan.lost_after, indexed));
+        return Ok(Some(OutOfOrderFile::cursor(about, file, wanted, told, hold, book)));
     }
-    let told = Told::new(origin, plan.lost_after, indexed);
+    let told = IndexLedger::new(origin, plan.lost_after, indexed);
     let mut file = SealedFile::new(about, Blocks::new(file, plan.wanted), Some(told), hold);
     file.prepare(book);
     Ok(Some(Box::new(file)))
@@ -258,10 +258,10 @@ pub fn open(
 
 /// Where the file is now, and its length.
 fn find(entry: &Entry) -> io::Result<(PathBuf, u64)> {
-    match sys::plain::stat(&entry.path) {
+    match sys::nofollow::stat(&entry.path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let shown = shown(&entry.path).ok_or(e)?;
-            let size = sys::plain::stat(&shown)?.len();
+            let size = sys::nofollow::stat(&shown)?.len();
             Ok((shown, size))
         }
         other => Ok((entry.path.clone(), other?.len())),
@@ -272,41 +272,41 @@ fn find(entry: &Entry) -> io::Result<(PathBuf, u64)> {
 fn plan(
     indexed: &mut Indexed,
     name: &Path,
-    order: Order,
-    asked: &Asked,
+    order: FileOrder,
+    asked: &FileQuery,
     remarks: &mut Vec<String>,
-) -> Result<Plan, Useless> {
+) -> Result<ReadPlan, IndexProblem> {
     let (from, to) = asked.interval;
     let blocks = indexed.reader.summary().blocks;
     if !indexed.overlaps(from, to) {
-        return Ok(Plan { skipped_time: u64::from(blocks), ..Plan::default() });
+        return Ok(ReadPlan { skipped_time: u64::from(blocks), ..ReadPlan::default() });
     }
     let sought = asked.seek.as_ref().and_then(|seek| sought(seek, indexed, name));
-    if sought.as_ref().is_some_and(Sought::is_empty) && indexed.is_inside(from, to) {
+    if sought.as_ref().is_some_and(SeekOffsets::is_empty) && indexed.is_inside(from, to) {
         let lost_after = indexed.reader.summary().tally.lost_total();
-        return Ok(Plan { lost_after, skipped_place: u64::from(blocks), ..Plan::default() });
+        return Ok(ReadPlan { lost_after, skipped_sub_block: u64::from(blocks), ..ReadPlan::default() });
     }
     let unreadable = |e: io::Error| format!("{}: its index cannot be read on ({e}); netgrain verify", name.display());
     let mut spots = None;
     if let Some(need) = &asked.need {
-        match indexed.reader.spots(&indexed.file, need) {
+        match indexed.reader.sub_block_mask(&indexed.file, need) {
             Ok(found) => spots = Some(found),
             Err(e) => remarks.push(unreadable(e)),
         }
     }
     if spots.as_ref().is_some_and(|s| !s.iter().any(|s| s.is_somewhere())) && indexed.is_inside(from, to) {
         let lost_after = indexed.reader.summary().tally.lost_total();
-        return Ok(Plan { lost_after, skipped_keys: u64::from(blocks), ..Plan::default() });
+        return Ok(ReadPlan { lost_after, skipped_keys: u64::from(blocks), ..ReadPlan::default() });
     }
     indexed.load()?;
     let spot = |i: usize| {
-        let keys = spots.as_ref().and_then(|s| s.get(i).copied()).unwrap_or(Spots::ANYWHERE);
-        (keys, sought.as_ref().map_or(Spots::ANYWHERE, |sought| sought.spots(i)))
+        let keys = spots.as_ref().and_then(|s| s.get(i).copied()).unwrap_or(SubBlockMask::ANYWHERE);
+        (keys, sought.as_ref().map_or(SubBlockMask::ANYWHERE, |sought| sought.sub_blocks(i)))
     };
-    let mut plan = Plan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), spot);
+    let mut plan = ReadPlan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), spot);
     let mut parts = Vec::new();
     // Of blocks that are read each by itself, the parts also vouch for what ends their last records.
-    let all = (order == Order::Mixed).then_some(0..blocks as usize);
+    let all = (order == FileOrder::OutOfOrder).then_some(0..blocks as usize);
     let pieces = all.or_else(|| plan.in_pieces()).unwrap_or(0..0);
     if !pieces.is_empty() {
         match indexed.reader.parts(&indexed.file, pieces.clone()) {
@@ -314,15 +314,15 @@ fn plan(
             Err(e) => remarks.push(unreadable(e)),
         }
     }
-    plan.settle(indexed.reader.blocks(), pieces.start, &parts, order == Order::Mixed);
+    plan.add_costs(indexed.reader.blocks(), pieces.start, &parts, order == FileOrder::OutOfOrder);
     Ok(plan)
 }
 
 /// Where in the file what is sought lies; `None` if that is not known of this file.
-fn sought(seek: &Seek, indexed: &Indexed, path: &Path) -> Option<Sought> {
+fn sought(seek: &SeekHint, indexed: &Indexed, path: &Path) -> Option<SeekOffsets> {
     let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
     let is_there = (&header.interface, header.queue) == (&seek.interface, seek.queue);
-    (is_of_stream(indexed, path) && is_there).then(|| Sought::of(&seek.positions, header.first_pos, bytes))
+    (is_of_stream(indexed, path) && is_there).then(|| SeekOffsets::of(&seek.positions, header.first_pos, bytes))
 }
 
 /// Whether its records lie as they did in the stream of their queue, and it is known where in that it begins.
@@ -338,9 +338,9 @@ fn open_without(
     entry: &Entry,
     path: &Path,
     interface: &str,
-    why: &Useless,
+    why: &IndexProblem,
     hold: &Arc<Hold>,
-    book: &mut Book,
+    book: &mut QueryContext,
 ) -> Result<Option<Box<dyn Cursor>>, QueryError> {
     let name = entry.path.display();
     if is_hidden(entry) {
@@ -349,10 +349,10 @@ fn open_without(
         return Ok(None);
     }
     let why = match why {
-        Useless::Index(why) => why,
-        Useless::Gone => "has lost its index",
+        IndexProblem::Index(why) => why,
+        IndexProblem::Gone => "has lost its index",
     };
-    book.remark(format!("{name}: {why}; all of it is read"));
-    let plain = Plain::open(path, interface, entry.queue, hold, book)?;
+    book.warning(format!("{name}: {why}; all of it is read"));
+    let plain = UnindexedFile::open(path, interface, entry.queue, hold, book)?;
     Ok(plain.map(|p| Box::new(p) as Box<dyn Cursor>))
 }

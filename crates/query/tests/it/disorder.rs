@@ -4,19 +4,19 @@ use crate::common;
 
 use base::{Prng, Timestamp};
 use common::*;
-use netgrain_query::{Answer, Place, Question, ask};
-use recorder::Wall;
+use netgrain_query::{Query, QuerySource, Results, run};
+use recorder::WallClock;
 use std::path::Path;
 use std::time::Duration;
-use store::disorder::Disorder;
+use store::out_of_order::OutOfOrderMarkers;
 use testkit::TempDir;
 
-fn question(from: Timestamp, to: Timestamp) -> Question {
-    Question { from, to, ..Question::default() }
+fn question(from: Timestamp, to: Timestamp) -> Query {
+    Query { from, to, ..Query::default() }
 }
 
-fn begin(store: &Path, question: &Question) -> Answer {
-    ask(&Place::Store(store.to_owned()), question.clone()).expect("a store")
+fn begin(store: &Path, question: &Query) -> Results {
+    run(&QuerySource::Store(store.to_owned()), question.clone()).expect("a store")
 }
 
 fn secs(n: u64) -> Timestamp {
@@ -53,7 +53,7 @@ fn captures_given_in_the_wrong_order_answer_every_interval_from_one_file_and_fro
             let mut answer = begin(dir.path(), &question);
             let found = collect(&mut answer);
             let what = format!("files of {of_file}: {from} to {to}");
-            assert_eq!((found.len(), answer.remarks()), (packets, vec![]), "{what}");
+            assert_eq!((found.len(), answer.warnings()), (packets, vec![]), "{what}");
             same(&found, &scan.answer(&question), &what);
         }
     }
@@ -90,8 +90,8 @@ fn a_clock_that_is_set_back_by_an_hour_and_passes_it_again_leaves_no_second_out(
             assert_eq!(found.len(), packets, "{what}");
             same(&found, &scan.answer(&question), &what);
         }
-        let noted = Disorder::read(&dir.join("eth1")).expect("notes");
-        assert!(noted.iter().all(|(_, span, _)| !span.mixed), "each file is in order by itself");
+        let noted = OutOfOrderMarkers::read(&dir.join("eth1")).expect("notes");
+        assert!(noted.iter().all(|(_, span, _)| !span.is_out_of_order), "each file is in order by itself");
         assert!((30..40).contains(&noted.iter().count()), "those of the hour that came again, and no others");
     }
 }
@@ -100,7 +100,7 @@ fn a_clock_that_is_set_back_by_an_hour_and_passes_it_again_leaves_no_second_out(
 const FAR: Timestamp = Timestamp::from_secs_nanos(4_070_908_800, 0);
 
 /// What a recorder with this clock makes of files that begin at these moments, with a packet in each of ten seconds.
-fn record(store: &Path, wall: Option<fn() -> Wall>, begins: &[Timestamp]) {
+fn record(store: &Path, wall: Option<fn() -> WallClock>, begins: &[Timestamp]) {
     let mut prng = Prng::new(8);
     let mut stream = Stream::new("eth1", 0, 1);
     stream.wall = wall;
@@ -113,10 +113,10 @@ fn record(store: &Path, wall: Option<fn() -> Wall>, begins: &[Timestamp]) {
 
 /// The files with a note, by their beginnings; each is in order by itself, and the note says what it has.
 fn noted(store: &Path) -> Vec<Timestamp> {
-    let noted = Disorder::read(&store.join("eth1")).expect("notes");
-    let begin = |((begin, ..), span, _): (store::disorder::Which, store::disorder::Span, &str)| {
+    let noted = OutOfOrderMarkers::read(&store.join("eth1")).expect("notes");
+    let begin = |((begin, ..), span, _): (store::out_of_order::FileIdentity, store::out_of_order::Span, &str)| {
         let ends = begin.after(Duration::from_secs(9))..=begin.after(Duration::from_secs(10));
-        assert!(span.first == begin && ends.contains(&span.last) && !span.mixed, "{begin}: {span:?}");
+        assert!(span.first == begin && ends.contains(&span.last) && !span.is_out_of_order, "{begin}: {span:?}");
         begin
     };
     noted.iter().map(begin).collect()
@@ -131,13 +131,13 @@ fn check(store: &Path, what: &str) {
             let question = question(*from, *to);
             let mut answer = begin(store, &question);
             same(&collect(&mut answer), &scan.answer(&question), &format!("{what}: {from} to {to}"));
-            assert_eq!(answer.remarks(), [""; 0], "{what}");
+            assert_eq!(answer.warnings(), [""; 0], "{what}");
         }
     }
 }
 
-fn an_hour_later() -> Wall {
-    Wall { now: secs(3600), synchronised: false }
+fn an_hour_later() -> WallClock {
+    WallClock { now: secs(3600), synchronised: false }
 }
 
 /// Files of a run that begins there, ten seconds after each other.
@@ -149,7 +149,7 @@ fn files(begin: Timestamp, number: u64) -> Vec<Timestamp> {
 fn what_a_clock_recorded_far_ahead_has_notes_and_what_comes_once_it_is_right_has_none() {
     let dir = TempDir::new("query-far-ahead");
     record(dir.path(), Some(an_hour_later), &files(secs(0), 3));
-    record(dir.path(), Some(|| Wall { now: FAR, synchronised: false }), &files(FAR, 3));
+    record(dir.path(), Some(|| WallClock { now: FAR, synchronised: false }), &files(FAR, 3));
     assert_eq!(noted(dir.path()), [], "they are in order");
     for round in 1..3 {
         record(dir.path(), Some(an_hour_later), &files(secs(3600 * round), 3));
@@ -159,16 +159,16 @@ fn what_a_clock_recorded_far_ahead_has_notes_and_what_comes_once_it_is_right_has
 }
 
 /// What the wall's clock shows.
-type Clock = fn() -> Wall;
+type Clock = fn() -> WallClock;
 
 #[test]
 fn without_a_clock_and_with_one_that_may_be_wrong_it_is_what_comes_that_gets_the_notes() {
     let walls: [(&str, Option<Clock>); 3] = [
         ("a replay", None),
-        ("1970", Some(|| Wall { now: Timestamp::from_secs_nanos(100, 0), synchronised: true })),
+        ("1970", Some(|| WallClock { now: Timestamp::from_secs_nanos(100, 0), synchronised: true })),
         (
             "most files are ahead",
-            Some(|| Wall { now: Timestamp::from_secs_nanos(1_780_000_000, 0), synchronised: false }),
+            Some(|| WallClock { now: Timestamp::from_secs_nanos(1_780_000_000, 0), synchronised: false }),
         ),
     ];
     for (what, wall) in walls {
@@ -186,9 +186,9 @@ fn without_a_clock_and_with_one_that_may_be_wrong_it_is_what_comes_that_gets_the
 fn a_clock_that_is_set_right_in_the_middle_of_a_run_needs_no_other_run() {
     for synchronised in [false, true] {
         let dir = TempDir::new("query-set-right");
-        let wall: fn() -> Wall = match synchronised {
-            true => || Wall { now: secs(0), synchronised: true },
-            false => || Wall { now: secs(0), synchronised: false },
+        let wall: fn() -> WallClock = match synchronised {
+            true => || WallClock { now: secs(0), synchronised: true },
+            false => || WallClock { now: secs(0), synchronised: false },
         };
         let begins = [files(FAR, 3), files(secs(0), 4)].concat();
         record(dir.path(), Some(wall), &begins);
@@ -203,7 +203,7 @@ fn a_clock_that_is_set_right_in_the_middle_of_a_run_needs_no_other_run() {
 fn more_files_than_get_their_notes_at_once_get_them_one_after_the_other() {
     let dir = TempDir::new("query-many-ahead");
     record(dir.path(), None, &files(FAR, 150));
-    let wall: fn() -> Wall = || Wall { now: secs(0), synchronised: true };
+    let wall: fn() -> WallClock = || WallClock { now: secs(0), synchronised: true };
     record(dir.path(), Some(wall), &files(secs(0), 4));
     let expected = [files(secs(0), 2), files(FAR, 150)].concat();
     assert_eq!(noted(dir.path()), expected, "64 of them at each file, the first two of which came too early");
@@ -223,7 +223,8 @@ fn what_is_behind_a_file_whose_time_steps_back_is_in_order() {
         }
     }
     stream.record(dir.path());
-    let noted: Vec<Timestamp> = Disorder::read(&dir.join("eth1")).expect("notes").iter().map(|(n, ..)| n.0).collect();
+    let noted: Vec<Timestamp> =
+        OutOfOrderMarkers::read(&dir.join("eth1")).expect("notes").iter().map(|(n, ..)| n.0).collect();
     assert_eq!(noted, [FAR]);
     check(dir.path(), "within a file");
 }
@@ -245,7 +246,7 @@ fn what_is_recorded_in_order_has_no_notes() {
     again.rotate(secs(499));
     again.packet(secs(499), 60, &frame(&mut prng, 60));
     again.record(dir.path());
-    assert!(!dir.join("eth1").join(store::names::DISORDER).exists());
+    assert!(!dir.join("eth1").join(store::names::OUT_OF_ORDER).exists());
 }
 
 /// Runs of packets whose time goes on, and now and then leaps anywhere within a few hours; files and queues as chance wants it.
@@ -306,7 +307,7 @@ fn any_interval_of_any_disorder_gives_what_a_plain_scan_gives_in_the_order_of_ti
             let found = collect(&mut answer);
             assert!(found.is_sorted_by_key(|p| (p.ts, p.interface.clone(), p.queue)), "{what}");
             same(&sorted(&found), &expected, &what);
-            assert_eq!(answer.remarks(), Vec::<String>::new(), "{what}");
+            assert_eq!(answer.warnings(), Vec::<String>::new(), "{what}");
             let found = collect_batches(&mut begin(dir.path(), &question), &mut prng);
             assert!(found.is_sorted_by_key(|p| (p.ts, p.interface.clone(), p.queue)), "{what}");
             same(&sorted(&found), &expected, &what);

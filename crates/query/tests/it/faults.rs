@@ -5,7 +5,7 @@ use crate::common;
 use base::{Prng, Timestamp};
 use common::*;
 use filter::Filter;
-use netgrain_query::{Answer, Place, Question, ask};
+use netgrain_query::{Query, QuerySource, Results, run};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -33,14 +33,14 @@ fn store(dir: &Path, files: u64, packets: u64, prng: &mut Prng) -> Vec<PathBuf> 
     common::files(dir).into_iter().map(|(_, entry)| entry.path).collect()
 }
 
-fn whole(dir: &Path) -> (Vec<Packet>, Answer) {
+fn whole(dir: &Path) -> (Vec<Packet>, Results) {
     let mut answer = everything(dir);
     (collect(&mut answer), answer)
 }
 
-fn remark(answer: &Answer, path: &Path, what: &str) {
+fn remark(answer: &Results, path: &Path, what: &str) {
     let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
-    let remarks = answer.remarks();
+    let remarks = answer.warnings();
     assert!(remarks.iter().any(|r| r.contains(name) && r.contains(what)), "no {what:?} of {name} in {remarks:#?}");
 }
 
@@ -80,14 +80,14 @@ fn a_file_without_an_index_that_can_be_believed_is_read_whole_and_said_so() {
     bytes[8] = 99;
     fs::write(index(5), bytes).expect("an index");
     for filter in ["", "host 10.0.0.3", "udp port 53 and less 700"] {
-        let question = Question { filter: Filter::parse(filter).expect("a filter"), ..Question::default() };
+        let question = Query { filter: Filter::parse(filter).expect("a filter"), ..Query::default() };
         let expected = scan.answer(&question);
-        let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
         same(&collect(&mut answer), &expected, filter);
         remark(&answer, &paths[0], "has no index; all of it is read");
         (1..6).filter(|i| *i != 4).for_each(|i| remark(&answer, &paths[i], "all of it is read"));
-        assert!(!answer.remarks().iter().any(|r| r.contains(paths[6].to_str().expect("a name"))));
-        assert!(answer.is_whole());
+        assert!(!answer.warnings().iter().any(|r| r.contains(paths[6].to_str().expect("a name"))));
+        assert!(answer.is_complete());
     }
 }
 
@@ -99,7 +99,7 @@ fn flipped_bits_and_torn_or_exchanged_blocks_cost_their_own_packets_and_are_name
     let dir = TempDir::new("query-damage");
     let paths = store(dir.path(), 3, 8000, &mut prng);
     let scan = Scan::of(dir.path());
-    let everything = scan.answer(&Question::default());
+    let everything = scan.answer(&Query::default());
     const BLOCK: u64 = 1 << 20;
     for round in 0..30 {
         let path = &paths[prng.below(3) as usize];
@@ -151,7 +151,7 @@ fn flipped_bits_and_torn_or_exchanged_blocks_cost_their_own_packets_and_are_name
         let others = everything.iter().filter(|p| !file.iter().any(|(ts, ..)| *ts == p.ts)).map(|p| p.ts);
         assert!(safe.into_iter().chain(others).all(|ts| stamps.contains(&ts)), "{what}: too much is missing");
         hurt.iter().for_each(|block| remark(&answer, path, &format!("block {block}: is not what was written")));
-        assert!(!answer.is_whole(), "{what}");
+        assert!(!answer.is_complete(), "{what}");
     }
 }
 
@@ -196,7 +196,7 @@ fn files_that_somebody_removes_meanwhile_are_named_and_the_rest_comes() {
     assert_eq!(rest.len(), 78 * 20 + 10);
     remark(&answer, &paths[76], "removed");
     remark(&answer, &paths[78], "lost its index");
-    assert!(!answer.is_whole());
+    assert!(!answer.is_complete());
 }
 
 #[test]
@@ -217,12 +217,12 @@ fn what_is_not_ours_in_a_store_changes_no_answer() {
     fs::create_dir_all(dir.join("lost+found")).expect("a folder");
     std::os::unix::fs::symlink(dir.join("nowhere"), hour.join(format!("{}.pcap", stem(6)))).expect("a link");
     let (found, answer) = whole(dir.path());
-    same(&found, &scan.answer(&Question::default()), "with foreign things");
+    same(&found, &scan.answer(&Query::default()), "with foreign things");
     for (secs, what) in [(2, "not a capture"), (3, "empty"), (4, "netgrain repair")] {
         assert!(
-            answer.remarks().iter().any(|r| r.contains(&stem(secs)) && r.contains(what)),
+            answer.warnings().iter().any(|r| r.contains(&stem(secs)) && r.contains(what)),
             "{:#?}",
-            answer.remarks()
+            answer.warnings()
         );
     }
 }
@@ -233,7 +233,7 @@ fn a_file_that_its_recorder_left_unfinished_is_read_as_far_as_its_index_vouches(
     let mut prng = Prng::new(23);
     let paths = store(dir.path(), 3, 500, &mut prng);
     let scan = Scan::of(dir.path());
-    let expected = scan.answer(&Question::default());
+    let expected = scan.answer(&Query::default());
     // As a crash between the two renames of sealing leaves it: whole, and still hidden; behind it room made ahead.
     let stem = paths[2].file_stem().and_then(|s| s.to_str()).expect("a name");
     let hidden = paths[2].with_file_name(names::hidden(stem, "pcap"));
@@ -241,7 +241,7 @@ fn a_file_that_its_recorder_left_unfinished_is_read_as_far_as_its_index_vouches(
     OpenOptions::new().write(true).open(&hidden).and_then(|f| f.set_len(4 << 20)).expect("room");
     let (found, answer) = whole(dir.path());
     same(&found, &expected, "an unfinished file");
-    assert!(answer.remarks().is_empty(), "{:?}", answer.remarks());
+    assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
     // The same with one of its bytes changed.
     let file = OpenOptions::new().write(true).open(&hidden).expect("the file");
     file.write_all_at(b"!", 1000).expect("damage");
@@ -265,13 +265,13 @@ fn raw_files_are_read_like_others() {
     let scan = Scan::of(dir.path());
     assert_eq!(scan.packets(), 9000);
     for filter in ["", "host 10.0.0.3"] {
-        let question = Question { filter: Filter::parse(filter).expect("a filter"), ..Question::default() };
-        let place = Place::Store(dir.path().to_owned());
+        let question = Query { filter: Filter::parse(filter).expect("a filter"), ..Query::default() };
+        let place = QuerySource::Store(dir.path().to_owned());
         let expected = scan.answer(&question);
-        let mut answer = ask(&place, question.clone()).expect("a store");
+        let mut answer = run(&place, question.clone()).expect("a store");
         same(&collect(&mut answer), &expected, filter);
-        assert!(answer.remarks().is_empty(), "{:?}", answer.remarks());
-        let mut answer = ask(&place, question).expect("a store");
+        assert!(answer.warnings().is_empty(), "{:?}", answer.warnings());
+        let mut answer = run(&place, question).expect("a store");
         same(&collect_batches(&mut answer, &mut prng), &expected, filter);
     }
 }
@@ -323,14 +323,14 @@ fn while_files_rotate_and_the_oldest_hours_go_every_answer_is_without_gap_or_dou
             }
         });
         while !done.load(Ordering::Relaxed) {
-            let Ok(mut answer) = ask(&Place::Store(root.to_owned()), Question::default()) else { continue };
+            let Ok(mut answer) = run(&QuerySource::Store(root.to_owned()), Query::default()) else { continue };
             let mut before = None;
             while let Some(second) = answer.next().expect("an answer").map(|found| found.ts.since(START).as_secs()) {
-                assert!(before.is_none_or(|b| b + 1 == second), "{second} behind {before:?}: {:?}", answer.remarks());
+                assert!(before.is_none_or(|b| b + 1 == second), "{second} behind {before:?}: {:?}", answer.warnings());
                 before = Some(second);
             }
             let named = |r: &&String| !r.contains("the last second");
-            assert_eq!(answer.remarks().iter().find(named), None);
+            assert_eq!(answer.warnings().iter().find(named), None);
             answers += u64::from(before.is_some());
         }
         recorder.join().expect("a recorder");

@@ -5,14 +5,14 @@ use crate::captures;
 use base::{Prng, Timestamp};
 use captures::{KINDS, Kind, Packet};
 use filter::Filter;
-use netgrain_query::indexes::State;
-use netgrain_query::{Answer, Place, Question, ask, indexes};
+use netgrain_query::indexes::IndexState;
+use netgrain_query::{Query, QuerySource, Results, indexes, run};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use testkit::TempDir;
 
 /// All packets of an answer, one by one or in batches.
-fn all(answer: &mut Answer, batches: bool) -> Vec<Packet> {
+fn all(answer: &mut Results, batches: bool) -> Vec<Packet> {
     let mut out = Vec::new();
     if !batches {
         while let Some(f) = answer.next().expect("an answer") {
@@ -33,12 +33,12 @@ fn all(answer: &mut Answer, batches: bool) -> Vec<Packet> {
     out
 }
 
-fn question(filter: &str, from: Timestamp, to: Timestamp) -> Question {
-    Question { filter: Filter::parse(filter).expect("a filter"), from, to, ..Question::default() }
+fn question(filter: &str, from: Timestamp, to: Timestamp) -> Query {
+    Query { filter: Filter::parse(filter).expect("a filter"), from, to, ..Query::default() }
 }
 
-fn ask_file(path: &Path, question: Question) -> Answer {
-    ask(&Place::Files(vec![path.to_owned()]), question).expect("a capture")
+fn ask_file(path: &Path, question: Query) -> Results {
+    run(&QuerySource::Files(vec![path.to_owned()]), question).expect("a capture")
 }
 
 /// A few thousand packets without real captures.
@@ -53,14 +53,14 @@ fn made(count: u64, prng: &mut Prng) -> Vec<Packet> {
     (0..count).map(packet).collect()
 }
 
-fn index(path: &Path) -> indexes::Made {
+fn index(path: &Path) -> indexes::IndexBuild {
     indexes::make(path, None, &AtomicBool::new(false)).expect("an index").expect("not stopped")
 }
 
 #[test]
 fn what_cannot_be_searched_is_refused_by_name_with_what_to_do() {
     let dir = TempDir::new("foreign-refused");
-    let refused = |path: PathBuf| match ask(&Place::Files(vec![path.clone()]), Question::default()) {
+    let refused = |path: PathBuf| match run(&QuerySource::Files(vec![path.clone()]), Query::default()) {
         Err(e) => {
             let text = e.to_string();
             assert!(text.starts_with(path.to_str().expect("text")), "{text}");
@@ -91,7 +91,7 @@ fn a_capture_that_is_cut_or_damaged_gives_what_is_whole_and_says_where_it_ends()
         let (path, bytes) = (dir.join("cut"), kind.bytes(&packets));
         let cut = bytes.len() / 2 + prng.below(bytes.len() as u64 / 3) as usize;
         std::fs::write(&path, &bytes[..cut]).expect("a file");
-        let mut answer = ask_file(&path, Question::default());
+        let mut answer = ask_file(&path, Query::default());
         let found = all(&mut answer, false);
         // Whoever reads the cut file plainly comes as far.
         let mut reader = pcap::Reader::open(&bytes[..cut]).expect("a capture");
@@ -100,8 +100,8 @@ fn a_capture_that_is_cut_or_damaged_gives_what_is_whole_and_says_where_it_ends()
             whole += 1;
         }
         assert_eq!(found[..], packets[..whole].iter().map(|p| stamped(p, kind)).collect::<Vec<_>>()[..], "{kind:?}");
-        let remarks = answer.remarks();
-        assert!(!answer.is_whole() && remarks[0].contains("it was cut short"), "{kind:?} {cut}: {remarks:?}");
+        let remarks = answer.warnings();
+        assert!(!answer.is_complete() && remarks[0].contains("it was cut short"), "{kind:?} {cut}: {remarks:?}");
     }
 }
 
@@ -124,14 +124,14 @@ fn several_captures_are_one_in_the_order_of_time_and_interfaces_can_be_chosen() 
     for ((kind, part), path) in KINDS.iter().zip(&parts).zip(&paths) {
         kind.write(path, part);
     }
-    let mut answer = ask(&Place::Files(paths.clone()), Question::default()).expect("captures");
+    let mut answer = run(&QuerySource::Files(paths.clone()), Query::default()).expect("captures");
     assert_eq!(all(&mut answer, true), packets);
     let names: Vec<&str> = answer.origins().iter().map(|o| &o.interface[..]).collect();
     for name in ["0.cap", "5.cap", "eth0", "eth1", "eth2"] {
         assert!(names.contains(&name), "{name} is not among {names:?}");
     }
-    let only = Question { interfaces: vec!["eth2".into()], ..Question::default() };
-    let found = all(&mut ask(&Place::Files(paths), only).expect("captures"), false);
+    let only = Query { interfaces: vec!["eth2".into()], ..Query::default() };
+    let found = all(&mut run(&QuerySource::Files(paths), only).expect("captures"), false);
     assert!(!found.is_empty() && found.len() < parts[3].len() && found.iter().all(|p| parts[3].contains(p)));
 }
 
@@ -209,7 +209,7 @@ fn the_answer_is_that_of_tcpdump_for_any_filter_interval_format_and_order() {
                 (expected.len(), None),
                 "seed {seed} round {round} {kind:?} `{filter}` {from} {to}"
             );
-            assert!(answer.is_whole(), "{:?}", answer.remarks());
+            assert!(answer.is_complete(), "{:?}", answer.warnings());
             chosen_in_all += found.len();
         }
     }
@@ -228,10 +228,10 @@ fn an_index_that_does_not_fit_its_capture_is_not_used_and_said() {
     assert_eq!((made.path.clone(), made.damage), (dir.join("x.pcap.ngi"), None));
     assert_eq!((made.summary.tally.stored, made.capture_bytes), (5000, made.summary.bytes));
     let everything = |note: &str| {
-        let mut answer = ask_file(&path, Question::default());
+        let mut answer = ask_file(&path, Query::default());
         let found = all(&mut answer, true);
-        assert!(answer.is_whole(), "{:?}", answer.remarks());
-        let remarks = answer.remarks();
+        assert!(answer.is_complete(), "{:?}", answer.warnings());
+        let remarks = answer.warnings();
         match note {
             "" => assert!(remarks.is_empty(), "{remarks:?}"),
             _ => assert!(remarks.len() == 1 && remarks[0].contains(note), "{note}: {remarks:?}"),
@@ -239,8 +239,8 @@ fn an_index_that_does_not_fit_its_capture_is_not_used_and_said() {
         found
     };
     assert_eq!(everything(""), packets);
-    let fits = |state: State| matches!(state, State::Fits(_));
-    assert!(fits(indexes::look(&path, None).expect("a capture")));
+    let fits = |state: IndexState| matches!(state, IndexState::Current(_));
+    assert!(fits(indexes::index_state(&path, None).expect("a capture")));
     let verify = || indexes::verify(&path, None, &AtomicBool::new(false)).expect("a capture");
     assert!(fits(verify()));
 
@@ -253,8 +253,8 @@ fn an_index_that_does_not_fit_its_capture_is_not_used_and_said() {
     // Even where somebody turned the time back, the checksums tell.
     let file = std::fs::File::options().write(true).open(&path).expect("the capture");
     file.set_modified(modified).expect("turned back");
-    assert!(fits(indexes::look(&path, None).expect("a capture")));
-    assert!(matches!(verify(), State::Stale(why) if why.contains("are others than they were")));
+    assert!(fits(indexes::index_state(&path, None).expect("a capture")));
+    assert!(matches!(verify(), IndexState::Stale(why) if why.contains("are others than they were")));
     // Longer.
     let longer = made_longer(&path, &other);
     assert_eq!(everything("not as long as it was"), longer);
@@ -298,7 +298,7 @@ fn an_index_in_a_folder_of_its_own_is_asked_in_the_place_of_its_capture() {
     }
     assert_ne!(asked[0], asked[1]);
     expected.sort_by_key(|p| p.ts);
-    let mut answer = ask(&Place::Files(asked), Question::default()).expect("captures");
+    let mut answer = run(&QuerySource::Files(asked), Query::default()).expect("captures");
     let found = all(&mut answer, false);
     assert_eq!(found.len(), expected.len());
     assert!(found.iter().map(|p| p.ts).eq(expected.iter().map(|p| p.ts)), "not in order");
@@ -315,14 +315,14 @@ fn a_cut_capture_that_was_indexed_says_so_each_time() {
         std::fs::write(&path, &bytes[..bytes.len() - 5]).expect("a file");
         let made = index(&path);
         assert!(made.damage.expect("it is cut").contains("it was cut short"));
-        let mut answer = ask_file(&path, Question::default());
+        let mut answer = ask_file(&path, Query::default());
         let expected: Vec<Packet> = packets[..packets.len() - 1].iter().map(|p| stamped(p, kind)).collect();
         assert_eq!(all(&mut answer, true), expected, "{kind:?}");
         assert!(
-            !answer.is_whole()
-                && answer.remarks()[0].contains("was cut short or is damaged here, as it was when it was indexed"),
+            !answer.is_complete()
+                && answer.warnings()[0].contains("was cut short or is damaged here, as it was when it was indexed"),
             "{:?}",
-            answer.remarks()
+            answer.warnings()
         );
     }
 }
@@ -366,8 +366,8 @@ fn mutated_captures_and_indexes_do_no_harm() {
             mutate(&mut bytes);
             std::fs::write(&made.path, &bytes).expect("a file");
         }
-        let place = Place::Files(vec![path.clone()]);
-        if let Ok(mut answer) = ask(&place, question("less 700", Timestamp::ZERO, Timestamp::MAX)) {
+        let place = QuerySource::Files(vec![path.clone()]);
+        if let Ok(mut answer) = run(&place, question("less 700", Timestamp::ZERO, Timestamp::MAX)) {
             let mut before = Timestamp::ZERO;
             while let Some(found) = answer.next().expect("damage is a remark") {
                 assert!(found.ts >= before && found.wire_len <= 700, "seed {seed} round {round}");

@@ -5,7 +5,7 @@ use crate::common;
 use base::Prng;
 use common::*;
 use filter::Filter;
-use netgrain_query::{Place, Question, ask};
+use netgrain_query::{Query, QuerySource};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
 
@@ -109,8 +109,8 @@ fn real_captures_give_what_tcpdump_gives_for_any_filter() {
             let nothing = said.contains("expression rejects all packets");
             assert!(run.status.success() || nothing, "{text}: {said}");
             let mut expected = if nothing { Vec::new() } else { read(&output) };
-            let question = Question { filter: Filter::parse(&text).expect("a filter"), ..Question::default() };
-            let mut answer = ask(&Place::Store(dir.join("store")), question).expect("a store");
+            let question = Query { filter: Filter::parse(&text).expect("a filter"), ..Query::default() };
+            let mut answer = netgrain_query::run(&QuerySource::Store(dir.join("store")), question).expect("a store");
             let mut found: Vec<_> = collect(&mut answer).into_iter().map(|p| (p.ts, p.wire_len, p.data)).collect();
             // tcpdump gives them as they lie in the capture, whose stamps need not be in order.
             expected.sort();

@@ -5,8 +5,8 @@ use crate::common;
 use base::{Prng, Timestamp};
 use common::*;
 use filter::Filter;
-use index::{PART, Reader};
-use netgrain_query::{Answer, Cost, Place, Question, Seek, ask};
+use index::{Reader, SUB_BLOCK};
+use netgrain_query::{Cost, Query, QuerySource, Results, SeekHint, run};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,12 +28,12 @@ fn name(host: u32) -> String {
     format!("host {}", std::net::Ipv4Addr::from(0x0a01_0000 + host))
 }
 
-fn asking(filter: &str) -> Question {
-    Question { filter: Filter::parse(filter).expect("a filter"), ..Question::default() }
+fn asking(filter: &str) -> Query {
+    Query { filter: Filter::parse(filter).expect("a filter"), ..Query::default() }
 }
 
-fn ask_of(dir: &Path, question: &Question) -> (Vec<Packet>, Answer) {
-    let mut answer = ask(&Place::Store(dir.to_owned()), question.clone()).expect("a store");
+fn ask_of(dir: &Path, question: &Query) -> (Vec<Packet>, Results) {
+    let mut answer = run(&QuerySource::Store(dir.to_owned()), question.clone()).expect("a store");
     (collect(&mut answer), answer)
 }
 
@@ -81,11 +81,11 @@ fn a_host_of_a_few_packets_costs_their_sixteenths() {
         let expected = scan.answer(&question);
         let (found, answer) = ask_of(dir.path(), &question);
         same(&found, &expected, &name(host));
-        assert_eq!(answer.remarks(), Vec::<String>::new());
+        assert_eq!(answer.warnings(), Vec::<String>::new());
         (bytes, packets) = (bytes + answer.cost().bytes_read, packets + expected.len() as u64);
     }
     // A sixteenth, a record that runs on behind it, the pages around; and as much again where the hint is wrong.
-    let most = packets * (2 * u64::from(PART) + 16_384);
+    let most = packets * (2 * u64::from(SUB_BLOCK) + 16_384);
     assert!(packets > 100 && bytes < most, "{bytes} bytes were read for {packets} packets, at most {most} expected");
 }
 
@@ -120,9 +120,9 @@ fn any_hosts_in_records_of_any_length_are_found_as_by_a_plain_scan_in_both_forma
             let (found, answer) = ask_of(dir.path(), &question);
             same(&found, &expected, &what);
             let Cost { bytes, bytes_read, blocks, blocks_read, .. } = answer.cost();
-            assert!(blocks_read <= blocks && answer.remarks().is_empty(), "{what}: {:?}", answer.remarks());
+            assert!(blocks_read <= blocks && answer.warnings().is_empty(), "{what}: {:?}", answer.warnings());
             (read, all) = (read + bytes_read, all + bytes);
-            let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+            let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
             same(&collect_batches(&mut answer, &mut prng), &expected, &what);
         }
         assert!(read < all / 2, "round {round}: {read} of {all} bytes were read");
@@ -149,14 +149,14 @@ fn a_flipped_bit_costs_what_was_read_with_it_and_is_named_and_elsewhere_costs_no
         let expected = scan.answer(&question);
         let (found, answer) = ask_of(dir.path(), &question);
         let what = format!("seed {seed} round {round}: byte {at}");
-        if answer.is_whole() {
+        if answer.is_complete() {
             same(&found, &expected, &what);
             spared += 1;
         } else {
             let missing: Vec<&Packet> = expected.iter().filter(|p| !found.contains(p)).collect();
             assert!(found.iter().all(|p| expected.contains(p)), "{what}: what was not recorded was found");
             assert!(found.len() + missing.len() == expected.len(), "{what}");
-            assert!(answer.remarks().iter().any(|r| r.contains(path.to_str().expect("a name"))), "{what}");
+            assert!(answer.warnings().iter().any(|r| r.contains(path.to_str().expect("a name"))), "{what}");
             hurt += 1;
         }
         fs::write(path, &original).expect("a file");
@@ -192,7 +192,7 @@ fn whatever_bit_of_an_index_is_flipped_the_answer_is_the_same() {
         let (found, answer) = ask_of(dir.path(), &question);
         let what = format!("seed {seed} round {round}: byte {at} of {}", original.len());
         same(&found, &scan.answer(&question), &what);
-        assert!(answer.is_whole(), "{what}: {:?}", answer.remarks());
+        assert!(answer.is_complete(), "{what}: {:?}", answer.warnings());
         fs::write(&index, &original).expect("an index");
     }
 }
@@ -234,7 +234,7 @@ fn what_is_sought_by_its_place_is_found_there_and_little_else_is_read() {
         let expected = scan.answer(&question);
         without += ask_of(dir.path(), &question).1.cost().bytes_read;
         let positions = vec![span.clone()];
-        question.seek = Some(Seek { interface: "eth1".to_owned(), queue: 0, positions });
+        question.seek = Some(SeekHint { interface: "eth1".to_owned(), queue: 0, positions });
         let (found, answer) = ask_of(dir.path(), &question);
         let what = format!("seed {seed} round {round}: packets {from} to {to}");
         assert!(found.iter().all(|p| expected.contains(p)), "{what}: what was not asked for was found");
@@ -243,8 +243,8 @@ fn what_is_sought_by_its_place_is_found_there_and_little_else_is_read() {
             assert!(found.contains(packet), "{what}: {:?} is missing", packet.ts);
         }
         let cost = answer.cost();
-        (skipped, read) = (skipped + cost.blocks_skipped_place, read + cost.bytes_read);
-        let skips = cost.blocks_skipped_time + cost.blocks_skipped_keys + cost.blocks_skipped_place;
+        (skipped, read) = (skipped + cost.blocks_skipped_sub_block, read + cost.bytes_read);
+        let skips = cost.blocks_skipped_time + cost.blocks_skipped_keys + cost.blocks_skipped_sub_block;
         assert!(skips + cost.blocks_read <= cost.blocks, "{what}: {cost:?}");
     }
     assert!(skipped > 100 && read * 5 < without, "{skipped} blocks skipped, {read} of {without} bytes read");

@@ -5,7 +5,7 @@ use crate::common;
 use base::{Prng, Timestamp};
 use common::*;
 use filter::Filter;
-use netgrain_query::{Place, QueryError, Question, ask};
+use netgrain_query::{Query, QueryError, QuerySource, run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,18 +18,18 @@ fn an_interface_that_was_never_recorded_and_an_interval_that_ends_first_are_refu
     let mut stream = Stream::new("eth1", 0, 1);
     stream.rotate(START);
     stream.record(dir.path());
-    let place = Place::Store(dir.path().to_owned());
-    let question = Question { interfaces: vec!["eth9".into()], ..Question::default() };
-    match ask(&place, question).err() {
+    let place = QuerySource::Store(dir.path().to_owned());
+    let question = Query { interfaces: vec!["eth9".into()], ..Query::default() };
+    match run(&place, question).err() {
         Some(QueryError::NoInterface { name, known, .. }) => {
             assert_eq!((&name[..], &known[..]), ("eth9", &["eth1".to_owned()][..]))
         }
         other => panic!("{other:?}"),
     }
-    let question = Question { from: START, to: START.before(Duration::from_nanos(1)), ..Question::default() };
-    assert!(matches!(ask(&place, question).err(), Some(QueryError::Backwards { .. })));
-    let nowhere = Place::Store(dir.join("nowhere"));
-    let error = ask(&nowhere, Question::default()).err().expect("no store");
+    let question = Query { from: START, to: START.before(Duration::from_nanos(1)), ..Query::default() };
+    assert!(matches!(run(&place, question).err(), Some(QueryError::Backwards { .. })));
+    let nowhere = QuerySource::Store(dir.join("nowhere"));
+    let error = run(&nowhere, Query::default()).err().expect("no store");
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 
@@ -47,14 +47,14 @@ fn any_question_of_any_store_gives_what_a_plain_scan_gives() {
             let question = random_question(&scan, &mut prng);
             let what = format!("seed {seed} round {round} question {number}: {question:?}");
             let expected = scan.answer(&question);
-            let place = Place::Store(dir.path().to_owned());
-            let mut answer = ask(&place, question.clone()).expect("a store");
+            let place = QuerySource::Store(dir.path().to_owned());
+            let mut answer = run(&place, question.clone()).expect("a store");
             same(&collect(&mut answer), &expected, &what);
             let cost = answer.cost();
-            assert_eq!((cost.matched, answer.remarks()), (expected.len() as u64, vec![]), "{what}");
+            assert_eq!((cost.matched, answer.warnings()), (expected.len() as u64, vec![]), "{what}");
             assert!(cost.packets >= cost.matched && cost.blocks_read <= cost.blocks, "{cost:?}");
             assert!(cost.blocks_skipped_time + cost.blocks_skipped_keys + cost.blocks_read <= cost.blocks, "{cost:?}");
-            let mut answer = ask(&place, question).expect("a store");
+            let mut answer = run(&place, question).expect("a store");
             same(&collect_batches(&mut answer, &mut prng), &expected, &what);
         }
     }
@@ -89,12 +89,12 @@ fn what_was_lost_is_told_once_in_the_packets_and_in_the_tally() {
     // Of a part, only the losses of its blocks; of a filter, also those of the blocks that it skips.
     let filter = Filter::parse("host 10.0.0.200").expect("a filter");
     let mut answer =
-        ask(&Place::Store(dir.path().to_owned()), Question { filter, ..Question::default() }).expect("a store");
+        run(&QuerySource::Store(dir.path().to_owned()), Query { filter, ..Query::default() }).expect("a store");
     assert!(answer.next().expect("an answer").is_none());
     assert_eq!(answer.tally(0).lost_total(), lost);
     let to = START.after(Duration::from_millis(300));
     let mut answer =
-        ask(&Place::Store(dir.path().to_owned()), Question { to, ..Question::default() }).expect("a store");
+        run(&QuerySource::Store(dir.path().to_owned()), Query { to, ..Query::default() }).expect("a store");
     let found = collect(&mut answer);
     assert_eq!(found.len(), 300);
     assert!(answer.tally(0).lost_total() < lost, "{:?}", answer.tally(0));
@@ -112,13 +112,13 @@ fn what_was_lost_in_a_file_without_packets_is_told_with_the_next_packet_and_by_i
     stream.rotate(at(10));
     stream.packet(at(10), 60, &frame(&mut prng, 60));
     stream.record(dir.path());
-    let ask = |question| ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
-    let mut answer = ask(Question::default());
+    let ask = |question| run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
+    let mut answer = ask(Query::default());
     assert_eq!(answer.next().expect("an answer").map(|found| found.lost), Some(1000));
     assert!(answer.next().expect("an answer").is_none());
     assert_eq!(answer.tally(0).lost_total(), 1000);
     // Of a part of the file, the seconds of the interval.
-    let mut answer = ask(Question { from: at(2), to: at(4), ..Question::default() });
+    let mut answer = ask(Query { from: at(2), to: at(4), ..Query::default() });
     assert!(answer.next().expect("an answer").is_none());
     assert_eq!(answer.tally(0).lost_total(), 300);
 }
@@ -142,8 +142,8 @@ fn what_happened_while_nothing_was_stored_is_in_the_ledger_of_those_seconds_and_
         let (from, to) = (a.min(b), a.max(b));
         let lost: u64 = (from..=to).map(|s| if s % 40 != 0 && s < 80 { 10 } else { 0 }).sum();
         let filter = if round % 2 == 0 { Filter::default() } else { Filter::parse("host 10.9.9.9").expect("a filter") };
-        let question = Question { from: at(from), to: at(to), filter, ..Question::default() };
-        let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+        let question = Query { from: at(from), to: at(to), filter, ..Query::default() };
+        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
         while answer.next().expect("an answer").is_some() {}
         assert_eq!(tally_of(&answer).lost_total(), lost, "seconds {from} to {to}");
     }
@@ -161,7 +161,7 @@ fn a_file_that_a_listing_shows_under_both_of_its_names_is_read_once() {
     let (_, entry) = files(dir.path()).remove(0);
     let stem = entry.path.file_stem().and_then(|s| s.to_str()).expect("a name");
     std::fs::copy(&entry.path, entry.path.with_file_name(store::names::hidden(stem, "pcap"))).expect("a copy");
-    same(&collect(&mut everything(dir.path())), &scan.answer(&Question::default()), "both names");
+    same(&collect(&mut everything(dir.path())), &scan.answer(&Query::default()), "both names");
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn a_long_file_behind_shorter_ones_of_a_clock_that_was_set_back_is_found() {
     }
     second.record(dir.path());
     let scan = Scan::of(dir.path());
-    let question = Question { from: START.after(40 * minute), ..Question::default() };
-    let mut answer = ask(&Place::Store(dir.path().to_owned()), question.clone()).expect("a store");
+    let question = Query { from: START.after(40 * minute), ..Query::default() };
+    let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question.clone()).expect("a store");
     let found = collect(&mut answer);
     assert_eq!(found.len(), 20);
     same(&found, &scan.answer(&question), "after the clock was set back");
@@ -203,8 +203,8 @@ fn packets_older_than_the_name_of_their_file_are_found() {
     let scan = Scan::of(dir.path());
     for (from, to) in [(0, 900), (500, 1500), (4_900, 5_000), (100, 101)] {
         let at = |secs| START.after(Duration::from_secs(secs));
-        let question = Question { from: at(from), to: at(to), ..Question::default() };
-        let mut answer = ask(&Place::Store(dir.path().to_owned()), question.clone()).expect("a store");
+        let question = Query { from: at(from), to: at(to), ..Query::default() };
+        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question.clone()).expect("a store");
         same(&collect(&mut answer), &scan.answer(&question), &format!("{from} to {to}"));
     }
 }
@@ -222,8 +222,8 @@ fn the_first_packet_of_many_files_costs_what_that_of_few_costs() {
         stream.record(dir.path());
     };
     let first = |from: Timestamp, dir: &TempDir| {
-        let question = Question { from, ..Question::default() };
-        let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+        let question = Query { from, ..Query::default() };
+        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
         assert!(answer.next().expect("an answer").is_some());
         answer.cost()
     };
@@ -247,8 +247,8 @@ fn a_short_answer_reads_little_and_one_that_is_stopped_ends() {
     }
     stream.record(dir.path());
     let stop = Arc::new(AtomicBool::new(false));
-    let question = Question { stop: Some(Arc::clone(&stop)), ..Question::default() };
-    let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+    let question = Query { stop: Some(Arc::clone(&stop)), ..Query::default() };
+    let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
     assert!(answer.next().expect("an answer").is_some());
     let cost = answer.cost();
     assert!(cost.blocks_read <= 3 && cost.blocks >= 28, "{cost:?}");

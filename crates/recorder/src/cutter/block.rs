@@ -1,10 +1,10 @@
 //! One block while it fills.
 
 use super::job::{Cut, Part, Release};
-use super::order::Order;
+use super::order::OrderTracker;
 use super::seconds::{Seconds, row_of};
 use base::{Tally, Timestamp};
-use index::{Entry, Keys, PART, Parts, Rows, part_of};
+use index::{BlockKeys, Entry, Rows, SUB_BLOCK, SubBlocks, sub_block_of};
 use ring::{BLOCK, Desc, FILE_HEADER, RECORD_HEADER};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
@@ -23,16 +23,16 @@ pub(super) struct Block {
     summed: u64,
     crc: u32,
     first_record: Option<u32>,
-    parts: Parts,
+    parts: SubBlocks,
     /// A record that begins here or later is the first of another part.
     next_part: u64,
     stamps: Option<(Timestamp, Timestamp)>,
     /// The latest stamp in the file.
     latest: Timestamp,
-    order: Order,
+    order: OrderTracker,
     seconds: Seconds,
     cut: Option<Cut>,
-    keys: Keys,
+    keys: BlockKeys,
     link_type: u16,
 }
 
@@ -47,7 +47,7 @@ impl Block {
     fn begin(&mut self, start: u64, number: u32) {
         (self.start, self.number, self.sent, self.summed) = (start, number, start, start);
         (self.crc, self.first_record, self.stamps) = (0, None, None);
-        (self.parts, self.next_part) = (Parts::NONE, start);
+        (self.parts, self.next_part) = (SubBlocks::NONE, start);
         self.seconds.next_block();
         self.keys.clear();
     }
@@ -68,8 +68,8 @@ impl Block {
     }
 
     /// Whether a tick has something to send ahead; seconds of silence can wait.
-    pub fn has_news(&mut self, end: u64) -> bool {
-        end > self.sent || self.seconds.has_news()
+    pub fn has_unreported(&mut self, end: u64) -> bool {
+        end > self.sent || self.seconds.has_unreported()
     }
 
     /// Whether the block has bytes, or rows that no block has told.
@@ -81,7 +81,7 @@ impl Block {
     #[inline]
     pub fn packet(&mut self, d: &Desc, memory: &dyn Bytes) -> bool {
         if d.pos >= self.next_part {
-            self.enter_part(d.pos, memory);
+            self.enter_sub_block(d.pos, memory);
         }
         let record = memory.at(d.pos, RECORD_HEADER + usize::from(d.caplen));
         let wire_len = wire_len(d, record);
@@ -130,12 +130,12 @@ impl Block {
     }
 
     fn part(&mut self, end: u64, last: bool, memory: &Arc<dyn Bytes>, release: Release) -> Box<Part> {
-        let news = self.seconds.tell();
+        let news = self.seconds.report();
         let from = self.sent();
         self.sent = end;
         let bytes = (end - self.start) as u32;
         let stamps = self.stamps.unwrap_or_default();
-        let (late, mixed) = self.order.tell();
+        let (late, mixed) = self.order.report();
         let cut = self.cut.take().unwrap_or(Cut { bytes, crc: self.crc, stamps, straddler: None });
         Box::new(Part {
             offset: u64::from(self.number) * BLOCK + (from - self.start),
@@ -145,16 +145,16 @@ impl Block {
                 bytes,
                 first_record: self.first_record,
                 crc: self.crc,
-                parts: self.parts,
+                sub_blocks: self.parts,
                 first: stamps.0,
                 last: stamps.1,
                 rows: Rows::new(),
                 sets: self.keys.sets(),
             },
             last,
-            news,
-            late,
-            mixed,
+            new_rows: news,
+            out_of_order: late,
+            is_out_of_order: mixed,
             cut,
             release,
         })
@@ -170,12 +170,12 @@ impl Block {
 
     /// The record that begins here is the first of its part.
     #[inline(never)]
-    fn enter_part(&mut self, pos: u64, memory: &dyn Bytes) {
+    fn enter_sub_block(&mut self, pos: u64, memory: &dyn Bytes) {
         self.sum_to(pos, memory);
         let offset = (pos - self.start) as u32;
         self.parts.begin(offset, self.crc);
-        self.keys.enter(part_of(offset));
-        self.next_part = self.start + (u64::from(offset / PART) + 1) * u64::from(PART);
+        self.keys.enter(sub_block_of(offset));
+        self.next_part = self.start + (u64::from(offset / SUB_BLOCK) + 1) * u64::from(SUB_BLOCK);
     }
 
     fn sum_to(&mut self, pos: u64, memory: &dyn Bytes) {

@@ -1,6 +1,6 @@
 //! What the index machine tells the writing machine.
 
-use super::order::Late;
+use super::order::OutOfOrderCounts;
 use base::{Row, Timestamp};
 use index::{Entry, Rows};
 use store::bytes::Slice;
@@ -48,16 +48,16 @@ pub struct Part {
     pub offset: u64,
     /// The bytes, of any length: what was sent ahead of this block is not repeated, but for its last page.
     pub bytes: Slice,
-    /// The block so far, without its rows: the writing machine adds up [`Part::news`].
+    /// The block so far, without its rows: the writing machine adds up [`Part::new_rows`].
     pub entry: Entry,
     /// Nothing more will come for this block.
     pub last: bool,
     /// The rows of the block since the part before.
-    pub news: Rows,
+    pub new_rows: Rows,
     /// Which of its packets, and of those since the part before, are earlier than one before them in the stream.
-    pub late: Late,
+    pub out_of_order: OutOfOrderCounts,
     /// Whether one of these is so in the file.
-    pub mixed: bool,
+    pub is_out_of_order: bool,
     /// How to end the file behind the last whole packet, if nothing after this part can ever be written.
     pub cut: Cut,
     /// What may be given back when this is done.
@@ -68,7 +68,7 @@ impl Part {
     /// Whether a file that begins at `start` is not in order because of it: a packet in it is earlier than that, or than one
     /// before it.
     pub fn is_out_of_order(&self, start: Timestamp) -> bool {
-        self.mixed || self.entry.first_record.is_some() && self.entry.first < start
+        self.is_out_of_order || self.entry.first_record.is_some() && self.entry.first < start
     }
 }
 

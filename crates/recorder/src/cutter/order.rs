@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// Packets that were earlier than one before them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Late {
+pub struct OutOfOrderCounts {
     /// How many.
     pub packets: u64,
     /// By how much, at most.
     pub most: Duration,
 }
 
-impl Late {
+impl OutOfOrderCounts {
     /// Both together.
     pub fn add(&mut self, other: Self) {
         self.packets += other.packets;
@@ -23,14 +23,14 @@ impl Late {
 
 /// What was seen of a stream so far.
 #[derive(Default)]
-pub(super) struct Order {
+pub(super) struct OrderTracker {
     /// The latest stamp of the stream.
     latest: Timestamp,
-    late: Late,
+    late: OutOfOrderCounts,
     mixed: bool,
 }
 
-impl Order {
+impl OrderTracker {
     /// A packet. `in_file` is asked only of a late one: the latest stamp before it in its file.
     // PERF: a comparison and a store per packet; what is late is counted out of line.
     #[inline]
@@ -44,12 +44,12 @@ impl Order {
 
     #[cold]
     fn late(&mut self, ts: Timestamp, in_file: Timestamp) {
-        self.late.add(Late { packets: 1, most: self.latest.since(ts) });
+        self.late.add(OutOfOrderCounts { packets: 1, most: self.latest.since(ts) });
         self.mixed |= ts < in_file;
     }
 
     /// What was late since the last call, and whether anything was so within its file.
-    pub fn tell(&mut self) -> (Late, bool) {
+    pub fn report(&mut self) -> (OutOfOrderCounts, bool) {
         (std::mem::take(&mut self.late), std::mem::take(&mut self.mixed))
     }
 }

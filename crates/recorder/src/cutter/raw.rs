@@ -10,10 +10,10 @@
 use super::BrokenStream;
 use super::block::{link_type, wire_len};
 use super::job::{Cut, Job, Part, Release};
-use super::order::Order;
+use super::order::OrderTracker;
 use super::seconds::{Seconds, row_of};
 use base::{Row, Tally, Timestamp};
-use index::{Entry, Keys, Parts, Rows, part_of};
+use index::{BlockKeys, Entry, Rows, SubBlocks, sub_block_of};
 use pcap::raw::{MAX_CAPLEN, MIN_FILE, fits, padding_header, paddings, record_header};
 use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
@@ -33,16 +33,16 @@ pub struct RawCutter {
     /// Bytes of the buffer that are on their way to disk.
     sent: usize,
     first_record: Option<u32>,
-    parts: Parts,
+    parts: SubBlocks,
     /// The checksum covers the block up to here.
     summed: usize,
     crc: u32,
     stamps: Stamps,
     /// The latest stamp in the blocks of the file before this one.
     latest: Timestamp,
-    order: Order,
+    order: OrderTracker,
     seconds: Seconds,
-    keys: Keys,
+    keys: BlockKeys,
     link_type: u16,
     next: Option<u64>,
     seen: u64,
@@ -62,14 +62,14 @@ impl RawCutter {
             number: 0,
             sent: 0,
             first_record: None,
-            parts: Parts::NONE,
+            parts: SubBlocks::NONE,
             summed: 0,
             crc: 0,
             stamps: None,
             latest: Timestamp::ZERO,
-            order: Order::default(),
+            order: OrderTracker::default(),
             seconds: Seconds::default(),
-            keys: Keys::default(),
+            keys: BlockKeys::default(),
             link_type: 0,
             next: None,
             seen: 0,
@@ -78,11 +78,11 @@ impl RawCutter {
         }
     }
 
-    /// As [`super::Cutter::walk`].
+    /// As [`super::Cutter::read_descriptors`].
     ///
     /// # Errors
     /// As there.
-    pub fn walk(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
+    pub fn read_descriptors(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
         let memory = Arc::clone(&self.memory);
         for d in descriptors {
             self.seen += 1;
@@ -107,7 +107,7 @@ impl RawCutter {
                 }
                 Some(Control::Lost { cause, packets, .. }) => {
                     let mut tally = Tally::default();
-                    tally.lose(cause, packets);
+                    tally.add_lost(cause, packets);
                     self.seconds.count(second, &tally);
                 }
                 Some(Control::Filtered { packets }) => {
@@ -132,7 +132,7 @@ impl RawCutter {
 
     /// Sends ahead what the block has so far.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
-        if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_news()) {
+        if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_unreported()) {
             let part = self.part(self.buffer.len(), false, None);
             jobs.push(Job::Write(part));
         } else if self.next.is_some() {
@@ -189,7 +189,7 @@ impl RawCutter {
 
     /// A record begins here.
     fn begin_record(&mut self, at: usize) {
-        let part = part_of(at as u32);
+        let part = sub_block_of(at as u32);
         if self.parts.first(part).is_none() {
             self.sum_to(at);
             self.parts.begin(at as u32, self.crc);
@@ -232,7 +232,7 @@ impl RawCutter {
             self.latest = self.latest.max(last);
         }
         (self.number, self.sent, self.first_record, self.stamps) = (number, 0, None, None);
-        (self.parts, self.summed, self.crc) = (Parts::NONE, 0, 0);
+        (self.parts, self.summed, self.crc) = (SubBlocks::NONE, 0, 0);
         self.keys.clear();
         self.seconds.next_block();
     }
@@ -244,8 +244,8 @@ impl RawCutter {
         let (block, crc) = (&self.buffer[..len], self.crc);
         let stamps = self.stamps.unwrap_or_default();
         let cut = beyond.unwrap_or(Cut { bytes: len as u32, crc, stamps, straddler: None });
-        let news = self.seconds.tell();
-        let (late, mixed) = self.order.tell();
+        let news = self.seconds.report();
+        let (late, mixed) = self.order.report();
         Box::new(Part {
             offset: u64::from(self.number) * BLOCK + from as u64,
             bytes: Slice::copied(&block[from..]),
@@ -254,16 +254,16 @@ impl RawCutter {
                 bytes: len as u32,
                 first_record: self.first_record,
                 crc,
-                parts: self.parts,
+                sub_blocks: self.parts,
                 first: stamps.0,
                 last: stamps.1,
                 rows: Rows::new(),
                 sets: self.keys.sets(),
             },
             last,
-            news,
-            late,
-            mixed,
+            new_rows: news,
+            out_of_order: late,
+            is_out_of_order: mixed,
             cut,
             release: self.release(),
         })

@@ -11,8 +11,8 @@ const NANOS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub(super) struct Seconds {
     /// Rows of this block went to the writing machine.
-    told: bool,
-    news: Rows,
+    reported: bool,
+    new_rows: Rows,
     /// The row being filled, and the first nanosecond of its second: one compare per packet instead of a division.
     tally: Tally,
     second_at: u64,
@@ -43,27 +43,27 @@ impl Seconds {
     }
 
     /// Whether something happened that was not told; seconds of silence can wait.
-    pub fn has_news(&mut self) -> bool {
+    pub fn has_unreported(&mut self) -> bool {
         self.end();
-        !self.news.is_silent()
+        !self.new_rows.is_silent()
     }
 
     /// Whether there is any row at all, told or not.
     pub fn has_anything(&mut self) -> bool {
         self.end();
-        !self.news.is_empty() || self.told
+        !self.new_rows.is_empty() || self.reported
     }
 
     /// What was not told yet; it is now.
-    pub fn tell(&mut self) -> Rows {
+    pub fn report(&mut self) -> Rows {
         self.end();
-        self.told |= !self.news.is_empty();
-        std::mem::take(&mut self.news)
+        self.reported |= !self.new_rows.is_empty();
+        std::mem::take(&mut self.new_rows)
     }
 
     /// The next block begins; what was not told will be told with it.
     pub fn next_block(&mut self) {
-        self.told = false;
+        self.reported = false;
     }
 
     #[inline(never)]
@@ -76,7 +76,7 @@ impl Seconds {
     fn end(&mut self) {
         if self.counting {
             let tally = std::mem::take(&mut self.tally);
-            self.news.add(self.second_at / NANOS, &tally);
+            self.new_rows.add(self.second_at / NANOS, &tally);
             self.counting = false;
         }
     }
@@ -91,7 +91,7 @@ pub(super) fn row_of(d: &Desc, wire_len: u32) -> Row {
 
 #[cold]
 fn remark(tally: &mut Tally, flags: u8) {
-    for (bit, note) in flag::REMARKS {
+    for (bit, note) in flag::NOTE_FLAGS {
         tally.notes[note as usize] += u64::from(flags & bit != 0);
     }
 }

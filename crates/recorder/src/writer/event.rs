@@ -1,6 +1,6 @@
 //! What the writing machine tells people, and how it waits when the volume refuses.
 
-use crate::cutter::Late;
+use crate::cutter::OutOfOrderCounts;
 use base::Timestamp;
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Something people should know. Its text is one line.
 #[derive(Debug)]
@@ -56,16 +56,16 @@ pub enum Event {
         packets: u64,
     },
     /// What is recorded begins at a moment of which the queue has packets in the store already; said once, at the beginning.
-    Again {
+    TimeOverlap {
         /// A file that has them.
         path: PathBuf,
         /// When it begins.
         start: Timestamp,
     },
     /// Packets came out of the order of time; said once, at the end.
-    Disorder(Late),
+    OutOfOrder(OutOfOrderCounts),
     /// Something works, but not in the best way.
-    Remark(String),
+    Warning(String),
 }
 
 impl fmt::Display for Event {
@@ -91,25 +91,25 @@ impl fmt::Display for Event {
             Self::GaveUp { packets } => {
                 write!(f, "stopped while the volume refused writes: {packets} packets not written (lost: disk)")
             }
-            Self::Again { path, start } => write!(
+            Self::TimeOverlap { path, start } => write!(
                 f,
                 "{} has packets of {start} already, and those that come now are stored beside them: if it is the same capture \
                  again, each packet is there twice from now on; stop, remove what is new, or name another --store",
                 path.display()
             ),
-            Self::Disorder(Late { packets, most }) => write!(
+            Self::OutOfOrder(OutOfOrderCounts { packets, most }) => write!(
                 f,
                 "{packets} packets were earlier than one before them, by up to {} s: they came out of the order of time (captures \
                  given in another order, a clock that was set back); questions find them by their own stamps",
                 most.as_secs_f64()
             ),
-            Self::Remark(text) => f.write_str(text),
+            Self::Warning(text) => f.write_str(text),
         }
     }
 }
 
 /// The volume refuses: to write and open, or to take one file a step further.
-pub(super) struct Trouble {
+pub(super) struct VolumeFailure {
     /// Why it did first.
     pub kind: io::ErrorKind,
     /// Since when.
@@ -119,7 +119,7 @@ pub(super) struct Trouble {
     pause: Duration,
 }
 
-impl Trouble {
+impl VolumeFailure {
     pub fn new(kind: io::ErrorKind, now: Duration) -> Self {
         Self { kind, since: now, retry_at: now + FIRST_PAUSE, pause: FIRST_PAUSE }
     }
@@ -127,7 +127,7 @@ impl Trouble {
     /// One more refusal. Those that come while the pause already runs are part of the one that began it.
     pub fn again(&mut self, now: Duration) {
         if now >= self.retry_at {
-            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+            self.pause = (2 * self.pause).min(MAX_PAUSE);
             self.retry_at = now + self.pause;
         }
     }

@@ -4,16 +4,16 @@
 //! memory beside it: at most 1 % of the packet file.
 
 use super::checkpoint::Checkpoint;
-use super::event::Trouble;
+use super::event::VolumeFailure;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
 use base::{Cause, Row, Tally, Timestamp};
-use index::{self, Builder, Entry, Growing, Header, Parts, Rows, Sealing, Sets, Words};
+use index::{self, Builder, Entry, Growing, Header, IndexWrite, Rows, Sealing, Sets, SubBlocks};
 use std::io;
 use std::path::{Path, PathBuf};
 use store::device::{Content, Device, FileId};
-use store::disorder::{self, Span};
 use store::names;
+use store::out_of_order::{self, Span};
 
 /// See the module.
 pub(super) struct OpenFile {
@@ -38,9 +38,9 @@ pub(super) struct OpenFile {
     /// Earliest and latest stamp so far.
     stamps: Option<(Timestamp, Timestamp)>,
     /// Under what name it was noted that it is not in order.
-    pub noted: Option<String>,
+    pub has_marker: Option<String>,
     /// Whether its packets are mixed.
-    pub mixed: bool,
+    pub is_out_of_order: bool,
     /// Where the next entry of the index goes.
     pub growing: Growing,
     /// Where the bytes written so far end: so far the growing index vouches.
@@ -53,13 +53,13 @@ pub(super) struct OpenFile {
     pub ledger: Rows,
     /// The blocks before the one accepted last, until it is sealed.
     builder: Option<Builder>,
-    sealing: Option<Pieces>,
+    sealing: Option<IndexChunks>,
     /// The part accepted last.
     last: Option<Accepted>,
     pub step: Step,
     pub checkpoint: Checkpoint,
     /// The step was refused, and is tried again.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<VolumeFailure>,
 }
 
 struct Accepted {
@@ -97,7 +97,7 @@ impl OpenFile {
             let growing = Growing::behind(&bytes);
             // With room for what will have to be said when the volume is full.
             bytes.resize(growing.begins() as usize, 0);
-            let noted = note.map_or(Ok(()), |root| disorder::note(device, root, &stem, None));
+            let noted = note.map_or(Ok(()), |root| out_of_order::write_marker(device, root, &stem, None));
             let placed = noted.and_then(|()| device.put(file, 0, &bytes));
             let placed = placed.and_then(|()| device.rename(prepared, &hidden_data));
             if let Err(error) = placed {
@@ -123,8 +123,8 @@ impl OpenFile {
                 latest: header.start,
                 is_straying: false,
                 stamps: None,
-                noted: note.is_some().then_some(stem),
-                mixed: false,
+                has_marker: note.is_some().then_some(stem),
+                is_out_of_order: false,
                 growing,
                 written: 0,
                 is_shortened: false,
@@ -152,7 +152,7 @@ impl OpenFile {
 
     /// Whether it has no note, and no packet on its way will make one necessary.
     pub fn is_in_order(&self) -> bool {
-        self.noted.is_none() && !self.is_straying
+        self.has_marker.is_none() && !self.is_straying
     }
 
     /// Whether its packets have their name.
@@ -161,19 +161,19 @@ impl OpenFile {
     }
 
     /// Notes that it is not in order, while it is written.
-    pub fn stray<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
-        if self.noted.is_none() {
+    pub fn write_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
+        if self.has_marker.is_none() {
             let stem = names::stem(self.start, self.queue, self.copy);
-            disorder::note(device, root, &stem, None)?;
-            self.noted = Some(stem);
+            out_of_order::write_marker(device, root, &stem, None)?;
+            self.has_marker = Some(stem);
         }
         Ok(())
     }
 
     /// The same, and that its packets are mixed.
     pub fn mix<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
-        self.mixed = true;
-        self.stray(device, root)
+        self.is_out_of_order = true;
+        self.write_marker(device, root)
     }
 
     /// The block that is told of in part.
@@ -204,9 +204,9 @@ impl OpenFile {
     }
 
     /// A part and what the index says of it are written.
-    pub fn accept(&mut self, part: Part, words: Words) {
-        self.growing.said(words);
-        self.ledger.merge(&part.news);
+    pub fn accept(&mut self, part: Part, words: IndexWrite) {
+        self.growing.entry_written(words);
+        self.ledger.merge(&part.new_rows);
         let Entry { first, last, first_record, .. } = part.entry;
         if first_record.is_some() {
             self.stamps = Some(self.stamps.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
@@ -215,7 +215,7 @@ impl OpenFile {
             self.keep_last();
         }
         let mut rows = self.last.take().map(|before| before.entry.rows).unwrap_or_default();
-        rows.merge(&part.news);
+        rows.merge(&part.new_rows);
         self.last = Some(Accepted { entry: Entry { rows, ..part.entry }, last: part.last, cut: part.cut });
     }
 
@@ -238,20 +238,21 @@ impl OpenFile {
         let words = if *last {
             let block = entry.block + 1;
             let (first, last) = (Timestamp::ZERO, Timestamp::ZERO);
-            let (parts, rows, sets) = (Parts::NONE, Rows::new(), Sets::NONE);
-            let next = Entry { block, bytes: 0, first_record: None, crc: 0, parts, first, last, rows, sets };
-            self.growing.say(&next, lost, false)
+            let (parts, rows, sets) = (SubBlocks::NONE, Rows::new(), Sets::NONE);
+            let next =
+                Entry { block, bytes: 0, first_record: None, crc: 0, sub_blocks: parts, first, last, rows, sets };
+            self.growing.write_entry(&next, lost, false)
         } else {
-            self.growing.say(entry, lost, false)
+            self.growing.write_entry(entry, lost, false)
         };
         if device.put(self.index, words.at, &words.bytes).is_ok() {
-            self.growing.said(words);
+            self.growing.entry_written(words);
         }
     }
 
     /// Its length until a sealed index vouches for its end: what the growing index promises is still there if none can be
     /// written.
-    pub fn promised(&self) -> u64 {
+    pub fn indexed_len(&self) -> u64 {
         self.len.max(self.written)
     }
 
@@ -262,8 +263,8 @@ impl OpenFile {
 
     /// Nothing more can be written: ends the file behind its last whole packet and tells in its last entry what was lost.
     /// The packet that is not whole, if there is one, is what comes back; `Err` if nothing was ever written to the file.
-    pub fn cut_short(&mut self, lost: &Rows) -> Result<Option<Row>, NothingWritten> {
-        let Accepted { entry, cut, .. } = self.last.as_mut().ok_or(NothingWritten)?;
+    pub fn cut_short(&mut self, lost: &Rows) -> Result<Option<Row>, EmptyFile> {
+        let Accepted { entry, cut, .. } = self.last.as_mut().ok_or(EmptyFile)?;
         let straddler = cut.straddler;
         let mut rows = lost.clone();
         if let Some(row) = straddler {
@@ -274,7 +275,7 @@ impl OpenFile {
         }
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
-        entry.parts.cut(cut.bytes);
+        entry.sub_blocks.cut(cut.bytes);
         // Verification compares them with the file, and a query goes by them: a packet that is cut off gives no stamp.
         (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
@@ -289,7 +290,7 @@ impl OpenFile {
     pub fn seal<D: Device>(&mut self, device: &mut D) -> io::Result<bool> {
         self.keep_last();
         if let Some(builder) = self.builder.take() {
-            self.sealing = Some(Pieces { rest: builder.seal(self.len, self.end, &[])?, piece: Vec::new(), at: 0 });
+            self.sealing = Some(IndexChunks { rest: builder.seal(self.len, self.end, &[])?, piece: Vec::new(), at: 0 });
         }
         let file = match self.sealed {
             Some(file) => file,
@@ -315,20 +316,20 @@ impl OpenFile {
 
     /// Notes where its packets are in time, if they are not in order, under the name that it is about to get.
     pub fn note<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
-        let Some(before) = &self.noted else { return Ok(()) };
+        let Some(before) = &self.has_marker else { return Ok(()) };
         let stem = names::stem(self.start, self.queue, self.copy);
-        disorder::note(device, root, &stem, self.span())?;
+        out_of_order::write_marker(device, root, &stem, self.span())?;
         if *before != stem {
-            disorder::take_back(device, root, before, None)?;
+            out_of_order::take_back(device, root, before, None)?;
         }
-        self.noted = Some(stem);
+        self.has_marker = Some(stem);
         Ok(())
     }
 
     /// Takes that back: another file has the name.
     pub fn take_back<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
-        match &self.noted {
-            Some(stem) => disorder::take_back(device, root, stem, self.span()),
+        match &self.has_marker {
+            Some(stem) => out_of_order::take_back(device, root, stem, self.span()),
             None => Ok(()),
         }
     }
@@ -336,7 +337,7 @@ impl OpenFile {
     /// From when to when it has packets, or something to tell of what became of others.
     fn span(&self) -> Option<Span> {
         let (first, last) = self.stamps.unwrap_or((self.start, self.end));
-        Some(Span { first: first.min(self.start), last: last.max(self.end), mixed: self.mixed })
+        Some(Span { first: first.min(self.start), last: last.max(self.end), is_out_of_order: self.is_out_of_order })
     }
 
     /// Where a file of this one will be published.
@@ -347,10 +348,10 @@ impl OpenFile {
 
 /// A file that is empty of packets has nothing to tell.
 #[derive(Debug)]
-pub(super) struct NothingWritten;
+pub(super) struct EmptyFile;
 
 /// A sealed index on its way to disk.
-struct Pieces {
+struct IndexChunks {
     rest: Sealing,
     /// The piece to be written, and where.
     piece: Vec<u8>,

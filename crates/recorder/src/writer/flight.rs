@@ -18,7 +18,7 @@ pub(super) enum State {
 }
 
 /// One write: the whole pages of a part, or its last page with zeros behind the content.
-pub(super) struct Piece {
+pub(super) struct WriteOp {
     pub file: FileId,
     pub offset: u64,
     pub slice: Slice,
@@ -27,7 +27,7 @@ pub(super) struct Piece {
     pub tried: bool,
 }
 
-impl Piece {
+impl WriteOp {
     /// Gives it to the device; a device that is busy gets it at the next step.
     pub fn start<D: Device>(&mut self, device: &mut D, token: u64) {
         let op = Op::Write { offset: self.offset, slice: self.slice.clone() };
@@ -64,7 +64,7 @@ impl Piece {
 pub(super) struct Flight {
     pub file: Option<FileId>,
     pub part: Option<Box<Part>>,
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<WriteOp>,
     /// The file ends: true length, last moment.
     pub close: Option<(u64, Timestamp)>,
     pub release: Release,
@@ -75,7 +75,8 @@ impl Flight {
         let (len, page) = (part.bytes.len(), PAGE as usize);
         let whole = len - len % page;
         let mut pieces = Vec::with_capacity(2);
-        let mut piece = |offset, slice| pieces.push(Piece { file, offset, slice, state: State::Waiting, tried: false });
+        let mut piece =
+            |offset, slice| pieces.push(WriteOp { file, offset, slice, state: State::Waiting, tried: false });
         if whole > 0 {
             piece(part.offset, part.bytes.until(whole));
         }

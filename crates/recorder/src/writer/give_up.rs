@@ -9,7 +9,7 @@ use index::Rows;
 use std::io;
 use std::time::Duration;
 use store::device::Device;
-use store::disorder;
+use store::out_of_order;
 
 impl<D: Device> Writer<D> {
     pub(super) fn consider_giving_up(&mut self, now: Duration) {
@@ -18,16 +18,16 @@ impl<D: Device> Writer<D> {
         // What is at the device reads the ring's memory: it has to come back before that memory is given back. But a device
         // that does not say what came back never will; the kernel keeps the pages that it still reads, and the producer,
         // which was told to stop before this, writes nothing more into them.
-        if now < patience || self.unheard.is_none() && self.flights.iter().any(Flight::is_flying) {
+        if now < patience || self.reap_failing_since.is_none() && self.flights.iter().any(Flight::is_flying) {
             return;
         }
         self.given_up = true;
-        if self.unheard.is_some() {
+        if self.reap_failing_since.is_some() {
             self.leave_all_hidden();
         }
         // This trouble ends in `Event::GaveUp`, not in a recovery.
         self.trouble = None;
-        if self.troubles().next().is_none() {
+        if self.failures().next().is_none() {
             self.troubled_since = None;
         }
         self.drop_next();
@@ -71,8 +71,8 @@ impl<D: Device> Writer<D> {
     }
 
     fn lose(&mut self, part: &Part) {
-        self.unwritten += part.news.total().stored;
-        let lost = part.news.map(as_lost);
+        self.unwritten += part.new_rows.total().stored;
+        let lost = part.new_rows.map(as_lost);
         self.totals.ledger.merge(&lost);
         self.lost.merge(&lost);
     }
@@ -116,9 +116,9 @@ impl<D: Device> Writer<D> {
         self.close_files(&file);
         let _ = self.device.remove(&file.hidden_data);
         let _ = self.device.remove(&file.hidden_index);
-        if let Some(stem) = &file.noted {
+        if let Some(stem) = &file.has_marker {
             let root = self.root();
-            let _ = disorder::take_back(&mut self.device, &root, stem, None);
+            let _ = out_of_order::take_back(&mut self.device, &root, stem, None);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! as stored. Each step is done when the one before has succeeded; blocks of the next file are written
 //! meanwhile. The growing index stays until the packets have their name: whatever is interrupted can be finished from it.
 
-use super::event::Trouble;
+use super::event::VolumeFailure;
 use super::file::OpenFile;
 use super::{Event, Writer};
 use index;
@@ -98,7 +98,7 @@ impl<D: Device> Writer<D> {
         let hopeless = error.kind() == io::ErrorKind::NotFound
             || self.given_up
             || from.is_some_and(|from| now >= from + self.config.grace)
-            || named && self.unsynced_told;
+            || named && self.unsynced_reported;
         match (hopeless, named) {
             (true, true) => self.go_on_unsynced(i, &error),
             (true, false) => {
@@ -111,10 +111,10 @@ impl<D: Device> Writer<D> {
                 }
                 let (kind, path) = (error.kind(), self.files[i].hidden_data.clone());
                 if self.files[i].trouble.is_none() {
-                    self.tell_trouble(what, path, error, now);
+                    self.report_failure(what, path, error, now);
                 }
                 let file = &mut self.files[i];
-                file.trouble.get_or_insert_with(|| Trouble::new(kind, now)).again(now);
+                file.trouble.get_or_insert_with(|| VolumeFailure::new(kind, now)).again(now);
             }
         }
         true
@@ -124,14 +124,14 @@ impl<D: Device> Writer<D> {
     fn go_on_unsynced(&mut self, i: usize, error: &io::Error) {
         self.files[i].step = Step::Done;
         self.files[i].trouble = None;
-        if !std::mem::replace(&mut self.unsynced_told, true) {
+        if !std::mem::replace(&mut self.unsynced_reported, true) {
             let folder = self.files[i].folder.display();
             let remark = format!(
                 "{folder}: cannot sync this folder: {error}; its files have their names and content, but a power failure \
                  soon after may take a name back; {}",
                 sys::advice::to_write(error)
             );
-            self.events.push(Event::Remark(remark));
+            self.events.push(Event::Warning(remark));
         }
     }
 
@@ -142,7 +142,7 @@ impl<D: Device> Writer<D> {
         file.step = match file.step {
             // First, since it gives back room that was not used, and the sealed index may need it.
             Step::Truncate => {
-                device.truncate(file.data, file.promised())?;
+                device.truncate(file.data, file.indexed_len())?;
                 Step::Seal
             }
             Step::Shorten => {
@@ -217,7 +217,7 @@ impl<D: Device> Writer<D> {
                 match result {
                     Ok(()) => {
                         (file.step, file.trouble) = (Step::Done, None);
-                        self.unsynced_told = false;
+                        self.unsynced_reported = false;
                     }
                     // A file system that knows no sync of folders (some network and FUSE ones) keeps names safe itself.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -248,7 +248,7 @@ impl<D: Device> Writer<D> {
             Event::LeftHidden { path: file.hidden_data, what, error }
         } else {
             let (path, packets) = (file.hidden_data.display(), file.ledger.total().stored);
-            Event::Remark(format!(
+            Event::Warning(format!(
                 "{path}: cannot {what}: {error}; somebody removed it while it was being written, and with it {packets} \
                  packets that are counted as stored: let the recorder keep its hidden names"
             ))

@@ -4,9 +4,9 @@ use crate::common;
 
 use base::Prng;
 use common::{FakeFeed, Stream, check_published, config, read_all};
-use filter::Need;
+use filter::KeyCondition;
 use index::Index;
-use netgrain_recorder::{Config, Feed, Recorder, Summary, Wait, Waiting};
+use netgrain_recorder::{Config, Feed, Recorder, Summary, ThreadWaits, Wait};
 use ring::Desc;
 use std::net::IpAddr;
 use std::path::Path;
@@ -126,8 +126,8 @@ fn blocks_that_the_index_rules_out_hold_nothing_that_tcpdump_would_find() {
     let (path, bytes) = files.iter().find(|(p, _)| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
     let index = Index::parse(&files[&path.with_extension("ngi")]).expect("an index");
     let step = (seen.len() / 6).max(1);
-    let hosts = seen.keys().step_by(step).map(|a| (format!("host {a}"), Need::Host(*a)));
-    let ports = [53u16, 80, 443, 5060, 9].map(|p| (format!("port {p}"), Need::Ports(p, p)));
+    let hosts = seen.keys().step_by(step).map(|a| (format!("host {a}"), KeyCondition::Host(*a)));
+    let ports = [53u16, 80, 443, 5060, 9].map(|p| (format!("port {p}"), KeyCondition::Ports(p, p)));
     let mut ruled_out = 0;
     for (filter, key) in hosts.chain(ports) {
         // The records that start in the blocks that may have the key, as a file of their own.
@@ -255,14 +255,14 @@ fn while_the_disk_stalls_both_threads_say_that_they_wait_for_it_and_afterwards_t
     let recorder = Recorder::new(config(), device.clone());
     let (handle, ready) = (recorder.handle(), Arc::new(AtomicBool::new(false)));
     let mut feed = Stalled { feed: FakeFeed::new(&stream), ready: Arc::clone(&ready) };
-    assert_eq!(handle.waiting(), Waiting::default());
+    assert_eq!(handle.waiting(), ThreadWaits::default());
     let watching = std::thread::spawn(move || {
         // Standing still is: no processor time between two looks.
         let mut used = handle.processor_time();
         loop {
             std::thread::sleep(Duration::from_millis(20));
             let before = std::mem::replace(&mut used, handle.processor_time());
-            if used == before && handle.waiting() == (Waiting { index: true, writer: true }) {
+            if used == before && handle.waiting() == (ThreadWaits { index: true, writer: true }) {
                 break;
             }
         }
@@ -271,7 +271,7 @@ fn while_the_disk_stalls_both_threads_say_that_they_wait_for_it_and_afterwards_t
     });
     let summary = recorder.run(&mut feed, |e| eprintln!("{e}")).expect("a thread");
     let handle = watching.join().expect("both waited");
-    assert_eq!(handle.waiting(), Waiting::default());
+    assert_eq!(handle.waiting(), ThreadWaits::default());
     assert_eq!(check_published(&stream, &device.files(), "stalled").len(), stream.segments.len());
     assert_eq!(summary.ledger, stream.ledger());
 }

@@ -326,7 +326,7 @@ fn a_jump_in_the_stream_is_an_error_and_the_packets_before_it_are_published() {
     let mut cutter = netgrain_recorder::cutter::Cutter::new(memory);
     let mut jobs = Vec::new();
     stream.descs.push(jump);
-    let error = cutter.walk(&stream.descs, &mut jobs).expect_err("a jump");
+    let error = cutter.read_descriptors(&stream.descs, &mut jobs).expect_err("a jump");
     assert!(error.to_string().contains("from position 140 to 25"), "{error}");
     cutter.finish(&mut jobs);
     let device = MemoryDevice::new(10);
@@ -365,7 +365,7 @@ fn two_seconds_after_it_was_written_no_failure_of_the_power_can_take_a_packet() 
     // Not to the end: the file stays open.
     for batch in stream.descs.chunks(4) {
         let mut jobs = Vec::new();
-        cutter.walk(batch, &mut jobs).expect("the stream is whole");
+        cutter.read_descriptors(batch, &mut jobs).expect("the stream is whole");
         jobs.into_iter().for_each(|job| writer.accept(job));
         for _ in 0..5 {
             now += Duration::from_millis(20);

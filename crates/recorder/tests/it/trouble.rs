@@ -192,7 +192,7 @@ fn a_device_that_does_not_answer_is_asked_in_pauses_and_given_up_after_the_grace
         let mut stopped = None;
         let outcome = run(&stream, device.clone(), config(), &mut prng, |step, writer, now| {
             if step == 12 {
-                device.set_fault(Fault { deaf: true, ..Fault::default() });
+                device.set_fault(Fault { completions_fail: true, ..Fault::default() });
             }
             if step > 13 && !recovers && !writer.is_done() {
                 // What the writing thread goes by: it sleeps until then, instead of asking again at once.

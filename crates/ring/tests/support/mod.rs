@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Tally, Timestamp};
-use netgrain_ring::{Config, Hub, Offer, Packet, Policy, Producer, RingMemory, Server};
+use netgrain_ring::{AttachPolicy, Config, ListenerRegistry, OfferedRing, Packet, Producer, RingMemory, Server};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// See the module's text. Packets flow up to [`Engine::feed`]'s goal.
 pub struct Engine {
     pub path: PathBuf,
-    pub hub: Arc<Hub>,
+    pub hub: Arc<ListenerRegistry>,
     pub memory: Arc<RingMemory>,
     told: Arc<Told>,
     server: Option<Server>,
@@ -91,14 +91,14 @@ struct Told {
 
 impl Engine {
     pub fn start(test: &str, config: Config) -> Self {
-        Self::start_at(&socket_path(test), config, 0o600, Policy::default())
+        Self::start_at(&socket_path(test), config, 0o600, AttachPolicy::default())
     }
 
-    pub fn start_at(path: &Path, config: Config, mode: u32, policy: Policy) -> Self {
+    pub fn start_at(path: &Path, config: Config, mode: u32, policy: AttachPolicy) -> Self {
         let socket = sys::unix::Listener::bind(path, mode, None, None).expect("a socket");
         let producer = Producer::new(config).expect("a ring");
-        let (hub, memory) = (Arc::clone(producer.hub()), Arc::clone(producer.memory()));
-        let server = Server::start(socket, vec![Offer::of(&producer)], policy).expect("a thread");
+        let (hub, memory) = (Arc::clone(producer.registry()), Arc::clone(producer.memory()));
+        let server = Server::start(socket, vec![OfferedRing::of(&producer)], policy).expect("a thread");
         let told = Arc::<Told>::default();
         let ear = Arc::clone(&told);
         let thread = std::thread::spawn(move || write(producer, &ear));

@@ -5,7 +5,7 @@ use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::Hold;
 use crate::bytes::{Bytes, PAGE, Slice};
 use crate::claim::LOCK;
-use crate::hold::{self, HOLD, KEEPER, lock};
+use crate::hold::{self, HOLD, RETENTION_LOCK, lock};
 use crate::names;
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use sys::disk;
-use sys::plain::{self, How};
+use sys::nofollow::{self, OpenOptions};
 use sys::uring::Uring;
 
 /// A [`Device`] over the file system.
@@ -92,7 +92,7 @@ impl DiskDevice {
                         self.direct = Direct::Yes;
                         return Ok(file);
                     }
-                    plain::remove(path)?;
+                    nofollow::remove(path)?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
                 Err(e) => return Err(e),
@@ -130,20 +130,20 @@ impl Device for DiskDevice {
     }
 
     fn create_folder(&mut self, path: &Path) -> io::Result<()> {
-        for folder in plain::missing(path).iter().rev() {
-            match plain::create_folder(folder) {
+        for folder in nofollow::missing(path).iter().rev() {
+            match nofollow::create_folder(folder) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
             let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            match plain::open(parent)?.sync_all() {
+            match nofollow::open(parent)?.sync_all() {
                 // A file system that knows no sync of folders.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
                 other => other?,
             }
         }
-        if names::is_hour(path) && !plain::exists(&path.join(HOLD)) {
+        if names::is_hour(path) && !nofollow::exists(&path.join(HOLD)) {
             // Without it nobody can hold the hour; a volume without room is found out by the file that is to come.
             let _ = hold::make(path);
         }
@@ -160,17 +160,17 @@ impl Device for DiskDevice {
     }
 
     fn open_folder(&mut self, path: &Path) -> io::Result<FileId> {
-        let folder = plain::open(path)?;
+        let folder = nofollow::open(path)?;
         Ok(self.keep(folder))
     }
 
     fn open(&mut self, path: &Path) -> io::Result<FileId> {
-        let file = plain::open(path)?;
+        let file = nofollow::open(path)?;
         Ok(self.keep(file))
     }
 
     fn take(&mut self, path: &Path) -> io::Result<Option<FileId>> {
-        let file = plain::open_as(path, How { write: true, ..How::default() })?;
+        let file = nofollow::open_as(path, OpenOptions { write: true, ..OpenOptions::default() })?;
         Ok(if is_free(&file, path)? { Some(self.keep(file)) } else { None })
     }
 
@@ -240,19 +240,20 @@ impl Device for DiskDevice {
     }
 
     fn exists(&mut self, path: &Path) -> bool {
-        plain::exists(path)
+        nofollow::exists(path)
     }
 
     fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>> {
-        let entries = plain::list(folder)?.into_iter();
-        let named = entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind == plain::Kind::Folder)));
+        let entries = nofollow::list(folder)?.into_iter();
+        let named =
+            entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind == nofollow::FileKind::Folder)));
         // What only locks are on is this device's own business.
-        Ok(named.filter(|(name, _)| ![HOLD, KEEPER, LOCK].contains(&name.as_str())).collect())
+        Ok(named.filter(|(name, _)| ![HOLD, RETENTION_LOCK, LOCK].contains(&name.as_str())).collect())
     }
 
     fn is_held(&mut self, path: &Path) -> bool {
         // Shared, so that two who ask at once do not take each other for a holder.
-        match plain::open(path).map(|file| file.try_lock_shared()) {
+        match nofollow::open(path).map(|file| file.try_lock_shared()) {
             Ok(Ok(())) => false,
             Ok(Err(_)) => true,
             Err(e) => e.kind() != io::ErrorKind::NotFound,
@@ -264,20 +265,20 @@ impl Device for DiskDevice {
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
-        let file = plain::open_as(path, How { write: true, ..How::default() })?;
+        let file = nofollow::open_as(path, OpenOptions { write: true, ..OpenOptions::default() })?;
         if !is_free(&file, path)? {
             return Ok(None);
         }
-        plain::remove(path)?;
+        nofollow::remove(path)?;
         Ok(Some(512 * file.metadata()?.blocks()))
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        plain::rename_new(from, to)
+        nofollow::rename_new(from, to)
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
-        plain::remove(path)
+        nofollow::remove(path)
     }
 }
 
@@ -287,7 +288,7 @@ fn is_free(file: &File, path: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     // While it was being opened, its holder may have renamed it and somebody else taken the name.
-    let (opened, named) = (file.metadata()?, plain::stat(path)?);
+    let (opened, named) = (file.metadata()?, nofollow::stat(path)?);
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 

@@ -3,7 +3,7 @@
 //! open.
 
 use super::{Device, DiskDevice};
-use crate::hold::{self, HOLD, KEEPER};
+use crate::hold::{self, HOLD, RETENTION_LOCK};
 use crate::{Hold, names};
 use base::Timestamp;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 use sys::locks::Holder;
-use sys::plain;
+use sys::nofollow;
 
 /// Syncs that one caller has under way at once.
 const SYNCS: usize = 8;
@@ -34,7 +34,7 @@ pub struct Stat {
     /// Its length.
     pub bytes: u64,
     /// Bytes of the volume that it takes; more than its length where room was allocated ahead.
-    pub room: u64,
+    pub allocated: u64,
     /// When it was changed last; a folder, when a name in it came or went.
     pub modified: Timestamp,
     /// The volume that it lies on; the same number is the same volume.
@@ -97,20 +97,20 @@ pub trait Housekeeping: Device {
 
 impl Housekeeping for DiskDevice {
     fn space(&mut self, path: &Path) -> io::Result<Space> {
-        let room = sys::timex::room(path)?;
+        let room = sys::timex::fs_space(path)?;
         Ok(Space { free: room.free, total: room.total })
     }
 
     fn stat(&mut self, path: &Path) -> io::Result<Stat> {
-        let m = plain::stat(path)?;
+        let m = nofollow::stat(path)?;
         let since = m.modified()?.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let modified = Timestamp::ZERO.after(since);
-        Ok(Stat { bytes: m.len(), room: 512 * m.blocks(), modified, volume: m.dev() })
+        Ok(Stat { bytes: m.len(), allocated: 512 * m.blocks(), modified, volume: m.dev() })
     }
 
     fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
         // Readers hold hours; of the folder of an interface there is only one keeper.
-        let hold = if names::is_hour(folder) { Hold::remover(folder)? } else { Hold::keeper(folder)? };
+        let hold = if names::is_hour(folder) { Hold::remover(folder)? } else { Hold::retention_lock(folder)? };
         Ok(hold.map(|hold| Box::new(hold) as Lock))
     }
 
@@ -128,10 +128,10 @@ impl Housekeeping for DiskDevice {
 
     fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
         let mut parents = BTreeSet::new();
-        let missing: BTreeSet<PathBuf> = paths.iter().flat_map(|path| plain::missing(path)).collect();
+        let missing: BTreeSet<PathBuf> = paths.iter().flat_map(|path| nofollow::missing(path)).collect();
         // In the order of paths what lies above comes first.
         for folder in &missing {
-            match plain::create_folder(folder) {
+            match nofollow::create_folder(folder) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
@@ -150,9 +150,9 @@ impl Housekeeping for DiskDevice {
 }
 
 fn sync(path: &Path) -> io::Result<()> {
-    match plain::open(path)?.sync_all() {
+    match nofollow::open(path)?.sync_all() {
         // A file system that knows no sync of folders.
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput && plain::is_folder(path) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput && nofollow::is_folder(path) => Ok(()),
         other => other,
     }
 }
@@ -184,16 +184,16 @@ fn side_by_side(paths: &[&Path]) -> Vec<io::Result<()>> {
 /// # Errors
 /// `ENOTEMPTY`, or what the file system says.
 pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
-    let refused = match plain::remove_folder(folder) {
+    let refused = match nofollow::remove_folder(folder) {
         Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
         other => return other,
     };
-    let left = plain::list(folder)?;
-    if left.iter().any(|(name, _)| name != HOLD && name != KEEPER) {
+    let left = nofollow::list(folder)?;
+    if left.iter().any(|(name, _)| name != HOLD && name != RETENTION_LOCK) {
         return Err(refused);
     }
-    left.iter().try_for_each(|(name, _)| plain::remove(&folder.join(name)))?;
-    plain::remove_folder(folder).inspect_err(|_| {
+    left.iter().try_for_each(|(name, _)| nofollow::remove(&folder.join(name)))?;
+    nofollow::remove_folder(folder).inspect_err(|_| {
         // Somebody makes a file there at this moment: the hour is to be held as before.
         if names::is_hour(folder) {
             let _ = hold::make(folder);

@@ -23,7 +23,7 @@ pub struct Fault {
     /// That much is the share of who writes: beyond, `EDQUOT`.
     pub quota: bool,
     /// What the device has finished cannot be asked for.
-    pub deaf: bool,
+    pub completions_fail: bool,
     /// Chance that a write or a call on a file fails with `EIO`.
     pub io_error: u64,
     /// Chance that a write ends short.
@@ -43,7 +43,7 @@ pub struct Fault {
     /// That one holds this many bytes.
     pub elsewhere_capacity: Option<u64>,
     /// What is removed from the first volume gives no room back: others take it at once.
-    pub thieves: bool,
+    pub space_taken_by_others: bool,
     /// This folder cannot be listed.
     pub unlistable: Option<&'static str>,
     /// Paths that begin so are not there when they are looked at, as of a volume that is not mounted.
@@ -122,7 +122,7 @@ struct Volume {
     pending: Vec<(u64, Option<usize>, Op)>,
     /// Folders that readers hold, once for each.
     held: Vec<PathBuf>,
-    /// Bytes that [`Fault::thieves`] have taken.
+    /// Bytes that [`Fault::space_taken_by_others`] have taken.
     taken: u64,
     /// Names changed so far.
     named: u64,
@@ -421,7 +421,7 @@ impl Device for MemoryDevice {
     fn reap(&mut self, _: Duration, out: &mut Vec<Completion>) -> io::Result<()> {
         let mut v = self.volume();
         let mut left = v.pending.len();
-        if v.crashed() || v.fault.deaf {
+        if v.crashed() || v.fault.completions_fail {
             return Err(error(EIO));
         }
         while left > 0 && !v.crashed() {
@@ -525,7 +525,7 @@ impl Device for MemoryDevice {
         let mut v = self.volume();
         v.call(0)?;
         let Some(inode) = v.names.get(path).copied() else { return Err(error(ENOENT)) };
-        if v.fault.thieves && !v.fault.lies_elsewhere(path) {
+        if v.fault.space_taken_by_others && !v.fault.lies_elsewhere(path) {
             v.taken += v.inodes[inode].now.len() as u64;
         }
         v.name(Naming::Remove(path.to_owned()));

@@ -15,7 +15,7 @@ const FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN`.
 const NAME_BYTES: usize = 32;
 /// Names that are believed to be in a set; drivers of 100 Gb/s cards have some thousands of statistics.
-const MOST: u32 = 1 << 16;
+const MAX: u32 = 1 << 16;
 
 /// One feature of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
     unsafe { command(name, sizes.as_mut_ptr().cast()) }?;
     let count = sizes[2].to_ne_bytes();
     let count = u32::from_ne_bytes([count[0], count[1], count[2], count[3]]);
-    if sizes[1] == 0 || count == 0 || count > MOST {
+    if sizes[1] == 0 || count == 0 || count > MAX {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
     // `struct ethtool_gstrings`: command, set, count; then the names. Whoever adds to the set between the two calls finds

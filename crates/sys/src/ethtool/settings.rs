@@ -199,7 +199,7 @@ impl Rss {
 /// `EOPNOTSUPP` where there is none, `ENODEV`.
 pub fn rss(name: &str) -> io::Result<Rss> {
     /// Larger ones than any card has; the kernel is asked twice and the answer must fit.
-    const MOST: usize = 1 << 16;
+    const MAX: usize = 1 << 16;
     /// `RXH_XFRM_SYM_XOR | RXH_XFRM_SYM_OR_XOR`.
     const SYMMETRIC: u8 = 1 << 0 | 1 << 1;
     /// `RXH_XFRM_NO_CHANGE`.
@@ -208,7 +208,7 @@ pub fn rss(name: &str) -> io::Result<Rss> {
     // each, two of padding), reserved; then the table and the key.
     let sizes: [u32; 6] = words(name, GET_RSS, [0; 5])?;
     let (table, key) = (sizes[2] as usize, sizes[3] as usize);
-    if table > MOST || key > MOST {
+    if table > MAX || key > MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the card names an impossible size"));
     }
     let mut w = vec![0; 6 + table + key.div_ceil(4)];

@@ -88,7 +88,7 @@ impl Message {
 
 /// One message of an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'a> {
+pub struct Response<'a> {
     /// `RTM_NEWLINK` and the like, or one of the four control kinds.
     pub kind: u16,
     /// `NLM_F_MULTI` and the like.
@@ -100,12 +100,12 @@ pub struct Answer<'a> {
 }
 
 /// The messages in what one `recv` brought.
-pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
+pub fn responses(mut bytes: &[u8]) -> impl Iterator<Item = Response<'_>> {
     std::iter::from_fn(move || {
         let len = number(bytes, 0)? as usize;
         let message = bytes.get(..len).filter(|m| m.len() >= HEADER)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
-        Some(Answer {
+        Some(Response {
             kind: half(message, 4)?,
             flags: half(message, 6)?,
             sequence: number(message, 8)?,
@@ -158,7 +158,7 @@ mod tests {
             .nested(2, |m| m.text(3, "veth").nested(4, |m| m.fixed(&[9; 6]).text(5, "x")))
             .text(6, "end")
             .finish(42);
-        let all: Vec<_> = answers(&bytes).collect();
+        let all: Vec<_> = responses(&bytes).collect();
         assert_eq!((all.len(), all[0].kind, all[0].flags, all[0].sequence), (1, 16, 5, 42));
         let top: Vec<_> = attributes(&all[0].body[8..]).collect();
         assert_eq!(top.iter().map(|a| a.0).collect::<Vec<_>>(), [1, 2, 6]);
@@ -179,7 +179,7 @@ mod tests {
                 // A plausible length lets the walk go deeper than noise would.
                 bytes[0..4].copy_from_slice(&(prng.below(100) as u32).to_ne_bytes());
             }
-            for answer in answers(&bytes) {
+            for answer in responses(&bytes) {
                 for (_, payload) in attributes(answer.body) {
                     let _ = (text(payload), attributes(payload).count());
                 }

@@ -3,7 +3,7 @@
 //! A kernel without the family answers `ENOENT`; the caller then knows nothing, which is not the same as "no XDP".
 
 use super::message::{Message, attributes, half, long, number};
-use super::{Netlink, asked};
+use super::{Netlink, requested};
 use std::io;
 
 /// Bits of [`XdpFeatures::bits`].
@@ -46,8 +46,8 @@ const GENERIC_HEADER: usize = 4;
 pub fn xdp_features(link: u32) -> io::Result<XdpFeatures> {
     let mut socket = Netlink::open(libc::NETLINK_GENERIC)?;
     let mut family = None;
-    let ask = Message::new(libc::GENL_ID_CTRL as u16, asked(), &[CTRL_COMMAND_GET_FAMILY, 1, 0, 0]);
-    socket.ask(ask.text(CTRL_FAMILY_NAME, "netdev"), |answer| {
+    let ask = Message::new(libc::GENL_ID_CTRL as u16, requested(), &[CTRL_COMMAND_GET_FAMILY, 1, 0, 0]);
+    socket.request(ask.text(CTRL_FAMILY_NAME, "netdev"), |answer| {
         family = attributes(answer.body.get(GENERIC_HEADER..).unwrap_or(&[]))
             .find(|a| a.0 == CTRL_FAMILY_ID)
             .and_then(|a| half(a.1, 0));
@@ -55,8 +55,8 @@ pub fn xdp_features(link: u32) -> io::Result<XdpFeatures> {
     let family = family.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
 
     let mut features = XdpFeatures::default();
-    let ask = Message::new(family, asked(), &[NETDEV_COMMAND_DEV_GET, 1, 0, 0]);
-    socket.ask(ask.number(NETDEV_IFINDEX, link), |answer| {
+    let ask = Message::new(family, requested(), &[NETDEV_COMMAND_DEV_GET, 1, 0, 0]);
+    socket.request(ask.number(NETDEV_IFINDEX, link), |answer| {
         for (kind, payload) in attributes(answer.body.get(GENERIC_HEADER..).unwrap_or(&[])) {
             match kind {
                 NETDEV_XDP_FEATURES => features.bits = long(payload, 0).unwrap_or(0),

@@ -2,7 +2,7 @@
 
 use super::ring::{Consumer, Desc, Kind, Producer};
 use super::{
-    Area, BusyPoll, CONTINUED, CopyMode, HEADROOM, Statistics, Step, StepError, bind, bind_flags, is_zero_copy,
+    BusyPoll, CONTINUED, CopyMode, HEADROOM, Statistics, Step, StepError, Umem, bind, bind_flags, is_zero_copy,
     pending_error, register, set_busy_poll, socket, statistics,
 };
 use std::io;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// What a receiver needs to know.
 #[derive(Clone, Debug)]
-pub struct ReceiveWish {
+pub struct ReceiverOptions {
     /// The interface.
     pub ifindex: u32,
     /// Its queue.
@@ -41,12 +41,12 @@ pub struct ReceiveWish {
 
 /// One filled chunk.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct RxChunk<'a> {
     /// What the kernel wrote.
     pub bytes: &'a [u8],
     /// The frame goes on in the next piece.
     pub more: bool,
-    /// The bytes right before the first one, as many as [`ReceiveWish::metadata`] asks for: what the XDP program wrote there.
+    /// The bytes right before the first one, as many as [`ReceiverOptions::metadata`] asks for: what the XDP program wrote there.
     /// The kernel copies it with the frame where the program made room for it; elsewhere these bytes mean nothing.
     pub before: &'a [u8],
 }
@@ -58,7 +58,7 @@ pub struct Receiver {
     /// The kernel wants one; nothing comes through it, because nothing is sent.
     _completion: Consumer<u64>,
     fd: OwnedFd,
-    area: Arc<Area>,
+    area: Arc<Umem>,
     chunk: u32,
     zero_copy: bool,
     busy_poll: bool,
@@ -86,7 +86,7 @@ impl Receiver {
     ///
     /// # Panics
     /// When the chunks do not lie in the area or do not fit the fill ring.
-    pub fn open(wish: &ReceiveWish, area: Arc<Area>, share: Option<&Self>) -> Result<Self, StepError> {
+    pub fn open(wish: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
         assert!(wish.chunks.end as usize * wish.chunk as usize <= area.len(), "the chunks lie in the area");
         assert!(wish.chunks.len() <= wish.fill_ring as usize, "the fill ring holds all chunks");
         assert!(wish.mark <= wish.metadata && wish.metadata <= HEADROOM, "the bytes before a frame lie in its chunk");
@@ -116,7 +116,7 @@ impl Receiver {
 
     /// Hands over the pieces of up to `budget` frames in the order of arrival, and gives their chunks back to the
     /// kernel. Answers how many frames were finished. Never sleeps.
-    pub fn take(&mut self, budget: usize, mut each: impl FnMut(Piece<'_>)) -> usize {
+    pub fn take(&mut self, budget: usize, mut each: impl FnMut(RxChunk<'_>)) -> usize {
         let mut frames = 0;
         while frames < budget {
             let wanted = (budget - frames).min(BATCH as usize) as u32;
@@ -136,7 +136,7 @@ impl Receiver {
                 frames += usize::from(!more);
                 if let Some(bytes) = self.bytes(desc) {
                     let before = self.before(desc);
-                    each(Piece { bytes, more, before });
+                    each(RxChunk { bytes, more, before });
                     self.forget_before(desc);
                     let chunk = desc.addr & !u64::from(self.chunk - 1);
                     self.fill.write(chunk);
@@ -173,7 +173,7 @@ impl Receiver {
     }
 
     /// Lets the driver run if it waits for us: to busy-poll, or because it slept for want of chunks. Never sleeps.
-    pub fn nudge(&self) {
+    pub fn wake(&self) {
         if self.busy_poll || self.fill.needs_wakeup() {
             // The answer says nothing that the rings and the pending error do not.
             // SAFETY: a receive of zero bytes into nothing.
@@ -217,7 +217,7 @@ impl Receiver {
     }
 
     /// The memory.
-    pub fn area(&self) -> &Arc<Area> {
+    pub fn umem(&self) -> &Arc<Umem> {
         &self.area
     }
 

@@ -8,7 +8,7 @@
 
 use super::ring::{Consumer, Desc, Kind, Producer};
 use super::{
-    Area, CONTINUED, CopyMode, MAX_TX_SKB_BUDGET, Statistics, Step, StepError, bind, bind_flags, is_zero_copy,
+    CONTINUED, CopyMode, MAX_TX_SKB_BUDGET, Statistics, Step, StepError, Umem, bind, bind_flags, is_zero_copy,
     pending_error, register, set, socket, statistics,
 };
 use std::io;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// What a sender needs to know.
 #[derive(Clone, Debug)]
-pub struct SendWish {
+pub struct SenderOptions {
     /// The interface.
     pub ifindex: u32,
     /// Its queue.
@@ -50,7 +50,7 @@ pub struct Sender {
     /// Some drivers want chunks here even of a socket that only sends; nothing comes of them.
     _fill: Producer<u64>,
     fd: OwnedFd,
-    area: Arc<Area>,
+    area: Arc<Umem>,
     chunk: usize,
     chunks_per_frame: usize,
     free: Vec<u32>,
@@ -62,7 +62,7 @@ pub struct Sender {
 
 /// What one call to the kernel did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kicked {
+pub enum KickResult {
     /// The transmit ring is empty, or the driver empties it by itself.
     Done,
     /// Something moved and there is more to do.
@@ -81,10 +81,10 @@ impl Sender {
     ///
     /// # Errors
     /// As for [`super::Receiver::open`].
-    pub fn open(wish: &SendWish) -> Result<Self, StepError> {
+    pub fn open(wish: &SenderOptions) -> Result<Self, StepError> {
         let entries = (wish.frames * wish.chunks_per_frame).next_power_of_two();
         let chunks = wish.frames * wish.chunks_per_frame + SPARE_CHUNKS;
-        let area = Arc::new(Area::new(chunks as usize * wish.chunk as usize).step("allocate packet memory")?);
+        let area = Arc::new(Umem::new(chunks as usize * wish.chunk as usize).step("allocate packet memory")?);
         let fd = socket().step("open an AF_XDP socket")?;
         register(&fd, &area, wish.chunk, 0).step("register packet memory")?;
         let mut fill = Producer::open(&fd, Kind::Fill, SPARE_CHUNKS)?;
@@ -161,7 +161,7 @@ impl Sender {
     ///
     /// # Errors
     /// `ENETDOWN` when the interface is down or gone, `ENXIO` when it went away.
-    pub fn kick(&mut self) -> io::Result<Kicked> {
+    pub fn kick(&mut self) -> io::Result<KickResult> {
         let before = self.transmit.waiting();
         if before > 0 && self.transmit.needs_wakeup() {
             // SAFETY: a message of zero bytes from nothing.
@@ -180,11 +180,11 @@ impl Sender {
         let reaped = self.reap();
         let waiting = self.transmit.waiting();
         Ok(if waiting == 0 || (self.zero_copy && !self.transmit.needs_wakeup()) {
-            Kicked::Done
+            KickResult::Done
         } else if waiting < before || reaped > 0 {
-            Kicked::More
+            KickResult::More
         } else {
-            Kicked::Stuck
+            KickResult::Stuck
         })
     }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub enum Event {
     /// Room that a dead recorder had prepared was given back.
-    GivenBack {
+    Released {
         /// Where.
         folder: PathBuf,
         /// How many files were removed.
@@ -19,7 +19,7 @@ pub enum Event {
         bytes: u64,
     },
     /// A file of a dead recorder was dealt with.
-    Mended {
+    Recovered {
         /// The name that it had.
         path: PathBuf,
         /// What became of it.
@@ -31,7 +31,7 @@ pub enum Event {
         path: PathBuf,
     },
     /// A dead recorder had been offered packets that no file tells of.
-    Unfiled {
+    UnwrittenPackets {
         /// Of which interface.
         folder: PathBuf,
         /// And queue.
@@ -44,7 +44,7 @@ pub enum Event {
         /// Of which interface.
         folder: PathBuf,
         /// How many were looked at.
-        looked: usize,
+        examined: usize,
     },
     /// Something could not be done.
     Trouble {
@@ -58,12 +58,12 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::GivenBack { folder, files, bytes } => write!(
+            Self::Released { folder, files, bytes } => write!(
                 f,
                 "{}: removed {files} empty files that a killed recorder had prepared, {bytes} bytes",
                 folder.display()
             ),
-            Self::Mended { path, outcome } => match outcome {
+            Self::Recovered { path, outcome } => match outcome {
                 Outcome::Published { path, tally, aside, .. } => {
                     let lost = tally.lost[Cause::Crash as usize];
                     write!(f, "{}: recovered from a killed recorder, {} packets", path.display(), tally.stored)?;
@@ -92,13 +92,13 @@ impl fmt::Display for Event {
                 "{}: an index without its packet file, which somebody removed; the index is kept for what it says of losses",
                 path.display()
             ),
-            Self::Unfiled { folder, queue, packets } => write!(
+            Self::UnwrittenPackets { folder, queue, packets } => write!(
                 f,
                 "{}: a recorder of queue {queue} died with a file that somebody removed or published: {packets} \
                  packets that it was offered are in no file and in no ledger",
                 folder.display()
             ),
-            Self::Bounded { folder, looked } => write!(
+            Self::Bounded { folder, examined: looked } => write!(
                 f,
                 "{}: looked for leftovers in its {looked} newest folders; netgrain repair looks at all",
                 folder.display()

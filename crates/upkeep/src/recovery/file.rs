@@ -5,16 +5,16 @@
 //! aside; the index gets its name before the packets get theirs. Found half done, it is finished or begun again, with the
 //! same result.
 
-use super::called::{Called, interface_of};
-use super::{NobodyKnows, Volume};
-use crate::mend::{Findings, Layout, Rebuilt, Vouched, Window, examine, rebuild};
+use super::file_names::{FileNames, interface_of};
+use super::{CountsUnavailable, Volume};
+use crate::packet_file::{Findings, Layout, Rebuilt, VerifiedIndex, Window, examine, rebuild};
 use base::{Cause, Note, Tally, Timestamp};
 use index::{Header, Rows};
 use std::io;
 use std::path::{Path, PathBuf};
 use store::catalogue::parse_stem;
 use store::device::{Content, Device, FileId};
-use store::disorder::{self, Disorder, Span};
+use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
 /// What became of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,18 +40,18 @@ pub enum Outcome {
 }
 
 /// One file.
-pub(super) struct Mending<'v, D> {
+pub(super) struct FileRecovery<'v, D> {
     volume: &'v mut Volume<D>,
     folder: &'v Path,
-    called: Called,
+    called: FileNames,
     layout: Layout,
     /// Whatever is cut off is kept, even if no index ever promised it.
     careful: bool,
 }
 
-impl<'v, D: Device> Mending<'v, D> {
+impl<'v, D: Device> FileRecovery<'v, D> {
     /// Of the file with this name in this folder.
-    pub fn new(volume: &'v mut Volume<D>, folder: &'v Path, called: Called) -> Option<Self> {
+    pub fn new(volume: &'v mut Volume<D>, folder: &'v Path, called: FileNames) -> Option<Self> {
         let layout = Layout::of(called.ending)?;
         Some(Self { volume, folder, called, layout, careful: false })
     }
@@ -75,12 +75,12 @@ impl<'v, D: Device> Mending<'v, D> {
     /// Mends the file that lies at `from`, with what the index named `index` says of it.
     fn at(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
         let Some(file) = self.volume.device.take(from)? else { return Ok(Outcome::Held) };
-        let outcome = self.mend(from, file, index);
+        let outcome = self.recover(from, file, index);
         self.volume.device.close(file);
         outcome
     }
 
-    fn mend(&mut self, from: &Path, file: FileId, index: &str) -> io::Result<Outcome> {
+    fn recover(&mut self, from: &Path, file: FileId, index: &str) -> io::Result<Outcome> {
         // What is judged now must still be so after a failure of the power.
         self.volume.sync(file)?;
         let whole = self.whole_index(file)?;
@@ -99,7 +99,7 @@ impl<'v, D: Device> Mending<'v, D> {
         for name in [self.called.sealed_index(), index.to_owned()] {
             let path = self.path(&name);
             if vouched.is_none() {
-                vouched = Vouched::read(&mut self.volume.device, &path)?;
+                vouched = VerifiedIndex::read(&mut self.volume.device, &path)?;
             }
         }
         if half && let Some(half) = self.half_published(vouched.as_ref())? {
@@ -149,13 +149,13 @@ impl<'v, D: Device> Mending<'v, D> {
                 if missing == 0 {
                     return;
                 }
-                tally.lose(if tail.ended { Cause::Disk } else { Cause::Crash }, missing);
+                tally.add_lost(if tail.ended { Cause::Disk } else { Cause::Crash }, missing);
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
             // A file in which nothing is, nor ever was as far as anybody knows, goes.
-            Err(NobodyKnows) if findings.is_empty() => return,
-            Err(NobodyKnows) => tally.notes[Note::TailUnknown as usize] = 1,
+            Err(CountsUnavailable) if findings.is_empty() => return,
+            Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }
         let second = second.unwrap_or_default().max(header.start.secs());
         let mut rows = Rows::new();
@@ -166,18 +166,20 @@ impl<'v, D: Device> Mending<'v, D> {
     /// Whether an index that fits the checksums is made again all the same: somebody has found that what it says of the
     /// packets is not so. One that a repair has made is from the packets themselves, and a file without packets has
     /// nothing to be made from.
-    fn distrusts(&self, whole: &Vouched, at: &Path) -> bool {
-        self.careful && *at != self.path(&self.called.mended_index()) && whole.bytes() > self.layout.file_header()
+    fn distrusts(&self, whole: &VerifiedIndex, at: &Path) -> bool {
+        self.careful && *at != self.path(&self.called.recovered_index()) && whole.bytes() > self.layout.file_header()
     }
 
     /// An index that is sealed, and whose packets are all there: an earlier recovery's, one that the recorder had made, or
     /// one that was given its name before its packets were given theirs.
-    fn whole_index(&mut self, file: FileId) -> io::Result<Option<(Vouched, PathBuf)>> {
-        let mut candidates = vec![self.path(&self.called.mended_index()), self.path(&self.called.sealed_index())];
+    fn whole_index(&mut self, file: FileId) -> io::Result<Option<(VerifiedIndex, PathBuf)>> {
+        let mut candidates = vec![self.path(&self.called.recovered_index()), self.path(&self.called.sealed_index())];
         candidates.extend(self.orphans()?);
         for path in candidates {
-            let Some(vouched) = Vouched::read(&mut self.volume.device, &path)?.filter(|v| v.whole) else { continue };
-            self.mend_head(file, &vouched)?;
+            let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &path)?.filter(|v| v.whole) else {
+                continue;
+            };
+            self.recover_head(file, &vouched)?;
             if vouched.holds(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
                 return Ok(Some((vouched, path)));
             }
@@ -186,7 +188,7 @@ impl<'v, D: Device> Mending<'v, D> {
     }
 
     /// Writes the head again with which the first block is as promised, if only the head is not.
-    fn mend_head(&mut self, file: FileId, vouched: &Vouched) -> io::Result<()> {
+    fn recover_head(&mut self, file: FileId, vouched: &VerifiedIndex) -> io::Result<()> {
         if self.layout.file_header() == 0 {
             return Ok(());
         }
@@ -216,9 +218,9 @@ impl<'v, D: Device> Mending<'v, D> {
     }
 
     /// A published index of this very file, although the packets are not what it says: it knows more than a growing one.
-    fn half_published(&mut self, growing: Option<&Vouched>) -> io::Result<Option<Vouched>> {
+    fn half_published(&mut self, growing: Option<&VerifiedIndex>) -> io::Result<Option<VerifiedIndex>> {
         for path in self.orphans()? {
-            let Some(vouched) = Vouched::read(&mut self.volume.device, &path)? else { continue };
+            let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &path)? else { continue };
             let same = growing.is_none_or(|g| same_file(&g.header, &vouched.header));
             if same && store::names::queue_of(&self.called.stem) == vouched.header.queue {
                 return Ok(Some(vouched));
@@ -229,7 +231,7 @@ impl<'v, D: Device> Mending<'v, D> {
 
     /// Removes what an earlier recovery made and did not come to use.
     fn clear(&mut self) -> io::Result<()> {
-        for name in [self.called.mended_index(), self.called.mended_packets(), self.called.mended_damaged()] {
+        for name in [self.called.recovered_index(), self.called.recovered_packets(), self.called.recovered_damaged()] {
             self.volume.remove(&self.path(&name))?;
         }
         Ok(())
@@ -259,7 +261,7 @@ impl<'v, D: Device> Mending<'v, D> {
         if !findings.damaged.is_empty() || self.careful && !self.is_blank_behind(file, len)? {
             self.keep_aside(file, len)?;
         }
-        let at = self.path(&self.called.mended_index());
+        let at = self.path(&self.called.recovered_index());
         self.write_index(&at, header, rebuilt)?;
         self.volume.sync_folder(self.folder)?;
         let vouched = self.read_back(&at)?;
@@ -275,13 +277,13 @@ impl<'v, D: Device> Mending<'v, D> {
         header: &Header,
         findings: &Findings,
     ) -> io::Result<Outcome> {
-        let mended = self.path(&self.called.mended_packets());
+        let mended = self.path(&self.called.recovered_packets());
         let copy = self.volume.device.create(&mended, Content::Index)?;
         let copied = self.copy_into(file, copy, header, findings);
         let rebuilt = copied.and_then(|rebuilt| self.volume.sync(copy).map(|()| rebuilt));
         self.volume.device.close(copy);
         let rebuilt = rebuilt?;
-        let at = self.path(&self.called.mended_index());
+        let at = self.path(&self.called.recovered_index());
         self.write_index(&at, header, rebuilt)?;
         self.volume.sync_folder(self.folder)?;
         // From here on the copy is what counts; without the original, a later recovery goes on with it.
@@ -323,7 +325,7 @@ impl<'v, D: Device> Mending<'v, D> {
 
     /// A copy whose original is gone is complete: gives it its name.
     pub fn finish_copy(&mut self, index: &str) -> io::Result<Outcome> {
-        let (from, at) = (self.path(&self.called.mended_packets()), self.path(&self.called.mended_index()));
+        let (from, at) = (self.path(&self.called.recovered_packets()), self.path(&self.called.recovered_index()));
         let Some(file) = self.volume.device.take(&from)? else { return Ok(Outcome::Held) };
         let outcome = match self.whole_index(file) {
             Ok(Some((vouched, at))) => self.publish(&from, file, &vouched, &at, index),
@@ -338,14 +340,21 @@ impl<'v, D: Device> Mending<'v, D> {
     }
 
     /// Cuts the packets to what their index says, and gives both their names.
-    fn publish(&mut self, from: &Path, file: FileId, vouched: &Vouched, at: &Path, index: &str) -> io::Result<Outcome> {
+    fn publish(
+        &mut self,
+        from: &Path,
+        file: FileId,
+        vouched: &VerifiedIndex,
+        at: &Path,
+        index: &str,
+    ) -> io::Result<Outcome> {
         let len = vouched.bytes();
         if self.volume.device.len(file)? != len {
             self.volume.device.truncate(file, len)?;
             self.volume.sync(file)?;
         }
         // Before the packets have their name: later nobody would know whose it was.
-        let aside = self.path(&self.called.mended_damaged());
+        let aside = self.path(&self.called.recovered_damaged());
         let aside = if self.volume.device.exists(&aside) { Some(self.set_aside(&aside)?) } else { None };
         let (mut at, mut number) = (at.to_owned(), self.called.number());
         let path = loop {
@@ -368,7 +377,7 @@ impl<'v, D: Device> Mending<'v, D> {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                     if noted.is_some() {
                         let root = self.root();
-                        disorder::take_back(&mut self.volume.device, &root, &called.stem, noted)?;
+                        out_of_order::take_back(&mut self.volume.device, &root, &called.stem, noted)?;
                     }
                 }
                 other => {
@@ -378,7 +387,7 @@ impl<'v, D: Device> Mending<'v, D> {
             }
         };
         self.volume.remove(&self.path(index))?;
-        self.volume.remove(&self.path(&self.called.mended_index()))?;
+        self.volume.remove(&self.path(&self.called.recovered_index()))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;
         self.volume.sync_folder(self.folder)?;
         if let Ok(Some(tail)) = self.volume.tail(&vouched.header) {
@@ -386,21 +395,21 @@ impl<'v, D: Device> Mending<'v, D> {
             self.volume.entered.push(tail);
         }
         let mut tally = Tally::default();
-        vouched.promises.iter().for_each(|p| tally += &p.rows.total());
+        vouched.blocks.iter().for_each(|p| tally += &p.rows.total());
         Ok(Outcome::Published { path, tally: Box::new(tally), lost: 0, aside })
     }
 
     /// Notes that the packets are not in order, if they are not, or if their recorder had noted it, before they get this name.
-    fn note(&mut self, stem: &str, vouched: &Vouched) -> io::Result<Option<Span>> {
+    fn note(&mut self, stem: &str, vouched: &VerifiedIndex) -> io::Result<Option<Span>> {
         let root = self.root();
-        let noted = Disorder::list(&mut self.volume.device, &root)?;
+        let noted = OutOfOrderMarkers::list(&mut self.volume.device, &root)?;
         let was = parse_stem(&self.called.stem).is_some_and(|which| noted.get(which).is_some());
-        let Some(span) = vouched.noted().filter(|_| was || !vouched.is_straight()) else {
+        let Some(span) = vouched.has_marker().filter(|_| was || !vouched.is_in_order()) else {
             return Ok(None);
         };
-        disorder::note(&mut self.volume.device, &root, stem, Some(span))?;
+        out_of_order::write_marker(&mut self.volume.device, &root, stem, Some(span))?;
         if self.called.stem != stem {
-            disorder::take_back(&mut self.volume.device, &root, &self.called.stem, None)?;
+            out_of_order::take_back(&mut self.volume.device, &root, &self.called.stem, None)?;
         }
         Ok(Some(span))
     }
@@ -411,15 +420,15 @@ impl<'v, D: Device> Mending<'v, D> {
     }
 
     /// Removes an index of this file that got its name before, if what it said has turned out not to be so.
-    fn make_way(&mut self, name: &Path, vouched: &Vouched) -> io::Result<()> {
-        match Vouched::read(&mut self.volume.device, name)? {
+    fn make_way(&mut self, name: &Path, vouched: &VerifiedIndex) -> io::Result<()> {
+        match VerifiedIndex::read(&mut self.volume.device, name)? {
             Some(old) if same_file(&old.header, &vouched.header) => self.volume.remove(name),
             _ => Ok(()),
         }
     }
 
     fn is_aside(&mut self) -> bool {
-        let aside = self.path(&self.called.mended_damaged());
+        let aside = self.path(&self.called.recovered_damaged());
         self.volume.device.exists(&aside)
     }
 
@@ -429,7 +438,7 @@ impl<'v, D: Device> Mending<'v, D> {
 
     /// Copies what is behind `len`, as a file that can be read by itself.
     fn keep_aside(&mut self, file: FileId, len: u64) -> io::Result<()> {
-        let at = self.path(&self.called.mended_damaged());
+        let at = self.path(&self.called.recovered_damaged());
         let copy = self.volume.device.create(&at, Content::Index)?;
         let copied = self.copy_tail(file, len, copy).and_then(|()| self.volume.sync(copy));
         self.volume.device.close(copy);
@@ -475,8 +484,8 @@ impl<'v, D: Device> Mending<'v, D> {
         written
     }
 
-    fn read_back(&mut self, at: &Path) -> io::Result<Vouched> {
-        Vouched::read(&mut self.volume.device, at)?.ok_or_else(|| {
+    fn read_back(&mut self, at: &Path) -> io::Result<VerifiedIndex> {
+        VerifiedIndex::read(&mut self.volume.device, at)?.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, format!("{}: not as it was written", at.display()))
         })
     }
@@ -493,8 +502,8 @@ impl<'v, D: Device> Mending<'v, D> {
             queue: store::names::queue_of(&self.called.stem),
             link_type: if self.layout == Layout::Raw { 1 } else { word(20) },
             snaplen: word(16),
-            stamps: String::new(),
-            stamp_error: 0,
+            timestamp_source: String::new(),
+            timestamp_error: 0,
             filter: String::new(),
             first_pos: index::UNKNOWN_POS,
             content: index::Content::Recorded,

@@ -2,21 +2,21 @@
 //! records follow each other plausibly, or one reaches the very end. If that place lies inside the record before the
 //! break, its length was wrong, and it is left out too.
 
-use crate::mend::Window;
+use crate::packet_file::Window;
 use pcap::{MAX_BLOCK, MAX_PACKET};
 use std::io;
 use std::ops::Range;
 use store::device::Device;
 
 /// Records that must follow each other before a place is believed.
-const BELIEVED: usize = 3;
+const TIME_STEP_MAX: usize = 3;
 
 /// Two neighbouring packets of a capture lie within a day.
 const NEIGHBOURS: u32 = 86_400;
 
 /// What is whole in a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Salvaged {
+pub struct SalvageResult {
     /// Stretches of the file, its head first.
     pub kept: Vec<Range<u64>>,
     /// Records, or blocks of a pcapng, in them.
@@ -27,7 +27,7 @@ pub struct Salvaged {
 
 /// How the records of a capture are known.
 #[derive(Clone, Copy, Debug)]
-enum Shape {
+enum CaptureFormat {
     Classic { big: bool, units: u32, header: usize },
     Ng { big: bool },
     Raw,
@@ -35,7 +35,7 @@ enum Shape {
 
 /// Why a record is looked for at a place.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+enum RecordSearch {
     /// The record before it ends there.
     Chain,
     /// The chain is broken, and might go on there: a packet of a time like this, if one is known.
@@ -44,7 +44,7 @@ enum Asked {
 
 /// One record: where it ends, and its second if it tells.
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ChainedRecord {
     end: u64,
     second: Option<u32>,
     /// Whether nothing was kept of the packet.
@@ -55,13 +55,13 @@ struct Link {
 ///
 /// # Errors
 /// What the device says; `InvalidData` when the head of the file does not say what it is.
-pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Salvaged> {
+pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<SalvageResult> {
     let head = window.get(0, 24)?.to_vec();
     let Some((shape, begin)) = shape(&head, name) else {
         let why = "its first bytes are those of no capture: pcap, pcapng, or RAW in a file whose name ends in .raw";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     };
-    let mut out = Salvaged::default();
+    let mut out = SalvageResult::default();
     let mut keep = |from: u64, to: u64| match out.kept.last_mut() {
         Some(last) if last.end == from => last.end = to,
         _ => out.kept.push(from..to),
@@ -71,7 +71,7 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
     let (mut at, mut before, mut second): (u64, Option<(u64, u32)>, Option<u32>) = (begin, None, None);
     let mut records = 0;
     while at < window.size() {
-        if let Some(link) = shape.link(window, at, Asked::Chain)? {
+        if let Some(link) = shape.link(window, at, RecordSearch::Chain)? {
             if let Some((from, _)) = before {
                 keep(from, at);
                 records += 1;
@@ -107,7 +107,7 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
     Ok(out)
 }
 
-fn shape(head: &[u8], name: &str) -> Option<(Shape, u64)> {
+fn shape(head: &[u8], name: &str) -> Option<(CaptureFormat, u64)> {
     let first = head.first_chunk::<4>()?;
     for big in [false, true] {
         let (units, header) = match if big { u32::from_be_bytes(*first) } else { u32::from_le_bytes(*first) } {
@@ -116,17 +116,22 @@ fn shape(head: &[u8], name: &str) -> Option<(Shape, u64)> {
             0xa1b2_cd34 => (1_000_000, 24),
             _ => continue,
         };
-        return Some((Shape::Classic { big, units, header }, pcap::classic::FILE_HEADER as u64));
+        return Some((CaptureFormat::Classic { big, units, header }, pcap::classic::FILE_HEADER as u64));
     }
     if *first == [0x0a, 0x0d, 0x0d, 0x0a] {
-        return Some((Shape::Ng { big: head.get(8..12) == Some(&[0x1a, 0x2b, 0x3c, 0x4d]) }, 0));
+        return Some((CaptureFormat::Ng { big: head.get(8..12) == Some(&[0x1a, 0x2b, 0x3c, 0x4d]) }, 0));
     }
-    name.ends_with(".raw").then_some((Shape::Raw, 0))
+    name.ends_with(".raw").then_some((CaptureFormat::Raw, 0))
 }
 
-impl Shape {
+impl CaptureFormat {
     /// The record at `at`, if one can be there and is whole.
-    fn link<D: Device>(self, window: &mut Window<'_, D>, at: u64, asked: Asked) -> io::Result<Option<Link>> {
+    fn link<D: Device>(
+        self,
+        window: &mut Window<'_, D>,
+        at: u64,
+        asked: RecordSearch,
+    ) -> io::Result<Option<ChainedRecord>> {
         let size = window.size();
         let head = window.get(at, 28)?;
         let word = |i: usize, big: bool| {
@@ -136,31 +141,31 @@ impl Shape {
         let fits = |second: u32, wire: u32| match asked {
             // Zeros are room that was never written, and no packet.
             _ if wire == 0 => false,
-            Asked::Chain | Asked::Resuming(None) => true,
-            Asked::Resuming(Some(near)) => near.abs_diff(second) <= NEIGHBOURS,
+            RecordSearch::Chain | RecordSearch::Resuming(None) => true,
+            RecordSearch::Resuming(Some(near)) => near.abs_diff(second) <= NEIGHBOURS,
         };
         let link = match self {
             Self::Classic { big, units, header } => (|| {
                 let (second, part, caplen, wire) = (word(0, big)?, word(1, big)?, word(2, big)?, word(3, big)?);
                 let sound = part < units && caplen <= MAX_PACKET && caplen <= wire && wire <= MAX_BLOCK;
                 let end = at + header as u64 + u64::from(caplen);
-                (sound && fits(second, wire)).then_some(Link { end, second: Some(second), empty: caplen == 0 })
+                (sound && fits(second, wire)).then_some(ChainedRecord { end, second: Some(second), empty: caplen == 0 })
             })(),
             Self::Raw => (|| {
                 let (second, part, lengths) = (word(0, false)?, word(1, false)?, word(2, false)?);
                 let (caplen, wire) = (lengths & 0xffff, lengths >> 16);
                 let end = at + pcap::raw::RECORD_HEADER as u64 + u64::from(caplen);
                 if (second, part) == (0, 0) {
-                    return (caplen == wire && caplen > 0).then_some(Link { end, second: None, empty: false });
+                    return (caplen == wire && caplen > 0).then_some(ChainedRecord { end, second: None, empty: false });
                 }
                 let sound = part < 1_000_000_000 && caplen <= wire;
-                (sound && fits(second, wire)).then_some(Link { end, second: Some(second), empty: caplen == 0 })
+                (sound && fits(second, wire)).then_some(ChainedRecord { end, second: Some(second), empty: caplen == 0 })
             })(),
             Self::Ng { big } => (|| {
                 let (kind, len) = (word(0, big)?, word(1, big)?);
                 let known = matches!(kind, 1..=11 | 0x0a0d_0d0a | 0xbad | 0x4000_0bad);
                 let sound = known && len.is_multiple_of(4) && (12..=MAX_BLOCK).contains(&len);
-                sound.then_some(Link { end: at + u64::from(len), second: None, empty: false })
+                sound.then_some(ChainedRecord { end: at + u64::from(len), second: None, empty: false })
             })(),
         };
         let Some(link) = link.filter(|link| link.end <= size) else { return Ok(None) };
@@ -176,7 +181,7 @@ impl Shape {
         let step = if matches!(self, Self::Ng { .. }) { 4 } else { 1 };
         let mut at = from.next_multiple_of(step);
         while at < window.size() {
-            if self.is_believed(window, at, near)? {
+            if self.is_plausible(window, at, near)? {
                 return Ok(Some(at));
             }
             at += step;
@@ -184,10 +189,10 @@ impl Shape {
         Ok(None)
     }
 
-    fn is_believed<D: Device>(self, window: &mut Window<'_, D>, at: u64, near: Option<u32>) -> io::Result<bool> {
+    fn is_plausible<D: Device>(self, window: &mut Window<'_, D>, at: u64, near: Option<u32>) -> io::Result<bool> {
         let (mut next, mut near) = (at, near);
-        for _ in 0..BELIEVED {
-            let Some(link) = self.link(window, next, Asked::Resuming(near))? else { return Ok(false) };
+        for _ in 0..TIME_STEP_MAX {
+            let Some(link) = self.link(window, next, RecordSearch::Resuming(near))? else { return Ok(false) };
             // Where all that is known of a packet is its length, too little is known to begin with it.
             if next == at && link.empty {
                 return Ok(false);

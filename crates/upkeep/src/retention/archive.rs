@@ -9,12 +9,12 @@
 //! Every call may wait for a volume that does not answer, so nothing of this happens before the first step.
 
 use super::catalogue::{Key, Part};
-use crate::recovery::called::interface_of;
+use crate::recovery::file_names::interface_of;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::device::{Content, FileId, Housekeeping};
-use store::disorder::{self, Disorder, Span};
 use store::names;
+use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
 /// Bytes copied in one step.
 const CHUNK: usize = 1 << 20;
@@ -65,7 +65,7 @@ enum Phase {
     /// Is the archive there, and has it room?
     Begin,
     /// What has the name there already?
-    Look,
+    Examine,
     /// Is it this file?
     Compare { ours: FileId, theirs: FileId, offset: u64 },
     /// Onto the other volume.
@@ -140,7 +140,7 @@ impl Move {
             let text = format!("{bytes} bytes are to be moved there and {} are free", space.free);
             return Err(Failed::Archive { path: self.folder.clone(), text });
         }
-        self.phase = Phase::Look;
+        self.phase = Phase::Examine;
         Ok(())
     }
 
@@ -164,10 +164,10 @@ impl Move {
             self.buffer = vec![0; CHUNK];
         }
         match self.phase {
-            Phase::Look => {
+            Phase::Examine => {
                 let ours =
                     device.open(&part.path).map_err(|error| Failed::Source { path: part.path.clone(), error })?;
-                self.phase = match self.look(device, ours, part.ending) {
+                self.phase = match self.examine(device, ours, part.ending) {
                     Ok(phase) => phase,
                     Err(error) => {
                         device.close(ours);
@@ -224,7 +224,7 @@ impl Move {
     }
 
     /// How this part is begun.
-    fn look<D: Housekeeping>(&mut self, device: &mut D, ours: FileId, ending: &str) -> io::Result<Phase> {
+    fn examine<D: Housekeeping>(&mut self, device: &mut D, ours: FileId, ending: &str) -> io::Result<Phase> {
         let there = self.name(ending);
         if device.exists(&there) {
             return Ok(Phase::Compare { ours, theirs: device.open(&there)?, offset: 0 });
@@ -254,7 +254,7 @@ impl Move {
 
     /// Closes what this phase has open.
     fn close<D: Housekeeping>(&mut self, device: &mut D) {
-        match std::mem::replace(&mut self.phase, Phase::Look) {
+        match std::mem::replace(&mut self.phase, Phase::Examine) {
             Phase::Compare { ours, theirs, .. } => {
                 device.close(ours);
                 device.close(theirs);
@@ -288,7 +288,7 @@ impl Move {
             match outcome {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
-                    (self.renames, self.phase) = (false, Phase::Look);
+                    (self.renames, self.phase) = (false, Phase::Examine);
                     return Ok(false);
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -340,11 +340,11 @@ impl Move {
     /// What is noted of the file goes with it: it is there before the packets have their name.
     fn note<D: Housekeeping>(&self, device: &mut D) -> io::Result<()> {
         let Some(hour) = self.parts.first().and_then(|part| part.path.parent()) else { return Ok(()) };
-        let noted = Disorder::list(device, &interface_of(hour))?;
+        let noted = OutOfOrderMarkers::list(device, &interface_of(hour))?;
         let Key { start, queue, copy, .. } = self.key;
         match noted.get((start, queue.unwrap_or(0), copy)) {
-            Some(Span::UNKNOWN) => disorder::note(device, &self.interface, &self.stem(), None),
-            Some(span) => disorder::note(device, &self.interface, &self.stem(), Some(span)),
+            Some(Span::UNKNOWN) => out_of_order::write_marker(device, &self.interface, &self.stem(), None),
+            Some(span) => out_of_order::write_marker(device, &self.interface, &self.stem(), Some(span)),
             None => Ok(()),
         }
     }
@@ -359,7 +359,7 @@ impl Move {
 
     fn next_part(&mut self) {
         self.at += 1;
-        self.phase = if self.at < self.parts.len() { Phase::Look } else { Phase::Publish };
+        self.phase = if self.at < self.parts.len() { Phase::Examine } else { Phase::Publish };
     }
 
     /// Another file has the name. What was copied so far is copied again: this is rare.
@@ -368,7 +368,7 @@ impl Move {
         self.copy += 1;
         self.at = 0;
         self.present.clear();
-        self.phase = Phase::Look;
+        self.phase = Phase::Examine;
         self.aim();
     }
 

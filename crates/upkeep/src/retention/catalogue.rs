@@ -115,7 +115,7 @@ impl Catalogue {
         all: bool,
     ) -> Vec<(PathBuf, io::Error)> {
         let mut bad = Vec::new();
-        self.walk(device, now, patience, all, &mut bad);
+        self.list_directories(device, now, patience, all, &mut bad);
         // Somebody may remove folders, and no recorder may have made any yet.
         bad.retain(|(_, error)| error.kind() != io::ErrorKind::NotFound);
         let all = || self.hours.values().flat_map(|hour| hour.files.values());
@@ -124,7 +124,7 @@ impl Catalogue {
         bad
     }
 
-    fn walk<D: Housekeeping>(
+    fn list_directories<D: Housekeeping>(
         &mut self,
         device: &mut D,
         now: Timestamp,
@@ -175,7 +175,7 @@ impl Catalogue {
         for (name, _) in
             device.list(&self.root).unwrap_or_default().iter().filter(|(name, _)| name.starts_with(names::PREPARED))
         {
-            self.ahead += device.stat(&self.root.join(name)).map_or(0, |stat| stat.room);
+            self.ahead += device.stat(&self.root.join(name)).map_or(0, |stat| stat.allocated);
         }
     }
 
@@ -201,7 +201,7 @@ impl Catalogue {
     }
 
     /// Bytes of the volume that everything known takes, files in work included.
-    pub fn room(&self) -> u64 {
+    pub fn allocated_bytes(&self) -> u64 {
         self.published + self.ahead + self.hours.values().map(|hour| hour.in_work).sum::<u64>()
     }
 
@@ -293,7 +293,7 @@ impl Upper {
             let list = device.list(path)?;
             self.empty = list.is_empty();
             self.inside = numbers(list, width);
-            self.seen = settled(modified, now);
+            self.seen = is_unchanged(modified, now);
         }
         Ok(!(goes && self.empty && now >= modified.after(patience) && device.remove_folder(path).is_ok()))
     }
@@ -316,12 +316,12 @@ impl Hour {
     ) -> io::Result<bool> {
         let modified = device.stat(path)?.modified;
         if self.seen != Some(modified) {
-            self.seen = settled(modified, now);
+            self.seen = is_unchanged(modified, now);
             self.list(device, path, start)?;
         }
         self.in_work = 0;
         for name in &self.hidden {
-            self.in_work += device.stat(&path.join(name)).map_or(0, |stat| stat.room);
+            self.in_work += device.stat(&path.join(name)).map_or(0, |stat| stat.allocated);
         }
         Ok(!(self.empty && now >= modified.after(patience) && device.remove_folder(path).is_ok()))
     }
@@ -351,7 +351,7 @@ impl Hour {
             let room = match known.get(&key).and_then(|rooms| rooms[at]) {
                 Some(room) => room,
                 None => match device.stat(&path.join(&name)) {
-                    Ok(stat) => stat.room,
+                    Ok(stat) => stat.allocated,
                     Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                     Err(e) => return Err(e),
                 },
@@ -367,7 +367,7 @@ fn has_packets(rooms: &[Option<u64>; 3]) -> bool {
 }
 
 /// A time of change that is old enough to tell a later change from this one.
-fn settled(modified: Timestamp, now: Timestamp) -> Option<Timestamp> {
+fn is_unchanged(modified: Timestamp, now: Timestamp) -> Option<Timestamp> {
     (now.since(modified).max(modified.since(now)) > HOT).then_some(modified)
 }
 

@@ -12,7 +12,7 @@ const STEP: Duration = Duration::from_secs(60);
 
 /// One moment by two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct ClockReading {
     /// What the clock says, which may be set.
     pub now: Timestamp,
     /// Counted from any beginning, and never set.
@@ -21,13 +21,13 @@ pub struct Moment {
 
 /// How steadily the clock goes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Steady {
-    last: Option<Moment>,
+pub(super) struct ClockMonitor {
+    last: Option<ClockReading>,
     since: Duration,
     trusted: bool,
 }
 
-impl Steady {
+impl ClockMonitor {
     /// The clock is right, whatever it says.
     pub fn trust(&mut self) {
         self.trusted = true;
@@ -39,7 +39,7 @@ impl Steady {
     }
 
     /// Compares the clocks; true if the clock goes steadily from this moment on at the earliest.
-    pub fn see(&mut self, at: Moment) -> bool {
+    pub fn see(&mut self, at: ClockReading) -> bool {
         let before = (self.last.is_some(), self.since);
         if let Some(last) = self.last {
             let expected = last.now.after(at.up.saturating_sub(last.up));
@@ -54,7 +54,7 @@ impl Steady {
     }
 
     /// Whether ages may be believed.
-    pub fn is_steady(&self, at: Moment) -> bool {
+    pub fn is_steady(&self, at: ClockReading) -> bool {
         self.trusted || at.up >= self.since + STEADY
     }
 }
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn a_step_of_the_clock_starts_the_wait_anew() {
-        let mut steady = Steady::default();
-        let at = |now, up| Moment { now: Timestamp::from_secs_nanos(now, 0), up: Duration::from_secs(up) };
+        let mut steady = ClockMonitor::default();
+        let at = |now, up| ClockReading { now: Timestamp::from_secs_nanos(now, 0), up: Duration::from_secs(up) };
         steady.see(at(1_000_000, 5));
         assert!(!steady.is_steady(at(1_000_000, 5)));
         steady.see(at(1_000_600, 605));

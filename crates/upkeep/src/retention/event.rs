@@ -1,12 +1,12 @@
 //! What a keeper tells.
 
-use super::Why;
+use super::RemovalReason;
 use base::Timestamp;
 use base::units::show_bytes;
 use std::fmt;
 use std::path::PathBuf;
 use store::device::Space;
-use sys::locks::{Holder, name_them};
+use sys::locks::{Holder, holder_names};
 
 /// Something people should know. Its text is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Event {
         /// Bytes of the volume that both took.
         bytes: u64,
         /// By which rule.
-        why: Why,
+        why: RemovalReason,
         /// There is an archive, and it could not be waited for.
         unarchived: bool,
     },
@@ -31,7 +31,7 @@ pub enum Event {
         /// Bytes of the store's volume that they took.
         bytes: u64,
         /// By which rule.
-        why: Why,
+        why: RemovalReason,
     },
     /// Files in this folder should go, but a query reads there; it is waited for.
     Held {
@@ -48,7 +48,7 @@ pub enum Event {
         by: Vec<Holder>,
     },
     /// Something cannot be done.
-    Remark(String),
+    Warning(String),
 }
 
 impl fmt::Display for Event {
@@ -56,14 +56,14 @@ impl fmt::Display for Event {
         match self {
             Self::Removed { path, bytes, why, unarchived } => {
                 let archive = if *unarchived { ", without the archive, which could not be waited for" } else { "" };
-                write!(f, "{}: removed{archive}, {}: {}", path.display(), show_bytes(*bytes), why.meaning())
+                write!(f, "{}: removed{archive}, {}: {}", path.display(), show_bytes(*bytes), why.description())
             }
             Self::Archived { path, to, bytes, why } => {
-                let (bytes, why) = (show_bytes(*bytes), why.meaning());
+                let (bytes, why) = (show_bytes(*bytes), why.description());
                 write!(f, "{}: moved to {}, {bytes}: {why}", path.display(), to.display())
             }
             Self::Held { folder, by } => {
-                let by = name_them(by);
+                let by = holder_names(by);
                 write!(
                     f,
                     "{}: {by} holds this hour, as a query does; its files go when that has ended, or when no others \
@@ -72,7 +72,7 @@ impl fmt::Display for Event {
                 )
             }
             Self::Overruled { folder, by } => {
-                let by = name_them(by);
+                let by = holder_names(by);
                 write!(
                     f,
                     "{}: {by} still holds this hour, and no other files can go: these go; it keeps what it has open, \
@@ -80,7 +80,7 @@ impl fmt::Display for Event {
                     folder.display()
                 )
             }
-            Self::Remark(text) => f.write_str(text),
+            Self::Warning(text) => f.write_str(text),
         }
     }
 }
@@ -103,7 +103,7 @@ impl Count {
 
 /// How things stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct RetentionState {
     /// Published files that are kept.
     pub files: u64,
     /// Bytes of the volume that the interfaces take, files in work included.

@@ -1,10 +1,10 @@
 //! A keeper's side of the archive: what is moved next, what becomes of it, and what is said when it cannot be. An
-//! [`Errand`] can be sent out: whoever has it does what may wait for the archive's volume, and the keeper, which must not
+//! [`MoveJob`] can be sent out: whoever has it does what may wait for the archive's volume, and the keeper, which must not
 //! wait, goes on.
 
 use super::archive::{Failed, Move};
 use super::catalogue::Key;
-use super::{Event, Keeper, LOOK_EVERY, Moment, Progress, RETRY_EVERY, Why};
+use super::{ClockReading, Event, Progress, RETRY_EVERY, RemovalReason, RetentionWorker, SCAN_INTERVAL};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use store::device::Housekeeping;
 
 /// A file on its way to the archive.
-pub struct Errand {
-    shelf: usize,
+pub struct MoveJob {
+    interface: usize,
     key: Key,
-    why: Why,
+    why: RemovalReason,
     moving: Move,
     failed: Option<Failed>,
     called_off: Arc<AtomicBool>,
 }
 
-impl Errand {
+impl MoveJob {
     /// One piece of work, with one device from the first to the last: up to a MiB is copied, or something is synced. False
     /// when nothing is left to do but to give it back.
     pub fn step<D: Housekeeping>(&mut self, device: &mut D) -> bool {
@@ -51,51 +51,55 @@ impl Errand {
 }
 
 /// What a keeper remembers of an errand that is out.
-pub(super) struct Away {
-    pub shelf: usize,
+pub(super) struct PendingMove {
+    pub interface: usize,
     pub key: Key,
     called_off: Arc<AtomicBool>,
 }
 
-impl<D: Housekeeping> Keeper<D> {
+impl<D: Housekeeping> RetentionWorker<D> {
     /// The file that is to be archived, if there is something to do for it beyond the store. The file itself stays, and
-    /// nothing else is archived, until it is [given back](Keeper::take_back).
-    pub fn send_out(&mut self) -> Option<Errand> {
+    /// nothing else is archived, until it is [given back](RetentionWorker::take_back).
+    pub fn send_out(&mut self) -> Option<MoveJob> {
         let errand = self.moving.take_if(|errand| !errand.moving.is_whole())?;
-        self.away = Some(Away { shelf: errand.shelf, key: errand.key, called_off: Arc::clone(&errand.called_off) });
+        self.pending_move = Some(PendingMove {
+            interface: errand.interface,
+            key: errand.key,
+            called_off: Arc::clone(&errand.called_off),
+        });
         Some(errand)
     }
 
     /// An errand that was sent out, after its last step. The next step of the keeper with slack ends it.
-    pub fn take_back(&mut self, errand: Errand) {
-        self.away = None;
+    pub fn take_back(&mut self, errand: MoveJob) {
+        self.pending_move = None;
         self.archive_volume = self.archive_volume.or(errand.moving.volume());
         self.moving = (!errand.is_called_off()).then_some(errand);
     }
 
-    pub(super) fn begin_move(&mut self, shelf: usize, key: Key, why: Why, at: Moment) -> Progress {
+    pub(super) fn begin_move(&mut self, shelf: usize, key: Key, why: RemovalReason, at: ClockReading) -> Progress {
         let Some(archive) = self.rules.archive.clone() else { return Progress::Idle };
-        let files = &self.shelves[shelf].files;
+        let files = &self.interfaces[shelf].files;
         if files.is_being_published(&mut self.device, &key) {
-            self.set_aside(shelf, key, at.up + LOOK_EVERY);
+            self.set_aside(shelf, key, at.up + SCAN_INTERVAL);
             return Progress::More;
         }
-        let inside = self.shelves[shelf].folder.strip_prefix(&self.charge.store).unwrap_or(Path::new("")).to_owned();
-        let parts = self.shelves[shelf].files.parts(&key);
-        let sweeps = !std::mem::replace(&mut self.shelves[shelf].swept, true);
+        let inside = self.interfaces[shelf].folder.strip_prefix(&self.scope.store).unwrap_or(Path::new("")).to_owned();
+        let parts = self.interfaces[shelf].files.parts(&key);
+        let sweeps = !std::mem::replace(&mut self.interfaces[shelf].swept, true);
         let moving = Move::new(&archive, archive.join(inside), self.archive_volume, key, parts).sweeping(sweeps);
-        self.moving = Some(Errand { shelf, key, why, moving, failed: None, called_off: Arc::default() });
+        self.moving = Some(MoveJob { interface: shelf, key, why, moving, failed: None, called_off: Arc::default() });
         Progress::More
     }
 
-    pub(super) fn go_on_moving(&mut self, at: Moment) -> Progress {
+    pub(super) fn go_on_moving(&mut self, at: ClockReading) -> Progress {
         let Some(mut errand) = self.moving.take() else { return Progress::Idle };
         if errand.step(&mut self.device) {
             self.moving = Some(errand);
             return Progress::More;
         }
         self.archive_volume = self.archive_volume.or(errand.moving.volume());
-        let (shelf, key) = (errand.shelf, errand.key);
+        let (shelf, key) = (errand.interface, errand.key);
         if let Some(failed) = errand.failed {
             return self.move_failed(shelf, key, at, failed);
         }
@@ -115,9 +119,16 @@ impl<D: Housekeeping> Keeper<D> {
 
     /// The copy is whole, read back, synced and has its name, or is to be made by renaming: the store gives its own away.
     /// False while a reader holds it and is waited for.
-    fn take_away(&mut self, shelf: usize, key: Key, why: Why, moving: &mut Move, at: Moment) -> Result<bool, Failed> {
+    fn take_away(
+        &mut self,
+        shelf: usize,
+        key: Key,
+        why: RemovalReason,
+        moving: &mut Move,
+        at: ClockReading,
+    ) -> Result<bool, Failed> {
         self.held.clear();
-        let hour = self.shelves[shelf].files.folder_of(key.hour());
+        let hour = self.interfaces[shelf].files.folder_of(key.hour());
         let lock = match self.device.lock_out(&hour) {
             Ok(Some(lock)) => Some(lock),
             Ok(None) => {
@@ -130,7 +141,7 @@ impl<D: Housekeeping> Keeper<D> {
             }
             Err(error) => return Err(Failed::Source { path: hour, error }),
         };
-        let parts = self.shelves[shelf].files.parts(&key);
+        let parts = self.interfaces[shelf].files.parts(&key);
         let gone = if moving.rename(&mut self.device)? {
             self.forget(shelf, &key);
             parts.last().map(|part| (part.path.clone(), parts.iter().map(|part| part.room).sum()))
@@ -153,17 +164,17 @@ impl<D: Housekeeping> Keeper<D> {
         if let Some(mut errand) = self.moving.take() {
             errand.give_up(&mut self.device);
         }
-        if let Some(away) = &self.away {
+        if let Some(away) = &self.pending_move {
             away.called_off.store(true, Ordering::Relaxed);
         }
     }
 
-    fn move_failed(&mut self, shelf: usize, key: Key, at: Moment, failed: Failed) -> Progress {
+    fn move_failed(&mut self, shelf: usize, key: Key, at: ClockReading, failed: Failed) -> Progress {
         match failed {
             Failed::Source { error, .. } if error.kind() == io::ErrorKind::NotFound => {
                 // Somebody was faster; what is left of it is seen at the next look.
-                self.shelves[shelf].files.forget(&key);
-                self.looked = None;
+                self.interfaces[shelf].files.forget(&key);
+                self.last_scan = None;
                 Progress::More
             }
             Failed::Source { path, error } => {
@@ -174,7 +185,7 @@ impl<D: Housekeeping> Keeper<D> {
         }
     }
 
-    fn no_archive(&mut self, at: Moment, path: &Path, text: &str) -> Progress {
+    fn no_archive(&mut self, at: ClockReading, path: &Path, text: &str) -> Progress {
         self.archive_again = at.up + RETRY_EVERY;
         self.say(format!(
             "{}: cannot archive: {text}; files stay in the store until its volume is nearly full, then the oldest go \

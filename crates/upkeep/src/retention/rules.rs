@@ -42,7 +42,7 @@ pub enum Free {
 
 /// Which rule a file had to go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RemovalReason {
     /// Free space.
     Space,
     /// Size of the interface.
@@ -51,7 +51,7 @@ pub enum Why {
     Age,
 }
 
-impl Why {
+impl RemovalReason {
     /// In a word, for documents.
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Why {
     }
 
     /// For people.
-    pub const fn meaning(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Space => "the volume is to keep more free",
             Self::Size => "the interface is to take less",

@@ -3,13 +3,13 @@
 //! Where blocks of a recorded file are not as they were written, the others are walked once more by themselves, each
 //! stretch of them from where the index says that a record begins: damage is told of where it is, and not of all behind it.
 
-use super::{Kind, Verify};
-use crate::mend::{BLOCK, DeviceFile, Layout, Promise, Vouched, Window};
+use super::{FindingKind, Verify};
+use crate::packet_file::{BLOCK, DeviceFile, IndexedBlock, Layout, VerifiedIndex, Window};
 use crate::verify::Finding;
 use base::Timestamp;
 use base::units::show_count;
-use filter::Need;
-use index::{Parts, Reader, Spots, part_of};
+use filter::KeyCondition;
+use index::{Reader, SubBlockMask, SubBlocks, sub_block_of};
 use pcap::{Direction, Error};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -26,11 +26,11 @@ const AHEAD: usize = 1 << 20;
 
 /// What was found in one block.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct BlockCounts {
     packets: u64,
     first_record: Option<u32>,
     /// Without sums.
-    parts: Parts,
+    parts: SubBlocks,
     stamps: Option<(Timestamp, Timestamp)>,
 }
 
@@ -52,7 +52,7 @@ struct Stream<'d, D> {
     used: usize,
     /// Of each block, or of as much of it as there is and the index vouches for.
     sums: Vec<Sum>,
-    vouched: Option<&'d Vouched>,
+    verified: Option<&'d VerifiedIndex>,
 }
 
 impl<D: Device> Stream<'_, D> {
@@ -66,7 +66,7 @@ impl<D: Device> Stream<'_, D> {
         if got > 0 {
             // What is vouched for of a capture that was damaged when it was indexed ends where the damage begins.
             let number = self.sums.len();
-            let promise = self.vouched.and_then(|v| v.promises.get(number)).filter(|p| p.number as usize == number);
+            let promise = self.verified.and_then(|v| v.blocks.get(number)).filter(|p| p.number as usize == number);
             let bytes = promise.map_or(got, |p| got.min(p.bytes as usize));
             let bytes = &self.buffer[..bytes];
             let parts = promise.is_none_or(|p| p.parts.sum(bytes));
@@ -97,7 +97,7 @@ impl<D: Device> Read for Stream<'_, D> {
 /// What the packets of a file are, whatever its index says.
 #[derive(Default)]
 struct Content {
-    blocks: Vec<Found>,
+    blocks: Vec<BlockCounts>,
     seconds: BTreeMap<u64, u64>,
     packets: u64,
     /// Stamps that fall, and where the first of them is.
@@ -107,14 +107,14 @@ struct Content {
     wire_raised: u64,
     first_raised: Option<u64>,
     /// By block and part.
-    samples: Vec<((usize, usize), Vec<Need>)>,
+    samples: Vec<((usize, usize), Vec<KeyCondition>)>,
 }
 
 impl Content {
     fn take(&mut self, packet: &pcap::Packet<'_>, latest: &mut Timestamp) {
         let number = (packet.offset / BLOCK) as usize;
         if self.blocks.len() <= number {
-            self.blocks.resize(number + 1, Found::default());
+            self.blocks.resize(number + 1, BlockCounts::default());
         }
         let block = &mut self.blocks[number];
         let offset = (packet.offset % BLOCK) as u32;
@@ -145,7 +145,7 @@ impl Content {
     fn begins(&mut self, at: u64) {
         let number = (at / BLOCK) as usize;
         if self.blocks.len() <= number {
-            self.blocks.resize(number + 1, Found::default());
+            self.blocks.resize(number + 1, BlockCounts::default());
         }
         let block = &mut self.blocks[number];
         block.packets += 1;
@@ -163,9 +163,9 @@ impl Content {
         }
         let headers = Headers::of(packet.data, packet.wire_len, packet.link_type);
         let Some(key) = FlowKey::of(packet.data, &headers) else { return };
-        let mut needs: Vec<Need> = [key.src, key.dst].map(|host: IpAddr| Need::Host(host)).into();
-        needs.push(Need::Protocol(key.protocol.0));
-        let part = part_of((packet.offset % BLOCK) as u32);
+        let mut needs: Vec<KeyCondition> = [key.src, key.dst].map(|host: IpAddr| KeyCondition::Host(host)).into();
+        needs.push(KeyCondition::Protocol(key.protocol.0));
+        let part = sub_block_of((packet.offset % BLOCK) as u32);
         self.samples.push(((block, part), needs));
     }
 }
@@ -177,24 +177,25 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         file: FileId,
         limit: u64,
         index: Option<&Path>,
-        vouched: Option<&Vouched>,
+        vouched: Option<&VerifiedIndex>,
         open: bool,
     ) -> io::Result<()> {
         let mut content = Content::default();
         let device = &mut self.device;
-        let stream = Stream { device, file, at: 0, limit, buffer: Vec::new(), used: 0, sums: Vec::new(), vouched };
+        let stream =
+            Stream { device, file, at: 0, limit, buffer: Vec::new(), used: 0, sums: Vec::new(), verified: vouched };
         let (mut stopped, sums) = read(stream, path, &mut content)?;
-        let sum = |promise: &Promise| sums.get(promise.number as usize);
-        let good = |promise: &Promise| sum(promise).is_some_and(|sum| sum.crc == promise.crc);
-        let parts = |promise: &Promise| sum(promise).is_some_and(|sum| sum.parts);
-        let differs = |v: &&Vouched| v.promises.iter().find(|p| p.bytes > 0 && !good(p)).map(|p| p.number);
+        let sum = |promise: &IndexedBlock| sums.get(promise.number as usize);
+        let good = |promise: &IndexedBlock| sum(promise).is_some_and(|sum| sum.crc == promise.crc);
+        let parts = |promise: &IndexedBlock| sum(promise).is_some_and(|sum| sum.parts);
+        let differs = |v: &&VerifiedIndex| v.blocks.iter().find(|p| p.bytes > 0 && !good(p)).map(|p| p.number);
         let damaged = vouched.as_ref().and_then(differs);
         let vouched = match (vouched, damaged) {
             (Some(v), damaged) if v.is_foreign() && (damaged.is_some() || v.file_bytes() != limit) => {
                 let what = damaged.map_or("its length differs".to_owned(), |number| format!("block {number} differs"));
                 let text =
                     format!("{what} from what it was when it was indexed: it was changed, or another took its place");
-                self.find(path, Kind::Stale, damaged.map(|number| u64::from(number) * BLOCK), text);
+                self.find(path, FindingKind::Stale, damaged.map(|number| u64::from(number) * BLOCK), text);
                 None
             }
             (vouched, _) => vouched,
@@ -217,17 +218,17 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         match stopped {
             Some(_) if cut.is_some() => {}
             Some(Error::NotACapture { .. }) if vouched.is_none() => {
-                self.find(path, Kind::Foreign, None, "not a capture");
+                self.find(path, FindingKind::Foreign, None, "not a capture");
             }
             // Without an index nobody has ever read the file: it need not be damaged.
             Some(error @ Error::Version { .. }) if vouched.is_none() => {
-                self.find(path, Kind::Version, Some(error.offset()), error.reason());
+                self.find(path, FindingKind::Version, Some(error.offset()), error.reason());
             }
-            Some(error) => self.find(path, Kind::Chain, Some(error.offset()), error.reason()),
+            Some(error) => self.find(path, FindingKind::Chain, Some(error.offset()), error.reason()),
             None => {}
         }
         if broken.is_some() {
-            self.find(path, Kind::Chain, broken, "no record can begin here");
+            self.find(path, FindingKind::Chain, broken, "no record can begin here");
         }
         if let Some(at) = content.first_fall {
             let falls = content.falls;
@@ -236,13 +237,13 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
                 true => format!("{what} earlier than one before, as recorded; questions go by the stamps"),
                 false => format!("{what} earlier than one before; netgrain convert --sort orders a copy"),
             };
-            self.find(path, Kind::Order, Some(at), text);
+            self.find(path, FindingKind::Order, Some(at), text);
         }
         if let Some(at) = content.first_raised {
             let what = if content.wire_raised == 1 { "1 packet says" } else { "packets say" };
             let many = if content.wire_raised == 1 { String::new() } else { show_count(content.wire_raised) + " " };
             let text = format!("{many}{what} fewer bytes on the wire than were captured");
-            self.find(path, Kind::WireLength, Some(at), text);
+            self.find(path, FindingKind::WireLength, Some(at), text);
         }
         let Some(vouched) = vouched else { return Ok(()) };
         if let Some(at) = cut {
@@ -265,41 +266,41 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         path: &Path,
         content: &Content,
         limit: u64,
-        (good, parts): (impl Fn(&Promise) -> bool, impl Fn(&Promise) -> bool),
-        vouched: &Vouched,
+        (good, parts): (impl Fn(&IndexedBlock) -> bool, impl Fn(&IndexedBlock) -> bool),
+        vouched: &VerifiedIndex,
     ) {
-        for promise in vouched.promises.iter().filter(|p| p.bytes > 0 && p.start() < limit) {
+        for promise in vouched.blocks.iter().filter(|p| p.bytes > 0 && p.start() < limit) {
             let number = promise.number as usize;
             let at = Some(promise.start());
             let promised = promise.rows.total().stored;
             if !good(promise) {
                 let packets = show_count(promised);
                 let text = format!("block {number}, with {packets} packets, is not as it was written (CRC32C)");
-                self.find(path, Kind::Checksum, at, text);
+                self.find(path, FindingKind::Checksum, at, text);
                 continue;
             }
-            let none = Found::default();
+            let none = BlockCounts::default();
             let found = content.blocks.get(number).unwrap_or(&none);
             if promised != found.packets {
                 let text = format!("block {number} holds {} packets, its index says {promised}", found.packets);
-                self.find(path, Kind::Index, at, text);
+                self.find(path, FindingKind::Index, at, text);
             } else if promise.first_record != found.first_record {
                 let text = format!("the first record of block {number} is not where its index says");
-                self.find(path, Kind::Index, at, text);
+                self.find(path, FindingKind::Index, at, text);
             } else if !(promise.parts.is_unknown() || parts(promise) && promise.parts.begin_as(&found.parts)) {
                 let text = format!("the sixteenths of block {number} are not as its index says");
-                self.find(path, Kind::Index, at, text);
+                self.find(path, FindingKind::Index, at, text);
             } else if found.stamps.is_some_and(|stamps| stamps != (promise.first, promise.last)) {
                 let text = format!("the stamps of block {number} are not those of its index");
-                self.find(path, Kind::Index, at, text);
+                self.find(path, FindingKind::Index, at, text);
             }
         }
     }
 
     /// `cut`: the file ends within a record, whose stamp is not known.
-    fn seconds(&mut self, path: &Path, mut found: BTreeMap<u64, u64>, vouched: &Vouched, cut: bool) {
+    fn seconds(&mut self, path: &Path, mut found: BTreeMap<u64, u64>, vouched: &VerifiedIndex, cut: bool) {
         let mut promised: BTreeMap<u64, u64> = BTreeMap::new();
-        for run in vouched.promises.iter().flat_map(|p| p.rows.runs()).filter(|r| r.tally.stored > 0) {
+        for run in vouched.blocks.iter().flat_map(|p| p.rows.runs()).filter(|r| r.tally.stored > 0) {
             *promised.entry(run.second).or_default() += run.tally.stored;
         }
         let count = |map: &BTreeMap<u64, u64>, second| map.get(&second).copied().unwrap_or(0);
@@ -313,7 +314,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
                 count(&promised, second),
                 count(&found, second)
             );
-            self.find(path, Kind::Ledger, None, text);
+            self.find(path, FindingKind::Ledger, None, text);
         }
     }
 
@@ -326,22 +327,22 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         self.device.close(file);
         if let Some((block, need)) = denied? {
             let text = format!("the key sets of block {block} deny {need:?}, which is in it");
-            self.find(path, Kind::Keys, Some(block as u64 * BLOCK), text);
+            self.find(path, FindingKind::Keys, Some(block as u64 * BLOCK), text);
         }
         Ok(())
     }
 }
 
 /// The first sample that the index denies.
-fn denied<D: Device>(source: &DeviceFile<'_, D>, content: &Content) -> io::Result<Option<(usize, Need)>> {
+fn denied<D: Device>(source: &DeviceFile<'_, D>, content: &Content) -> io::Result<Option<(usize, KeyCondition)>> {
     let mut reader = Reader::open(source)?;
     for ((block, part), needs) in &content.samples {
         for need in needs {
-            let spots = reader.spots(source, need)?;
+            let spots = reader.sub_block_mask(source, need)?;
             let at = reader.blocks().iter().position(|b| b.number as usize == *block);
             let Some(at) = at else { continue };
             let known = reader.parts(source, at..at + 1)?.first().is_some_and(|parts| !parts.is_unknown());
-            let is_denied = |spots: &Spots| if known { !spots.has(*part) } else { !spots.is_somewhere() };
+            let is_denied = |spots: &SubBlockMask| if known { !spots.has(*part) } else { !spots.is_somewhere() };
             if spots.get(at).is_some_and(is_denied) {
                 return Ok(Some((*block, need.clone())));
             }
@@ -362,12 +363,12 @@ fn layout(path: &Path) -> Option<Layout> {
 fn among<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
-    vouched: &Vouched,
-    good: impl Fn(&Promise) -> bool,
+    vouched: &VerifiedIndex,
+    good: impl Fn(&IndexedBlock) -> bool,
     open: bool,
 ) -> io::Result<(Content, Option<u64>)> {
     let (mut content, mut broken, mut latest) = (Content::default(), None, Timestamp::ZERO);
-    let promises: Vec<&Promise> = vouched.promises.iter().filter(|p| p.bytes > 0).collect();
+    let promises: Vec<&IndexedBlock> = vouched.blocks.iter().filter(|p| p.bytes > 0).collect();
     let stretches = promises.chunk_by(|a, b| good(a) && good(b) && b.number == a.number + 1);
     for stretch in stretches.filter(|stretch| good(stretch[0])) {
         let end = stretch.last().map_or(0, |p| p.end());

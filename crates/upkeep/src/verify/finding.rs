@@ -9,7 +9,7 @@ pub struct Finding {
     /// In which file or folder.
     pub path: PathBuf,
     /// What kind of thing.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// At which byte of the file, where that can be said.
     pub byte: Option<u64>,
     /// What it is, in words.
@@ -38,7 +38,7 @@ pub enum Level {
 
 /// Kinds of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FindingKind {
     /// A record is cut off, or none can begin where one should.
     Chain,
     /// A stamp is earlier than one before it, as it was recorded.
@@ -46,7 +46,7 @@ pub enum Kind {
     /// Packets of somebody else's capture say fewer bytes on the wire than were captured.
     WireLength,
     /// Packets are not where the name of their file says, and no note tells questions so.
-    Unnoted,
+    Unmarked,
     /// Bytes are not those that were written.
     Checksum,
     /// The file is longer or shorter than its index says.
@@ -68,20 +68,20 @@ pub enum Kind {
     /// Packets of a running capture lay between two files, and are not there.
     Missing,
     /// Whether packets are missing between some files could not be asked.
-    Unasked,
+    GapUnchecked,
     /// Nobody watched between two files.
     Gap,
     /// A file of flow records or rows is not what it should be.
-    Grain,
+    RowFile,
     /// A file of flow records or rows does not begin or end as such a file does.
     Frame,
     /// One-second rows say of fewer packets than are stored in their second, or are missing within a recording that has
     /// some.
     Rows,
     /// Packets are stored in seconds without a one-second row.
-    Rowless,
+    NoRows,
     /// A damaged original, kept beside what was saved of it.
-    Aside,
+    SetAside,
     /// Not a file of the store.
     Foreign,
     /// The format is known, and this version of it is not.
@@ -92,14 +92,14 @@ pub enum Kind {
     Unreadable,
 }
 
-impl Kind {
+impl FindingKind {
     /// The word for it in documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Chain => "chain",
             Self::Order => "order",
             Self::WireLength => "wire_length",
-            Self::Unnoted => "unnoted",
+            Self::Unmarked => "unmarked",
             Self::Checksum => "checksum",
             Self::Length => "length",
             Self::Index => "index",
@@ -110,13 +110,13 @@ impl Kind {
             Self::Orphan => "orphan",
             Self::Leftover => "leftover",
             Self::Missing => "missing",
-            Self::Unasked => "unasked",
+            Self::GapUnchecked => "gap_unchecked",
             Self::Gap => "gap",
-            Self::Grain => "grain",
+            Self::RowFile => "row_file",
             Self::Frame => "frame",
             Self::Rows => "rows",
-            Self::Rowless => "rowless",
-            Self::Aside => "aside",
+            Self::NoRows => "no_rows",
+            Self::SetAside => "set_aside",
             Self::Foreign => "foreign",
             Self::Version => "version",
             Self::NoCapture => "no_capture",
@@ -130,10 +130,10 @@ impl Kind {
             Self::Order
             | Self::WireLength
             | Self::Missing
-            | Self::Unasked
+            | Self::GapUnchecked
             | Self::Gap
-            | Self::Rowless
-            | Self::Aside
+            | Self::NoRows
+            | Self::SetAside
             | Self::Foreign => Level::Note,
             Self::NoCapture | Self::Version | Self::Unreadable => Level::Unreadable,
             _ => Level::Damage,
@@ -151,14 +151,14 @@ impl Kind {
                 "netgrain index makes the index again; if nobody changed the capture, look at the volume (dmesg, smartctl)"
             }
             Self::Leftover => "netgrain repair mends it, or the next recorder of this interface",
-            Self::Unnoted => "netgrain repair notes it; until then questions about an interval may miss packets of it",
+            Self::Unmarked => "netgrain repair notes it; until then questions about an interval may miss packets of it",
             Self::Orphan => {
                 "its packets were removed by somebody; remove it when its losses are of no interest any more"
             }
             Self::Frame => {
                 "netgrain repair puts it aside; where its packets are kept, netgrain run -r makes it of them again, in another store"
             }
-            Self::Grain | Self::Rows | Self::Rowless => {
+            Self::RowFile | Self::Rows | Self::NoRows => {
                 "where its packets are kept, netgrain run -r makes it of them again, in another store"
             }
             Self::Missing => {
@@ -170,7 +170,7 @@ impl Kind {
             Self::WireLength => {
                 "netgrain takes what was captured for the length; netgrain convert writes a copy that says so"
             }
-            Self::Order | Self::Unasked | Self::Gap | Self::Aside | Self::Foreign | Self::Version => "",
+            Self::Order | Self::GapUnchecked | Self::Gap | Self::SetAside | Self::Foreign | Self::Version => "",
         }
     }
 }

@@ -1,21 +1,21 @@
 //! A folder of a store: what each name in it is, and what lies between the files of one queue.
 
-use super::{Finding, Grain, Kind, Placed, Totals, Verify};
-use crate::recovery::called::interface_of;
-use crate::recovery::{Called, DAMAGED, called};
+use super::{FileInterval, Finding, FindingKind, RowFile, Totals, Verify};
+use crate::recovery::file_names::interface_of;
+use crate::recovery::{DAMAGED, FileNames, file_names};
 use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use store::catalogue::parse_stem;
 use store::claim::CLAIM;
 use store::device::Device;
-use store::disorder::Disorder;
+use store::out_of_order::OutOfOrderMarkers;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Everything below it, oldest first, and what lies between.
     pub(super) fn folder(&mut self, root: &Path) {
         // A stretch of time has one folder for each interface; files are neighbours within that.
-        let mut placed: BTreeMap<(PathBuf, u16), Vec<Placed>> = BTreeMap::new();
+        let mut placed: BTreeMap<(PathBuf, u16), Vec<FileInterval>> = BTreeMap::new();
         let mut folders = vec![root.to_owned()];
         while let Some(folder) = folders.pop() {
             let list = match self.device.list(&folder) {
@@ -34,7 +34,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 }
             }
             // Notes of files are no files of the store by themselves.
-            inner.retain(|folder| !folder.ends_with(store::names::DISORDER));
+            inner.retain(|folder| !folder.ends_with(store::names::OUT_OF_ORDER));
             folders.extend(inner);
         }
         for ((interface, _), files) in &mut placed {
@@ -47,11 +47,11 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Tells the files of a queue that are not in order and have no note; of each whether it is in order. An open file gets its note
     /// as it goes on.
-    fn in_order(&mut self, interface: &Path, files: &[Placed]) -> Vec<bool> {
-        let noted = match Disorder::list(&mut self.device, interface) {
+    fn in_order(&mut self, interface: &Path, files: &[FileInterval]) -> Vec<bool> {
+        let noted = match OutOfOrderMarkers::list(&mut self.device, interface) {
             Ok(noted) => noted,
             Err(e) => {
-                self.unreadable(&interface.join(store::names::DISORDER), &e);
+                self.unreadable(&interface.join(store::names::OUT_OF_ORDER), &e);
                 return vec![false; files.len()];
             }
         };
@@ -76,7 +76,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             *in_order = false;
             // Retention may have taken it away since it was checked.
             if self.device.exists(&file.path) {
-                self.find(&file.path, Kind::Unnoted, None, text);
+                self.find(&file.path, FindingKind::Unmarked, None, text);
             }
         }
         in_order
@@ -85,7 +85,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Asks of each two neighbours by name that are in order whether packets lay between them that are gone. Names say nothing of the
     /// stream where one of the two is not in order, or where such a file may be the neighbour of one of them there: how many
     /// pairs are left for that is told.
-    fn missing(&mut self, interface: &Path, files: &[Placed], in_order: &[bool]) {
+    fn missing(&mut self, interface: &Path, files: &[FileInterval], in_order: &[bool]) {
         let astray: Vec<(u64, u64)> =
             files.iter().zip(in_order).filter(|(_, in_order)| !**in_order).filter_map(|(f, _)| f.stretch).collect();
         let mut unasked = 0;
@@ -105,32 +105,32 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                  do not tell which file follows which",
                 files.len() - 1
             );
-            self.find(interface, Kind::Unasked, None, text);
+            self.find(interface, FindingKind::GapUnchecked, None, text);
         }
     }
 
     /// Under a hold of its folder, for one file at a time, so that retention waits for no more than that.
-    fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<Placed> {
+    fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<FileInterval> {
         let dated = interface_of(folder) != folder;
         // What cannot be held was removed, and is then not found; or lies where nothing can be held. Only hours are: a keeper
         // locks the folder of the interface for as long as it works there, which may be long where an archive is slow.
         let _hold = dated.then(|| self.device.hold(folder));
         let path = folder.join(name);
-        if let Some(called) = Called::published(name) {
+        if let Some(called) = FileNames::published(name) {
             // Somebody put it there: no recorder gives such a name, and what a capture of somebody else is like is not
             // what the store is like.
             if dated && called.start().is_none() {
                 self.foreign(&path, "a capture that no recorder made; left alone");
                 return None;
             }
-            self.ours = true;
+            self.is_own = true;
             return self.published(folder, &called);
         }
-        let Some(called) = Called::hidden(name) else {
+        let Some(called) = FileNames::hidden(name) else {
             self.other(&path, name, dated);
             return None;
         };
-        self.ours = true;
+        self.is_own = true;
         // In this order: what was not held because it is not there any more is no leftover.
         let held = self.device.is_held(&path);
         if !self.device.exists(&path) {
@@ -138,7 +138,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return if names.contains(called.packets().as_str()) { None } else { self.published(folder, &called) };
         }
         if !held {
-            self.find(&path, Kind::Leftover, None, "was left unfinished by a recorder that died");
+            self.find(&path, FindingKind::Leftover, None, "was left unfinished by a recorder that died");
             return None;
         }
         self.totals.open += 1;
@@ -147,7 +147,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     /// A file that has its name; nothing is wrong if retention was faster.
-    fn published(&mut self, folder: &Path, called: &Called) -> Option<Placed> {
+    fn published(&mut self, folder: &Path, called: &FileNames) -> Option<FileInterval> {
         let path = folder.join(called.packets());
         let beside = [called.index(), format!("{}.{}", called.packets(), store::names::INDEX)];
         let index = beside.iter().map(|index| folder.join(index)).find(|index| self.device.exists(index));
@@ -155,45 +155,50 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return None;
         }
         if index.is_none() && called.start().is_some() {
-            self.find(&path, Kind::NoIndex, None, "has no index beside it");
+            self.find(&path, FindingKind::NoIndex, None, "has no index beside it");
         }
         self.check(&path, index.as_deref(), false)
     }
 
     fn other(&mut self, path: &Path, name: &str, dated: bool) {
-        let ours = std::mem::replace(&mut self.ours, true);
-        if let Some(stem) = called::published_index(name) {
+        let ours = std::mem::replace(&mut self.is_own, true);
+        if let Some(stem) = file_names::published_index(name) {
             // The recorder gives the packets their name after the index has its own: the hidden name is asked for first.
             let hidden = store::names::PACKETS.iter().map(|ending| store::names::hidden(stem, ending));
             let named = store::names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
             let mut packets = hidden.chain(named).chain([stem.to_owned()]);
             if !packets.any(|name| self.device.exists(&path.with_file_name(name))) && self.device.exists(path) {
-                self.find(path, Kind::Orphan, None, "an index without its packet file");
+                self.find(path, FindingKind::Orphan, None, "an index without its packet file");
             }
-        } else if let Some((grain, holds)) = Grain::named(name).filter(|(grain, _)| dated != is_in_no_hour(*grain)) {
-            self.grain(path, grain, holds);
+        } else if let Some((grain, holds)) = RowFile::named(name).filter(|(grain, _)| dated != is_in_no_hour(*grain)) {
+            self.row_file(path, grain, holds);
         } else if name.ends_with(&format!(".{DAMAGED}")) {
-            self.find(path, Kind::Aside, None, "kept because something in it is damaged; netgrain repair reads it");
-        } else if called::prepared(name).is_some() || called::is_mended(name) {
+            self.find(
+                path,
+                FindingKind::SetAside,
+                None,
+                "kept because something in it is damaged; netgrain repair reads it",
+            );
+        } else if file_names::prepared(name).is_some() || file_names::is_recovered(name) {
             let is_held = self.device.is_held(path);
             // A prepared file is there before it is locked, so the claim says whether somebody is making it. It is asked before the
             // file is looked for again: who ends removes the file, and lets go of the claim after that.
-            let is_made = called::prepared(name).is_some() && self.device.is_held(&path.with_file_name(CLAIM));
+            let is_made = file_names::prepared(name).is_some() && self.device.is_held(&path.with_file_name(CLAIM));
             if !is_held && !is_made && self.device.exists(path) {
-                self.find(path, Kind::Leftover, None, "was left by a recorder that died");
+                self.find(path, FindingKind::Leftover, None, "was left by a recorder that died");
             }
-        } else if let Some(stem) = called::hidden_index(name).or_else(|| called::sealed_index(name)) {
+        } else if let Some(stem) = file_names::hidden_index(name).or_else(|| file_names::sealed_index(name)) {
             let mut packets = store::names::PACKETS.iter().map(|ending| store::names::hidden(stem, ending));
             let has_packets = packets.any(|name| self.device.exists(&path.with_file_name(name)));
             if !has_packets && !self.device.is_held(path) && self.device.exists(path) {
-                self.find(path, Kind::Leftover, None, "an index that was left by a recorder that died");
+                self.find(path, FindingKind::Leftover, None, "an index that was left by a recorder that died");
             }
         } else if ![CLAIM, store::names::METER_KEY, store::names::FLOW_LATENESS].contains(&name) {
             let capture = name.ends_with(".pcapng") || name.ends_with(".cap");
             match capture && !dated {
                 true => drop(self.check(path, None, false)),
                 false => {
-                    self.ours = ours;
+                    self.is_own = ours;
                     self.foreign(path, "not a file of the store; left alone");
                 }
             }
@@ -201,7 +206,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     /// What lies in the stream between two files of one queue, the later of which follows the earlier: asked of files in order.
-    fn between(&mut self, one: &Placed, next: &Placed) {
+    fn between(&mut self, one: &FileInterval, next: &FileInterval) {
         // Retention goes the same way: it may have removed it since it was checked, and others behind it.
         if !self.device.exists(&one.path) {
             return;
@@ -218,16 +223,16 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 }
                 false => format!("{bytes} bytes of its packets are those of {} too", one.path.display()),
             };
-            self.find(&next.path, Kind::Missing, None, text);
+            self.find(&next.path, FindingKind::Missing, None, text);
         }
     }
 
     /// Seconds of which no file of a queue knows, between the first and the last.
-    fn gaps(&mut self, files: &[Placed]) {
-        let mut placed: Vec<((u64, u64), &Placed)> =
+    fn gaps(&mut self, files: &[FileInterval]) {
+        let mut placed: Vec<((u64, u64), &FileInterval)> =
             files.iter().filter_map(|file| Some((file.seconds?, file))).collect();
         placed.sort_by_key(|(seconds, _)| *seconds);
-        let mut before: Option<(u64, &Placed)> = None;
+        let mut before: Option<(u64, &FileInterval)> = None;
         for ((first, last), file) in placed {
             if let Some((until, one)) = before
                 && first > until + 1
@@ -236,7 +241,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             {
                 let at = Timestamp::from_secs_nanos(until + 1, 0);
                 let text = format!("nobody watched for {} s from {at}", first - until - 1);
-                self.find(&file.path, Kind::Gap, None, text);
+                self.find(&file.path, FindingKind::Gap, None, text);
             }
             if before.is_none_or(|(until, _)| until <= last) {
                 before = Some((last, file));
@@ -246,6 +251,6 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 }
 
 /// Whether files of this kind lie in the folder of their interface; elsewhere somebody else put them.
-fn is_in_no_hour(grain: Grain) -> bool {
-    matches!(grain, Grain::Journal | Grain::Aside)
+fn is_in_no_hour(grain: RowFile) -> bool {
+    matches!(grain, RowFile::Journal | RowFile::Aside)
 }

@@ -5,16 +5,16 @@ use crate::common;
 use base::{Prng, Timestamp};
 use common::{SECOND, Stream, config, recover, root, run};
 use index::{Index, Tail};
-use netgrain_upkeep::repair::{Did, Repair};
-use netgrain_upkeep::retention::{Charge, Keeper, Moment, Progress, Rules};
-use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
+use netgrain_upkeep::repair::{Repair, RepairEvent};
+use netgrain_upkeep::retention::{ClockReading, Progress, RetentionScope, RetentionWorker, Rules};
+use netgrain_upkeep::verify::{Finding, FindingKind, Level, Verify};
 use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 use store::catalogue::parse_stem;
 use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
-use store::disorder::{self, Disorder, Span};
 use store::names;
+use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
 /// Three files: the second begins an hour before the first, and the third has a packet from before its beginning.
 fn set_back(prng: &mut Prng) -> Stream {
@@ -51,9 +51,9 @@ fn record_until(stream: &Stream, at: u64) -> Surviving {
     device.files()
 }
 
-fn notes(files: &Surviving, interface: &Path) -> Disorder {
-    let folder = interface.join(names::DISORDER);
-    Disorder::of(files.keys().filter(|p| p.starts_with(&folder)).filter_map(|p| p.file_name()?.to_str()))
+fn notes(files: &Surviving, interface: &Path) -> OutOfOrderMarkers {
+    let folder = interface.join(names::OUT_OF_ORDER);
+    OutOfOrderMarkers::of(files.keys().filter(|p| p.starts_with(&folder)).filter_map(|p| p.file_name()?.to_str()))
 }
 
 /// The published files that are not where their names say, with the span of their packets, as their indexes have it.
@@ -117,17 +117,17 @@ fn disorder_is_a_note_and_what_has_lost_its_note_is_told_and_noted_again() {
     let recorded = device.files();
     let findings = verify(&recorded);
     assert!(findings.iter().all(|f| f.kind.level() == Level::Note), "{findings:#?}");
-    assert!(findings.iter().any(|f| f.kind == Kind::Order), "{findings:#?}");
+    assert!(findings.iter().any(|f| f.kind == FindingKind::Order), "{findings:#?}");
     let (before, astray) = (notes(&recorded, &root()), astray(&recorded));
     assert!(!astray.is_empty());
     // Copied file by file, without what begins with a dot.
     let mut copied = recorded.clone();
-    copied.retain(|path, _| !path.starts_with(root().join(names::DISORDER)));
-    let unnoted = |files: &Surviving| verify(files).iter().filter(|f| f.kind == Kind::Unnoted).count();
+    copied.retain(|path, _| !path.starts_with(root().join(names::OUT_OF_ORDER)));
+    let unnoted = |files: &Surviving| verify(files).iter().filter(|f| f.kind == FindingKind::Unmarked).count();
     assert_eq!(unnoted(&copied), astray.len());
     let device = MemoryDevice::with(1, copied);
     let mut told = Vec::new();
-    Repair::new(|| device.clone(), |did: Did| told.push(did.to_string())).path(Path::new("store"));
+    Repair::new(|| device.clone(), |did: RepairEvent| told.push(did.to_string())).path(Path::new("store"));
     let noted = told.iter().filter(|t| t.contains("questions find them now")).count();
     assert_eq!(noted, astray.len(), "{told:#?}");
     assert_eq!(unnoted(&device.files()), 0);
@@ -149,15 +149,15 @@ fn notes_go_to_the_archive_with_their_files_and_those_of_removed_files_are_forgo
         let readme = there.create(Path::new("archive/README"), Content::Index).expect("a file");
         there.close(readme);
         device.set_fault(fault);
-        let charge = Charge {
+        let charge = RetentionScope {
             store: "store".into(),
             interfaces: vec!["eth1".into()],
             beside_others: false,
             folders_after: Duration::ZERO,
         };
         let rules = Rules { max_size: Some(1), archive: Some("archive".into()), ..Rules::default() };
-        let mut keeper = Keeper::new(device.clone(), charge, rules);
-        let moment = Moment { now: Timestamp::from_nanos(stream.now), up: Duration::ZERO };
+        let mut keeper = RetentionWorker::new(device.clone(), charge, rules);
+        let moment = ClockReading { now: Timestamp::from_nanos(stream.now), up: Duration::ZERO };
         for _ in 0..100_000 {
             if keeper.step(moment, true) == Progress::Idle {
                 break;
@@ -179,14 +179,14 @@ fn the_note_of_a_file_goes_when_retention_removes_it_and_the_others_stay() {
     assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
     let mut left = notes(&device.files(), &root()).iter().count();
     assert_eq!(left, 2);
-    let charge = Charge {
+    let charge = RetentionScope {
         store: "store".into(),
         interfaces: vec!["eth1".into()],
         beside_others: false,
         folders_after: Duration::MAX,
     };
-    let mut keeper = Keeper::new(device.clone(), charge, Rules { max_size: Some(1), ..Rules::default() });
-    let moment = Moment { now: Timestamp::from_nanos(stream.now), up: Duration::ZERO };
+    let mut keeper = RetentionWorker::new(device.clone(), charge, Rules { max_size: Some(1), ..Rules::default() });
+    let moment = ClockReading { now: Timestamp::from_nanos(stream.now), up: Duration::ZERO };
     for _ in 0..100 {
         let progress = keeper.step(moment, true);
         let files = device.files();
@@ -206,8 +206,8 @@ fn the_note_of_a_file_goes_when_retention_removes_it_and_the_others_stay() {
 fn a_note_whose_file_somebody_removed_is_forgotten_at_the_next_start() {
     let mut device = MemoryDevice::new(1);
     let stem = names::stem(Timestamp::from_secs_nanos(1_795_290_000, 0), None, 0);
-    for span in [None, Some(Span::mixed((Timestamp::ZERO, Timestamp::MAX)))] {
-        disorder::note(&mut device, &root(), &stem, span).expect("a note");
+    for span in [None, Some(Span::out_of_order((Timestamp::ZERO, Timestamp::MAX)))] {
+        out_of_order::write_marker(&mut device, &root(), &stem, span).expect("a note");
     }
     recover(device.clone());
     assert!(notes(&device.files(), &root()).is_empty());
@@ -247,8 +247,8 @@ fn a_file_that_is_missing_is_told_although_another_of_the_queue_is_not_in_order(
     };
     assert_eq!(notes(&recorded, &root()).iter().count(), 1);
     // By name the one that was set back comes first, and in the stream it lies between the third and the fifth.
-    assert_eq!(told(&recorded, Kind::Missing), Vec::<String>::new());
-    let unasked = told(&recorded, Kind::Unasked);
+    assert_eq!(told(&recorded, FindingKind::Missing), Vec::<String>::new());
+    let unasked = told(&recorded, FindingKind::GapUnchecked);
     assert_eq!(unasked.len(), 1);
     assert!(unasked[0].contains("between 2 of 6 pairs"), "{unasked:?}");
     let mut packets: Vec<_> = recorded.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
@@ -258,7 +258,7 @@ fn a_file_that_is_missing_is_told_although_another_of_the_queue_is_not_in_order(
         let mut files = recorded.clone();
         files.remove(packets[gone]);
         files.remove(&packets[gone].with_extension(names::INDEX));
-        let missing = told(&files, Kind::Missing);
+        let missing = told(&files, FindingKind::Missing);
         assert_eq!(missing.len(), 1, "{missing:?}");
         assert!(missing[0].contains(packets[gone + 1].to_str().expect("a name")), "{missing:?}");
     }
@@ -270,15 +270,15 @@ fn repair_says_noted_only_where_it_noted() {
     let device = MemoryDevice::new(1);
     assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
     let mut without_notes = device.files();
-    without_notes.retain(|path, _| !path.starts_with(root().join(names::DISORDER)));
+    without_notes.retain(|path, _| !path.starts_with(root().join(names::OUT_OF_ORDER)));
     let repair = |first: &Surviving, others: &Surviving| {
         let (first, others) = (MemoryDevice::with(1, first.clone()), MemoryDevice::with(1, others.clone()));
         let asked = Cell::new(0);
         let another = || if asked.replace(asked.get() + 1) == 0 { first.clone() } else { others.clone() };
         let (mut noted, mut refused) = (0, 0);
-        let tell = |did: Did| match did {
-            Did::Noted(_) => noted += 1,
-            Did::Refused { why, .. } if why.contains("not noted") => refused += 1,
+        let tell = |did: RepairEvent| match did {
+            RepairEvent::Noted(_) => noted += 1,
+            RepairEvent::Refused { why, .. } if why.contains("not noted") => refused += 1,
             _ => {}
         };
         Repair::new(another, tell).path(Path::new("store"));

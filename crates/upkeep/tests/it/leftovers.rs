@@ -81,7 +81,7 @@ fn packets_without_an_index_are_published_with_a_note_that_nothing_vouches_for_t
     recover(device.clone());
     let published = check(&stream, &device.files(), "without an index");
     assert_eq!(published.tally.stored, 3);
-    assert_eq!(published.tally.notes[base::Note::Unvouched as usize], 3);
+    assert_eq!(published.tally.notes[base::Note::Unverified as usize], 3);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_file_whose_name_the_power_took_finds_its_hour_beside_folders_of_somebody_el
     let device = MemoryDevice::with(1, files);
     let told = recover(device.clone());
     let published = check(&stream, &device.files(), "found again");
-    assert_eq!((published.tally.stored, published.tally.notes[base::Note::Unvouched as usize]), (3, 0), "{told:#?}");
+    assert_eq!((published.tally.stored, published.tally.notes[base::Note::Unverified as usize]), (3, 0), "{told:#?}");
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn locks_on_a_real_file_system_tell_the_living_from_the_dead() {
     };
     let told = recovered();
     assert!(alive.iter().all(|path| path.exists()), "{told:#?}");
-    assert!(matches!(told[0], Event::GivenBack { files: 1, .. }), "{told:#?}");
-    assert!(matches!(told[1], Event::Mended { outcome: Outcome::Published { .. }, .. }), "{told:#?}");
+    assert!(matches!(told[0], Event::Released { files: 1, .. }), "{told:#?}");
+    assert!(matches!(told[1], Event::Recovered { outcome: Outcome::Published { .. }, .. }), "{told:#?}");
     assert_eq!(check(&stream, &read_all(dir.path()), "on a real file system").tally.stored, 3);
 
     // What dies later is found later.
@@ -192,7 +192,7 @@ fn a_file_that_is_let_go_of_late_is_mended_all_the_same() {
     kernel.close(held);
     while recovery.step() {}
     let told = recovery.take_events();
-    assert!(told.iter().any(|e| matches!(e, Event::Mended { outcome: Outcome::Published { .. }, .. })), "{told:#?}");
+    assert!(told.iter().any(|e| matches!(e, Event::Recovered { outcome: Outcome::Published { .. }, .. })), "{told:#?}");
     assert_eq!(check(&stream, &device.files(), "late").tally.stored, 3);
 }
 

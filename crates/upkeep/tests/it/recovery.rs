@@ -6,7 +6,7 @@ use base::{Cause, Note, Prng, Tally};
 use common::{Stream, check, check_clean, config, lost, recover, run, segments};
 use netgrain_upkeep::recovery::Recovery;
 use store::device::{Fault, MemoryDevice, Surviving};
-use store::heartbeat::Tail;
+use store::offered_page::OrphanedCount;
 
 /// Records the stream until call `at`; what is left then, and up to which position the ring had its memory back.
 fn record_until(stream: &Stream, at: u64, seed: u64) -> (MemoryDevice, u64) {
@@ -139,9 +139,9 @@ fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_n
         let segment = &stream.segments[last];
         let before = stream.segments[..last].iter().map(|s| s.ledger.total().offered).sum();
         let second = stream.now / common::SECOND;
-        let tail = Tail::of(0, all, second, Some((segment.start, segment.pos)), before);
+        let tail = OrphanedCount::of(0, all, second, Some((segment.start, segment.pos)), before);
         let device = MemoryDevice::with(1, left.clone());
-        let mut recovery = Recovery::new(device.clone(), &common::root()).knowing(vec![tail.clone()]);
+        let mut recovery = Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail.clone()]);
         recovery.run();
         let files = device.files();
         let whole = |files: &Surviving| {
@@ -159,9 +159,9 @@ fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_n
         // A recovery that is killed and another that goes on enter it once.
         let device = MemoryDevice::with(1, left.clone());
         device.set_fault(Fault { crash_at: Some(at % 40), ..Fault::default() });
-        Recovery::new(device.clone(), &common::root()).knowing(vec![tail.clone()]).run();
+        Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail.clone()]).run();
         let device = MemoryDevice::with(1, device.files());
-        Recovery::new(device.clone(), &common::root()).knowing(vec![tail]).run();
+        Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail]).run();
         assert_eq!(whole(&device.files()), told, "{note}: in two goes");
         let device = MemoryDevice::with(1, left);
         recover(device.clone());
@@ -174,10 +174,10 @@ fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_n
 fn what_was_offered_before_the_first_file_is_in_the_ledger_of_a_file_without_packets_once() {
     let second = 1_700_000_000;
     for (ended, cause) in [(false, Cause::Crash), (true, Cause::Disk)] {
-        let mut tail = Tail::of(3, 40, second, None, 0);
+        let mut tail = OrphanedCount::of(3, 40, second, None, 0);
         tail.ended = ended;
         let run = |device: &MemoryDevice| {
-            let mut recovery = Recovery::new(device.clone(), &common::root()).knowing(vec![tail.clone()]);
+            let mut recovery = Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail.clone()]);
             recovery.run();
             recovery.take_events().iter().map(ToString::to_string).collect::<Vec<_>>()
         };

@@ -5,8 +5,8 @@ use crate::common;
 use base::Prng;
 use common::{Stream, check, config, path, read_all, recover, run, segments};
 use index::{Builder, Header, Index, Tail};
-use netgrain_upkeep::repair::{Did, Repair};
-use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
+use netgrain_upkeep::repair::{Repair, RepairEvent};
+use netgrain_upkeep::verify::{Finding, FindingKind, Level, Verify};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::device::{Fault, MemoryDevice, Surviving};
@@ -30,9 +30,9 @@ fn verify(files: &Surviving, quick: bool) -> (Vec<Finding>, u64) {
     (findings, packets)
 }
 
-fn kinds(files: &Surviving) -> Vec<Kind> {
+fn kinds(files: &Surviving) -> Vec<FindingKind> {
     let found = verify(files, false).0.into_iter().filter(|f| f.kind.level() != Level::Note).map(|f| f.kind);
-    let mut kinds: Vec<Kind> = found.collect();
+    let mut kinds: Vec<FindingKind> = found.collect();
     kinds.dedup();
     kinds
 }
@@ -41,7 +41,7 @@ fn repair(files: Surviving, at: &Path) -> (Surviving, Vec<String>) {
     let device = MemoryDevice::with(1, files);
     let mut told = Vec::new();
     let another = || device.clone();
-    Repair::new(another, |did: Did| told.push(did.to_string())).path(at);
+    Repair::new(another, |did: RepairEvent| told.push(did.to_string())).path(at);
     (device.files(), told)
 }
 
@@ -73,7 +73,7 @@ fn verification_neither_waits_for_a_keeper_of_the_interface_nor_keeps_it_out() {
     }
     let interface = dir.join("store/eth1");
     std::fs::write(interface.join(store::names::prepared(0, 1, "pcap")), b"").expect("made ahead");
-    let keeping = store::Hold::keeper(&interface).expect("a look").expect("nobody is there");
+    let keeping = store::Hold::retention_lock(&interface).expect("a look").expect("nobody is there");
     let (done, ended) = std::sync::mpsc::channel();
     let at = dir.join("store");
     std::thread::spawn(move || {
@@ -103,7 +103,7 @@ fn a_store_that_is_being_recorded_is_never_called_damaged() {
             verify.path(Path::new("store"));
             let totals = *verify.totals();
             // Before its first file the recorder has nothing there; on a real volume its claim is.
-            findings.retain(|f| f.kind != Kind::NoCapture || !beside.files().is_empty());
+            findings.retain(|f| f.kind != FindingKind::NoCapture || !beside.files().is_empty());
             let wrong: Vec<&Finding> = findings.iter().filter(|f| f.kind.level() != Level::Note).collect();
             assert!(wrong.is_empty(), "seed {seed} round {round} step {step}: {wrong:#?}");
             open += totals.open;
@@ -133,7 +133,7 @@ fn each_kind_of_damage_has_its_name() {
             b[1_100_000] ^= 1;
             files.insert(first.clone(), b);
         }),
-        [Kind::Checksum]
+        [FindingKind::Checksum]
     );
     assert!(
         damaged(&|files| {
@@ -141,18 +141,18 @@ fn each_kind_of_damage_has_its_name() {
             b.truncate(b.len() - 10);
             files.insert(first.clone(), b);
         })
-        .contains(&Kind::Length)
+        .contains(&FindingKind::Length)
     );
-    assert_eq!(damaged(&|files| drop(files.remove(&first.with_extension("ngi")))), [Kind::NoIndex]);
-    assert_eq!(damaged(&|files| drop(files.remove(&first))), [Kind::Orphan]);
+    assert_eq!(damaged(&|files| drop(files.remove(&first.with_extension("ngi")))), [FindingKind::NoIndex]);
+    assert_eq!(damaged(&|files| drop(files.remove(&first))), [FindingKind::Orphan]);
     let other = packet_files(&whole)[1].with_extension("ngi");
     let swapped = damaged(&|files| drop(files.insert(first.with_extension("ngi"), whole[&other].clone())));
-    assert!(swapped.contains(&Kind::Checksum), "{swapped:?}");
-    assert_eq!(damaged(&|files| drop(files.insert(first.with_extension("ngi"), vec![7; 500]))), [Kind::Index]);
+    assert!(swapped.contains(&FindingKind::Checksum), "{swapped:?}");
+    assert_eq!(damaged(&|files| drop(files.insert(first.with_extension("ngi"), vec![7; 500]))), [FindingKind::Index]);
     let next = path("store/eth1/.next-q0-7.pcap.partial");
-    assert_eq!(damaged(&|files| drop(files.insert(next.clone(), vec![0; 4096]))), [Kind::Leftover]);
+    assert_eq!(damaged(&|files| drop(files.insert(next.clone(), vec![0; 4096]))), [FindingKind::Leftover]);
     let (findings, _) = verify(&Surviving::from([(path("store/eth1/notes.txt"), vec![1])]), false);
-    assert_eq!(findings[0].kind, Kind::Foreign);
+    assert_eq!(findings[0].kind, FindingKind::Foreign);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn one_hole_is_one_finding_and_what_repair_loses_by_it_is_said() {
         prng.fill(&mut bytes[at..at + 500_000]);
         let (findings, packets) = verify(&files, false);
         let note = format!("seed {seed} round {round}: {findings:#?}");
-        assert_eq!(findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [Kind::Checksum], "{note}");
+        assert_eq!(findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [FindingKind::Checksum], "{note}");
         assert_eq!(findings[0].byte, Some(at as u64 >> 20 << 20), "{note}");
         let (after, told) = repair(files, Path::new("store"));
         let (_, left) = verify(&after, false);
@@ -189,7 +189,7 @@ fn what_lies_behind_the_recorded_bytes_is_a_wrong_length_and_no_packets() {
     let bytes = files.get_mut(&name).expect("a file");
     let record = bytes[24..].to_vec();
     bytes.extend(record);
-    assert_eq!((kinds(&files), verify(&files, false).1), (vec![Kind::Length], 60));
+    assert_eq!((kinds(&files), verify(&files, false).1), (vec![FindingKind::Length], 60));
     let (after, _) = repair(files, Path::new("store"));
     assert!(after[&name] == whole[&name], "not cut where it was");
 }
@@ -220,7 +220,7 @@ fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume()
     for other in [same_length, foreign(&mut Prng::new(10), 20).0] {
         files.insert(capture.clone(), other);
         let (findings, packets) = verify(&files, false);
-        assert_eq!((findings.len(), findings[0].kind, packets), (1, Kind::Stale, 20), "{findings:#?}");
+        assert_eq!((findings.len(), findings[0].kind, packets), (1, FindingKind::Stale, 20), "{findings:#?}");
     }
 }
 
@@ -234,12 +234,12 @@ fn what_is_not_of_the_store_is_noted_up_to_a_number_and_no_damage() {
     files.insert(hour.join("foreign.pcap"), capture);
     assert_eq!(kinds(&files), []);
     let (findings, packets) = verify(&files, false);
-    assert_eq!((findings.iter().filter(|f| f.kind == Kind::Foreign).count(), packets), (1, 20), "{findings:#?}");
+    assert_eq!((findings.iter().filter(|f| f.kind == FindingKind::Foreign).count(), packets), (1, 20), "{findings:#?}");
     for i in 0..1000 {
         files.insert(path("store/eth1").join(format!("note-{i}.txt")), vec![1]);
     }
     let (findings, _) = verify(&files, true);
-    let told: Vec<&Finding> = findings.iter().filter(|f| f.kind == Kind::Foreign).collect();
+    let told: Vec<&Finding> = findings.iter().filter(|f| f.kind == FindingKind::Foreign).collect();
     assert_eq!(told.len(), 11, "{told:#?}");
     assert!(told[10].text.starts_with("991 more"), "{:#?}", told[10]);
 }
@@ -290,7 +290,7 @@ fn what_is_not_what_its_name_says_is_refused_with_advice_whether_its_store_is_na
     for at in [Path::new("store"), &hidden] {
         let device = MemoryDevice::with(1, files.clone());
         let mut told = Vec::new();
-        Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).path(at);
+        Repair::new(|| device.clone(), |did: RepairEvent| told.push((did.is_refusal(), did.to_string()))).path(at);
         assert!(device.files() == files, "something was changed: {told:#?}");
         assert_eq!(told.len(), 1, "{told:#?}");
         assert!(told[0].0 && told[0].1.contains("give it the name"), "{told:#?}");
@@ -323,12 +323,12 @@ fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
     for alter in [
         (|e: &mut index::Entry| e.last = e.last.after(Duration::from_nanos(50))) as fn(&mut index::Entry),
         |e| e.first_record = e.first_record.map(|at| at + 1),
-        |e| e.parts.cut(index::PART * 5),
+        |e| e.sub_blocks.cut(index::SUB_BLOCK * 5),
         |e| {
             // The sum of a sixteenth is another.
-            let mut parts = index::Parts::NONE;
-            (0..index::PARTS).filter_map(|part| e.parts.first(part)).for_each(|first| parts.begin(first, 7));
-            e.parts = parts;
+            let mut parts = index::SubBlocks::NONE;
+            (0..index::SUB_BLOCKS).filter_map(|part| e.sub_blocks.first(part)).for_each(|first| parts.begin(first, 7));
+            e.sub_blocks = parts;
         },
         |e| e.rows.add(e.first.secs(), &base::Tally { offered: 1, stored: 1, ..base::Tally::default() }),
     ] {
@@ -345,7 +345,7 @@ fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
         let mut bytes = Vec::new();
         builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
         files.insert(at.clone(), bytes);
-        assert!(kinds(&files).contains(&Kind::Index));
+        assert!(kinds(&files).contains(&FindingKind::Index));
         let (after, told) = repair(files, Path::new("store"));
         assert!(told.iter().any(|t| t.contains("mended")), "{told:#?}");
         assert_eq!(kinds(&after), [], "{told:#?}");
@@ -361,7 +361,7 @@ fn an_index_of_the_version_before_is_named_and_made_again() {
     let mut files = whole.clone();
     let first = packet_files(&files)[0].clone();
     files.get_mut(&first.with_extension("ngi")).expect("an index")[8] = 3;
-    assert_eq!(kinds(&files), [Kind::Index]);
+    assert_eq!(kinds(&files), [FindingKind::Index]);
     let (after, told) = repair(files, Path::new("store"));
     assert_eq!(kinds(&after), [], "{told:#?}");
     assert!(after[&first] == whole[&first], "nothing was wrong with the packets");
@@ -376,7 +376,7 @@ fn a_foreign_capture_of_an_unknown_version_is_neither_called_damaged_nor_changed
     let files: Surviving = [(at.clone(), bytes)].into();
     let mut findings = Vec::new();
     Verify::new(MemoryDevice::with(1, files.clone()), false, |f: &Finding, _| findings.push(f.clone())).path(&at);
-    assert_eq!(findings[0].kind, Kind::Version, "{findings:#?}");
+    assert_eq!(findings[0].kind, FindingKind::Version, "{findings:#?}");
     let said = findings[0].to_string();
     assert!(said.contains("version 3.4") && said.contains("2 of pcap and 1 of pcapng"), "{said}");
     assert!(!said.contains("editcap") && !said.contains("smartctl"), "{said}");
@@ -406,7 +406,7 @@ fn a_damaged_head_of_a_packet_file_is_written_again_and_costs_no_packet() {
 fn dry(files: &Surviving, at: &Path) -> Vec<(bool, String)> {
     let device = MemoryDevice::with(1, files.clone());
     let mut told = Vec::new();
-    Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).dry_run(at);
+    Repair::new(|| device.clone(), |did: RepairEvent| told.push((did.is_refusal(), did.to_string()))).dry_run(at);
     assert!(device.files() == *files);
     told
 }
@@ -459,7 +459,11 @@ fn a_lost_index_is_made_again_and_says_that_nothing_vouches_for_the_packets() {
     files.remove(&second.with_extension("ngi"));
     let (after, told) = repair(files.clone(), Path::new("store"));
     let published = check(&stream, &after, "made again");
-    assert_eq!((published.packets.len(), published.tally.notes[base::Note::Unvouched as usize]), (90, 30), "{told:#?}");
+    assert_eq!(
+        (published.packets.len(), published.tally.notes[base::Note::Unverified as usize]),
+        (90, 30),
+        "{told:#?}"
+    );
     assert_eq!(after[&second], files[&second]);
     assert_eq!(kinds(&after), []);
 }
@@ -475,7 +479,7 @@ fn what_a_recorder_holds_is_refused() {
     let hidden =
         before.keys().find(|p| p.to_string_lossy().ends_with("Z.pcap.partial")).expect("the open file").clone();
     let mut told = Vec::new();
-    let mut repair = Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string())));
+    let mut repair = Repair::new(|| device.clone(), |did: RepairEvent| told.push((did.is_refusal(), did.to_string())));
     repair.path(&hidden);
     repair.path(Path::new("store"));
     assert!(told.len() == 1 && told[0].0 && told[0].1.contains("living process"), "{told:#?}");
@@ -494,7 +498,7 @@ fn a_repair_that_fails_half_way_says_where_the_file_lies_and_is_taken_up_from_th
     device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
     let mend = |at: &Path| {
         let mut told = Vec::new();
-        Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).path(at);
+        Repair::new(|| device.clone(), |did: RepairEvent| told.push((did.is_refusal(), did.to_string()))).path(at);
         told
     };
     let told = mend(&first);
@@ -603,7 +607,8 @@ fn an_interface_that_somebody_has_is_refused_by_name_and_nothing_in_it_is_touche
     let (since, before) = (base::Timestamp::from_nanos(7), read_all(dir.path()));
     let mend = |at: &Path| {
         let mut told = Vec::new();
-        let mut repair = Repair::new(DiskDevice::plain, |did: Did| told.push((did.is_refusal(), did.to_string())));
+        let mut repair =
+            Repair::new(DiskDevice::plain, |did: RepairEvent| told.push((did.is_refusal(), did.to_string())));
         repair = repair.claiming(since);
         repair.path(&dir.path().join(at));
         told
@@ -661,7 +666,7 @@ fn a_dry_run_tells_of_what_a_repair_would_do_and_of_nothing_else() {
     let dry = |files: &Surviving| {
         let device = MemoryDevice::with(1, files.clone());
         let mut told = Vec::new();
-        Repair::new(|| device.clone(), |did: Did| told.push(did.to_string())).dry_run(Path::new("store"));
+        Repair::new(|| device.clone(), |did: RepairEvent| told.push(did.to_string())).dry_run(Path::new("store"));
         assert!(device.files() == *files);
         told
     };

@@ -12,8 +12,8 @@
 //! its first word: none in type I, 8 bytes in type II, 12 in type III, and 8 more where its last bit says so. Type I is
 //! told from type II by the sequence number, which it does not have.
 
-use super::walk::{Inside, Walk, What};
-use super::{Odd, TunnelKind};
+use super::decoder::{Decoder, NextHeader, TunnelPayload};
+use super::{DecodeError, TunnelKind};
 use crate::EtherType;
 use crate::bytes::{be16, be32};
 
@@ -41,15 +41,15 @@ mod erspan {
     pub const SUBHEADER_LEN: usize = 8;
 }
 
-impl Walk<'_> {
-    pub fn gre(&mut self, at: usize) -> Option<Inside> {
-        let head: &[u8; at::END] = self.need(at, Odd::TransportShort)?;
+impl Decoder<'_> {
+    pub fn gre(&mut self, at: usize) -> Option<TunnelPayload> {
+        let head: &[u8; at::END] = self.need(at, DecodeError::TransportShort)?;
         let (flags, ethertype) = (be16(head, at::FLAGS), EtherType(be16(head, at::ETHERTYPE)));
         let mut next = at + at::END;
         match flags & at::VERSION {
             0 if flags & at::ROUTING == 0 => (),
             1 if ethertype == EtherType::PPP => return self.pptp(flags, next),
-            _ => return self.odd(Odd::TunnelHeader),
+            _ => return self.decode_error(DecodeError::TunnelHeader),
         }
         if flags & at::CHECKSUM != 0 {
             next += 4;
@@ -59,46 +59,46 @@ impl Walk<'_> {
         let (kind, id, what) = match ethertype {
             EtherType::BRIDGED => match key {
                 Some(key) if flags & (at::CHECKSUM | at::SEQUENCE) == 0 => {
-                    (TunnelKind::Nvgre, key >> 8, What::Ethernet)
+                    (TunnelKind::Nvgre, key >> 8, NextHeader::Ethernet)
                 }
-                key => (TunnelKind::Gre, key.unwrap_or(0), What::Ethernet),
+                key => (TunnelKind::Gre, key.unwrap_or(0), NextHeader::Ethernet),
             },
             EtherType::ERSPAN if sequence.is_some() => {
-                let head: &[u8; erspan::END_2] = self.need(next, Odd::TransportShort)?;
+                let head: &[u8; erspan::END_2] = self.need(next, DecodeError::TransportShort)?;
                 next += erspan::END_2;
-                (TunnelKind::Erspan2, be32(head, 0) & erspan::SESSION, What::Ethernet)
+                (TunnelKind::Erspan2, be32(head, 0) & erspan::SESSION, NextHeader::Ethernet)
             }
-            EtherType::ERSPAN => (TunnelKind::Erspan1, 0, What::Ethernet),
+            EtherType::ERSPAN => (TunnelKind::Erspan1, 0, NextHeader::Ethernet),
             EtherType::ERSPAN3 => {
-                let head: &[u8; erspan::END_3] = self.need(next, Odd::TransportShort)?;
+                let head: &[u8; erspan::END_3] = self.need(next, DecodeError::TransportShort)?;
                 let bits = be16(head, erspan::BITS);
                 next += erspan::END_3 + if bits & erspan::SUBHEADER != 0 { erspan::SUBHEADER_LEN } else { 0 };
                 let what = match bits >> 10 & 0x1f {
-                    0 => What::Ethernet,
-                    2 => What::Ip,
+                    0 => NextHeader::Ethernet,
+                    2 => NextHeader::Ip,
                     _ => {
                         // Not looked through, and counted by the sender like any other.
                         self.carrier(TunnelKind::Erspan3, be32(head, 0) & erspan::SESSION, sequence);
-                        return self.odd(Odd::TunnelHeader);
+                        return self.decode_error(DecodeError::TunnelHeader);
                     }
                 };
                 (TunnelKind::Erspan3, be32(head, 0) & erspan::SESSION, what)
             }
-            EtherType::PPP => (TunnelKind::Gre, key.unwrap_or(0), What::Ppp),
-            _ => (TunnelKind::Gre, key.unwrap_or(0), What::Typed(ethertype)),
+            EtherType::PPP => (TunnelKind::Gre, key.unwrap_or(0), NextHeader::Ppp),
+            _ => (TunnelKind::Gre, key.unwrap_or(0), NextHeader::Typed(ethertype)),
         };
-        Some(Inside { at: next, what, tunnel: self.carrier(kind, id, sequence), guessed: false })
+        Some(TunnelPayload { at: next, what, tunnel: self.carrier(kind, id, sequence), guessed: false })
     }
 
     /// The enhanced header: key (length and call) always, sequence and acknowledgement by their flags. Without a sequence
     /// number there is no payload.
-    fn pptp(&mut self, flags: u16, mut next: usize) -> Option<Inside> {
+    fn pptp(&mut self, flags: u16, mut next: usize) -> Option<TunnelPayload> {
         let key = self.gre_word(true, &mut next)?.unwrap_or(0);
         let sequence = self.gre_word(flags & at::SEQUENCE != 0, &mut next)?;
         sequence?;
         self.gre_word(flags & at::ACKNOWLEDGED != 0, &mut next)?;
         let tunnel = self.carrier(TunnelKind::Gre, key & 0xffff, sequence);
-        Some(Inside { at: next, what: What::Ppp, tunnel, guessed: false })
+        Some(TunnelPayload { at: next, what: NextHeader::Ppp, tunnel, guessed: false })
     }
 
     /// A word that is there or not; `None` if it should be there.
@@ -106,7 +106,7 @@ impl Walk<'_> {
         if !there {
             return Some(None);
         }
-        let word: &[u8; 4] = self.need(*next, Odd::TransportShort)?;
+        let word: &[u8; 4] = self.need(*next, DecodeError::TransportShort)?;
         *next += word.len();
         Some(Some(be32(word, 0)))
     }

@@ -8,7 +8,7 @@
 //!
 //! A tunnel is entered only if an IP packet is found in it. What carries anything else (ARP in VXLAN, keepalives, a
 //! packet of which the inner header was not captured) stays a packet of the tunnel's own conversation, so that every IP
-//! packet belongs to one; [`Decoded::odd`] then says why. So it is with the fragments of a tunnel's packets, which are
+//! packet belongs to one; [`Decoded::error`] then says why. So it is with the fragments of a tunnel's packets, which are
 //! not looked into; only [`Decoded::through_parts`] goes on into first ones.
 //!
 //! Protocol numbers and ethertypes say for certain what follows; a UDP port does not. So on the port of a tunnel a
@@ -16,17 +16,17 @@
 //! version, header length and total length fit into the datagram (`udp.rs` has the rule of each). Everything else on such a
 //! port is ordinary UDP.
 
-mod below;
+mod common_case;
+mod decoder;
+mod error;
 mod gre;
+mod link_layer;
 mod network;
-mod odd;
-mod plain;
 mod udp;
-mod walk;
 
 use crate::bytes::chunk;
 use crate::{EtherType, Family, FlowKey, Fragment, IpProtocol, Port, ipv4, ipv6, link};
-pub use odd::Odd;
+pub use error::DecodeError;
 use std::net::IpAddr;
 pub use udp::TUNNEL_PORTS;
 
@@ -90,7 +90,7 @@ pub struct Tunnel {
 
 /// What a packet, or one around it, is a part of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct FragmentKey {
     /// Which part.
     pub fragment: Fragment,
     /// Offset of its network header.
@@ -99,9 +99,9 @@ pub struct Part {
 
 /// The tunnels around a frame that number their packets, from the outside in: those that [`Decoded::of`] went into, and the one at
 /// which it stopped because what is in there is no IP, if a protocol number or an ethertype says what it is. Walks once more;
-/// [`Decoded::may_be_numbered`] says when it is worth it.
-pub fn numbered(frame: &[u8], wire_len: u32, link_type: u16) -> impl Iterator<Item = Tunnel> {
-    let mut walk = walk::Walk::new(frame, frame.len().max(wire_len as usize));
+/// [`Decoded::may_have_sequence`] says when it is worth it.
+pub fn has_sequence(frame: &[u8], wire_len: u32, link_type: u16) -> impl Iterator<Item = Tunnel> {
+    let mut walk = decoder::Decoder::new(frame, frame.len().max(wire_len as usize));
     walk.run(link_type);
     walk.numbered.into_iter().take(walk.count).flatten()
 }
@@ -146,11 +146,11 @@ pub struct Decoded {
     pub depth: u8,
     /// Whether it is what most packets are: TCP or UDP, whole, over IPv4 without options and outside of tunnels, its transport
     /// header 20 bytes after [`Decoded::l3`]. It follows from the other fields, and is one question instead of six.
-    pub plain: bool,
+    pub is_common_case: bool,
     /// A header contradicts its length somewhere. Being cut by the capture is no contradiction.
     pub malformed: bool,
     /// What is odd about the frame.
-    pub odd: Option<Odd>,
+    pub error: Option<DecodeError>,
 }
 
 // One cache line: the meter reads all of it for each packet.
@@ -186,8 +186,8 @@ impl Decoded {
     #[inline(always)]
     pub fn read(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
         let wire = frame.len().max(wire_len as usize);
-        if link_type != link::ETHERNET || !plain::decode(frame, wire, self) {
-            walk::decode(frame, wire, link_type, self);
+        if link_type != link::ETHERNET || !common_case::decode(frame, wire, self) {
+            decoder::decode(frame, wire, link_type, self);
         }
     }
 
@@ -196,12 +196,12 @@ impl Decoded {
     /// [`Fragment::Whole`] if there is none.
     ///
     /// It is for who decides where packets go: in flow records, later fragments would be missing from the flow.
-    pub fn through_parts(frame: &[u8], wire_len: u32, link_type: u16) -> (Self, Part) {
-        walk::Walk::through_parts(frame, frame.len().max(wire_len as usize), link_type)
+    pub fn for_each_fragment(frame: &[u8], wire_len: u32, link_type: u16) -> (Self, FragmentKey) {
+        decoder::Decoder::through_parts(frame, frame.len().max(wire_len as usize), link_type)
     }
 
-    /// What [`Decoded::plain`] has to be, from the other fields: for who changes them.
-    pub fn is_plain(&self) -> bool {
+    /// What [`Decoded::is_common_case`] has to be, from the other fields: for who changes them.
+    pub fn is_common_case(&self) -> bool {
         self.family == Family::V4
             && u32::from(self.l4) == u32::from(self.l3) + ipv4::at::END as u32
             && self.fragment == Fragment::Whole
@@ -212,13 +212,13 @@ impl Decoded {
     /// Whether there may be a tunnel around it that numbers its packets, be it the innermost or not, entered or not: [`numbered`] then
     /// knows. It follows from the other fields, since what is not entered is odd.
     #[inline(always)]
-    pub fn may_be_numbered(&self) -> bool {
-        !self.plain && self.is_in_tunnels_or_odd()
+    pub fn may_have_sequence(&self) -> bool {
+        !self.is_common_case && self.has_tunnel_or_error()
     }
 
-    fn is_in_tunnels_or_odd(&self) -> bool {
+    fn has_tunnel_or_error(&self) -> bool {
         let is_part = self.protocol == IpProtocol::GRE || self.fragment == Fragment::First;
-        self.depth > 1 || self.tunnel.is_some_and(|t| t.sequence.is_some()) || self.odd.is_some() && is_part
+        self.depth > 1 || self.tunnel.is_some_and(|t| t.sequence.is_some()) || self.error.is_some() && is_part
     }
 
     /// Who with whom, in the packet's direction; of ICMP with type and code as ports, as [`crate::community_id`] wants it.

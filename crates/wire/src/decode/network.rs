@@ -1,24 +1,24 @@
 //! IPv4, IPv6 with its extension headers, and what is known of the header above.
 
-use super::Odd;
-use super::walk::Walk;
+use super::DecodeError;
+use super::decoder::Decoder;
 use crate::bytes::{be16, chunk};
 use crate::{Family, Fragment, IpProtocol, Port, icmp, ipv4, ipv6, sctp, tcp, udp};
 
-impl Walk<'_> {
+impl Decoder<'_> {
     pub fn ipv4(&mut self, at: usize) -> Option<()> {
         self.out.l3 = self.offset(at);
-        let head: &[u8; ipv4::at::END] = self.need(at, Odd::LinkShort)?;
+        let head: &[u8; ipv4::at::END] = self.need(at, DecodeError::LinkShort)?;
         let first = head[ipv4::at::VERSION_IHL];
         if first >> 4 != 4 {
-            return self.odd(Odd::IpVersion);
+            return self.decode_error(DecodeError::IpVersion);
         }
         self.reached(at, Family::V4)?;
         self.out.protocol = IpProtocol(head[ipv4::at::PROTOCOL]);
         self.out.fragment = ipv4::fragment(be16(head, ipv4::at::FRAGMENT));
         let (len, total) = (usize::from(first & 15) * 4, usize::from(be16(head, ipv4::at::TOTAL_LEN)));
         if len < ipv4::at::END {
-            return self.odd(Odd::IpHeader);
+            return self.decode_error(DecodeError::IpHeader);
         }
         // A frame that the card or kernel merged may be longer than the field can say, and then says 0.
         if total != 0 || self.end - at <= usize::from(u16::MAX) {
@@ -30,9 +30,9 @@ impl Walk<'_> {
 
     pub fn ipv6(&mut self, at: usize) -> Option<()> {
         self.out.l3 = self.offset(at);
-        let head: &[u8; ipv6::at::END] = self.need(at, Odd::LinkShort)?;
+        let head: &[u8; ipv6::at::END] = self.need(at, DecodeError::LinkShort)?;
         if head[ipv6::at::VERSION] >> 4 != 6 {
-            return self.odd(Odd::IpVersion);
+            return self.decode_error(DecodeError::IpVersion);
         }
         self.reached(at, Family::V6)?;
         self.out.protocol = IpProtocol(head[ipv6::at::NEXT]);
@@ -54,10 +54,10 @@ impl Walk<'_> {
             if !kind.is_extension() || self.out.fragment != Fragment::Whole {
                 break;
             }
-            let head: &[u8; ipv6::at::EXT_LEAST] = self.need(next, Odd::ExtensionLength)?;
+            let head: &[u8; ipv6::at::EXT_MIN] = self.need(next, DecodeError::ExtensionLength)?;
             let after = next + ipv6::extension_len(kind, head[ipv6::at::EXT_LEN]);
             if after > self.end {
-                return self.odd(Odd::ExtensionLength);
+                return self.decode_error(DecodeError::ExtensionLength);
             }
             if kind == IpProtocol::FRAGMENT {
                 self.out.fragment = ipv6::fragment(be16(head, ipv6::at::FRAGMENT));
@@ -66,7 +66,7 @@ impl Walk<'_> {
             next = after;
         }
         match self.out.fragment {
-            Fragment::Whole if self.out.protocol.is_extension() => self.odd(Odd::ExtensionsTooMany),
+            Fragment::Whole if self.out.protocol.is_extension() => self.decode_error(DecodeError::ExtensionsTooMany),
             // Further extensions are part of what was fragmented.
             Fragment::First if self.out.protocol.is_extension() => {
                 self.carried(next, self.end - next);
@@ -79,7 +79,7 @@ impl Walk<'_> {
     /// The header is there. One that is too far inside for an offset of 16 bits counts as not captured.
     fn reached(&mut self, at: usize, family: Family) -> Option<()> {
         if at > usize::from(u16::MAX) {
-            return self.odd(Odd::Cut);
+            return self.decode_error(DecodeError::Cut);
         }
         self.out.family = family;
         self.above = 0;
@@ -90,7 +90,7 @@ impl Walk<'_> {
     /// packet then ends where what is around it does.
     fn bound(&mut self, at: usize, len: usize, header: usize) {
         if len < header || at + len > self.end {
-            self.odd::<()>(Odd::IpLength);
+            self.decode_error::<()>(DecodeError::IpLength);
         } else {
             self.end = at + len;
         }
@@ -116,30 +116,34 @@ impl Walk<'_> {
         };
         // The first fragment of a datagram may be shorter than the header; a whole datagram may not.
         if have < least {
-            return if whole { self.odd(Odd::TransportShort) } else { None };
+            return if whole { self.decode_error(DecodeError::TransportShort) } else { None };
         }
         self.above = at;
         self.out.l4 = self.offset(at);
         if at >= self.frame.len() {
-            self.odd::<()>(Odd::Cut);
+            self.decode_error::<()>(DecodeError::Cut);
         }
         match protocol {
             IpProtocol::TCP => {
-                let Some(byte) = self.frame.get(at + tcp::at::OFFSET) else { return self.odd(Odd::Cut) };
+                let Some(byte) = self.frame.get(at + tcp::at::OFFSET) else {
+                    return self.decode_error(DecodeError::Cut);
+                };
                 let len = usize::from(byte >> 4) * 4;
                 if len < tcp::at::END || whole && len > have {
-                    return self.odd(Odd::TransportLength);
+                    return self.decode_error(DecodeError::TransportLength);
                 }
                 self.carried(at + len, have.saturating_sub(len))
             }
             IpProtocol::UDP => {
-                let Some(field) = chunk::<2>(self.frame, at + udp::at::LEN) else { return self.odd(Odd::Cut) };
+                let Some(field) = chunk::<2>(self.frame, at + udp::at::LEN) else {
+                    return self.decode_error(DecodeError::Cut);
+                };
                 let len = usize::from(be16(field, 0));
                 // 0 stands for "longer than the field can say" in a jumbogram.
                 let jumbo = len == 0 && have > usize::from(u16::MAX);
                 if !jumbo && (len < udp::at::END || whole && len > have) {
                     self.above = 0;
-                    return self.odd(Odd::TransportLength);
+                    return self.decode_error(DecodeError::TransportLength);
                 }
                 if whole && !jumbo {
                     self.end = at + len;
@@ -158,7 +162,7 @@ impl Walk<'_> {
         if !is_icmp && !protocol.has_ports() || at + 4 > self.end {
             return None;
         }
-        let Some(b) = chunk::<4>(self.frame, at) else { return self.odd(Odd::Cut) };
+        let Some(b) = chunk::<4>(self.frame, at) else { return self.decode_error(DecodeError::Cut) };
         let (src, dst) = if is_icmp {
             (b[icmp::at::TYPE].into(), b[icmp::at::CODE].into())
         } else {

@@ -12,8 +12,8 @@
 //!
 //! And in all of them, an IP header must follow that fits (see [`super::Decoded`]).
 
-use super::walk::{Inside, Walk, What};
-use super::{Odd, TunnelKind};
+use super::decoder::{Decoder, NextHeader, TunnelPayload};
+use super::{DecodeError, TunnelKind};
 use crate::bytes::{be16, be32, chunk};
 use crate::{EtherType, IpProtocol, ipv6, udp};
 
@@ -107,8 +107,8 @@ static OWN: [u32; SLOTS] = {
     all
 };
 
-impl Walk<'_> {
-    pub fn udp_tunnel(&mut self) -> Option<Inside> {
+impl Decoder<'_> {
+    pub fn udp_tunnel(&mut self) -> Option<TunnelPayload> {
         let at = self.above + udp::at::END;
         match self.out.dst_port.0 {
             port::VXLAN | port::VXLAN_LINUX => self.vxlan(at, false),
@@ -120,57 +120,57 @@ impl Walk<'_> {
         }
     }
 
-    fn gre_in_udp(&mut self, at: usize) -> Option<Inside> {
+    fn gre_in_udp(&mut self, at: usize) -> Option<TunnelPayload> {
         let (ordinary, count) = (self.out, self.count);
         if let Some(inside) = self.gre(at) {
-            return Some(Inside { guessed: true, ..inside });
+            return Some(TunnelPayload { guessed: true, ..inside });
         }
         self.count = count;
-        let cut = self.out.odd == Some(Odd::Cut);
+        let cut = self.out.error == Some(DecodeError::Cut);
         self.out = ordinary;
-        self.odd(if cut { Odd::Cut } else { Odd::TunnelImplausible })
+        self.decode_error(if cut { DecodeError::Cut } else { DecodeError::TunnelImplausible })
     }
 
-    fn vxlan(&mut self, at: usize, is_gpe: bool) -> Option<Inside> {
-        let head: &[u8; vxlan::END] = self.need(at, Odd::TunnelImplausible)?;
+    fn vxlan(&mut self, at: usize, is_gpe: bool) -> Option<TunnelPayload> {
+        let head: &[u8; vxlan::END] = self.need(at, DecodeError::TunnelImplausible)?;
         let flags = head[vxlan::FLAGS];
         // VXLAN ignores what is reserved (RFC 7348 §5), and the flag that says that a type is there is reserved in it: only the
         // port of VXLAN-GPE makes it one.
         let what = match (is_gpe && flags & vxlan::TYPED != 0, head[vxlan::NEXT]) {
-            (true, 1 | 2) => What::Ip,
-            (true, 4..) => return self.odd(Odd::TunnelImplausible),
-            _ => What::Ethernet,
+            (true, 1 | 2) => NextHeader::Ip,
+            (true, 4..) => return self.decode_error(DecodeError::TunnelImplausible),
+            _ => NextHeader::Ethernet,
         };
         if flags & vxlan::VALID == 0 {
-            return self.odd(Odd::TunnelImplausible);
+            return self.decode_error(DecodeError::TunnelImplausible);
         }
         let tunnel = self.carrier(TunnelKind::Vxlan, be32(head, vxlan::VNI) >> 8, None);
-        Some(Inside { at: at + vxlan::END, what, tunnel, guessed: true })
+        Some(TunnelPayload { at: at + vxlan::END, what, tunnel, guessed: true })
     }
 
-    fn geneve(&mut self, at: usize) -> Option<Inside> {
-        let head: &[u8; geneve::END] = self.need(at, Odd::TunnelImplausible)?;
+    fn geneve(&mut self, at: usize) -> Option<TunnelPayload> {
+        let head: &[u8; geneve::END] = self.need(at, DecodeError::TunnelImplausible)?;
         let version_len = head[geneve::VERSION_LEN];
         let next = at + geneve::END + usize::from(version_len & 0x3f) * 4;
         let reserved = head[geneve::BITS] & geneve::RESERVED | head[geneve::LAST];
         if version_len >> 6 != 0 || reserved != 0 || next > self.end {
-            return self.odd(Odd::TunnelImplausible);
+            return self.decode_error(DecodeError::TunnelImplausible);
         }
         let what = match EtherType(be16(head, geneve::ETHERTYPE)) {
-            EtherType::BRIDGED => What::Ethernet,
-            ethertype => What::Typed(ethertype),
+            EtherType::BRIDGED => NextHeader::Ethernet,
+            ethertype => NextHeader::Typed(ethertype),
         };
         let tunnel = self.carrier(TunnelKind::Geneve, be32(head, geneve::VNI) >> 8, None);
-        Some(Inside { at: next, what, tunnel, guessed: true })
+        Some(TunnelPayload { at: next, what, tunnel, guessed: true })
     }
 
-    fn gtp(&mut self, at: usize) -> Option<Inside> {
-        let head: &[u8; gtp::END] = self.need(at, Odd::TunnelImplausible)?;
+    fn gtp(&mut self, at: usize) -> Option<TunnelPayload> {
+        let head: &[u8; gtp::END] = self.need(at, DecodeError::TunnelImplausible)?;
         let flags = head[gtp::FLAGS];
         let mut next = at + gtp::END;
         let end = next + usize::from(be16(head, gtp::LEN));
         if flags & gtp::VERSION != gtp::VERSION_1 || end > self.end {
-            return self.odd(Odd::TunnelImplausible);
+            return self.decode_error(DecodeError::TunnelImplausible);
         }
         if head[gtp::TYPE] != gtp::G_PDU {
             return None;
@@ -178,7 +178,7 @@ impl Walk<'_> {
         self.end = end;
         let mut sequence = None;
         if flags & gtp::OPTIONAL != 0 {
-            let optional: &[u8; gtp::OPTIONAL_LEN] = self.need(next, Odd::TunnelImplausible)?;
+            let optional: &[u8; gtp::OPTIONAL_LEN] = self.need(next, DecodeError::TunnelImplausible)?;
             next += gtp::OPTIONAL_LEN;
             sequence = (flags & gtp::SEQUENCE != 0).then(|| be16(optional, 0).into());
             if flags & gtp::EXTENDED != 0 {
@@ -186,12 +186,12 @@ impl Walk<'_> {
             }
         }
         let tunnel = self.carrier(TunnelKind::GtpU, be32(head, gtp::TEID), sequence);
-        Some(Inside { at: next, what: What::Ip, tunnel, guessed: true })
+        Some(TunnelPayload { at: next, what: NextHeader::Ip, tunnel, guessed: true })
     }
 
     /// Notes the number of a G-PDU, or of GRE in UDP, of which this is the first part only, which may end before its length says; no if it
     /// is none around IP.
-    pub fn number_of_first_part_in_udp(&mut self) -> bool {
+    pub fn tunnel_id_of_first_fragment(&mut self) -> bool {
         let inside = self.above + udp::at::END;
         self.end = usize::from(u16::MAX) + self.above;
         match self.out.dst_port.0 {
@@ -207,36 +207,36 @@ impl Walk<'_> {
             if kind == 0 {
                 return Some(next);
             }
-            let len = usize::from(self.need::<1>(next, Odd::TunnelImplausible)?[0]) * 4;
+            let len = usize::from(self.need::<1>(next, DecodeError::TunnelImplausible)?[0]) * 4;
             if len == 0 {
                 break;
             }
             next += len;
-            kind = self.need::<1>(next - 1, Odd::TunnelImplausible)?[0];
+            kind = self.need::<1>(next - 1, DecodeError::TunnelImplausible)?[0];
         }
-        self.odd(Odd::TunnelImplausible)
+        self.decode_error(DecodeError::TunnelImplausible)
     }
 
-    fn teredo(&mut self, mut at: usize) -> Option<Inside> {
-        let begins = |walk: &mut Self, at| Some(be16(walk.need::<4>(at, Odd::TunnelImplausible)?, 0));
+    fn teredo(&mut self, mut at: usize) -> Option<TunnelPayload> {
+        let begins = |walk: &mut Self, at| Some(be16(walk.need::<4>(at, DecodeError::TunnelImplausible)?, 0));
         if begins(self, at)? == teredo::AUTHENTICATION {
-            let [_, _, id, value] = *self.need::<4>(at, Odd::TunnelImplausible)?;
+            let [_, _, id, value] = *self.need::<4>(at, DecodeError::TunnelImplausible)?;
             at += teredo::AUTHENTICATION_LEN + usize::from(id) + usize::from(value);
         }
         if begins(self, at)? == teredo::ORIGIN {
             at += teredo::ORIGIN_LEN;
         }
-        let head: &[u8; ipv6::at::END] = self.need(at, Odd::TunnelImplausible)?;
+        let head: &[u8; ipv6::at::END] = self.need(at, DecodeError::TunnelImplausible)?;
         let is_teredo = |from| chunk(head, from) == Some(&teredo::PREFIX);
         let link_local = head[ipv6::at::SRC] == 0xfe && head[ipv6::at::SRC + 1] & 0xc0 == 0x80;
         let len = ipv6::at::END + usize::from(be16(head, ipv6::at::PAYLOAD_LEN));
         let known = link_local || is_teredo(ipv6::at::SRC) || is_teredo(ipv6::at::DST);
         let bubble = head[ipv6::at::NEXT] == IpProtocol::NONE.0 && at + len <= self.end;
         if head[ipv6::at::VERSION] >> 4 != 6 || !(bubble || at + len == self.end) || !known {
-            return self.odd(Odd::TunnelImplausible);
+            return self.decode_error(DecodeError::TunnelImplausible);
         }
         let tunnel = self.carrier(TunnelKind::Teredo, 0, None);
-        Some(Inside { at, what: What::Typed(EtherType::IPV6), tunnel, guessed: true })
+        Some(TunnelPayload { at, what: NextHeader::Typed(EtherType::IPV6), tunnel, guessed: true })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::common;
 use common::{built, decoded as of};
 use netgrain_wire::build::{Frame, tunnel};
 use netgrain_wire::{
-    Decoded, EtherType, Family, Fragment, IpProtocol, MAX_TUNNELS, Odd, Port, Tunnel, TunnelKind, link,
+    DecodeError, Decoded, EtherType, Family, Fragment, IpProtocol, MAX_TUNNELS, Port, Tunnel, TunnelKind, link,
 };
 
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -44,7 +44,7 @@ fn in_ethernet(ethertype: EtherType, parts: &[&[u8]]) -> Vec<u8> {
 fn is_inner(what: &str, frame: &[u8], expected: Option<(TunnelKind, u32, Option<u32>)>) -> Decoded {
     let d = of(frame);
     assert_eq!((d.src_port, d.dst_port, d.protocol), (Port(5000), Port(53), IpProtocol::UDP), "{what}: {d:?}");
-    assert_eq!((d.odd, d.malformed, d.fragment), (None, false, Fragment::Whole), "{what}");
+    assert_eq!((d.error, d.malformed, d.fragment), (None, false, Fragment::Whole), "{what}");
     assert_eq!(d.tunnel.map(|t| (t.kind, t.id, t.sequence)), expected, "{what}");
     assert_eq!(&frame[usize::from(d.payload)..][..d.payload_len as usize], b"the inner", "{what}");
     let header = if d.family == Family::V4 { 20 } else { 40 };
@@ -53,13 +53,13 @@ fn is_inner(what: &str, frame: &[u8], expected: Option<(TunnelKind, u32, Option<
 }
 
 /// The flow is the outer one, and that says why.
-fn stays_outside(what: &str, frame: &[u8], odd: Option<Odd>) {
+fn stays_outside(what: &str, frame: &[u8], odd: Option<DecodeError>) {
     let d = of(frame);
-    assert_eq!((d.odd, d.tunnel, d.depth), (odd, None, 0), "{what}");
+    assert_eq!((d.error, d.tunnel, d.depth), (odd, None, 0), "{what}");
     let bytes = &frame[usize::from(d.l3)..];
     let outer = if d.family == Family::V4 { bytes[12..16] == LEFT } else { bytes[9] == 1 };
     assert!(outer, "{what}: not the outer addresses: {d:?}");
-    assert_eq!(d.malformed, odd.is_some_and(Odd::is_malformed), "{what}");
+    assert_eq!(d.malformed, odd.is_some_and(DecodeError::is_malformed), "{what}");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn ordinary_udp_on_the_port_of_a_tunnel_stays_as_it_is() {
         ("GRE over UDP with a route", in_udp(4754, &[&[0x40, 0, 8, 0], &packet])),
         ("DNS on the port of VXLAN", in_udp(4789, &[b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www"])),
     ] {
-        stays_outside(what, &frame, Some(Odd::TunnelImplausible));
+        stays_outside(what, &frame, Some(DecodeError::TunnelImplausible));
         assert_eq!(of(&frame).payload, 42, "{what}");
     }
     let mut echo = tunnel::gtp_u(0, Some(1), &[], 0);
@@ -117,24 +117,28 @@ fn ordinary_udp_on_the_port_of_a_tunnel_stays_as_it_is() {
 fn a_tunnel_without_ip_is_a_packet_of_the_tunnel() {
     let arp = built(Frame::ethernet(EtherType::ARP).payload(&[0; 28]));
     let gre = |flags: u16, ethertype: EtherType| [flags.to_be_bytes(), ethertype.0.to_be_bytes()].concat();
-    let not_ip = Some(Odd::TunnelNotIp);
+    let not_ip = Some(DecodeError::TunnelNotIp);
     stays_outside("ARP in VXLAN", &in_udp(4789, &[&tunnel::vxlan(1), &arp]), not_ip);
     stays_outside("ARP in GENEVE", &in_udp(6081, &[&tunnel::geneve(EtherType::BRIDGED, 1, &[]), &arp]), not_ip);
     stays_outside("a keepalive of GRE", &in_ip(IpProtocol::GRE, &[&gre(0, EtherType(0))]), not_ip);
     stays_outside(
         "a source route in GRE",
         &in_ip(IpProtocol::GRE, &[&gre(0x4000, EtherType::IPV4)]),
-        Some(Odd::TunnelHeader),
+        Some(DecodeError::TunnelHeader),
     );
-    stays_outside("GRE version 2", &in_ip(IpProtocol::GRE, &[&gre(2, EtherType::IPV4)]), Some(Odd::TunnelHeader));
+    stays_outside(
+        "GRE version 2",
+        &in_ip(IpProtocol::GRE, &[&gre(2, EtherType::IPV4)]),
+        Some(DecodeError::TunnelHeader),
+    );
     stays_outside(
         "GRE without its key",
         &in_ip(IpProtocol::GRE, &[&gre(0x2000, EtherType::IPV4)]),
-        Some(Odd::TransportShort),
+        Some(DecodeError::TransportShort),
     );
     let six = built(inner6().raw());
-    stays_outside("IPv6 where IPv4 is said", &in_ip(IpProtocol::IPV4, &[&six]), Some(Odd::IpVersion));
-    stays_outside("IPv4 in IPv6, too short", &in_ip6(IpProtocol::IPV4, &[&six[..19]]), Some(Odd::LinkShort));
+    stays_outside("IPv6 where IPv4 is said", &in_ip(IpProtocol::IPV4, &[&six]), Some(DecodeError::IpVersion));
+    stays_outside("IPv4 in IPv6, too short", &in_ip6(IpProtocol::IPV4, &[&six[..19]]), Some(DecodeError::LinkShort));
 }
 
 #[test]
@@ -142,7 +146,7 @@ fn fragments_of_a_tunnel_are_not_looked_into() {
     let packet = [&tunnel::gre(EtherType::IPV4, None, None, None)[..], &built(inner().raw())].concat();
     for (offset, more) in [(0, true), (8, false)] {
         let frame = Frame::ip4(LEFT, RIGHT, IpProtocol::GRE).fragment(1, offset, more).payload(&packet);
-        stays_outside("GRE", &built(frame), Some(Odd::TunnelFragment));
+        stays_outside("GRE", &built(frame), Some(DecodeError::TunnelFragment));
     }
 }
 
@@ -298,9 +302,9 @@ fn tags_labels_and_sessions_are_looked_through() {
     let snap = in_ethernet(EtherType(8 + packet.len() as u16), &[&tunnel::snap(EtherType::IPV4), &packet]);
     assert_eq!(is_inner("SNAP", &snap, None).l3, 22);
     let foreign = in_ethernet(EtherType(36), &[&[0xaa, 0xaa, 3, 0, 0, 12, 8, 0], &packet[..28]]);
-    assert_eq!((of(&foreign).family, of(&foreign).odd), (Family::Other, None), "a type of another organisation");
+    assert_eq!((of(&foreign).family, of(&foreign).error), (Family::Other, None), "a type of another organisation");
     let lcp = of(&in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0xc021, 8), &[0; 8]]));
-    assert_eq!((lcp.family, lcp.odd), (Family::Other, None), "control of PPP is not IP, and not odd");
+    assert_eq!((lcp.family, lcp.error), (Family::Other, None), "control of PPP is not IP, and not odd");
 }
 
 #[test]
@@ -331,9 +335,9 @@ fn tunnels_in_tunnels_are_followed_to_the_limit() {
         let expected = Tunnel { kind: TunnelKind::IpInIp, id: 0, sequence: None, outer_l3 };
         assert_eq!((d.depth, d.tunnel), (depth.min(MAX_TUNNELS), Some(expected)));
         if depth <= MAX_TUNNELS {
-            assert_eq!((d.dst_port, d.odd), (Port(53), None));
+            assert_eq!((d.dst_port, d.error), (Port(53), None));
         } else {
-            assert_eq!((d.protocol, d.odd), (IpProtocol::IPV4, Some(Odd::TunnelsTooMany)));
+            assert_eq!((d.protocol, d.error), (IpProtocol::IPV4, Some(DecodeError::TunnelsTooMany)));
         }
     }
 }
@@ -341,11 +345,14 @@ fn tunnels_in_tunnels_are_followed_to_the_limit() {
 #[test]
 fn stacks_without_a_bottom_end_with_their_name() {
     let (tag, entry) = ([0, 1, 0x81, 0], [0, 1, 0, 64]);
-    assert_eq!(of(&in_ethernet(EtherType::VLAN, &[&tag.repeat(100)])).odd, Some(Odd::TagsTooMany));
-    assert_eq!(of(&in_ethernet(EtherType::MPLS, &[&entry.repeat(100)])).odd, Some(Odd::LabelsTooMany));
+    assert_eq!(of(&in_ethernet(EtherType::VLAN, &[&tag.repeat(100)])).error, Some(DecodeError::TagsTooMany));
+    assert_eq!(of(&in_ethernet(EtherType::MPLS, &[&entry.repeat(100)])).error, Some(DecodeError::LabelsTooMany));
     let chain: Vec<(IpProtocol, &[u8])> = vec![(IpProtocol::DEST_OPTIONS, &[0; 6]); 9];
     let d = of(&built(inner6().extensions(&chain)));
-    assert_eq!((d.odd, d.family, d.protocol), (Some(Odd::ExtensionsTooMany), Family::V6, IpProtocol::DEST_OPTIONS));
+    assert_eq!(
+        (d.error, d.family, d.protocol),
+        (Some(DecodeError::ExtensionsTooMany), Family::V6, IpProtocol::DEST_OPTIONS)
+    );
 }
 
 #[test]
@@ -353,42 +360,42 @@ fn each_odd_frame_has_its_name() {
     let with = |frame: Frame<'_>, at: usize, value: u8| {
         let mut bytes = built(frame);
         bytes[at] = value;
-        of(&bytes).odd
+        of(&bytes).error
     };
     let tcp = Frame::tcp4(A, 1, B, 2).payload(b"123");
     let icmp = Frame::icmp4(A, B, 8, 0, [0; 4]);
     for (what, odd, expected) in [
-        ("a runt", of(&[0; 13]).odd, Odd::LinkShort),
-        ("a tag that is not there", of(&in_ethernet(EtherType::VLAN, &[])).odd, Odd::LinkShort),
-        ("a header that is not there", of(&in_ethernet(EtherType::IPV4, &[&[0x45; 19]])).odd, Odd::LinkShort),
+        ("a runt", of(&[0; 13]).error, DecodeError::LinkShort),
+        ("a tag that is not there", of(&in_ethernet(EtherType::VLAN, &[])).error, DecodeError::LinkShort),
+        ("a header that is not there", of(&in_ethernet(EtherType::IPV4, &[&[0x45; 19]])).error, DecodeError::LinkShort),
         (
             "PPPoE version 2",
-            of(&in_ethernet(EtherType::PPPOE, &[&[0x22, 0, 0, 0, 0, 2, 0, 0x21]])).odd,
-            Odd::PppoeHeader,
+            of(&in_ethernet(EtherType::PPPOE, &[&[0x22, 0, 0, 0, 0, 2, 0, 0x21]])).error,
+            DecodeError::PppoeHeader,
         ),
         (
             "PPPoE too long",
-            of(&in_ethernet(EtherType::PPPOE, &[&[0x11, 0, 0, 0, 0, 3, 0, 0x21]])).odd,
-            Odd::PppoeHeader,
+            of(&in_ethernet(EtherType::PPPOE, &[&[0x11, 0, 0, 0, 0, 3, 0, 0x21]])).error,
+            DecodeError::PppoeHeader,
         ),
-        ("version of IPv4", with(tcp, 14, 0x65), Odd::IpVersion),
-        ("IHL below 5", with(tcp, 14, 0x44), Odd::IpHeader),
-        ("total length beyond the frame", with(tcp, 16, 1), Odd::IpLength),
-        ("total length below the header", with(tcp, 17, 19), Odd::IpLength),
-        ("no room for TCP", with(tcp, 17, 39), Odd::TransportShort),
-        ("no room for ICMP", with(icmp, 17, 27), Odd::TransportShort),
-        ("TCP offset below 5", with(tcp, 46, 0x40), Odd::TransportLength),
-        ("TCP offset beyond the packet", with(tcp, 46, 0x60), Odd::TransportLength),
-        ("UDP length below 8", with(inner(), 39, 7), Odd::TransportLength),
-        ("UDP length beyond the packet", with(inner(), 39, 18), Odd::TransportLength),
+        ("version of IPv4", with(tcp, 14, 0x65), DecodeError::IpVersion),
+        ("IHL below 5", with(tcp, 14, 0x44), DecodeError::IpHeader),
+        ("total length beyond the frame", with(tcp, 16, 1), DecodeError::IpLength),
+        ("total length below the header", with(tcp, 17, 19), DecodeError::IpLength),
+        ("no room for TCP", with(tcp, 17, 39), DecodeError::TransportShort),
+        ("no room for ICMP", with(icmp, 17, 27), DecodeError::TransportShort),
+        ("TCP offset below 5", with(tcp, 46, 0x40), DecodeError::TransportLength),
+        ("TCP offset beyond the packet", with(tcp, 46, 0x60), DecodeError::TransportLength),
+        ("UDP length below 8", with(inner(), 39, 7), DecodeError::TransportLength),
+        ("UDP length beyond the packet", with(inner(), 39, 18), DecodeError::TransportLength),
         (
             "an extension beyond the packet",
             with(inner6().extensions(&[(IpProtocol::ROUTING, &[])]), 55, 99),
-            Odd::ExtensionLength,
+            DecodeError::ExtensionLength,
         ),
-        ("an unknown link", Decoded::of(&[0; 60], 60, 147).odd, Odd::LinkUnknown),
-        ("raw IP of version 1", Decoded::of(&[0x15], 1, link::RAW_IP).odd, Odd::IpVersion),
-        ("a capture of 40 bytes", Decoded::of(&built(tcp)[..40], 57, link::ETHERNET).odd, Odd::Cut),
+        ("an unknown link", Decoded::of(&[0; 60], 60, 147).error, DecodeError::LinkUnknown),
+        ("raw IP of version 1", Decoded::of(&[0x15], 1, link::RAW_IP).error, DecodeError::IpVersion),
+        ("a capture of 40 bytes", Decoded::of(&built(tcp)[..40], 57, link::ETHERNET).error, DecodeError::Cut),
     ] {
         assert_eq!(odd, Some(expected), "{what}");
     }
@@ -400,9 +407,9 @@ fn what_contradicts_itself_comes_before_what_is_rare() {
     packet[25] += 1;
     let mut frame = in_ip(IpProtocol::IPV4, &[&packet]);
     let d = of(&frame);
-    assert_eq!((d.odd, d.malformed, d.depth), (Some(Odd::TransportLength), true, 1), "inner UDP is too long");
+    assert_eq!((d.error, d.malformed, d.depth), (Some(DecodeError::TransportLength), true, 1), "inner UDP is too long");
     frame[16] = 1;
-    assert_eq!(of(&frame).odd, Some(Odd::IpLength), "the outer one is said first");
+    assert_eq!(of(&frame).error, Some(DecodeError::IpLength), "the outer one is said first");
 }
 
 #[test]
@@ -442,11 +449,15 @@ fn every_link_type_leads_to_the_same_packet() {
             bytes[protocol_at..][..2].copy_from_slice(&[8, 0]);
         }
         let d = Decoded::of(&bytes, bytes.len() as u32, link_type);
-        assert_eq!((usize::from(d.l3), d.l2, d.dst_port, d.odd), (head, None, Port(53), None), "link type {link_type}");
+        assert_eq!(
+            (usize::from(d.l3), d.l2, d.dst_port, d.error),
+            (head, None, Port(53), None),
+            "link type {link_type}"
+        );
     }
     for (link_type, family) in [(link::NULL, [2, 0, 0, 0]), (link::NULL, [0, 0, 0, 2]), (link::LOOP, [0, 0, 0, 2])] {
         let bytes = [&family[..], &packet].concat();
         let d = Decoded::of(&bytes, bytes.len() as u32, link_type);
-        assert_eq!((d.l3, d.dst_port, d.odd), (4, Port(53), None), "link type {link_type} {family:?}");
+        assert_eq!((d.l3, d.dst_port, d.error), (4, Port(53), None), "link type {link_type} {family:?}");
     }
 }

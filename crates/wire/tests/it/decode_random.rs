@@ -7,7 +7,7 @@ use crate::common;
 use base::{Prng, Timestamp};
 use netgrain_wire::build::{Frame, tunnel};
 use netgrain_wire::{
-    Decoded, EtherType, Family, Fragment, Fragments, Headers, IpProtocol, MAX_TUNNELS, Odd, link, numbered,
+    DecodeError, Decoded, EtherType, Family, Fragment, Fragments, Headers, IpProtocol, MAX_TUNNELS, has_sequence, link,
 };
 
 /// Every promise that holds whatever the bytes are.
@@ -24,10 +24,10 @@ fn promises(frame: &[u8], wire: u32, link_type: u16, context: &dyn Fn() -> Strin
     assert!(d.payload == 0 || u64::from(d.payload) + u64::from(d.payload_len) <= end, "{}: {d:?}", context());
     assert!(d.depth <= MAX_TUNNELS && (d.depth > 0) == d.tunnel.is_some(), "{}: {d:?}", context());
     assert!(d.tunnel.is_none_or(|t| t.outer_l3 < d.l3), "{}: {d:?}", context());
-    assert_eq!(d.malformed, d.odd.is_some_and(Odd::is_malformed), "{}: {d:?}", context());
-    let numbers: Vec<_> = numbered(frame, wire as u32, link_type).collect();
-    assert!(d.may_be_numbered() || numbers.is_empty(), "{}: {d:?}", context());
-    assert!(!d.may_be_numbered() || !numbers.is_empty() || d.depth > 1 || d.odd.is_some(), "{}: {d:?}", context());
+    assert_eq!(d.malformed, d.error.is_some_and(DecodeError::is_malformed), "{}: {d:?}", context());
+    let numbers: Vec<_> = has_sequence(frame, wire as u32, link_type).collect();
+    assert!(d.may_have_sequence() || numbers.is_empty(), "{}: {d:?}", context());
+    assert!(!d.may_have_sequence() || !numbers.is_empty() || d.depth > 1 || d.error.is_some(), "{}: {d:?}", context());
     assert!(numbers.is_sorted_by(|a, b| a.outer_l3 < b.outer_l3), "{}: {numbers:?}", context());
     let innermost = d.tunnel.filter(|t| t.sequence.is_some());
     assert!(innermost.is_none_or(|t| numbers.contains(&t)), "{}: {d:?}, {numbers:?}", context());
@@ -81,8 +81,8 @@ fn random_tunnels_are_followed_and_kept_apart() {
         let (frame, depth) = nested(&mut prng);
         let d = promises(&frame, frame.len() as u32, link::ETHERNET, &|| format!("seed {seed}, round {round}"));
         assert_eq!(d.depth, depth.min(MAX_TUNNELS), "seed {seed}, round {round}: {d:?} of {frame:02x?}");
-        let odd = (depth > MAX_TUNNELS).then_some(Odd::TunnelsTooMany);
-        assert_eq!(d.odd, odd, "seed {seed}, round {round}");
+        let odd = (depth > MAX_TUNNELS).then_some(DecodeError::TunnelsTooMany);
+        assert_eq!(d.error, odd, "seed {seed}, round {round}");
     }
 }
 
@@ -100,7 +100,7 @@ fn cut_by_the_capture_is_not_malformed_and_never_something_else() {
             if d.depth == whole.depth && d.family == whole.family {
                 assert_eq!((d.l3, d.ip_len, d.tunnel), (whole.l3, whole.ip_len, whole.tunnel), "{}", context());
             } else {
-                assert_eq!(d.odd, Some(Odd::Cut), "{}: {d:?}", context());
+                assert_eq!(d.error, Some(DecodeError::Cut), "{}: {d:?}", context());
             }
         }
     }
@@ -149,7 +149,7 @@ fn plain_frames_have_the_offsets_of_headers() {
             continue;
         }
         let may_be_tunnel = matches!(d.protocol, IpProtocol::IPV4 | IpProtocol::IPV6 | IpProtocol::GRE);
-        if d.odd.is_some() && may_be_tunnel {
+        if d.error.is_some() && may_be_tunnel {
             continue;
         }
         agreed += 1;
@@ -225,7 +225,7 @@ fn the_filter_sees_the_packet_that_the_meter_sees_below_whatever_is_not_a_tunnel
         let (mut frame, names) = wrapped(&mut prng);
         let wire = frame.len() as u32;
         let whole = Decoded::of(&frame, wire, link::ETHERNET);
-        let hidden = whole.family == Family::Other && whole.odd.is_none_or(|odd| odd != Odd::TagsTooMany);
+        let hidden = whole.family == Family::Other && whole.error.is_none_or(|odd| odd != DecodeError::TagsTooMany);
         assert!(!hidden, "seed {seed}, round {round}: {names:?}: {whole:?}");
         deep += u32::from(names.len() > 2);
         match prng.below(3) {
@@ -263,14 +263,14 @@ fn real_frames_keep_the_promises_wherever_they_are_cut_and_whatever_is_changed()
     let seed = testkit::seed(name);
     let mut prng = Prng::new(seed);
     let mut fragments = Fragments::new(seed);
-    let (mut frames, mut odd) = (0_u32, [0_u32; Odd::COUNT]);
+    let (mut frames, mut odd) = (0_u32, [0_u32; DecodeError::COUNT]);
     for file in captures::files(&traces) {
         for (number, mut p) in captures::packets(&file, 100_000).into_iter().enumerate() {
             let context = || format!("{}, packet {number}, seed {seed}", file.display());
             let mut d = promises(&p.bytes, p.wire_len, p.link_type, &context);
             fragments.resolve(&mut d, &p.bytes, p.ts);
             frames += 1;
-            if let Some(what) = d.odd {
+            if let Some(what) = d.error {
                 odd[what.index()] += 1;
             }
             if number < 60 {
@@ -285,7 +285,7 @@ fn real_frames_keep_the_promises_wherever_they_are_cut_and_whatever_is_changed()
             }
         }
     }
-    let named: Vec<String> = Odd::all().map(|what| format!("{what} {}", odd[what.index()])).collect();
+    let named: Vec<String> = DecodeError::all().map(|what| format!("{what} {}", odd[what.index()])).collect();
     eprintln!("{frames} frames; {}", named.join(", "));
     let counts = fragments.counts();
     assert!(counts.first > 10 && counts.resolved > 10, "{counts:?}");
@@ -304,7 +304,10 @@ fn real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk() {
     for file in captures::files(&traces) {
         for p in captures::packets(&file, 100_000) {
             let plain = Decoded::of(&p.bytes, p.wire_len, p.link_type);
-            if p.link_type != link::ETHERNET || plain.family == Family::Other || plain.depth > 0 || plain.odd.is_some()
+            if p.link_type != link::ETHERNET
+                || plain.family == Family::Other
+                || plain.depth > 0
+                || plain.error.is_some()
             {
                 continue;
             }

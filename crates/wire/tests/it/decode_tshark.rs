@@ -6,7 +6,7 @@
 use crate::captures;
 
 use captures::Packet;
-use netgrain_wire::{Decoded, Family, Fragment, IpProtocol, Odd, TunnelKind, link};
+use netgrain_wire::{DecodeError, Decoded, Family, Fragment, IpProtocol, TunnelKind, link};
 use pcap::classic;
 use std::net::IpAddr;
 use std::path::Path;
@@ -173,7 +173,7 @@ fn the_innermost_packet_is_the_one_that_tshark_finds() {
             // We leave parts of tunnels, and stacks without end, alone; where tshark gives up within a header, it has no
             // addresses to compare; and what a packet is that contradicts itself under labels is anyone's guess.
             let theirs_say = theirs.says();
-            let ours_ends = matches!(ours.odd, Some(Odd::TunnelFragment | Odd::LabelsTooMany));
+            let ours_ends = matches!(ours.error, Some(DecodeError::TunnelFragment | DecodeError::LabelsTooMany));
             if ours_ends || ours.malformed && ours.mpls.is_some() || theirs_say.contains('?') {
                 left += 1;
                 continue;
@@ -194,7 +194,7 @@ fn the_innermost_packet_is_the_one_that_tshark_finds() {
                 let layers = theirs.field("frame.protocols").join("");
                 differences.push(format!(
                     "{file}: packet {number}: we say {ours_says}, tshark {they_say} ({layers}); {:?}",
-                    ours.odd
+                    ours.error
                 ));
             }
         }

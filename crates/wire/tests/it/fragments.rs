@@ -7,7 +7,7 @@ use base::{Prng, Timestamp};
 use common::{built, decoded};
 use netgrain_wire::build::{Frame, tunnel};
 use netgrain_wire::fragments::{FragmentCounts, Fragments, TIMEOUT};
-use netgrain_wire::{Decoded, Fragment, IpProtocol, Odd, Part, Port, link};
+use netgrain_wire::{DecodeError, Decoded, Fragment, FragmentKey, IpProtocol, Port, link};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn ports(fragments: &mut Fragments, frame: &[u8], now: Timestamp) -> (u16, u16) 
 fn a_later_fragment_before_the_first_has_addresses_only() {
     let mut fragments = Fragments::new(1);
     let d = resolved(&mut fragments, &part(1, 9, 16, false), START);
-    assert_eq!((d.src_port, d.dst_port, d.odd), (Port(0), Port(0), Some(Odd::FragmentOrphan)));
+    assert_eq!((d.src_port, d.dst_port, d.error), (Port(0), Port(0), Some(DecodeError::FragmentOrphan)));
     assert_eq!((d.protocol, d.l4), (IpProtocol::UDP, 0));
     assert_eq!(fragments.counts(), FragmentCounts { orphaned: 1, ..FragmentCounts::default() });
 }
@@ -55,12 +55,12 @@ fn later_fragments_inherit_from_the_first_in_any_order() {
     let mut fragments = Fragments::new(1);
     for frame in [part(1, 9, 0, true), part(1, 9, 32, false), part(1, 9, 16, true)] {
         let d = resolved(&mut fragments, &frame, START);
-        assert_eq!((d.src_port, d.dst_port, d.odd), (Port(1009), Port(53), None));
+        assert_eq!((d.src_port, d.dst_port, d.error), (Port(1009), Port(53), None));
     }
     for frame in [part6(7, 0, true), part6(7, 16, false)] {
         assert_eq!(ports(&mut fragments, &frame, START), (1000, 53), "IPv6, behind another extension");
     }
-    assert_eq!(fragments.counts(), FragmentCounts { first: 2, resolved: 3, orphaned: 0, displaced: 0 });
+    assert_eq!(fragments.counts(), FragmentCounts { first: 2, resolved: 3, orphaned: 0, evicted: 0 });
     let whole = built(Frame::udp4(1, 5, 2, 6));
     assert_eq!(ports(&mut fragments, &whole, START), (5, 6), "what is whole stays as it is");
 }
@@ -173,7 +173,7 @@ fn a_random_walk_beside_a_map() {
             Some(_) => assert_eq!(found, inherited, "seed {seed}, round {round}"),
         }
     }
-    assert_eq!(fragments.counts().displaced, 0);
+    assert_eq!(fragments.counts().evicted, 0);
 }
 
 #[test]
@@ -187,10 +187,10 @@ fn a_flood_of_first_fragments_displaces_the_oldest_and_nothing_grows() {
         (0..10_000).filter(|id| ports(&mut fragments, &part(1, *id, 8, false), now) != (0, 0)).collect();
     assert_eq!(known.len(), 64, "as many as there is room for");
     assert!(known.iter().all(|id| *id > 9000), "and they are the latest: {known:?}");
-    assert_eq!(fragments.counts().displaced, 10_000 - 64);
+    assert_eq!(fragments.counts().evicted, 10_000 - 64);
     let much_later = now.after(TIMEOUT * 2);
     ports(&mut fragments, &part(1, 1, 0, true), much_later);
-    assert_eq!(fragments.counts().displaced, 10_000 - 64, "what is forgotten makes place without being counted");
+    assert_eq!(fragments.counts().evicted, 10_000 - 64, "what is forgotten makes place without being counted");
 }
 
 #[test]
@@ -220,16 +220,16 @@ fn in_vxlan(payload: usize) -> Vec<u8> {
 #[test]
 fn a_first_fragment_of_a_tunnel_is_looked_into_by_who_wants_that() {
     let parts = testkit::fragments(&in_vxlan(300), 9, 160);
-    let through = |frame: &[u8]| Decoded::through_parts(frame, frame.len() as u32, link::ETHERNET);
+    let through = |frame: &[u8]| Decoded::for_each_fragment(frame, frame.len() as u32, link::ETHERNET);
     let outside = decoded(&parts[0]);
-    assert_eq!((outside.depth, outside.odd), (0, Some(Odd::TunnelFragment)), "flow records do not");
+    assert_eq!((outside.depth, outside.error), (0, Some(DecodeError::TunnelFragment)), "flow records do not");
     let (inner, part) = through(&parts[0]);
     assert_eq!((inner.depth, inner.src_port, inner.dst_port), (1, Port(1000), Port(443)));
     assert_eq!((inner.fragment, inner.malformed), (Fragment::Whole, false), "it is as if it was cut by the capture");
-    assert_eq!(part, Part { fragment: Fragment::First, l3: 14 });
+    assert_eq!(part, FragmentKey { fragment: Fragment::First, l3: 14 });
     let (later, part) = through(&parts[1]);
     assert_eq!((later.depth, later.fragment), (0, Fragment::Later));
-    assert_eq!(part, Part { fragment: Fragment::Later, l3: 14 });
+    assert_eq!(part, FragmentKey { fragment: Fragment::Later, l3: 14 });
 }
 
 #[test]
@@ -237,9 +237,9 @@ fn of_parts_in_each_other_the_outermost_is_told() {
     let inner = &testkit::fragments(&built(Frame::tcp4(3, 1000, 4, 443).payload(&[7; 300])), 9, 200)[0];
     let payload = [&tunnel::vxlan(7)[..], inner].concat();
     let outer = built(Frame::udp4(1, 50_000, 2, 4789).payload(&payload));
-    let told = |frame: &[u8]| Decoded::through_parts(frame, frame.len() as u32, link::ETHERNET).1;
-    assert_eq!(told(&outer), Part { fragment: Fragment::First, l3: 64 });
-    assert_eq!(told(&testkit::fragments(&outer, 8, 160)[0]), Part { fragment: Fragment::First, l3: 14 });
+    let told = |frame: &[u8]| Decoded::for_each_fragment(frame, frame.len() as u32, link::ETHERNET).1;
+    assert_eq!(told(&outer), FragmentKey { fragment: Fragment::First, l3: 64 });
+    assert_eq!(told(&testkit::fragments(&outer, 8, 160)[0]), FragmentKey { fragment: Fragment::First, l3: 14 });
 }
 
 #[test]
@@ -255,8 +255,10 @@ fn what_is_whole_is_decoded_alike_with_and_without_looking_into_parts() {
         }
         let wire_len = made.bytes.len() as u32;
         let usual = Decoded::of(&made.bytes, wire_len, made.link_type);
-        let (through, part) = Decoded::through_parts(&made.bytes, wire_len, made.link_type);
-        if part.fragment == Fragment::Whole || through.depth == usual.depth && usual.odd != Some(Odd::TunnelFragment) {
+        let (through, part) = Decoded::for_each_fragment(&made.bytes, wire_len, made.link_type);
+        if part.fragment == Fragment::Whole
+            || through.depth == usual.depth && usual.error != Some(DecodeError::TunnelFragment)
+        {
             assert_eq!(through, usual, "seed {seed}: {:02x?}", made.bytes);
         }
         whole += u32::from(part.fragment == Fragment::Whole);
@@ -279,7 +281,7 @@ fn a_first_fragment_is_looked_into_without_a_panic_wherever_it_ends_and_whatever
             frame[at] = prng.next_u64() as u8;
         }
         frame.truncate(prng.below(frame.len() as u64 + 1) as usize);
-        let (decoded, part) = Decoded::through_parts(&frame, first.len() as u32, link::ETHERNET);
+        let (decoded, part) = Decoded::for_each_fragment(&frame, first.len() as u32, link::ETHERNET);
         for offset in [decoded.l3, decoded.l4, decoded.payload, part.l3] {
             assert!(offset == 0 || usize::from(offset) < frame.len(), "seed {seed}: {frame:02x?}");
         }

@@ -7,7 +7,7 @@ use crate::common;
 use base::Prng;
 use common::built;
 use netgrain_wire::build::{Frame, tunnel};
-use netgrain_wire::{Decoded, EtherType, IpProtocol, SessionCounts, Sessions, TunnelKind, link, numbered};
+use netgrain_wire::{Decoded, EtherType, IpProtocol, SessionCounts, Sessions, TunnelKind, has_sequence, link};
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -16,8 +16,8 @@ type Number = (TunnelKind, u32, u32);
 /// Kind, number and sequence of every tunnel that counts; the decoder says when there may be one.
 fn numbers(frame: &[u8], wire_len: u32, link_type: u16) -> Vec<Number> {
     let all: Vec<Number> =
-        numbered(frame, wire_len, link_type).map(|t| (t.kind, t.id, t.sequence.expect("it counts"))).collect();
-    assert!(Decoded::of(frame, wire_len, link_type).may_be_numbered() || all.is_empty());
+        has_sequence(frame, wire_len, link_type).map(|t| (t.kind, t.id, t.sequence.expect("it counts"))).collect();
+    assert!(Decoded::of(frame, wire_len, link_type).may_have_sequence() || all.is_empty());
     all
 }
 
@@ -118,12 +118,12 @@ fn a_mirror_that_loses_says_how_many_whatever_it_carries() {
         // Of both sessions the first packet and the last ones come.
         if prng.below(10) == 0 && (50..4900).contains(&n) {
             lost += 1;
-        } else if common::decoded(&frame).may_be_numbered() {
-            sessions.see(&frame, frame.len() as u32, link::ETHERNET);
+        } else if common::decoded(&frame).may_have_sequence() {
+            sessions.observe(&frame, frame.len() as u32, link::ETHERNET);
         }
     }
     let counts = sessions.counts();
-    let expected = SessionCounts { numbered: 5000 - lost, begun: 2, missing: lost, ..SessionCounts::default() };
+    let expected = SessionCounts { numbered: 5000 - lost, started: 2, missing: lost, ..SessionCounts::default() };
     assert_eq!(counts, expected, "seed {seed}");
     assert!(lost > 100, "seed {seed}");
 }

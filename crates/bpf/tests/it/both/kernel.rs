@@ -1,7 +1,8 @@
 //! An object in the kernel, tried out packet by packet.
 
 use lang::ebpf::{
-    Clock, Entry, Fate, Handed, LEAST, METADATA, MapKind as Kind, Metadata, Object, Role, Seen, ToUser, Wish,
+    COMPACT_BYTES, Clock, EmitOptions, KernelVerdict, METADATA_BYTES, MapKind as Kind, MapValue, Metadata, Object,
+    PacketOutcome, QueueGenerations, Role, ToUser,
 };
 use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::{Frames, MapKind, MapSpec, Program, RawMap};
@@ -13,7 +14,7 @@ pub const USER: u32 = 3;
 /// The loopback interface, which is everywhere.
 const LOOPBACK: u32 = 1;
 
-pub const WISH: Wish = Wish {
+pub const WISH: EmitOptions = EmitOptions {
     link_type: wire::link::ETHERNET,
     hash_key: 0x0123_4567_89ab_cdef,
     generation: 77,
@@ -22,7 +23,7 @@ pub const WISH: Wish = Wish {
     queues: 1,
     clock: Clock::Given,
     to_user: ToUser::Verdict(USER as u8),
-    metadata: Metadata::Record,
+    metadata: Metadata::Full,
 };
 
 pub struct Kernel {
@@ -35,8 +36,8 @@ pub struct Kernel {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub verdict: u32,
-    pub fate: Option<Fate>,
-    pub handed: Option<Handed>,
+    pub fate: Option<PacketOutcome>,
+    pub handed: Option<KernelVerdict>,
 }
 
 /// What runs an object, packet by packet.
@@ -49,7 +50,7 @@ pub trait Machine {
     fn fates(&self) -> Vec<u64>;
 
     /// What user space and the program know of the queue.
-    fn seen(&self) -> Seen;
+    fn seen(&self) -> QueueGenerations;
 
     /// User space has seen a packet of the program with this generation.
     fn see(&mut self, generation: u32);
@@ -67,10 +68,10 @@ pub trait Machine {
 }
 
 /// What user space reads in the bytes before a packet, of which there are no more than what was written.
-pub fn handed(written: &[u8]) -> Option<Handed> {
-    let mut bytes = [0; METADATA];
-    bytes[METADATA - written.len()..].copy_from_slice(written);
-    Handed::read(&bytes, WISH.generation)
+pub fn handed(written: &[u8]) -> Option<KernelVerdict> {
+    let mut bytes = [0; METADATA_BYTES];
+    bytes[METADATA_BYTES - written.len()..].copy_from_slice(written);
+    KernelVerdict::read(&bytes, WISH.generation)
 }
 
 impl Kernel {
@@ -91,7 +92,7 @@ impl Kernel {
                 key_bytes: need.key,
                 value_bytes: need.value,
                 entries: need.entries,
-                meaning: need.meaning.clone(),
+                semantics: need.semantics.clone(),
             };
             let map = match RawMap::create(spec) {
                 Ok(map) => map,
@@ -147,31 +148,34 @@ impl Machine for Kernel {
             clock.set(&[0; 4], &time.to_ne_bytes()).expect("a clock");
         }
         let before = self.fates();
-        let mut out = vec![0; frame.len() + METADATA];
+        let mut out = vec![0; frame.len() + METADATA_BYTES];
         let run = self.program.run(frame, &mut out, 0, 0).expect("a test run");
         let after = self.fates();
-        let risen: Vec<_> = Fate::ALL.into_iter().filter(|f| after[*f as usize] != before[*f as usize]).collect();
+        let risen: Vec<_> =
+            PacketOutcome::ALL.into_iter().filter(|f| after[*f as usize] != before[*f as usize]).collect();
         let sum = |fates: &[u64]| fates.iter().sum::<u64>();
         assert_eq!((risen.len(), sum(&after)), (1, sum(&before) + 1), "each packet has one fate");
         let before_it = run.bytes_out as usize - frame.len();
-        assert!([0, LEAST, METADATA].contains(&before_it), "{before_it} bytes before the packet");
+        assert!([0, COMPACT_BYTES, METADATA_BYTES].contains(&before_it), "{before_it} bytes before the packet");
         assert_eq!(&out[before_it..run.bytes_out as usize], frame, "the packet stays as it is");
         let handed = handed(&out[..before_it]);
         Answer { verdict: run.verdict, fate: risen.first().copied(), handed }
     }
 
     fn fates(&self) -> Vec<u64> {
-        self.sum(Role::Fates).expect("every object has fates")
+        self.sum(Role::Outcomes).expect("every object has fates")
     }
 
-    fn seen(&self) -> Seen {
-        let value = self.map(Role::Seen).map(|map| map.get(&[0; 4]).expect("an array").expect("its value"));
-        value.map_or(Seen::default(), |value| Seen::read(value.first_chunk().expect("one queue")))
+    fn seen(&self) -> QueueGenerations {
+        let value = self.map(Role::Generations).map(|map| map.get(&[0; 4]).expect("an array").expect("its value"));
+        value.map_or(QueueGenerations::default(), |value| {
+            QueueGenerations::read(value.first_chunk().expect("one queue"))
+        })
     }
 
     fn see(&mut self, generation: u32) {
-        let now = Seen { by_user: generation, ..self.seen() };
-        if let Some(map) = self.map(Role::Seen) {
+        let now = QueueGenerations { by_user: generation, ..self.seen() };
+        if let Some(map) = self.map(Role::Generations) {
             map.set(&[0; 4], &now.bytes()).expect("an array");
         }
     }
@@ -187,7 +191,7 @@ impl Machine for Kernel {
         let mut all = Vec::new();
         for key in held.keys().expect("a hash table") {
             let Some(value) = held.get(&key).expect("a hash table") else { continue };
-            let entry = Entry::read(value.as_slice().try_into().expect("an entry"));
+            let entry = MapValue::read(value.as_slice().try_into().expect("an entry"));
             if entry.expired(ir.maps[map].expiry, now) {
                 held.remove(&key).expect("a hash table");
                 continue;

@@ -2,7 +2,7 @@
 //! was not there, or that nobody wrote, ends the test.
 
 use super::kernel::{Answer, Machine, handed};
-use lang::ebpf::{Entry, Fate, MapKind, Object, Role, Seen};
+use lang::ebpf::{MapKind, MapValue, Object, PacketOutcome, QueueGenerations, Role};
 use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::Insn;
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl Machine for Vm {
         assert_eq!(&packet[HEADROOM..], frame, "the packet stays as it is");
         let handed = handed(&packet[meta..HEADROOM]);
         let after = self.fates();
-        let fate = Fate::ALL.into_iter().find(|f| after[*f as usize] != before[*f as usize]);
+        let fate = PacketOutcome::ALL.into_iter().find(|f| after[*f as usize] != before[*f as usize]);
         assert_eq!(after.iter().sum::<u64>(), before.iter().sum::<u64>() + 1, "each packet has one fate");
         Answer { verdict: verdict as u32, fate, handed }
     }
@@ -116,17 +116,19 @@ impl Machine for Vm {
     }
 
     fn fates(&self) -> Vec<u64> {
-        self.first(Role::Fates).expect("every object has fates")
+        self.first(Role::Outcomes).expect("every object has fates")
     }
 
-    fn seen(&self) -> Seen {
-        let at = self.map(Role::Seen).map(|map| self.maps[map][&vec![0; 4]]);
-        at.map_or(Seen::default(), |at| Seen::read(self.bytes_at(at).first_chunk().expect("one queue")))
+    fn seen(&self) -> QueueGenerations {
+        let at = self.map(Role::Generations).map(|map| self.maps[map][&vec![0; 4]]);
+        at.map_or(QueueGenerations::default(), |at| {
+            QueueGenerations::read(self.bytes_at(at).first_chunk().expect("one queue"))
+        })
     }
 
     fn see(&mut self, generation: u32) {
-        let now = Seen { by_user: generation, ..self.seen() };
-        if let Some(map) = self.map(Role::Seen) {
+        let now = QueueGenerations { by_user: generation, ..self.seen() };
+        if let Some(map) = self.map(Role::Generations) {
             let at = self.maps[map][&vec![0; 4]];
             self.values[((at >> REGION) - FIRST_VALUE) as usize] = now.bytes().to_vec();
         }
@@ -143,7 +145,7 @@ impl Machine for Vm {
         let all: Vec<_> = self.maps[index].iter().map(|(k, at)| (k.clone(), *at)).collect();
         let mut live = Vec::new();
         for (key, at) in all {
-            let entry = Entry::read(self.bytes_at(at).try_into().expect("an entry"));
+            let entry = MapValue::read(self.bytes_at(at).try_into().expect("an entry"));
             if entry.expired(ir.maps[map].expiry, now) {
                 self.maps[index].remove(&key);
             } else {

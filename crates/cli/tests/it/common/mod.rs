@@ -127,10 +127,10 @@ pub fn is_a_whole_walk(demo: &serde_json::Value) {
     assert_eq!((&verdict["complete"], number(&verdict["frames"])), (&true.into(), sent));
     assert_eq!((number(&report["meter"]["in_rows"]), number(&report["meter"]["unmetered"])), (sent + scanned, 0));
     let steps = demo["steps"].as_array().expect("steps");
-    let grains: Vec<_> = steps.iter().filter_map(|step| step["grain"].as_str()).collect();
-    assert_eq!(grains, ["curve", "flows", "flows", "flows", "packets", "packets"]);
-    assert!(steps.iter().all(|step| step["answer"]["text"].as_str().is_some_and(|text| !text.is_empty())), "{demo}");
-    assert!(demo["asked"]["text"].as_str().is_some_and(|text| !text.starts_with("0 packets")), "{demo}");
+    let grains: Vec<_> = steps.iter().filter_map(|step| step["data_type"].as_str()).collect();
+    assert_eq!(grains, ["series", "flows", "flows", "flows", "packets", "packets"]);
+    assert!(steps.iter().all(|step| step["result"]["text"].as_str().is_some_and(|text| !text.is_empty())), "{demo}");
+    assert!(demo["query"]["text"].as_str().is_some_and(|text| !text.starts_with("0 packets")), "{demo}");
 }
 
 /// Every file below a folder.
@@ -140,7 +140,7 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
         let path = entry.path();
         if path.is_dir() {
             out.extend(walk(&path));
-        } else if path.file_name().is_none_or(|name| name != store::hold::HOLD && name != store::hold::KEEPER) {
+        } else if path.file_name().is_none_or(|name| name != store::hold::HOLD && name != store::hold::RETENTION_LOCK) {
             // What only locks are on is no content.
             out.push(path);
         }

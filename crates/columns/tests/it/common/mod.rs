@@ -3,7 +3,7 @@
 
 use base::Prng;
 use flow::sample::any;
-pub use flow::sample::{START, Site, any_record};
+pub use flow::sample::{START, TrafficModel, any_record};
 use series::{Direction, Row};
 
 /// A row with anything in it.
@@ -12,7 +12,7 @@ pub fn any_row(prng: &mut Prng, second: u64) -> Row {
     row.direction = if prng.below(2) == 0 { Direction::In } else { Direction::Out };
     row.total.packets = any(prng);
     row.total.bytes = any(prng);
-    row.kinds.iter_mut().for_each(|v| (v.packets, v.bytes) = (any(prng), any(prng)));
+    row.classes.iter_mut().for_each(|v| (v.packets, v.bytes) = (any(prng), any(prng)));
     row.sizes.iter_mut().for_each(|n| *n = any(prng));
     row.ipv6.bytes = any(prng);
     (row.syn, row.syn_ack, row.fin, row.rst) = (any(prng), any(prng), any(prng), any(prng));

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use base::{Cause, Prng, Tally, Timestamp};
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use index::{Index, Tail};
 use netgrain_engine::{Capture, EngineError, Format, InterfacePlan, Plan, Report, SourcePlan, StorePlan};
 use pcap::Reader;
@@ -60,7 +60,7 @@ impl Ended {
 
     /// Whether one of the remarks says so.
     pub fn remarks(&self, text: &str) -> bool {
-        self.report.remarks.iter().any(|r| r.contains(text))
+        self.report.warnings.iter().any(|r| r.contains(text))
     }
 }
 
@@ -71,7 +71,7 @@ pub fn plan(source: SourcePlan, store: &Path) -> Plan {
 }
 
 /// A port, with kernel rings that suit a test.
-pub fn port(name: &str, kind: Kind) -> InterfacePlan {
+pub fn port(name: &str, kind: SourceKind) -> InterfacePlan {
     let mut plan = InterfacePlan::new(name, kind);
     (plan.afxdp.receive_ring, plan.afxdp.chunks) = (4096, 8192);
     plan.tpacket.blocks = 16;
@@ -130,7 +130,7 @@ pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
     let (report, ledger) = (capture.report(), capture.ledger());
     let counts = &report.counts;
     assert_eq!(counts.residue, 0, "{report:#?}");
-    assert!(!report.remarks.iter().any(|r| r.contains("please report")), "{:#?}", report.remarks);
+    assert!(!report.warnings.iter().any(|r| r.contains("please report")), "{:#?}", report.warnings);
     for queue in &report.queues {
         assert_eq!(queue.counts.residue, 0, "{queue:#?}");
     }
@@ -213,7 +213,7 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
         let path = entry.path();
         if path.is_dir() {
             out.extend(walk(&path));
-        } else if path.file_name().is_none_or(|name| name != store::hold::HOLD && name != store::hold::KEEPER) {
+        } else if path.file_name().is_none_or(|name| name != store::hold::HOLD && name != store::hold::RETENTION_LOCK) {
             // What only locks are on is no content.
             out.push(path);
         }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use base::{Prng, Timestamp};
-use flow::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
+use flow::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
 use series::{Direction, Row, Volume};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{IpProtocol, MacAddr, TunnelKind};
@@ -34,10 +34,10 @@ fn address(prng: &mut Prng, v6: bool) -> IpAddr {
     }
 }
 
-fn side(prng: &mut Prng) -> Side {
+fn side(prng: &mut Prng) -> DirectionStats {
     let sum = any(prng);
     let (first, last) = (moment(prng), moment(prng));
-    Side {
+    DirectionStats {
         first,
         last,
         packets: any(prng).max(1),
@@ -45,14 +45,14 @@ fn side(prng: &mut Prng) -> Side {
         ip_bytes: sum,
         payload_bytes: any(prng),
         payload_packets: any(prng),
-        length: Moments { min: prng.below(1500), max: prng.below(1 << 32), sum, squares: any(prng).into() },
-        gap: Moments {
+        length: Stats { min: prng.below(1500), max: prng.below(1 << 32), sum, squares: any(prng).into() },
+        iat: Stats {
             min: any(prng),
             max: any(prng),
             sum: any(prng),
             squares: u128::from(any(prng)) * u128::from(any(prng)),
         },
-        gaps: any(prng),
+        iat_count: any(prng),
         flags: std::array::from_fn(|_| any(prng)),
         zero_window: any(prng),
         retransmitted: any(prng),
@@ -79,29 +79,35 @@ pub fn record(prng: &mut Prng) -> Record {
     };
     let (forward, back) = (side(prng), side(prng));
     let sides = match prng.below(4) {
-        0 => [forward, Side::default()],
-        1 => [Side::default(), back],
+        0 => [forward, DirectionStats::default()],
+        1 => [DirectionStats::default(), back],
         _ => [forward, back],
     };
     use TunnelKind::*;
     let tunnels = [Gre, Nvgre, Erspan1, Erspan2, Erspan3, Vxlan, Geneve, GtpU, IpInIp, Teredo];
-    let around = Around {
+    let around = Encapsulation {
         vlans: [some(prng, |p| 1 + p.below(4094) as u16), some(prng, |p| 1 + p.below(4094) as u16)],
         mpls: some(prng, |p| if p.below(4) == 0 { 0 } else { p.below(1 << 20) as u32 }),
         tunnel: some(prng, |p| (tunnels[p.below(10) as usize], p.next_u64() as u32)),
     };
-    let ends = [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Lack];
+    let ends = [
+        EndReason::IdleTimeout,
+        EndReason::ActiveTimeout,
+        EndReason::EndOfFlow,
+        EndReason::ForcedEnd,
+        EndReason::LackOfResources,
+    ];
     use TcpState::{Closed, Established, HalfClosed, Midstream, Reset, SynReceived, SynSent};
     let states = [TcpState::None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset];
-    let mut early: Vec<Early> = (0..prng.below(12))
-        .map(|_| Early {
-            after: prng.below(600_000_000_000),
+    let mut early: Vec<InitialPacket> = (0..prng.below(12))
+        .map(|_| InitialPacket {
+            offset_ns: prng.below(600_000_000_000),
             length: prng.next_u64() as u16,
             flags: prng.next_u64() as u8,
             reverse: prng.below(2) == 0,
         })
         .collect();
-    early.sort_by_key(|e| e.after);
+    early.sort_by_key(|e| e.offset_ns);
     let mut payload = [Vec::new(), Vec::new()];
     for (bytes, side) in payload.iter_mut().zip(&sides) {
         if side.packets > 0 && prng.below(3) == 0 {
@@ -112,18 +118,18 @@ pub fn record(prng: &mut Prng) -> Record {
     Record {
         id: prng.next_u64(),
         key,
-        around,
+        encapsulation: around,
         interface: prng.below(4) as u16,
-        began: Timestamp::from_secs_nanos(DAY + prng.below(86_400), prng.below(1_000_000_000)),
-        part: prng.below(100) as u32,
-        sides,
-        end: ends[prng.below(5) as usize],
-        tcp: states[prng.below(8) as usize],
+        flow_start: Timestamp::from_secs_nanos(DAY + prng.below(86_400), prng.below(1_000_000_000)),
+        record_index: prng.below(100) as u32,
+        directions: sides,
+        end_reason: ends[prng.below(5) as usize],
+        tcp_state: states[prng.below(8) as usize],
         syn_rtt: some(prng, |p| any(p).max(1)),
         ack_rtt: some(prng, |p| any(p).max(1)),
-        early,
+        initial_packets: early,
         payload,
-        locator: some(prng, |p| Locator { queue: p.below(64) as u16, first: any(p), last: any(p) }),
+        location: some(prng, |p| PacketLocation { queue: p.below(64) as u16, first: any(p), last: any(p) }),
         lost: any(prng),
     }
 }
@@ -136,7 +142,7 @@ pub fn row(prng: &mut Prng) -> Row {
         interface: prng.below(4) as u16,
         direction: [Direction::In, Direction::Out][prng.below(2) as usize],
         total: volume(prng),
-        kinds: std::array::from_fn(|_| volume(prng)),
+        classes: std::array::from_fn(|_| volume(prng)),
         sizes: std::array::from_fn(|_| any(prng)),
         ipv6: volume(prng),
         ..Row::default()
@@ -178,9 +184,9 @@ pub fn row(prng: &mut Prng) -> Row {
 pub fn plausible(prng: &mut Prng) -> Record {
     let mut record = record(prng);
     let began = Timestamp::from_secs_nanos(DAY + prng.below(3000), prng.below(1_000_000_000));
-    record.began = began;
-    record.part = 0;
-    for side in record.sides.iter_mut().filter(|s| s.packets > 0) {
+    record.flow_start = began;
+    record.record_index = 0;
+    for side in record.directions.iter_mut().filter(|s| s.packets > 0) {
         side.packets = 1 + prng.below(1000);
         side.ip_bytes = side.packets * (40 + prng.below(1400));
         side.bytes = side.ip_bytes + 14 * side.packets;

@@ -2,7 +2,7 @@
 
 use super::things;
 use base::Prng;
-use netgrain_export::text::{Format, Told, Value, Writer};
+use netgrain_export::text::{FieldTable, Format, Value, Writer};
 use std::path::Path;
 use std::process::Command;
 
@@ -16,7 +16,7 @@ with open(sys.argv[1], newline='', encoding='utf-8') as file:
         print(json.dumps(line))
 ";
 
-fn round_trip<T: Told>(things: &[T], path: &Path, mut python: Command) {
+fn round_trip<T: FieldTable>(things: &[T], path: &Path, mut python: Command) {
     let mut writer = Writer::new(Vec::new(), Format::Csv, None).expect("memory");
     writer.name_interface(1, AWKWARD);
     things.iter().for_each(|thing| writer.write(thing).expect("memory"));

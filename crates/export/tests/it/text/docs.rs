@@ -2,14 +2,14 @@
 //! compared.
 
 use flow::Record;
-use netgrain_export::text::Told;
+use netgrain_export::text::FieldTable;
 use series::Row;
 use std::path::Path;
 
 const BEGIN: &str = "<!-- fields -->\n";
 const END: &str = "<!-- /fields -->";
 
-fn table<T: Told>() -> String {
+fn table<T: FieldTable>() -> String {
     let mut table = String::from("| name | unit | meaning |\n|---|---|---|\n");
     for field in T::fields() {
         table += &format!("| `{}` | {} | {} |\n", field.name, field.unit, field.meaning);
@@ -17,7 +17,7 @@ fn table<T: Told>() -> String {
     table
 }
 
-fn compare<T: Told>(file: &str) {
+fn compare<T: FieldTable>(file: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file);
     let text = std::fs::read_to_string(&path).expect("the documentation");
     let (before, rest) = text.split_once(BEGIN).expect("a table begins");

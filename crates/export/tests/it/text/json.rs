@@ -2,8 +2,8 @@
 
 use super::things;
 use base::{Prng, Timestamp};
-use flow::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
-use netgrain_export::text::{Format, Told, Value, Writer, choose};
+use flow::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
+use netgrain_export::text::{FieldTable, Format, Value, Writer, choose};
 use serde_json::{Value as Json, json};
 use series::{Row, quantities};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use wire::{IpProtocol, MacAddr, TunnelKind};
 /// Whose name needs every kind of escape.
 const AWKWARD: &str = "tap \"0\",\\\tup\n\u{1}é";
 
-fn lines<T: Told>(things: &[T]) -> Vec<Json> {
+fn lines<T: FieldTable>(things: &[T]) -> Vec<Json> {
     let mut writer = Writer::new(Vec::new(), Format::Ndjson, None).expect("memory");
     writer.name_interface(1, AWKWARD);
     things.iter().for_each(|thing| writer.write(thing).expect("memory"));
@@ -45,8 +45,8 @@ fn same(value: &Value<'_>, json: &Json) -> bool {
             let digits = text.map(|t| t.as_bytes().chunks(2).map(|two| str::from_utf8(two).unwrap_or("")));
             digits.is_some_and(|d| d.map(|two| u8::from_str_radix(two, 16)).eq(bytes.iter().map(|b| Ok(*b))))
         }
-        Value::Early(packets, of) => {
-            let none = Early::default();
+        Value::InitialPackets(packets, of) => {
+            let none = InitialPacket::default();
             let before = [&none].into_iter().chain(packets);
             let numbers = packets.iter().zip(before).map(|(packet, before)| Some(of(packet, before)));
             json.as_array().is_some_and(|list| list.iter().map(Json::as_i64).eq(numbers))
@@ -54,7 +54,7 @@ fn same(value: &Value<'_>, json: &Json) -> bool {
     }
 }
 
-fn round_trip<T: Told>(things: &[T]) {
+fn round_trip<T: FieldTable>(things: &[T]) {
     let read = lines(things);
     assert_eq!(read.len(), things.len());
     for (thing, read) in things.iter().zip(&read) {
@@ -108,8 +108,8 @@ fn only_the_chosen_fields_are_told_in_their_order() {
 /// Written out by hand: that each name reads the number it says.
 #[test]
 fn every_field_of_a_record_says_what_it_is() {
-    let moments = |at: u64| Moments { min: at, max: at + 4, sum: 3 * at + 6, squares: squares(at) };
-    let side = |n: u64| Side {
+    let moments = |at: u64| Stats { min: at, max: at + 4, sum: 3 * at + 6, squares: squares(at) };
+    let side = |n: u64| DirectionStats {
         first: Timestamp::from_secs_nanos(n, 1),
         last: Timestamp::from_secs_nanos(n + 1, 2),
         packets: 3,
@@ -118,8 +118,8 @@ fn every_field_of_a_record_says_what_it_is() {
         payload_bytes: n + 5,
         payload_packets: n + 6,
         length: moments(n + 7),
-        gap: moments(n + 20),
-        gaps: 3,
+        iat: moments(n + 20),
+        iat_count: 3,
         flags: std::array::from_fn(|i| n + 30 + i as u64),
         zero_window: n + 40,
         retransmitted: n + 41,
@@ -139,33 +139,33 @@ fn every_field_of_a_record_says_what_it_is() {
             dst_port: 443,
             protocol: IpProtocol::TCP,
         },
-        around: Around { vlans: [Some(5), Some(6)], mpls: Some(7), tunnel: Some((TunnelKind::Vxlan, 8)) },
+        encapsulation: Encapsulation { vlans: [Some(5), Some(6)], mpls: Some(7), tunnel: Some((TunnelKind::Vxlan, 8)) },
         interface: 2,
-        began: Timestamp::from_secs_nanos(9, 0),
-        part: 10,
-        sides: [side(0), side(100)],
-        end: EndReason::Active,
-        tcp: TcpState::Established,
+        flow_start: Timestamp::from_secs_nanos(9, 0),
+        record_index: 10,
+        directions: [side(0), side(100)],
+        end_reason: EndReason::ActiveTimeout,
+        tcp_state: TcpState::Established,
         syn_rtt: Some(11),
         ack_rtt: Some(12),
-        early: vec![
-            Early { after: 0, length: 60, flags: 2, reverse: false },
-            Early { after: 11, length: 61, flags: 18, reverse: true },
+        initial_packets: vec![
+            InitialPacket { offset_ns: 0, length: 60, flags: 2, reverse: false },
+            InitialPacket { offset_ns: 11, length: 61, flags: 18, reverse: true },
         ],
         payload: [vec![1, 0xff], vec![2]],
-        locator: Some(Locator { queue: 13, first: 14, last: 15 }),
+        location: Some(PacketLocation { queue: 13, first: 14, last: 15 }),
         lost: 16,
     };
     let mut expected = json!({
-        "id": "171", "interface": "2", "interface_id": 2, "age_ns": 0, "second": 0, "began": "1970-01-01T00:00:09.000000000Z",
+        "id": "171", "interface": "2", "interface_id": 2, "age_ns": 0, "second": 0, "flow_start": "1970-01-01T00:00:09.000000000Z",
         "first": "1970-01-01T00:00:00.000000001Z", "last": "1970-01-01T00:01:41.000000002Z",
-        "duration_ns": 101_000_000_001u64, "part": 10, "end_reason": "active",
+        "duration_ns": 101_000_000_001u64, "record_index": 10, "end_reason": "active_timeout",
         "src": "10.0.0.1", "dst": "10.0.0.2", "src_port": 1000, "dst_port": 443, "protocol": "tcp",
         // SHA-1 and base64 of Python, by the specification.
         "community_id": "1:DDhmOm0xnuMo3+jHHkLHYVv3udY=",
         "vlan": 5, "vlan_inner": 6, "mpls": 7, "tunnel": "vxlan", "tunnel_id": 8,
         "packets": 6, "bytes": 106, "tcp_state": "established", "syn_rtt_ns": 11, "ack_rtt_ns": 12, "lost": 16,
-        "early_gaps_ns": [0, 11], "early_lengths": [60, -61], "early_flags": [2, 18],
+        "initial_iats_ns": [0, 11], "initial_lengths": [60, -61], "initial_flags": [2, 18],
         "fwd_payload": "01ff", "rev_payload": "02", "queue": 13, "position": 14, "position_span": 1,
     });
     for (prefix, n, seconds, mac) in [
@@ -177,13 +177,13 @@ fn every_field_of_a_record_says_what_it_is() {
         put("last", format!("1970-01-01T{}.000000002Z", seconds[1]).into());
         put("mac", mac.into());
         put("packets", 3.into());
-        put("gaps", 3.into());
+        put("iat_count", 3.into());
         // Of three values a, a+2 and a+4 the mean is a+2, and so is the sample deviation 2.
-        for (name, at) in [("length_mean", n + 9), ("gap_mean_ns", n + 22)] {
+        for (name, at) in [("length_mean", n + 9), ("iat_mean_ns", n + 22)] {
             put(name, f64::from(at).into());
         }
         put("length_dev", 2.0.into());
-        put("gap_dev_ns", 2.0.into());
+        put("iat_dev_ns", 2.0.into());
         let rest = [
             ("bytes", 3),
             ("ip_bytes", 4),
@@ -191,8 +191,8 @@ fn every_field_of_a_record_says_what_it_is() {
             ("payload_packets", 6),
             ("length_min", 7),
             ("length_max", 11),
-            ("gap_min_ns", 20),
-            ("gap_max_ns", 24),
+            ("iat_min_ns", 20),
+            ("iat_max_ns", 24),
             ("fin", 30),
             ("syn", 31),
             ("rst", 32),
@@ -214,9 +214,9 @@ fn every_field_of_a_record_says_what_it_is() {
         ];
         rest.into_iter().for_each(|(name, more)| put(name, (n + more).into()));
         // Three gaps of that mean; the flow began with its initiator's first packet; fewer octets than headers have none.
-        put("gap_sum_ns", (3 * (n + 22)).into());
+        put("iat_sum_ns", (3 * (n + 22)).into());
         put("start_ns", (u64::from(n == 100) * 100_000_000_000).into());
-        ["header_bytes", "link_bytes", "wait_ns"].into_iter().for_each(|name| put(name, 0.into()));
+        ["header_bytes", "link_bytes", "iat_carry_ns"].into_iter().for_each(|name| put(name, 0.into()));
     }
     let mut ping = record.clone();
     ping.key = Key { src_port: 0, dst_port: 0x0800, protocol: IpProtocol::ICMP, ..record.key };

@@ -1,34 +1,34 @@
 //! M3OMon's lines, against lines written by hand.
 
 use base::Timestamp;
-use flow::{Around, EndReason, Key, Moments, Record, Side, TcpState};
-use netgrain_export::text::legacy::{Curve, Flows};
+use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, Stats, TcpState};
+use netgrain_export::text::legacy::{LegacyFlows, LegacySeries};
 use series::{Direction, Row, Volume};
 use std::io;
 use std::net::IpAddr;
 use wire::{IpProtocol, MacAddr};
 
 fn record() -> Record {
-    let there = Side {
+    let there = DirectionStats {
         first: Timestamp::from_secs_nanos(100, 999_999_999),
         last: Timestamp::from_secs_nanos(102, 5_000),
         packets: 3,
         bytes: 300,
-        length: Moments { min: 52, max: 150, sum: 258, squares: 52 * 52 + 56 * 56 + 150 * 150 },
-        gap: Moments { min: 250_000_000, max: 750_000_000, sum: 1_000_000_000, squares: 625_000_000_000_000_000 },
-        gaps: 2,
+        length: Stats { min: 52, max: 150, sum: 258, squares: 52 * 52 + 56 * 56 + 150 * 150 },
+        iat: Stats { min: 250_000_000, max: 750_000_000, sum: 1_000_000_000, squares: 625_000_000_000_000_000 },
+        iat_count: 2,
         flags: [1, 2, 3, 4, 5, 6, 7, 8],
         zero_window: 9,
         mac: Some(MacAddr([0, 0x1b, 0x21, 0x0a, 0x0b, 0x0c])),
-        ..Side::default()
+        ..DirectionStats::default()
     };
-    let back = Side {
+    let back = DirectionStats {
         first: Timestamp::from_secs_nanos(101, 0),
         last: Timestamp::from_secs_nanos(101, 0),
         packets: 1,
         bytes: 60,
-        length: Moments { min: 40, max: 40, sum: 40, squares: 1600 },
-        ..Side::default()
+        length: Stats { min: 40, max: 40, sum: 40, squares: 1600 },
+        ..DirectionStats::default()
     };
     Record {
         id: 1,
@@ -39,25 +39,25 @@ fn record() -> Record {
             dst_port: 80,
             protocol: IpProtocol::TCP,
         },
-        around: Around::default(),
+        encapsulation: Encapsulation::default(),
         interface: 0,
-        began: there.first,
-        part: 0,
-        sides: [there, back],
-        end: EndReason::Ended,
-        tcp: TcpState::Closed,
+        flow_start: there.first,
+        record_index: 0,
+        directions: [there, back],
+        end_reason: EndReason::EndOfFlow,
+        tcp_state: TcpState::Closed,
         syn_rtt: Some(1_234_567),
         ack_rtt: None,
-        early: Vec::new(),
+        initial_packets: Vec::new(),
         payload: [b"GET ".to_vec(), b"HTTP/1.1".to_vec()],
-        locator: None,
+        location: None,
         lost: 0,
     }
 }
 
 #[test]
 fn a_record_is_a_line_for_each_direction_and_its_payload_lies_at_the_offset() {
-    let mut flows = Flows::new(Vec::new(), Vec::new());
+    let mut flows = LegacyFlows::new(Vec::new(), Vec::new());
     flows.write(&record()).expect("memory");
     flows.write(&record()).expect("memory");
     let (text, payload) = flows.into_inner();
@@ -88,9 +88,9 @@ fn a_direction_without_packets_has_no_line_and_icmp_keeps_its_type() {
     let mut record = record();
     record.key.protocol = IpProtocol::ICMP;
     (record.key.src_port, record.key.dst_port) = (0, 0x0800);
-    let mut flows = Flows::new(Vec::new(), io::sink());
+    let mut flows = LegacyFlows::new(Vec::new(), io::sink());
     flows.write(&record).expect("memory");
-    record.sides[1] = Side::default();
+    record.directions[1] = DirectionStats::default();
     flows.write(&record).expect("memory");
     let text = String::from_utf8(flows.into_inner().0).expect("ASCII");
     let ends: Vec<String> =
@@ -107,7 +107,7 @@ fn the_curve_has_a_line_for_each_second_that_is_known() {
         flows_active,
         ..Row::default()
     };
-    let mut curve = Curve::new(Vec::new());
+    let mut curve = LegacySeries::new(Vec::new());
     let rows = [
         row(7, Direction::In, 1000, 3),
         row(7, Direction::Out, 500, 0),
@@ -117,5 +117,5 @@ fn the_curve_has_a_line_for_each_second_that_is_known() {
     rows.iter().for_each(|row| curve.write(row).expect("memory"));
     let text = String::from_utf8(curve.finish().expect("memory")).expect("ASCII");
     assert_eq!(text, "7\t12000\t15\t3\n8\t0\t0\t2\n10\t800\t1\t1\n");
-    assert!(Curve::new(Vec::new()).finish().expect("memory").is_empty());
+    assert!(LegacySeries::new(Vec::new()).finish().expect("memory").is_empty());
 }

@@ -1,12 +1,18 @@
 //! Records and rows that hold anything.
 
 use base::{Prng, Timestamp};
-use flow::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
-use series::{Direction, Roller, Rollup, Row, Step, quantities};
+use flow::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
+use series::{Direction, Rollup, RollupBuilder, Row, Step, quantities};
 use std::net::IpAddr;
 use wire::{IpProtocol, MacAddr, TunnelKind};
 
-const ENDS: [EndReason; 5] = [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Lack];
+const ENDS: [EndReason; 5] = [
+    EndReason::IdleTimeout,
+    EndReason::ActiveTimeout,
+    EndReason::EndOfFlow,
+    EndReason::ForcedEnd,
+    EndReason::LackOfResources,
+];
 const STATES: [TcpState; 8] = [
     TcpState::None,
     TcpState::Midstream,
@@ -26,27 +32,27 @@ pub fn record(prng: &mut Prng) -> Record {
         dst_port: prng.next_u64() as u16,
         protocol,
     };
-    let around = Around {
+    let around = Encapsulation {
         vlans: [maybe(prng), maybe(prng)].map(|id| id.map(|id| id as u16)),
         mpls: maybe(prng).map(|label| label as u32),
         tunnel: maybe(prng).map(|id| (TunnelKind::ALL[id as usize % TunnelKind::ALL.len()], id as u32)),
     };
-    let locator = maybe(prng).map(|at| Locator { queue: at as u16, first: at, last: at.saturating_add(9) });
+    let locator = maybe(prng).map(|at| PacketLocation { queue: at as u16, first: at, last: at.saturating_add(9) });
     Record {
         id: prng.next_u64(),
         key,
-        around,
+        encapsulation: around,
         interface: prng.below(3) as u16,
-        began: Timestamp::from_nanos(number(prng)),
-        part: prng.next_u64() as u32,
-        sides: [side(prng), side(prng)],
-        end: ENDS[prng.below(5) as usize],
-        tcp: STATES[prng.below(8) as usize],
+        flow_start: Timestamp::from_nanos(number(prng)),
+        record_index: prng.next_u64() as u32,
+        directions: [side(prng), side(prng)],
+        end_reason: ENDS[prng.below(5) as usize],
+        tcp_state: STATES[prng.below(8) as usize],
         syn_rtt: maybe(prng),
         ack_rtt: maybe(prng),
-        early: (0..prng.below(11)).map(|_| early(prng)).collect(),
+        initial_packets: (0..prng.below(11)).map(|_| early(prng)).collect(),
         payload: [bytes(prng), bytes(prng)],
-        locator,
+        location: locator,
         lost: number(prng),
     }
 }
@@ -59,7 +65,7 @@ pub fn row(prng: &mut Prng) -> Row {
 }
 
 pub fn rollup(prng: &mut Prng) -> Rollup {
-    let mut roller = Roller::new(Step::ALL[prng.below(3) as usize]);
+    let mut roller = RollupBuilder::new(Step::ALL[prng.below(3) as usize]);
     let first = row(prng);
     let start = first.second - first.second % 3600;
     for second in start..start + 1 + prng.below(59) {
@@ -96,24 +102,24 @@ fn bytes(prng: &mut Prng) -> Vec<u8> {
     bytes
 }
 
-fn early(prng: &mut Prng) -> Early {
+fn early(prng: &mut Prng) -> InitialPacket {
     let (after, flags) = (number(prng), prng.next_u64() as u8);
-    Early { after, length: prng.next_u64() as u16, flags, reverse: prng.below(2) == 0 }
+    InitialPacket { offset_ns: after, length: prng.next_u64() as u16, flags, reverse: prng.below(2) == 0 }
 }
 
-fn side(prng: &mut Prng) -> Side {
+fn side(prng: &mut Prng) -> DirectionStats {
     let packets = maybe(prng).map_or(0, |n| n % (1 << 40));
     if packets == 0 {
-        return Side::default();
+        return DirectionStats::default();
     }
     let moments = |prng: &mut Prng| {
         let (min, more) = (number(prng) >> 20, number(prng) >> 20);
         let sum = min.saturating_mul(2) + more;
-        Moments { min, max: min + more, sum, squares: u128::from(sum) * u128::from(min + more) }
+        Stats { min, max: min + more, sum, squares: u128::from(sum) * u128::from(min + more) }
     };
     let mut flags = [0; 8];
     flags.iter_mut().for_each(|n| *n = number(prng));
-    Side {
+    DirectionStats {
         first: Timestamp::from_nanos(number(prng)),
         last: Timestamp::from_nanos(number(prng)),
         packets,
@@ -122,8 +128,8 @@ fn side(prng: &mut Prng) -> Side {
         payload_bytes: number(prng),
         payload_packets: number(prng),
         length: moments(prng),
-        gap: moments(prng),
-        gaps: prng.below(packets),
+        iat: moments(prng),
+        iat_count: prng.below(packets),
         flags,
         zero_window: number(prng),
         retransmitted: number(prng),

@@ -2,10 +2,10 @@
 
 use base::Timestamp;
 use netgrain_group::{
-    Client, Compiled, Delivery, Dispatcher, Door, Limits, Orders, Outlet, Outside, Packet, PortCounts, Program,
-    Registry, Sieve, Source, Track, Verdict,
+    Client, CommandQueue, Compiled, ControlServer, Delivery, Dispatcher, EngineServices, IngressInterface, Limits,
+    MemberFilter, Packet, PacketSink, Program, Registry, RingHandle, SinkCounts, Verdict,
 };
-use ring::{Branch, Config, Offer, Policy, Producer};
+use ring::{AttachPolicy, Branch, Config, OfferedRing, Producer};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ struct Run {
 }
 
 impl Compiled for Word {
-    fn instances(&self, queues: &[Source], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
         let (word, number) = self.0.split_once(' ').unwrap_or((&self.0, "0"));
         let verdict: fn(u32, &Packet<'_>) -> Verdict = match word {
             "mark" => |mark, _| Verdict { mark, ..Verdict::default() },
@@ -72,7 +72,7 @@ impl Compiled for Word {
 }
 
 impl Program for Run {
-    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
+    fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
         batch.iter().zip(out).for_each(|(p, v)| *v = (self.verdict)(self.number, p));
         self.judged += batch.len() as u64;
     }
@@ -84,8 +84,8 @@ impl Program for Run {
 
 struct Lender;
 
-impl Outside for Lender {
-    fn compile(&self, source: &str, _: u32, _: &[Source]) -> Result<Arc<dyn Compiled>, String> {
+impl EngineServices for Lender {
+    fn compile(&self, source: &str, _: u32, _: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
         let word = source.split(' ').next().unwrap_or_default();
         if !["mark", "steer", "copy", "drop", "forward", "kernel", "remember", "sleep", "panic"].contains(&word) {
             return Err(format!("{source:?} is no program"));
@@ -94,19 +94,19 @@ impl Outside for Lender {
         Ok(Arc::new(Word(source.to_owned(), port.into_iter().collect())))
     }
 
-    fn sieve(&self, text: &str, _: u32) -> Result<Arc<dyn Sieve>, String> {
+    fn compile_filter(&self, text: &str, _: u32) -> Result<Arc<dyn MemberFilter>, String> {
         Err(format!("{text:?} is no filter"))
     }
 
-    fn open(&self, to: &Outlet, _: &[(&Source, &Branch)], _: bool) -> Result<Arc<PortCounts>, String> {
+    fn open(&self, to: &PacketSink, _: &[(&IngressInterface, &Branch)], _: bool) -> Result<Arc<SinkCounts>, String> {
         match to {
-            Outlet::Port(name) if ["sink", "ng7"].contains(&name.as_str()) => Ok(Arc::default()),
+            PacketSink::Port(name) if ["sink", "ng7"].contains(&name.as_str()) => Ok(Arc::default()),
             _ => Err(format!("there is no {to}")),
         }
     }
 
     /// Port `p7` is taken for capture alone, the others are shared.
-    fn host(&self, port: &Source) -> Result<Option<String>, String> {
+    fn host(&self, port: &IngressInterface) -> Result<Option<String>, String> {
         Ok((port.name == "p7").then(|| "ng7".to_owned()))
     }
 }
@@ -126,7 +126,7 @@ pub struct Engine {
     pub end: Arc<AtomicBool>,
     flow: Arc<AtomicBool>,
     pushed: Vec<Arc<Told>>,
-    door: Option<Door>,
+    door: Option<ControlServer>,
     /// A thread is to panic.
     pub may_panic: bool,
     threads: Vec<JoinHandle<()>>,
@@ -153,11 +153,16 @@ impl Engine {
         for (port, queue) in rings {
             let config = Config { name: port.into(), bytes: 16 << 20, queue, ..Config::default() };
             let producer = Producer::new(config).expect("memory");
-            let offer = Offer::of(&producer);
-            let orders = Arc::<Orders>::default();
+            let offer = OfferedRing::of(&producer);
+            let orders = Arc::<CommandQueue>::default();
             // The writer waits for room, as a file does: nothing is to be shed here.
             let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), false);
-            tracks.push(Track { source: Source { name: port.into(), number: 0 }, queue, orders, offer });
+            tracks.push(RingHandle {
+                source: IngressInterface { name: port.into(), number: 0 },
+                queue,
+                commands: orders,
+                offer,
+            });
             let count = Arc::<Told>::default();
             pushed.push(Arc::clone(&count));
             let (end, flow) = (Arc::clone(&end), Arc::clone(&flow));
@@ -167,7 +172,9 @@ impl Engine {
         let registry = Registry::new(tracks, Box::new(Lender), sys::cpu::effective_uid()).with_limits(limits);
         let registry = Arc::new(registry);
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
-        let door = Some(Door::open(listener, Arc::clone(&registry), "p0", Policy::default()).expect("a thread"));
+        let door = Some(
+            ControlServer::open(listener, Arc::clone(&registry), "p0", AttachPolicy::default()).expect("a thread"),
+        );
         Self { socket, registry, end, flow, pushed, door, may_panic: false, threads }
     }
 

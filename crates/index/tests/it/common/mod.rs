@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Prng, Row, Tally, Timestamp};
-use netgrain_index::{Content, Entry, Header, Keys, PART, PARTS, Parts};
+use netgrain_index::{BlockKeys, Content, Entry, Header, SUB_BLOCK, SUB_BLOCKS, SubBlocks};
 pub use testkit::random_frame;
 use wire::link;
 
@@ -74,8 +74,8 @@ pub fn header() -> Header {
         queue: 3,
         link_type: 1,
         snaplen: 65_535,
-        stamps: "tsc".into(),
-        stamp_error: 700,
+        timestamp_source: "tsc".into(),
+        timestamp_error: 700,
         filter: "host ä".into(),
         first_pos: 1 << 33,
         start: Timestamp::from_nanos(5),
@@ -85,16 +85,16 @@ pub fn header() -> Header {
 
 /// The part of the block in which packet `i` of `of` begins: they are spread evenly.
 pub fn part_of_packet(i: usize, of: usize) -> usize {
-    i * PARTS / of
+    i * SUB_BLOCKS / of
 }
 
 /// The entry of a block of these packets.
 pub fn entry(block: u32, bytes: u32, packets: &[(Vec<u8>, u32, u16)]) -> Entry {
-    let (mut keys, mut parts) = (Keys::default(), Parts::NONE);
+    let (mut keys, mut parts) = (BlockKeys::default(), SubBlocks::NONE);
     for (i, (frame, wire_len, link_type)) in packets.iter().enumerate() {
         let part = part_of_packet(i, packets.len());
         keys.enter(part);
-        parts.begin(part as u32 * PART + 24, part as u32);
+        parts.begin(part as u32 * SUB_BLOCK + 24, part as u32);
         keys.add(frame, *wire_len, *link_type);
     }
     let stored = packets.len() as u64;
@@ -104,7 +104,7 @@ pub fn entry(block: u32, bytes: u32, packets: &[(Vec<u8>, u32, u16)]) -> Entry {
         bytes,
         first_record: (stored > 0).then_some(24),
         crc: block.wrapping_mul(77),
-        parts,
+        sub_blocks: parts,
         first: Timestamp::from_secs_nanos(second, 1),
         last: Timestamp::from_secs_nanos(second, 999),
         rows: [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect(),

@@ -3,8 +3,8 @@
 use super::frames::Known;
 use lang::Facts;
 use lang::interp::Action;
-use lang::ir::{ANY_CLASS, Kind};
-use netgrain_jit::{Judge, Packet, Verdict, Worker};
+use lang::ir::{ANY_CLASS, VerdictKind};
+use netgrain_jit::{Executable, Packet, Verdict, Worker};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
@@ -76,12 +76,12 @@ impl Trial {
         let text = if word.is_empty() { text } else { text.replace(word, other) };
         let program = lang::compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, file))).program;
         let begun = Instant::now();
-        let mut judges = vec![("interpreted", Judge::interpreted(program.clone()).expect("it is fit"))];
-        match Judge::native(program.clone(), || begun.elapsed()) {
+        let mut judges = vec![("interpreted", Executable::interpreted(program.clone()).expect("it is fit"))];
+        match Executable::native(program.clone(), || begun.elapsed()) {
             Ok(judge) => judges.push(("native", judge)),
             Err(refusal) => testkit::skip(test, &format!("as machine code: {refusal}")),
         }
-        let worker = |judge: &Judge| judge.worker(0x5eed).expect("there is memory for its maps");
+        let worker = |judge: &Executable| judge.worker(0x5eed).expect("there is memory for its maps");
         Self {
             name: file.to_owned(),
             devices: program.devices,
@@ -128,9 +128,9 @@ impl Trial {
         let mut packets: Vec<_> = batch.iter().map(|k| Packet::seen(&k.bytes, facts(k))).collect();
         let mut verdicts = vec![Verdict::default(); batch.len()];
         let worker = &mut self.workers[i].1;
-        worker.judge(&mut packets, &mut verdicts);
+        worker.evaluate(&mut packets, &mut verdicts);
         let mut acts = vec![Vec::new(); batch.len()];
-        for act in worker.acts() {
+        for act in worker.actions() {
             if let Action::Forward(device) = act.action {
                 acts[act.packet as usize].push(self.devices[usize::from(device)].clone());
             }
@@ -142,23 +142,23 @@ impl Trial {
         let context = format!("{}, {how}: {wish:?}\n{:?}\n{:02x?}\n{verdict:?}", self.name, frame.plain, frame.bytes);
         assert_eq!((out, verdict.kernel(), verdict.mark), (&to_text(&wish.out)[..], wish.host, wish.mark), "{context}");
         let kind = match &wish.to {
-            To::Nobody => Kind::Drop,
+            To::Nobody => VerdictKind::Drop,
             To::All(classes) => {
                 assert_eq!(verdict.classes, *classes, "{context}");
-                Kind::Copy
+                VerdictKind::Copy
             }
             To::Place(place) => {
                 assert_eq!(verdict.hash, *place, "{context}");
-                Kind::Pick
+                VerdictKind::Pick
             }
             To::One(name) => {
                 self.steers(verdict.hash, name, &context);
-                Kind::Steer
+                VerdictKind::Steer
             }
             To::Two(one, other) => {
                 self.steers(verdict.hash, one, &context);
                 self.steers(verdict.hash2, other, &context);
-                Kind::Double
+                VerdictKind::DoubleSteer
             }
         };
         assert_eq!(verdict.kind(), kind, "{context}");

@@ -5,7 +5,9 @@
 //! packets have, so that comparisons go both ways.
 
 use base::Prng;
-use lang::ir::{Builder, Cmp, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Parts, Program, Reg, Set, Var};
+use lang::ir::{
+    Builder, Cmp, Expiry, Fact, FragmentScope, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var,
+};
 use lang::{Facts, Key, Prefix};
 use wire::EtherType;
 use wire::build::Frame;
@@ -98,7 +100,7 @@ impl Generator<'_> {
             let expiry = match self.prng.below(3) {
                 0 => Expiry::Never,
                 1 => Expiry::Idle(self.prng.below(2000)),
-                _ => Expiry::Life(self.prng.below(2000)),
+                _ => Expiry::Lifetime(self.prng.below(2000)),
             };
             let (words, capacity) = (1 + self.prng.below(8) as u8, 1 + self.prng.below(20) as u32);
             let map = Map { name: format!("m{i}"), key: Key::default(), words, capacity, expiry };
@@ -283,7 +285,7 @@ impl Generator<'_> {
                 to
             }
             8 => {
-                let parts = pick(self.prng, &[Parts::Outer, Parts::Inner, Parts::Around]);
+                let parts = pick(self.prng, &[FragmentScope::Outer, FragmentScope::Inner, FragmentScope::Enclosing]);
                 let form = self.prng.below(3) as u32;
                 let (to, value) = (self.b.reg(), self.operand());
                 self.b.push(Inst::Datagram { to, parts, form, value });

@@ -4,8 +4,8 @@
 use base::{Cause, Prng, Tally, Timestamp};
 use filter::Filter;
 use index::Header;
-use netgrain_query::{Answer, Place, Question, ask};
-use recorder::{Config, Feed, Recorder, Wait, Wall};
+use netgrain_query::{Query, QuerySource, Results, run};
+use recorder::{Config, Feed, Recorder, Wait, WallClock};
 use ring::{BLOCK, Control, Desc, FILE_HEADER};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub struct Stream {
     /// How long the recorder waits for each thousand packets.
     pub pause: Duration,
     /// The recorder's clock, if it has any.
-    pub wall: Option<fn() -> Wall>,
+    pub wall: Option<fn() -> WallClock>,
     bytes: Vec<u8>,
     descs: Vec<Desc>,
 }
@@ -78,7 +78,7 @@ impl Stream {
     }
 
     pub fn lose(&mut self, ts: Timestamp, packets: u64) {
-        self.descs.push(Desc::control(Control::Lost { cause: Cause::RingFull, gate: 0, packets }, ts));
+        self.descs.push(Desc::control(Control::Lost { cause: Cause::RingFull, reader: 0, packets }, ts));
     }
 
     pub fn tick(&mut self, ts: Timestamp) {
@@ -127,8 +127,8 @@ pub fn header() -> Header {
         queue: 0,
         link_type: 1,
         snaplen: 65_535,
-        stamps: "test".into(),
-        stamp_error: 0,
+        timestamp_source: "test".into(),
+        timestamp_error: 0,
         filter: String::new(),
         first_pos: 0,
         start: START,
@@ -253,7 +253,7 @@ impl Scan {
         self.files.iter().find(|(_, entry, _)| entry.path == path).map_or(&[], |(.., packets)| packets)
     }
 
-    pub fn answer(&self, question: &Question) -> Vec<Packet> {
+    pub fn answer(&self, question: &Query) -> Vec<Packet> {
         let mut found = BTreeMap::new();
         for (number, (interface, entry, packets)) in self.files.iter().enumerate() {
             if !question.interfaces.is_empty() && !question.interfaces.contains(interface) {
@@ -278,7 +278,7 @@ impl Scan {
 }
 
 /// Everything that an answer gives, one by one.
-pub fn collect(answer: &mut Answer) -> Vec<Packet> {
+pub fn collect(answer: &mut Results) -> Vec<Packet> {
     let mut out = Vec::new();
     loop {
         let (ts, wire_len, data, origin) = match answer.next().expect("an answer") {
@@ -291,7 +291,7 @@ pub fn collect(answer: &mut Answer) -> Vec<Packet> {
 }
 
 /// The same through batches, mixed with single packets as chance wants it.
-pub fn collect_batches(answer: &mut Answer, prng: &mut Prng) -> Vec<Packet> {
+pub fn collect_batches(answer: &mut Results, prng: &mut Prng) -> Vec<Packet> {
     let mut out = Vec::new();
     loop {
         let (records, packets, origin) = if prng.below(4) == 0 {
@@ -321,8 +321,8 @@ pub fn collect_batches(answer: &mut Answer, prng: &mut Prng) -> Vec<Packet> {
     }
 }
 
-pub fn everything(store: &Path) -> Answer {
-    ask(&Place::Store(store.to_owned()), Question::default()).expect("a store")
+pub fn everything(store: &Path) -> Results {
+    run(&QuerySource::Store(store.to_owned()), Query::default()).expect("a store")
 }
 
 /// Compares without printing megabytes.
@@ -371,14 +371,14 @@ pub fn random_store(store: &Path, prng: &mut Prng) {
 }
 
 /// A question as chance wants it.
-pub fn random_question(scan: &Scan, prng: &mut Prng) -> Question {
+pub fn random_question(scan: &Scan, prng: &mut Prng) -> Query {
     let stamps: Vec<Timestamp> = scan.files.iter().flat_map(|(.., p)| p.iter().map(|(ts, ..)| *ts)).collect();
     let moment = |prng: &mut Prng| {
         let near = stamps.get(prng.below(stamps.len() as u64) as usize).copied().unwrap_or(START);
         near.after(Duration::from_nanos(prng.below(3))).before(Duration::from_nanos(prng.below(3)))
     };
     let (a, b) = (moment(prng), moment(prng));
-    let mut question = Question::default();
+    let mut question = Query::default();
     if prng.below(4) > 0 {
         (question.from, question.to) = (a.min(b), a.max(b));
     }
@@ -397,7 +397,7 @@ pub fn random_question(scan: &Scan, prng: &mut Prng) -> Question {
     question
 }
 
-pub fn tally_of(answer: &Answer) -> Tally {
+pub fn tally_of(answer: &Results) -> Tally {
     let mut total = Tally::default();
     (0..answer.origins().len()).for_each(|i| total += &answer.tally(i));
     total

@@ -4,7 +4,7 @@ use super::{begin, number, sim, start, stop, stored, until, walk};
 use base::Timestamp;
 use engine::Plan;
 use filter::Filter;
-use netgrain_query::Question;
+use netgrain_query::Query;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::TempDir;
@@ -55,14 +55,14 @@ impl Held {
     /// What is found, what is said, and whether that is said to be all.
     fn ask(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>, bool) {
         let filter = Filter::parse(filter).expect("a filter");
-        let mut answer = begin(&self.dir.join("store"), Question { filter, ..Question::default() });
+        let mut answer = begin(&self.dir.join("store"), Query { filter, ..Query::default() });
         let mut out = Vec::new();
         while let Some(found) = answer.next().expect("a packet") {
             let whole = found.data.len() >= 50;
             out.push((if whole { number(found.data) } else { u64::MAX }, found.ts));
         }
-        let remarks = answer.remarks().into_iter().filter(|r| !r.contains("--socket none")).collect();
-        (out, remarks, answer.is_whole())
+        let remarks = answer.warnings().into_iter().filter(|r| !r.contains("--socket none")).collect();
+        (out, remarks, answer.is_complete())
     }
 }
 

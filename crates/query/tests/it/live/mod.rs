@@ -4,16 +4,16 @@
 mod damage;
 
 use base::Timestamp;
-use capture::auto::Kind;
+use capture::auto::SourceKind;
 use engine::{Capture, Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan};
 use filter::Filter;
-use netgrain_query::{Answer, Place, Question, ask};
+use netgrain_query::{Query, QuerySource, Results, run};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testkit::{Alone, RawSender, Sandbox, TempDir, VethOptions};
+use testkit::{ChildTest, RawSender, Sandbox, TempDir, VethOptions};
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const STORE: &str = "NETGRAIN_TEST_STORE";
 
 fn socket(path: PathBuf) -> Option<SocketPlan> {
-    Some(SocketPlan { path, mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() })
+    Some(SocketPlan { path, mode: 0o600, uid: None, gid: None, allow_lossless: false, forward: Vec::new() })
 }
 
 /// A simulation in live time, with a file every second.
@@ -66,12 +66,12 @@ fn number(frame: &[u8]) -> u64 {
     frame[44..50].iter().fold(0, |n, b| n << 8 | u64::from(*b))
 }
 
-fn begin(store: &Path, question: Question) -> Answer {
-    ask(&Place::Store(store.to_owned()), question).unwrap_or_else(|e| panic!("{e}"))
+fn begin(store: &Path, question: Query) -> Results {
+    run(&QuerySource::Store(store.to_owned()), question).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The numbers of all packets of an answer.
-fn numbers(answer: &mut Answer) -> Vec<u64> {
+fn numbers(answer: &mut Results) -> Vec<u64> {
     let mut out = Vec::new();
     while let Some(found) = answer.next().expect("a packet") {
         out.push(number(found.data));
@@ -101,8 +101,8 @@ fn a_process_that_only_records() {
     let _ = start(&plan).wait();
 }
 
-fn recorder_process(store: &Path) -> Alone {
-    Alone::start(module_path!(), "a_process_that_only_records", STORE, store)
+fn recorder_process(store: &Path) -> ChildTest {
+    ChildTest::start(module_path!(), "a_process_that_only_records", STORE, store)
 }
 
 #[test]
@@ -111,22 +111,22 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_question() {
     let store = dir.join("store");
     let plan = Plan { socket: socket(dir.join("s")), ..sim("300,rate=20kpps,truth", &store) };
     let capture = start(&plan);
-    until("its first file is there", || !numbers(&mut begin(&store, Question::default())).is_empty());
+    until("its first file is there", || !numbers(&mut begin(&store, Query::default())).is_empty());
     let (mut from_ring, begun) = (0, Instant::now());
     while begun.elapsed() < Duration::from_secs(5) {
         let before = stored(&capture);
-        let mut answer = begin(&store, Question::default());
+        let mut answer = begin(&store, Query::default());
         let found = numbers(&mut answer);
         let context = format!("after {:?}", begun.elapsed());
-        assert_whole(&found, before, &answer.remarks(), &context);
+        assert_whole(&found, before, &answer.warnings(), &context);
         from_ring += answer.cost().from_ring;
-        assert_eq!(answer.remarks(), [""; 0], "{context}");
-        assert!(answer.is_whole(), "{context}: a file in work is no damage");
+        assert_eq!(answer.warnings(), [""; 0], "{context}");
+        assert!(answer.is_complete(), "{context}: a file in work is no damage");
         std::thread::sleep(Duration::from_millis(200));
     }
     let all = stop(capture);
     assert!(from_ring > 0, "the last packets came out of the ring");
-    let found = numbers(&mut begin(&store, Question::default()));
+    let found = numbers(&mut begin(&store, Query::default()));
     assert_whole(&found, all, &[], "afterwards");
     assert_eq!(found.len() as u64, all);
 }
@@ -139,9 +139,9 @@ fn what_the_ring_still_has_is_not_read_from_the_disk_and_survives_damage_there()
     let socket = socket(dir.join("s"));
     let plan = Plan { socket, ring, rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) };
     let capture = start(&plan);
-    let indexed = |answer: &Answer| answer.cost().blocks_read;
+    let indexed = |answer: &Results| answer.cost().blocks_read;
     until("two blocks of its first file are indexed", || {
-        let mut answer = begin(&store, Question::default());
+        let mut answer = begin(&store, Query::default());
         let found = numbers(&mut answer);
         assert_eq!(answer.cost().bytes_read, 0, "{} packets, {:?}", found.len(), answer.cost());
         indexed(&answer) >= 2
@@ -152,9 +152,9 @@ fn what_the_ring_still_has_is_not_read_from_the_disk_and_survives_damage_there()
     let file = std::fs::OpenOptions::new().write(true).open(&entry.path).expect("the file in work");
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xee; 4096], 4096).expect("damage");
     let before = stored(&capture);
-    let mut answer = begin(&store, Question::default());
+    let mut answer = begin(&store, Query::default());
     let found = numbers(&mut answer);
-    assert_whole(&found, before, &answer.remarks(), "the first block is broken on disk and whole in the ring");
+    assert_whole(&found, before, &answer.warnings(), "the first block is broken on disk and whole in the ring");
     assert_eq!(answer.cost().from_ring, found.len() as u64);
     stop(capture);
 }
@@ -170,10 +170,10 @@ fn a_recorder_that_has_just_begun_is_listened_to_and_not_mixed_up_with_the_one_b
         for _ in 0..10 {
             let before = stored(&capture);
             // The first recording makes the first folder; until it has, the store has no such interface.
-            let mut answer = begin(&store, Question { from: holder.since, ..Question::default() });
+            let mut answer = begin(&store, Query { from: holder.since, ..Query::default() });
             let found = numbers(&mut answer);
             let least = if round > 0 { before } else { 0 };
-            assert_whole(&found, least, &answer.remarks(), &format!("round {round}"));
+            assert_whole(&found, least, &answer.warnings(), &format!("round {round}"));
             std::thread::sleep(Duration::from_millis(7));
         }
         stop(capture);
@@ -186,21 +186,21 @@ fn without_the_ring_a_packet_is_found_once_it_is_on_disk_and_the_reason_is_told(
     let store = dir.join("store");
     // Nobody may listen.
     let capture = start(&sim("300,rate=20kpps,truth", &store));
-    until("its first file is there", || !numbers(&mut begin(&store, Question::default())).is_empty());
+    until("its first file is there", || !numbers(&mut begin(&store, Query::default())).is_empty());
     let begun = Instant::now();
     let mut last = 0;
     while begun.elapsed() < Duration::from_secs(4) {
-        let mut answer = begin(&store, Question::default());
+        let mut answer = begin(&store, Query::default());
         let found = numbers(&mut answer);
-        assert_whole(&found, last, &answer.remarks(), "what was found once is found again");
+        assert_whole(&found, last, &answer.warnings(), "what was found once is found again");
         last = found.len() as u64;
         assert_eq!(answer.cost().from_ring, 0);
-        assert!(answer.remarks().iter().any(|r| r.contains("--socket none")), "{:?}", answer.remarks());
+        assert!(answer.warnings().iter().any(|r| r.contains("--socket none")), "{:?}", answer.warnings());
         std::thread::sleep(Duration::from_millis(150));
     }
     let before = stored(&capture);
     until("what was published then is on disk", || {
-        numbers(&mut begin(&store, Question::default())).len() as u64 >= before
+        numbers(&mut begin(&store, Query::default())).len() as u64 >= before
     });
     stop(capture);
 }
@@ -213,28 +213,28 @@ fn a_socket_that_refuses_and_one_that_has_gone_cost_a_remark_and_the_last_second
     let capture = start(&plan);
     until("it is recording", || stored(&capture) > 10_000);
     std::fs::remove_file(dir.join("s")).expect("a socket");
-    let mut answer = begin(&store, Question::default());
+    let mut answer = begin(&store, Query::default());
     let found = numbers(&mut answer);
-    assert_whole(&found, 1000, &answer.remarks(), "from files");
-    assert!(answer.remarks().iter().any(|r| r.contains("no engine answers there")), "{:?}", answer.remarks());
+    assert_whole(&found, 1000, &answer.warnings(), "from files");
+    assert!(answer.warnings().iter().any(|r| r.contains("no engine answers there")), "{:?}", answer.warnings());
     // A listener that talks another language: any other socket.
     let stranger = std::os::unix::net::UnixDatagram::bind(dir.join("s")).expect("a socket");
-    let mut answer = begin(&store, Question::default());
-    assert_whole(&numbers(&mut answer), 1000, &answer.remarks(), "from files");
-    assert_eq!(answer.remarks().len(), 1, "{:?}", answer.remarks());
+    let mut answer = begin(&store, Query::default());
+    assert_whole(&numbers(&mut answer), 1000, &answer.warnings(), "from files");
+    assert_eq!(answer.warnings().len(), 1, "{:?}", answer.warnings());
     drop(stranger);
     // Whoever does not want the ring is not told about it.
-    let mut answer = begin(&store, Question { live: false, ..Question::default() });
-    assert_whole(&numbers(&mut answer), 1000, &answer.remarks(), "not live");
-    assert_eq!(answer.remarks(), [""; 0]);
+    let mut answer = begin(&store, Query { live: false, ..Query::default() });
+    assert_whole(&numbers(&mut answer), 1000, &answer.warnings(), "not live");
+    assert_eq!(answer.warnings(), [""; 0]);
     stop(capture);
 }
 
 /// Follows until the recorder has ended; the numbers in order of arrival.
-fn follow(store: &Path, question: Question) -> (Vec<u64>, Vec<String>) {
-    let mut answer = begin(store, Question { follow: true, ..question });
+fn follow(store: &Path, question: Query) -> (Vec<u64>, Vec<String>) {
+    let mut answer = begin(store, Query { follow: true, ..question });
     let found = numbers(&mut answer);
-    (found, answer.remarks())
+    (found, answer.warnings())
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn who_follows_gets_every_packet_through_all_rotations_with_the_ring_and_without
         let capture = start(&plan);
         until("it is recording", || stored(&capture) > 100);
         let (all, (found, remarks)) = std::thread::scope(|scope| {
-            let follower = scope.spawn(|| follow(&store, Question::default()));
+            let follower = scope.spawn(|| follow(&store, Query::default()));
             std::thread::sleep(Duration::from_millis(4200));
             let all = stop(capture);
             (all, follower.join().expect("an answer"))
@@ -267,12 +267,12 @@ fn who_is_slower_than_the_recorder_goes_back_to_the_files_and_misses_nothing() {
     let capture = start(&plan);
     until("it is recording", || stored(&capture) > 100);
     let stop_it = Arc::new(AtomicBool::new(false));
-    let mut answer = begin(&store, Question { follow: true, stop: Some(Arc::clone(&stop_it)), ..Question::default() });
+    let mut answer = begin(&store, Query { follow: true, stop: Some(Arc::clone(&stop_it)), ..Query::default() });
     let (mut next, mut pauses) = (0, 0);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(7) {
         let found = answer.next().expect("a packet").expect("more packets");
-        assert_eq!(number(found.data), next, "{:?}", answer.remarks());
+        assert_eq!(number(found.data), next, "{:?}", answer.warnings());
         next += 1;
         if next.is_multiple_of(15_000) {
             pauses += 1;
@@ -294,8 +294,8 @@ fn a_file_that_is_removed_before_it_is_read_is_named_and_the_rest_still_comes() 
     let dir = TempDir::new("removed");
     let store = dir.join("store");
     let capture = start(&sim("300,rate=5kpps,truth", &store));
-    until("its first file is there", || !numbers(&mut begin(&store, Question::default())).is_empty());
-    let mut answer = begin(&store, Question { follow: true, ..Question::default() });
+    until("its first file is there", || !numbers(&mut begin(&store, Query::default())).is_empty());
+    let mut answer = begin(&store, Query { follow: true, ..Query::default() });
     let mut found = vec![number(answer.next().expect("a packet").expect("one").data)];
     let sealed = || {
         let mut files: Vec<_> =
@@ -313,7 +313,7 @@ fn a_file_that_is_removed_before_it_is_read_is_named_and_the_rest_still_comes() 
     let missing = all - found.len() as u64;
     assert!((1..all / 2).contains(&missing), "{missing} of {all}");
     assert_eq!(found.last(), Some(&(all - 1)), "to the end");
-    assert!(answer.remarks().iter().any(|r| r.contains("has gone")), "{:?}", answer.remarks());
+    assert!(answer.warnings().iter().any(|r| r.contains("has gone")), "{:?}", answer.warnings());
 }
 
 #[test]
@@ -321,9 +321,9 @@ fn a_follow_ends_with_a_killed_recorder_and_has_everything_that_it_published() {
     let dir = TempDir::new("a_follow_ends_with_a_killed_recorder");
     let store = dir.path().to_owned();
     let mut recorder = recorder_process(&store);
-    until("it records", || !numbers(&mut begin(&store, Question::default())).is_empty());
+    until("it records", || !numbers(&mut begin(&store, Query::default())).is_empty());
     let (found, remarks) = std::thread::scope(|scope| {
-        let follower = scope.spawn(|| follow(&store, Question::default()));
+        let follower = scope.spawn(|| follow(&store, Query::default()));
         std::thread::sleep(Duration::from_millis(2300));
         recorder.kill();
         follower.join().expect("an answer")
@@ -331,13 +331,13 @@ fn a_follow_ends_with_a_killed_recorder_and_has_everything_that_it_published() {
     assert_whole(&found, 20_000, &remarks, "followed");
     assert!(remarks.iter().any(|r| r.contains("has ended")), "{remarks:?}");
     // What it has left behind is read as far as it goes, and is the beginning of the same.
-    let mut answer = begin(&store, Question::default());
+    let mut answer = begin(&store, Query::default());
     let left = numbers(&mut answer);
-    assert_whole(&left, 1, &answer.remarks(), "left behind");
+    assert_whole(&left, 1, &answer.warnings(), "left behind");
     assert!(left.len() <= found.len(), "{} on disk, {} followed", left.len(), found.len());
     assert!(found.len() - left.len() < 40_000, "no more than the last second is missing");
     // And there is nothing to follow any more.
-    let (again, remarks) = follow(&store, Question::default());
+    let (again, remarks) = follow(&store, Query::default());
     assert_eq!(again.len(), left.len());
     assert!(remarks.iter().any(|r| r.contains("nothing to follow")), "{remarks:?}");
 }
@@ -351,7 +351,7 @@ fn a_follow_ends_when_its_interval_does_and_when_it_is_told_to() {
     until("it is recording", || stored(&capture) > 100);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
     let to = Timestamp::ZERO.after(now + Duration::from_millis(1500));
-    let mut answer = begin(&store, Question { follow: true, to, ..Question::default() });
+    let mut answer = begin(&store, Query { follow: true, to, ..Query::default() });
     let mut last = Timestamp::ZERO;
     while let Some(found) = answer.next().expect("a packet") {
         assert!(found.ts <= to && found.ts >= last);
@@ -361,7 +361,7 @@ fn a_follow_ends_when_its_interval_does_and_when_it_is_told_to() {
     // Nothing matches, so nothing comes; it ends all the same.
     let stop_it = Arc::new(AtomicBool::new(false));
     let filter = Filter::parse("host 203.0.113.77").expect("a filter");
-    let question = Question { follow: true, filter, stop: Some(Arc::clone(&stop_it)), ..Question::default() };
+    let question = Query { follow: true, filter, stop: Some(Arc::clone(&stop_it)), ..Query::default() };
     std::thread::scope(|scope| {
         let follower = scope.spawn(|| numbers(&mut begin(&store, question)));
         std::thread::sleep(Duration::from_millis(300));
@@ -378,15 +378,15 @@ fn raw_files_are_read_as_far_as_they_are_on_disk() {
     let plan = Plan { socket: socket(dir.join("s")), ..sim("300,rate=20kpps,truth", &store) };
     let plan = Plan { store: plan.store.map(|s| StorePlan { format: Format::Raw, ..s }), segment: 16 << 20, ..plan };
     let capture = start(&Plan { rotate: None, ..plan });
-    until("a file of it is there", || !numbers(&mut begin(&store, Question::default())).is_empty());
+    until("a file of it is there", || !numbers(&mut begin(&store, Query::default())).is_empty());
     let (all, (found, _)) = std::thread::scope(|scope| {
-        let follower = scope.spawn(|| follow(&store, Question::default()));
+        let follower = scope.spawn(|| follow(&store, Query::default()));
         let mut last = 0;
         for _ in 0..8 {
-            let mut answer = begin(&store, Question::default());
+            let mut answer = begin(&store, Query::default());
             let found = numbers(&mut answer);
-            assert_whole(&found, last, &answer.remarks(), "asked");
-            assert!(answer.remarks().iter().any(|r| r.contains("RAW")), "{:?}", answer.remarks());
+            assert_whole(&found, last, &answer.warnings(), "asked");
+            assert!(answer.warnings().iter().any(|r| r.contains("RAW")), "{:?}", answer.warnings());
             last = found.len() as u64;
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -405,7 +405,7 @@ fn a_filter_and_an_interval_hold_in_the_open_file_and_in_the_ring() {
     let capture = start(&plan);
     until("it is recording", || stored(&capture) > 50_000);
     let mut all: BTreeMap<u64, (Timestamp, Vec<u8>)> = BTreeMap::new();
-    let mut answer = begin(&store, Question::default());
+    let mut answer = begin(&store, Query::default());
     while let Some(found) = answer.next().expect("a packet") {
         all.insert(number(found.data), (found.ts, found.data.to_vec()));
     }
@@ -414,7 +414,7 @@ fn a_filter_and_an_interval_hold_in_the_open_file_and_in_the_ring() {
     let one = Filter::parse(&format!("port {}", port_of(&all[&last].1))).expect("a filter");
     for filter in [Filter::default(), one] {
         for (from, to) in [(first, middle), (middle, all[&last].0), (middle, middle), (all[&last].0, Timestamp::MAX)] {
-            let mut answer = begin(&store, Question { from, to, filter: filter.clone(), ..Question::default() });
+            let mut answer = begin(&store, Query { from, to, filter: filter.clone(), ..Query::default() });
             let found: Vec<u64> = numbers(&mut answer).into_iter().filter(|n| *n <= last).collect();
             let expected = all.iter().filter(|(_, (ts, bytes))| {
                 let headers = wire::Headers::of(bytes, bytes.len() as u32, wire::link::ETHERNET);
@@ -463,7 +463,9 @@ fn frame(number: u32) -> Vec<u8> {
 fn ports_of_either_kind_with_one_queue_and_with_two_are_found_live_and_followed() {
     let test = "ports_of_either_kind_with_one_queue_and_with_two_are_found_live_and_followed";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    for (i, (kind, queues)) in [(Kind::AfXdp, 1), (Kind::Tpacket, 1), (Kind::Tpacket, 2)].into_iter().enumerate() {
+    for (i, (kind, queues)) in
+        [(SourceKind::AfXdp, 1), (SourceKind::Tpacket, 1), (SourceKind::Tpacket, 2)].into_iter().enumerate()
+    {
         // Short, as it has to hold the path of a socket.
         let dir = TempDir::new("ports");
         let store = dir.join("store");
@@ -489,11 +491,11 @@ fn ports_of_either_kind_with_one_queue_and_with_two_are_found_live_and_followed(
                 sent += 500;
                 let expected = u64::from(sent);
                 until("all of it is taken", || stored(&capture) == expected);
-                let mut answer = begin(&store, Question::default());
+                let mut answer = begin(&store, Query::default());
                 let mut found = numbers(&mut answer);
                 found.sort_unstable();
-                assert_whole(&found, expected, &answer.remarks(), &format!("{kind:?} with {queues}"));
-                follower.get_or_insert_with(|| scope.spawn(|| follow(&store, Question::default())));
+                assert_whole(&found, expected, &answer.warnings(), &format!("{kind:?} with {queues}"));
+                follower.get_or_insert_with(|| scope.spawn(|| follow(&store, Query::default())));
                 std::thread::sleep(Duration::from_millis(100));
             }
             stop(capture);
@@ -514,7 +516,7 @@ fn a_quiet_queue_holds_up_nobody_and_what_comes_is_in_order() {
         let dir = TempDir::new("quiet");
         let store = dir.join("store");
         let (a, b) = if listening { sandbox.veth("qa", "qb") } else { sandbox.veth("qc", "qd") };
-        let mut port = InterfacePlan::new(&b.name, Kind::Tpacket);
+        let mut port = InterfacePlan::new(&b.name, SourceKind::Tpacket);
         (port.tpacket.blocks, port.queues) = (16, Some(2));
         let plan = Plan { rotate: Some(Duration::from_secs(1)), ..plan(SourcePlan::Interface(port), &store) };
         let capture = start(&Plan { socket: socket(dir.join("s")).filter(|_| listening), ..plan });
@@ -523,7 +525,7 @@ fn a_quiet_queue_holds_up_nobody_and_what_comes_is_in_order() {
         let arrived = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
             let follower = scope.spawn(|| {
-                let mut answer = begin(&store, Question { follow: true, ..Question::default() });
+                let mut answer = begin(&store, Query { follow: true, ..Query::default() });
                 let mut last = Timestamp::ZERO;
                 while let Some(found) = answer.next().expect("a packet") {
                     assert!(found.ts >= last, "{} after {last}", found.ts);

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Ledger, Note, Prng, Tally, Timestamp};
-use filter::Need;
+use filter::KeyCondition;
 use index::{Header, Index, Tail};
 use netgrain_recorder::cutter::{Cutter, Job};
 use netgrain_recorder::writer::{Config, Event, Totals, Writer};
@@ -138,9 +138,9 @@ impl Stream {
     }
 
     pub fn lose(&mut self, cause: Cause, packets: u64) {
-        self.descs.push(Desc::control(Control::Lost { cause, gate: 0, packets }, Timestamp::from_nanos(self.now)));
+        self.descs.push(Desc::control(Control::Lost { cause, reader: 0, packets }, Timestamp::from_nanos(self.now)));
         let mut tally = Tally::default();
-        tally.lose(cause, packets);
+        tally.add_lost(cause, packets);
         self.row(tally);
     }
 
@@ -222,8 +222,8 @@ pub fn header() -> Header {
         queue: 0,
         link_type: 1,
         snaplen: 65_535,
-        stamps: "simulated".into(),
-        stamp_error: 100,
+        timestamp_source: "simulated".into(),
+        timestamp_error: 100,
         filter: String::new(),
         first_pos: 0,
         start: Timestamp::ZERO,
@@ -268,7 +268,7 @@ pub fn run<D: Device>(
             let (batch, later) = rest.split_at((1 + prng.below(200) as usize).min(rest.len()));
             rest = later;
             let mut made = Vec::new();
-            cutter.walk(batch, &mut made).expect("the stream is whole");
+            cutter.read_descriptors(batch, &mut made).expect("the stream is whole");
             jobs.extend(made);
         }
         let go_on = meddle(step, &mut writer, now);
@@ -332,20 +332,20 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
             assert_eq!(entry.first_record, Some((first.pos - from) as u32), "{note}");
             assert_eq!((entry.first.nanos(), entry.last.nanos()), (first.ts, last.ts), "{note}: stamps");
         }
-        let mut parts = index::Parts::NONE;
+        let mut parts = index::SubBlocks::NONE;
         for d in &here {
             let offset = (d.pos - from) as u32;
-            if parts.first(index::part_of(offset)).is_none() {
+            if parts.first(index::sub_block_of(offset)).is_none() {
                 parts.begin(offset, crc32c::crc32c(stream.at(from, d.pos)));
             }
         }
-        assert_eq!(entry.parts, parts, "{note}: sixteenths of block {}", entry.block);
+        assert_eq!(entry.sub_blocks, parts, "{note}: sixteenths of block {}", entry.block);
         for d in here.iter().filter(|d| d.l4 == 34) {
-            let part = index::part_of((d.pos - from) as u32);
+            let part = index::sub_block_of((d.pos - from) as u32);
             let packet = stream.at(d.pos + 16, d.end());
             let host = Ipv4Addr::new(packet[26], packet[27], packet[28], packet[29]);
-            assert!(entry.sets.spots(&Need::Host(host.into())).has(part), "{note}: {host} hidden");
-            assert!(entry.sets.admit(&Need::Ports(53, 53)), "{note}: port hidden");
+            assert!(entry.sets.spots(&KeyCondition::Host(host.into())).has(part), "{note}: {host} hidden");
+            assert!(entry.sets.admit(&KeyCondition::Ports(53, 53)), "{note}: port hidden");
         }
     }
     let rows: Ledger = footer.rows.iter().fold(Ledger::new(), |mut l, r| {

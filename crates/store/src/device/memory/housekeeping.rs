@@ -13,9 +13,9 @@ const ENOTEMPTY: i32 = 39;
 const PLENTY: u64 = 1 << 50;
 
 /// A reader's hold of a folder.
-pub struct Reading(MemoryDevice, PathBuf);
+pub struct ReadHold(MemoryDevice, PathBuf);
 
-impl Drop for Reading {
+impl Drop for ReadHold {
     fn drop(&mut self) {
         let mut volume = self.0.volume();
         if let Some(at) = volume.held.iter().position(|folder| *folder == self.1) {
@@ -26,9 +26,9 @@ impl Drop for Reading {
 
 impl MemoryDevice {
     /// Holds a folder as a reader does, until it is dropped.
-    pub fn hold(&self, folder: &Path) -> Reading {
+    pub fn hold(&self, folder: &Path) -> ReadHold {
         self.volume().held.push(folder.to_owned());
-        Reading(self.clone(), folder.to_owned())
+        ReadHold(self.clone(), folder.to_owned())
     }
 }
 
@@ -61,7 +61,7 @@ impl Housekeeping for MemoryDevice {
         match v.inode_at(path) {
             Ok(inode) => {
                 let bytes = v.inodes[inode].now.len() as u64;
-                Ok(Stat { bytes, room: bytes, modified: Timestamp::ZERO, volume })
+                Ok(Stat { bytes, allocated: bytes, modified: Timestamp::ZERO, volume })
             }
             // Counts changes instead of telling the time: it never stays the same where something changed.
             Err(_) if v.is_folder(path) || v.fault.elsewhere.is_some_and(|e| path == Path::new(e)) => {

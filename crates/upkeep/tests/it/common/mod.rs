@@ -8,7 +8,7 @@ mod recorded;
 pub use recorded::*;
 
 use base::{Cause, Note, Prng, Tally};
-use filter::Need;
+use filter::KeyCondition;
 use index::{Index, Tail};
 use netgrain_upkeep::recovery::Recovery;
 use ring::{BLOCK, Desc};
@@ -72,7 +72,7 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
     let mut at = 24;
     let mut number = out.packets.last().map_or(0, |n| n + 1);
     let mut by_block = vec![0u64; index.entries.len()];
-    let mut parts = vec![index::Parts::NONE; index.entries.len()];
+    let mut parts = vec![index::SubBlocks::NONE; index.entries.len()];
     let mut changed = 0;
     while at < bytes.len() {
         let word = |i: usize| u32::from_le_bytes(bytes[at + 4 * i..at + 4 * i + 4].try_into().expect("four bytes"));
@@ -90,7 +90,7 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
         let (block, entry) = (at / BLOCK as usize, &index.entries[at / BLOCK as usize]);
         by_block[block] += 1;
         let offset = (at % BLOCK as usize) as u32;
-        let part = index::part_of(offset);
+        let part = index::sub_block_of(offset);
         if parts[block].first(part).is_none() {
             parts[block].begin(offset, crc32c::crc32c(&bytes[at - offset as usize..at]));
         }
@@ -102,8 +102,8 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
         // Of a packet that nothing vouches for, the headers too may be gone.
         if d.l4 == 34 && same(d) {
             let host = Ipv4Addr::new(record[42], record[43], record[44], record[45]);
-            assert!(entry.sets.spots(&Need::Host(host.into())).has(part), "{note}: {host} hidden");
-            assert!(index.candidates(&Need::Ports(53, 53)).any(|b| b == entry.block), "{note}: port hidden");
+            assert!(entry.sets.spots(&KeyCondition::Host(host.into())).has(part), "{note}: {host} hidden");
+            assert!(index.candidates(&KeyCondition::Ports(53, 53)).any(|b| b == entry.block), "{note}: port hidden");
         }
         let bytes = u64::from(word(3));
         seconds.add(ts / SECOND, &Tally { offered: 1, stored: 1, stored_bytes: bytes, ..Tally::default() });
@@ -111,10 +111,10 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
         number += 1;
         at = end;
     }
-    assert!(changed <= total.notes[Note::Unvouched as usize], "{note}: {changed} packets are not as they were");
+    assert!(changed <= total.notes[Note::Unverified as usize], "{note}: {changed} packets are not as they were");
     for (i, entry) in index.entries.iter().enumerate() {
         let block = &bytes[i * BLOCK as usize..][..entry.bytes as usize];
-        assert_eq!(entry.parts, parts[i], "{note}: sixteenths of block {i}");
+        assert_eq!(entry.sub_blocks, parts[i], "{note}: sixteenths of block {i}");
         assert_eq!(entry.crc, crc32c::crc32c(block), "{note}: block {i}");
         assert_eq!(entry.tally().stored, by_block[i], "{note}: block {i}");
     }

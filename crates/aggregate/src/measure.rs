@@ -1,0 +1,211 @@
+//! What is added up over the records of a group.
+
+use super::ReportError;
+use flow::Record;
+
+/// How two amounts of one group become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MergeRule {
+    /// Their sum.
+    Sum,
+    /// The greater.
+    Max,
+    /// The lesser.
+    Min,
+}
+
+/// An amount of every group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Flows: records that are the first of theirs. A flow that began before the interval counts where it began.
+    Flows,
+    /// Records; a long flow makes one at each active timeout.
+    Records,
+    /// Packets of both directions.
+    Packets,
+    /// Bytes of the frames of both directions.
+    Bytes,
+    /// Bytes of the frames that the source sent; of either end, those that this end sent.
+    Sent,
+    /// Bytes of the frames of the other direction.
+    Received,
+    /// Bytes of the IP packets of both directions: what NetFlow counts.
+    IpBytes,
+    /// Bytes above the transport protocol.
+    Payload,
+    /// Retransmitted packets.
+    Retransmitted,
+    /// Their payload.
+    RetransmittedBytes,
+    /// Packets out of order.
+    OutOfOrder,
+    /// Packets that advertised a window of zero.
+    ZeroWindow,
+    /// Packets with SYN.
+    Syn,
+    /// Packets with FIN.
+    Fin,
+    /// Packets with RST.
+    Rst,
+    /// Nanoseconds from the first packet of the flow to the last: of the longest flow.
+    Duration,
+    /// Nanoseconds from SYN to SYN+ACK: the longest.
+    Rtt,
+    /// When the first packet came, in nanoseconds since 1970.
+    First,
+    /// When the last packet came.
+    Last,
+}
+
+impl Measure {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::Flows,
+        Self::Records,
+        Self::Packets,
+        Self::Bytes,
+        Self::Sent,
+        Self::Received,
+        Self::IpBytes,
+        Self::Payload,
+        Self::Retransmitted,
+        Self::RetransmittedBytes,
+        Self::OutOfOrder,
+        Self::ZeroWindow,
+        Self::Syn,
+        Self::Fin,
+        Self::Rst,
+        Self::Duration,
+        Self::Rtt,
+        Self::First,
+        Self::Last,
+    ];
+
+    /// Its word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flows => "flows",
+            Self::Records => "records",
+            Self::Packets => "packets",
+            Self::Bytes => "bytes",
+            Self::Sent => "sent",
+            Self::Received => "received",
+            Self::IpBytes => "ip-bytes",
+            Self::Payload => "payload",
+            Self::Retransmitted => "retransmitted",
+            Self::RetransmittedBytes => "retransmitted-bytes",
+            Self::OutOfOrder => "out-of-order",
+            Self::ZeroWindow => "zero-window",
+            Self::Syn => "syn",
+            Self::Fin => "fin",
+            Self::Rst => "rst",
+            Self::Duration => "duration",
+            Self::Rtt => "rtt",
+            Self::First => "first",
+            Self::Last => "last",
+        }
+    }
+
+    /// The name by which answers for programs have it: that of `flow::schema` where a record has the same.
+    pub const fn column(self) -> &'static str {
+        match self {
+            Self::IpBytes => "ip_bytes",
+            Self::Payload => "payload_bytes",
+            Self::RetransmittedBytes => "retransmitted_bytes",
+            Self::OutOfOrder => "out_of_order",
+            Self::ZeroWindow => "zero_window",
+            Self::Duration => "duration_ns",
+            Self::Rtt => "syn_rtt_ns",
+            word => word.name(),
+        }
+    }
+
+    /// The measure of a word.
+    ///
+    /// # Errors
+    /// When there is none; the text names all.
+    pub fn parse(word: &str) -> Result<Self, ReportError> {
+        let found = Self::ALL.into_iter().find(|m| m.name() == word);
+        found.ok_or_else(|| ReportError::UnknownMeasure(word.to_owned()))
+    }
+
+    /// How amounts become one.
+    pub const fn join(self) -> MergeRule {
+        match self {
+            Self::Duration | Self::Rtt | Self::Last => MergeRule::Max,
+            Self::First => MergeRule::Min,
+            _ => MergeRule::Sum,
+        }
+    }
+
+    /// The amount of no records: what changes nothing when it is joined.
+    pub const fn none(self) -> u64 {
+        match self.join() {
+            MergeRule::Sum | MergeRule::Max => 0,
+            MergeRule::Min => u64::MAX,
+        }
+    }
+
+    /// The amount of one record, seen from its source or (`turned`) from its destination.
+    #[inline]
+    pub fn of(self, record: &Record, turned: bool) -> u64 {
+        let [a, b] = &record.directions;
+        match self {
+            Self::Flows => u64::from(record.record_index == 0),
+            Self::Records => 1,
+            Self::Packets => a.packets.saturating_add(b.packets),
+            Self::Bytes => a.bytes.saturating_add(b.bytes),
+            Self::Sent => {
+                if turned {
+                    b.bytes
+                } else {
+                    a.bytes
+                }
+            }
+            Self::Received => {
+                if turned {
+                    a.bytes
+                } else {
+                    b.bytes
+                }
+            }
+            Self::IpBytes => a.ip_bytes.saturating_add(b.ip_bytes),
+            Self::Payload => a.payload_bytes.saturating_add(b.payload_bytes),
+            Self::Retransmitted => a.retransmitted.saturating_add(b.retransmitted),
+            Self::RetransmittedBytes => a.retransmitted_bytes.saturating_add(b.retransmitted_bytes),
+            Self::OutOfOrder => a.out_of_order.saturating_add(b.out_of_order),
+            Self::ZeroWindow => a.zero_window.saturating_add(b.zero_window),
+            Self::Fin => a.flags[0].saturating_add(b.flags[0]),
+            Self::Syn => a.flags[1].saturating_add(b.flags[1]),
+            Self::Rst => a.flags[2].saturating_add(b.flags[2]),
+            Self::Duration => record.last().nanos().saturating_sub(record.flow_start.nanos()),
+            Self::Rtt => record.syn_rtt.unwrap_or(0),
+            Self::First => record.first().nanos(),
+            Self::Last => record.last().nanos(),
+        }
+    }
+}
+
+impl MergeRule {
+    /// Both amounts as one. Sums stop at the greatest number there is.
+    #[inline]
+    pub const fn of(self, a: u64, b: u64) -> u64 {
+        match self {
+            Self::Sum => a.saturating_add(b),
+            Self::Max => {
+                if a > b {
+                    a
+                } else {
+                    b
+                }
+            }
+            Self::Min => {
+                if a < b {
+                    a
+                } else {
+                    b
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A group on a ring of its own, steered over members in processes of their own that came in through the door as any does.
+//!
+//! The writer waits for the dispatcher, so nothing is shed; members may still be too slow, which is counted. Both sides
+//! count alone, and the counts must meet.
+
+use crate::cpu_placement::CpuPlacement;
+use crate::group::GroupArgs;
+use crate::output::Stop;
+use crate::process::Helper;
+use base::units::show_bytes;
+use clap::Args;
+use group::{
+    Client, CommandQueue, ControlServer, Dispatcher, Generations, IngressInterface, MemberBackoff, Registry, Request,
+    RingHandle,
+};
+use ring::{AttachPolicy, OfferedRing, Packet, Producer};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::build::Frame;
+
+/// What the group is called.
+pub const GROUP: &str = "bench";
+
+/// Packets between two publications, as the engine has it.
+const BATCH: usize = engine::BATCH;
+
+/// Descriptors that a member takes at a time.
+const SCAN_TIME: usize = 512;
+
+/// How long the writer sleeps when there is no room.
+const IDLE_SLEEP: Duration = Duration::from_micros(50);
+
+/// How long members may take to come and to go.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Descriptors of all branches together: room for what members miss while others have their processor. Each has its part,
+/// so that however many they are, they take as much of the caches and may be away for as long.
+const DESCS: u64 = 1 << 20;
+
+/// Bytes of a frame.
+const FRAME: usize = 60;
+
+/// Flags of the process that is a member; `bench group` starts it.
+#[derive(Args, Clone, Debug)]
+pub struct MemberArgs {
+    /// Socket of the groups
+    pub socket: PathBuf,
+    /// Descriptors of its branch
+    #[arg(long, default_value_t = DESCS, value_parser = base::units::whole::<u64>(1..=1 << 32))]
+    pub descs: u64,
+    /// Check the generation of each packet
+    #[arg(long)]
+    pub follow: bool,
+}
+
+/// What a member tells at its end.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct MemberResult {
+    pub seen: u64,
+    pub lost: u64,
+    pub cpu_seconds: f64,
+}
+
+/// What became of all packets.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub evaluated: u64,
+    pub seconds: f64,
+    /// Processor seconds of the dispatcher.
+    pub dispatcher: f64,
+    pub result: Vec<MemberResult>,
+    /// Delivered to each member.
+    pub parts: Vec<u64>,
+}
+
+impl Run {
+    /// Copies that found no room.
+    pub fn lost(&self) -> u64 {
+        self.result.iter().map(|t| t.lost).sum()
+    }
+}
+
+/// See the module's text.
+pub struct MemberProcesses {
+    producer: Producer,
+    orders: Arc<CommandQueue>,
+    dispatching: JoinHandle<f64>,
+    control: ControlServer,
+    socket: PathBuf,
+    clients: Vec<Helper>,
+    cpu_placement: CpuPlacement,
+}
+
+impl MemberProcesses {
+    /// All are there, and nothing flows yet.
+    pub fn gather(args: &GroupArgs, members: u8, follow: bool) -> Result<Self, Stop> {
+        let config = ring::Config { name: GROUP.into(), bytes: args.ring, ..ring::Config::default() };
+        let mut producer = Producer::new(config).map_err(|e| {
+            let size = show_bytes(args.ring);
+            Stop::say(format_args!("no memory for a ring of {size}: {e}; choose a smaller one with --ring"))
+        })?;
+        let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.groups", std::process::id()));
+        let places = CpuPlacement::find();
+        let (orders, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(&producer));
+        let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), false);
+        let place = places.other(0);
+        let dispatching = std::thread::spawn(move || {
+            // Anywhere, if the processor is not to be had.
+            let _ = sys::cpu::pin(place);
+            dispatcher.run();
+            sys::cpu::thread_time().as_secs_f64()
+        });
+        let track = RingHandle {
+            source: IngressInterface { name: GROUP.into(), number: 0 },
+            queue: 0,
+            commands: Arc::clone(&orders),
+            offer,
+        };
+        let lent = engine::lent_to_groups(7);
+        let registry = Arc::new(Registry::new(vec![track], lent, sys::cpu::effective_uid()));
+        let door = open(&socket, &registry)?;
+        let (policy, fold, queues, brief) = (group::Policy::Shared, false, None, false);
+        let (group, program) = (GROUP.to_owned(), Some(args.program.clone()));
+        let create = Request::Create { group, program, policy, fold, ports: None, queues, ephemeral: brief };
+        // All this while the ring's writer answers the dispatcher, which joins with the group.
+        let path = socket.clone();
+        let coming = std::thread::spawn(move || {
+            Client::connect(&path).and_then(|client| client.request(&create)).map_err(Stop::say)?;
+            let mut guests = Vec::new();
+            for _ in 0..members {
+                let descs = (DESCS / u64::from(members.max(1))).max(ring::BRANCH_DESCS_MIN);
+                let mut words = vec!["bench".into(), "group-member".into(), path.clone().into_os_string()];
+                words.extend(["--descs".into(), descs.to_string().into()]);
+                words.extend(follow.then(|| "--follow".into()));
+                let mut guest = Helper::again(words)?;
+                guest.line()?;
+                guests.push(guest);
+            }
+            Ok::<_, Stop>(guests)
+        });
+        while !coming.is_finished() {
+            producer.service();
+            std::thread::sleep(IDLE_SLEEP);
+        }
+        let guests = coming.join().map_err(|_| Stop::say("the thread that starts members panicked"))??;
+        Ok(Self { producer, orders, dispatching, control: door, socket, clients: guests, cpu_placement: places })
+    }
+
+    /// Another connection to its door.
+    pub fn another_client(&self) -> Result<Client, Stop> {
+        Client::connect(&self.socket).map_err(Stop::say)
+    }
+
+    /// Writes frames of all flows in turn, as fast as there is room, for as long as wanted; real seconds.
+    pub fn write(&mut self, args: &GroupArgs, mut go_on: impl FnMut() -> bool) -> f64 {
+        let _ = sys::cpu::pin(self.cpu_placement.engine());
+        let producer = &mut self.producer;
+        let flows = args.flows.max(1);
+        // What goes by the ring's hash does not look at the frame, and the writer's caches are not what is measured.
+        let looks = !matches!(args.program.as_str(), "steer" | "copy");
+        let frames: Vec<[u8; FRAME]> = (0..if looks { flows } else { 1 }).map(frame).collect();
+        let hashes: Vec<u32> = (0..flows).map(|n| base::hash::mix64(n) as u32).collect();
+        let (start, started) = (sys::clock::realtime(), Instant::now());
+        let mut at = 0;
+        while go_on() {
+            let ts = start.after(started.elapsed());
+            for _ in 0..BATCH {
+                while !producer.has_room(FRAME, ts, ts) {
+                    producer.publish();
+                    producer.service();
+                    std::thread::sleep(IDLE_SLEEP);
+                }
+                at = if at + 1 < hashes.len() { at + 1 } else { 0 };
+                let (bytes, hash) = (&frames[at % frames.len()], hashes[at]);
+                let packet = Packet { bytes, wire_len: 60, ts, hash, mark: 0, flags: 0, l3: 14, l4: 34, vlan: None };
+                // There was room.
+                let _ = producer.push(&packet);
+            }
+            producer.publish();
+            producer.service();
+        }
+        while !producer.finish(start.after(started.elapsed())) {
+            std::thread::sleep(IDLE_SLEEP);
+        }
+        started.elapsed().as_secs_f64()
+    }
+
+    /// Everybody goes; what they have seen must be what the books say.
+    pub fn disperse(self, seconds: f64) -> Result<Run, Stop> {
+        let dispatcher = self.dispatching.join().map_err(|_| Stop::say("the dispatcher panicked"))?;
+        let books = self.orders.last_accounting().and_then(|mut b| b.pop());
+        let books = books.ok_or_else(|| Stop::say("the group has no books"))?;
+        let (members, mut told) = (self.clients.len(), Vec::<MemberResult>::new());
+        for guest in self.clients {
+            let text = guest.finish(TIMEOUT)?;
+            told.push(serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a member said {text:?}: {e}")))?);
+        }
+        drop(self.control);
+        let (counts, stored) = (&books.counts, self.producer.tally().stored);
+        let (all, parts) = (counts.all_members(), counts.members[..members].iter().map(|m| m.delivered).collect());
+        let run = Run { evaluated: counts.received, seconds, dispatcher, result: told, parts };
+        let seen: u64 = run.result.iter().map(|t| t.seen).sum();
+        let meet = (seen, run.lost(), counts.received) == (all.delivered, all.lost, stored);
+        if !counts.contradictions().is_empty() || !meet {
+            let lost = run.lost();
+            return Err(Stop::say(format_args!(
+                "{stored} packets, {seen} seen and {lost} lost by the members' count, but the books say {counts:?}; please report this"
+            )));
+        }
+        Ok(run)
+    }
+}
+
+fn open(socket: &Path, registry: &Arc<Registry>) -> Result<ControlServer, Stop> {
+    sys::unix::Listener::bind(socket, 0o600, None, None)
+        .and_then(|l| ControlServer::open(l, Arc::clone(registry), GROUP, AttachPolicy::default()))
+        .map_err(|e| Stop::say(format_args!("{}: cannot let members in: {e}", socket.display())))
+}
+
+/// One of a flow of TCP.
+fn frame(flow: u64) -> [u8; FRAME] {
+    let mut bytes = [0; FRAME];
+    let [a, b, c, ..] = flow.to_le_bytes();
+    Frame::tcp4([10, c, b, a], 1024 + flow as u16 % 50_000, [192, 168, 0, 1], 443).fill(&mut bytes);
+    bytes
+}
+
+/// The process that is a member.
+pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let request = Request::Join {
+        group: GROUP.into(),
+        classes: Vec::new(),
+        weight: 1,
+        filter: None,
+        descs: args.descs,
+        name: GROUP.into(),
+    };
+    let seat = Client::connect(&args.socket).and_then(|c| c.join(&request)).map_err(Stop::say)?;
+    let mut listener = seat.listeners.into_iter().next().ok_or(Stop::Closed)?;
+    writeln!(out, "ready")?;
+    out.flush()?;
+    let (mut descs, mut generations) = (Vec::with_capacity(SCAN_TIME), Generations::default());
+    let before = sys::cpu::thread_time();
+    let (mut seen, mut looks, mut sum) = (0u64, 0u32, 0u64);
+    let (mut nap, mut napped) = (MemberBackoff::default(), 0);
+    loop {
+        listener.next(SCAN_TIME, &mut descs);
+        if descs.is_empty() {
+            if listener.ended() {
+                break;
+            }
+            looks += 1;
+            if looks.is_multiple_of(1 << 10) && !listener.connected() {
+                return Err(Stop::say("the engine is gone"));
+            }
+            std::thread::sleep(nap.after(seen - napped));
+            napped = seen;
+            continue;
+        }
+        if args.follow {
+            descs.iter().try_for_each(|d| generations.follow(d).map(drop)).map_err(Stop::say)?;
+        }
+        for d in descs.iter().filter(|d| d.is_packet()) {
+            seen += 1;
+            sum += u64::from(d.wire_len) + u64::from(d.hash);
+        }
+    }
+    black_box(sum);
+    let cpu_seconds = (sys::cpu::thread_time() - before).as_secs_f64();
+    let told = MemberResult { seen, lost: listener.lost(), cpu_seconds };
+    writeln!(out, "{}", serde_json::to_string(&told).map_err(Stop::say)?)?;
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Where figures go: a table for people, or one JSON object per line. A rate without machine, size, span and loss is not a
+//! number, so every sheet begins with the machine, and rows carry the rest.
+
+use serde::Serialize;
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+use sys::cpu::Ticks;
+
+/// Why a measurement ended early.
+#[derive(Debug)]
+pub enum Stop {
+    /// Whoever read our output has enough.
+    Closed,
+    /// In one line, what could not be measured and what to do.
+    Said(String),
+}
+
+impl Stop {
+    /// In words.
+    pub fn say(text: impl Display) -> Self {
+        Self::Said(text.to_string())
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::BrokenPipe { Self::Closed } else { Self::Said(format!("output: {e}")) }
+    }
+}
+
+/// The machine and the moment, for the head of a sheet.
+#[derive(Debug, Serialize)]
+struct Machine {
+    stage: &'static str,
+    date: String,
+    processor: String,
+    cores: usize,
+    kernel: String,
+    memory_bytes: u64,
+    version: &'static str,
+}
+
+/// The output of one measurement.
+pub struct Output<'a> {
+    out: &'a mut dyn Write,
+    json: bool,
+    ticks: Ticks,
+}
+
+/// A row of a JSON sheet.
+#[derive(Serialize)]
+struct JsonRow<'a, T> {
+    kind: &'static str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+impl<'a> Output<'a> {
+    /// Begins with the machine.
+    pub fn begin(out: &'a mut dyn Write, json: bool, stage: &'static str) -> Result<Self, Stop> {
+        let machine = Machine {
+            stage,
+            date: sys::clock::realtime().to_string(),
+            processor: sys::cpu::model(),
+            cores: sys::cpu::allowed().len(),
+            kernel: sys::cpu::kernel(),
+            memory_bytes: sys::cpu::memory_bytes(),
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        let mut sheet = Self { out, json, ticks: Ticks::now() };
+        let day = machine.date.get(..19).unwrap_or_default().to_owned();
+        let memory = base::units::show_bytes(machine.memory_bytes);
+        let text = format!(
+            "netgrain bench {stage}, {day}Z, {} ({} cores, {memory}), {}",
+            machine.processor, machine.cores, machine.kernel
+        );
+        sheet.row("machine", &machine, text)?;
+        if cfg!(debug_assertions) {
+            sheet.remark_line("this is not a release build: its figures say nothing about netgrain")?;
+        }
+        Ok(sheet)
+    }
+
+    /// One row: an object of this kind, or the text.
+    pub fn row<T: Serialize>(&mut self, kind: &'static str, body: &T, text: impl Display) -> Result<(), Stop> {
+        if self.json {
+            let line = serde_json::to_string(&JsonRow { kind, body }).map_err(Stop::say)?;
+            writeln!(self.out, "{line}")?;
+        } else {
+            writeln!(self.out, "{text}")?;
+        }
+        self.out.flush()?;
+        Ok(())
+    }
+
+    /// A line for people only: table heads.
+    pub fn head(&mut self, text: impl Display) -> Result<(), Stop> {
+        if !self.json {
+            writeln!(self.out, "{text}")?;
+        }
+        Ok(())
+    }
+
+    /// Something that a reader of the figures must know.
+    pub fn remark_line(&mut self, text: impl Display) -> Result<(), Stop> {
+        #[derive(Serialize)]
+        struct Remark {
+            text: String,
+        }
+        let remark = Remark { text: text.to_string() };
+        self.row("remark", &remark, format_args!("note: {text}"))
+    }
+
+    /// The sentence that the measurement was made for.
+    pub fn verdict(&mut self, text: impl Display) -> Result<(), Stop> {
+        #[derive(Serialize)]
+        struct Verdict {
+            text: String,
+        }
+        let verdict = Verdict { text: text.to_string() };
+        self.row("verdict", &verdict, &text)
+    }
+}
+
+impl Drop for Output<'_> {
+    /// Ends with what the hypervisor took meanwhile: those figures are not ours alone.
+    fn drop(&mut self) {
+        /// More than this is felt in rates.
+        const NOTICEABLE: f64 = 0.01;
+        let stolen = Ticks::now().stolen_since(self.ticks);
+        if stolen > NOTICEABLE {
+            // Whoever closed the output has enough.
+            let _ = self.remark_line(format_args!(
+                "the hypervisor gave {:.1} % of the processors' time to others meanwhile",
+                stolen * 100.0
+            ));
+        }
+    }
+}
+
+/// A median with its extremes: `20.9 (20.1..21.3)`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MedianRange {
+    /// Half of the values lie below.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl MedianRange {
+    /// Of at least one value.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(0.0));
+        Self { median: crate::stats::percentile(&values, 50.0), min, max }
+    }
+}
+
+impl Display for MedianRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = f.precision().unwrap_or(2);
+        write!(f, "{:.places$} ({:.places$}..{:.places$})", self.median, self.min, self.max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Shut;
+
+    impl Write for Shut {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_who_has_enough_is_no_error() {
+        assert!(matches!(Output::begin(&mut Shut, true, "ring"), Err(Stop::Closed)));
+    }
+
+    #[test]
+    fn every_line_of_a_json_sheet_is_an_object_with_its_kind() {
+        let mut out = Vec::new();
+        let mut sheet = Output::begin(&mut out, true, "ring").unwrap();
+        sheet.head("not in JSON").unwrap();
+        sheet.row("figure", &MedianRange::of([3.0, 1.0, 2.0]), "not in JSON").unwrap();
+        sheet.verdict("enough").unwrap();
+        drop(sheet);
+        let kinds: Vec<String> = String::from_utf8(out)
+            .unwrap()
+            .lines()
+            .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["kind"].as_str().unwrap().to_owned())
+            .filter(|k| k != "remark")
+            .collect();
+        assert_eq!(kinds, ["machine", "figure", "verdict"]);
+    }
+
+    #[test]
+    fn a_spread_shows_its_extremes() {
+        assert_eq!(format!("{:.1}", MedianRange::of([3.0, 1.0, 2.0])), "2.0 (1.0..3.0)");
+    }
+}

@@ -1,0 +1,103 @@
+//! What is asked, from C; and what can be asked without an answer.
+
+use crate::abi::{API_VERSION, Error, Query, code, flag};
+use crate::guard::{Failure, call, text, texts};
+use base::{TimeSpec, Timestamp};
+use filter::Filter;
+use std::ffi::c_char;
+
+/// A question of C, understood.
+pub struct PacketQuery {
+    /// Without the filter.
+    pub question: query::Query,
+    /// The filter's words, which depend on what is asked.
+    pub words: String,
+    pub low_priority: bool,
+}
+
+/// Reads the caller's question.
+///
+/// # Safety
+/// `question` is null or points to one whose texts and list are as [`text`] and [`texts`] want them.
+pub unsafe fn read(question: *const Query) -> Result<PacketQuery, Failure> {
+    // SAFETY: the caller's promise. The version is read first: with another one the rest may mean something else.
+    let version =
+        unsafe { question.as_ref() }.map(|q| q.version).ok_or_else(|| Failure::argument("the question is NULL"))?;
+    if version != API_VERSION {
+        return Err(Failure::argument(format!(
+            "the program asks in version {version} of the API, this library has {API_VERSION}: compile it with the \
+             netgrain.h of this library"
+        )));
+    }
+    // SAFETY: as above, and of our version.
+    let q = unsafe { &*question };
+    if q.flags & !flag::ALL != 0 {
+        return Err(Failure::argument(format!("the flags {:#x} are not known", q.flags & !flag::ALL)));
+    }
+    let words = if q.filter.is_null() {
+        String::new()
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { text(q.filter, "the filter") }?.to_owned()
+    };
+    // SAFETY: the caller's promise.
+    let interfaces = unsafe { texts(q.interfaces, q.interface_count, "an interface") }?;
+    let question = query::Query {
+        from: Timestamp::from_nanos(q.from),
+        to: Timestamp::from_nanos(q.to),
+        interfaces,
+        follow: q.flags & flag::FOLLOW != 0,
+        live: q.flags & flag::NO_RING == 0,
+        ..query::Query::default()
+    };
+    Ok(PacketQuery { question, words, low_priority: q.flags & flag::LOW_PRIORITY != 0 })
+}
+
+/// The filter of packets.
+pub fn parse(filter: &str) -> Result<Filter, Failure> {
+    Filter::parse(filter).map_err(|e| Failure { code: code::FILTER, text: format!("filter: {e}") })
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_time(time: *const c_char, nanos: *mut u64, err: *mut Error) -> i32 {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let time = unsafe { text(time, "the time") }?;
+        // SAFETY: the caller's promise.
+        let nanos = unsafe { nanos.as_mut() }.ok_or_else(|| Failure::argument("the place for the time is NULL"))?;
+        let moment = TimeSpec::parse(time).map_err(|e| Failure { code: code::TIME, text: e.to_string() })?;
+        *nanos = moment.at(sys::clock::realtime(), None).nanos();
+        Ok(0)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(err, -1, body) }
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_check_filter(filter: *const c_char, err: *mut Error) -> i32 {
+    // SAFETY: the caller's promise.
+    let body = || parse(unsafe { text(filter, "the filter") }?).map(|_| 0);
+    // SAFETY: the caller's promise.
+    unsafe { call(err, -1, body) }
+}
+
+/// See `netgrain.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn netgrain_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// See `netgrain.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn netgrain_api_version() -> u32 {
+    API_VERSION
+}

@@ -1,0 +1,178 @@
+//! What the kernel's refusals mean here, and what to do about them.
+
+use super::dispatcher::DispatcherError;
+use crate::SourceError;
+use bpf::AttachError;
+use std::io;
+use sys::privilege::{self, Capabilities, Capability};
+use sys::xsk::StepError;
+
+/// What it takes to load a program and to attach it.
+const XDP: Capabilities = Capabilities::of(&[Capability::NetAdmin, Capability::Bpf]);
+
+/// A socket that could not be had for `queue` of `name`.
+pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError {
+    let StepError { step, error } = trouble;
+    let binding = step == "bind to the queue";
+    let advice = match error.raw_os_error() {
+        Some(errno::EPERM) => privilege::advice("an AF_XDP socket", Capabilities::of(&[Capability::NetRaw])),
+        Some(errno::EAFNOSUPPORT) => {
+            "this kernel was built without CONFIG_XDP_SOCKETS; say --source-kind tpacket".to_owned()
+        }
+        Some(errno::ENOBUFS | errno::ENOMEM) => {
+            "the packet memory is not to be had: raise the limit of locked memory (ulimit -l), or use smaller rings or \
+             fewer queues"
+                .to_owned()
+        }
+        Some(errno::EBUSY) if binding => {
+            format!("another AF_XDP socket has queue {queue}; stop that program or choose other queues")
+        }
+        Some(errno::EOPNOTSUPP) if binding => {
+            "the driver offers no zero-copy (or not with frames of several buffers); ask for copy mode".to_owned()
+        }
+        Some(errno::EINVAL) if binding => {
+            format!("queue {queue} may be switched off (see ethtool -l {name}), or the rings do not suit the driver")
+        }
+        Some(errno::ENETDOWN) => format!("bring it up: ip link set {name} up"),
+        _ => String::new(),
+    };
+    SourceError::System { name: name.to_owned(), what: step, error, advice }
+}
+
+/// A program that did not get onto `name`.
+pub(super) fn steer(name: &str, trouble: DispatcherError) -> SourceError {
+    let system =
+        |what, error: io::Error, advice: String| SourceError::System { name: name.to_owned(), what, error, advice };
+    match trouble {
+        DispatcherError::Map(refused) => {
+            let bpf::MapSpec { name: map, entries, .. } = &refused.spec;
+            let advice = match refused.error.kind() {
+                io::ErrorKind::PermissionDenied => privilege::advice("XDP", XDP),
+                io::ErrorKind::OutOfMemory => format!("{map} is to have {entries} entries; ask for fewer (`up_to`)"),
+                _ => format!("it is {map}, with {entries} entries"),
+            };
+            system("make the maps of the XDP program", refused.error, advice)
+        }
+        DispatcherError::Fill(map, error) => system("fill the maps of the XDP program", error, format!("it is {map}")),
+        DispatcherError::Unbound(what) => {
+            SourceError::Unsupported { name: name.to_owned(), reason: format!("{what}; please report this") }
+        }
+        DispatcherError::Load(refusal) => {
+            let advice = if refusal.error.kind() == io::ErrorKind::PermissionDenied && refusal.log.is_empty() {
+                privilege::advice("XDP", XDP)
+            } else if refusal.log.contains("prohibited for !root") {
+                privilege::advice("a program of the language", XDP.with(privilege::PROGRAMS))
+            } else {
+                format!("the verifier says:\n{}", refusal.log.trim_end())
+            };
+            system("load the XDP program", refusal.error, advice)
+        }
+        DispatcherError::Attach(AttachError::Busy { program, .. }) => {
+            let which = program.map_or_else(|| "see ip link".to_owned(), |id| format!("id {id}"));
+            SourceError::Unsupported {
+                name: name.to_owned(),
+                reason: format!(
+                    "the interface is busy: another XDP program is attached ({which}); stop the program that put it \
+                     there, or say --source-kind tpacket, which sees what that one leaves"
+                ),
+            }
+        }
+        DispatcherError::Attach(AttachError::NotPermitted(error)) => system(
+            "attach the XDP program",
+            error,
+            privilege::advice("attaching", Capabilities::of(&[Capability::NetAdmin])),
+        ),
+        DispatcherError::Exchange(error) => system("exchange the program", error, "the one before goes on".to_owned()),
+        DispatcherError::Promiscuous(error) => system(
+            "hear frames for other hosts",
+            error,
+            privilege::advice("a packet socket", Capabilities::of(&[Capability::NetRaw])),
+        ),
+        DispatcherError::Attach(AttachError::Refused { mode, error }) => {
+            let advice = match (mode, error.raw_os_error()) {
+                (_, Some(errno::ENODEV | errno::ENOLINK)) => "the interface went away".to_owned(),
+                (bpf::XdpMode::Native, _) => {
+                    "the driver does not run XDP programs, or not with this MTU or number of queues; let generic mode do"
+                        .to_owned()
+                }
+                (bpf::XdpMode::Generic, _) => String::new(),
+            };
+            system("attach the XDP program", error, advice)
+        }
+    }
+}
+
+/// Whether the error says that there is no such interface (any more).
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(errno::ENODEV | errno::ENXIO | errno::ENOLINK))
+}
+
+/// Linux's error numbers that are told apart above; the same on every machine that we build for.
+mod errno {
+    pub const EPERM: i32 = 1;
+    pub const ENXIO: i32 = 6;
+    pub const ENOMEM: i32 = 12;
+    pub const EBUSY: i32 = 16;
+    pub const ENODEV: i32 = 19;
+    pub const EINVAL: i32 = 22;
+    pub const ENOLINK: i32 = 67;
+    pub const EOPNOTSUPP: i32 = 95;
+    pub const EAFNOSUPPORT: i32 = 97;
+    pub const ENETDOWN: i32 = 100;
+    pub const ENOBUFS: i32 = 105;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(step: &'static str, error: i32) -> String {
+        socket("eth1", 3, StepError { step, error: io::Error::from_raw_os_error(error) }).to_string()
+    }
+
+    #[test]
+    fn a_missing_privilege_is_named() {
+        let text = refused("open an AF_XDP socket", errno::EPERM);
+        assert!(text.starts_with("eth1: cannot open an AF_XDP socket"), "{text}");
+        assert!(text.contains("CAP_NET_RAW") && text.contains("run as root"), "{text}");
+        let denied = || io::Error::from_raw_os_error(errno::EPERM);
+        let load = bpf::LoadError { error: denied(), log: String::new() };
+        let spec = bpf::MapSpec {
+            name: "m".into(),
+            kind: bpf::MapKind::Hash,
+            key_bytes: 4,
+            value_bytes: 4,
+            entries: 1,
+            semantics: String::new(),
+        };
+        let map = bpf::MapError { spec, error: denied() };
+        for trouble in [
+            DispatcherError::Map(map),
+            DispatcherError::Load(load),
+            DispatcherError::Attach(AttachError::NotPermitted(denied())),
+        ] {
+            let text = steer("eth1", trouble).to_string();
+            assert!(text.contains("CAP_NET_ADMIN") && text.contains("run as root"), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_refusal_of_a_queue_has_its_advice() {
+        let bind = "bind to the queue";
+        assert!(refused(bind, errno::EBUSY).contains("another AF_XDP socket has queue 3"));
+        assert!(refused(bind, errno::EINVAL).contains("ethtool -l eth1"));
+        assert!(refused(bind, errno::EOPNOTSUPP).contains("ask for copy mode"));
+        assert!(refused("send", errno::ENETDOWN).contains("ip link set eth1 up"));
+        assert!(refused("register packet memory", errno::ENOBUFS).contains("ulimit -l"));
+    }
+
+    #[test]
+    fn a_busy_interface_names_the_program_or_where_to_look() {
+        let busy = |program| {
+            let error = io::Error::from_raw_os_error(errno::EBUSY);
+            steer("eth1", DispatcherError::Attach(AttachError::Busy { error, program })).to_string()
+        };
+        assert!(busy(Some(42)).starts_with("eth1: the interface is busy: another XDP program is attached (id 42)"));
+        assert!(busy(None).contains("(see ip link)"));
+    }
+}

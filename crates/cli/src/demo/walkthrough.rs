@@ -1,0 +1,179 @@
+//! The walk through the incident, as whoever is called at night does it: a curve shows that something happened, flow records
+//! show who, packets show what. Every step is a command over the store that was just written; its answer is held against what
+//! was sent, to the packet.
+
+use super::incident::{CULPRIT, Second, seconds};
+use super::queries::{QueryRun, objects, query};
+use base::units::show_count;
+use engine::MeterReport;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// One question, and why it is asked.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Step {
+    /// Which grain answers: `curve`, `flows` or `packets`.
+    pub data_type: &'static str,
+    /// What is asked, in words.
+    pub purpose: String,
+    /// What it says.
+    pub result: QueryRun,
+}
+
+/// The walk.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Walkthrough {
+    /// In the order in which it was asked.
+    pub steps: Vec<Step>,
+    /// What one grain says and another, or the sender, does not.
+    pub disagreements: Vec<String>,
+}
+
+/// A group of `netgrain flows --group src`, as far as it is looked at.
+#[derive(serde::Deserialize)]
+struct Talker {
+    src: String,
+    flows: u64,
+    packets: u64,
+}
+
+/// A flow record, as far as it is looked at.
+#[derive(serde::Deserialize)]
+struct Flow {
+    id: String,
+    first: String,
+}
+
+/// The report of `netgrain packets --count --json`.
+#[derive(serde::Deserialize)]
+struct Counted {
+    packets: u64,
+}
+
+impl Walkthrough {
+    /// Asks the store, in which `scanned` frames of the culprit should be.
+    pub fn through(store: &Path, meter: &MeterReport, scanned: u64) -> Self {
+        let mut walk = Self::default();
+        let Some((from, to)) = walk.curve(store, meter, scanned) else { return walk };
+        let interval = ["--from", &from, "--to", &to];
+        walk.flows(store, interval, scanned);
+        walk.packets(store, interval, scanned);
+        walk
+    }
+
+    /// Something happened, and when: the seconds with SYN.
+    fn curve(&mut self, store: &Path, meter: &MeterReport, scanned: u64) -> Option<(String, String)> {
+        self.step("series", "something happened: when?".into(), query("series", store, &[]));
+        let fields = ["--json", "--fields", "second,packets,tcp_syn"];
+        let rows: Vec<Second> = objects(&query("series", store, &fields));
+        self.same("packets in the rows, and metered", rows.iter().map(|r| r.packets).sum(), meter.packets);
+        self.same("SYN in the rows, and sent", rows.iter().map(|r| r.tcp_syn).sum(), scanned);
+        let (from, to) = seconds(&rows)?;
+        let moment = |at: base::Timestamp| format!("{}Z", at.to_string().split('.').next().unwrap_or_default());
+        Some((moment(from), moment(to)))
+    }
+
+    /// Who did it: by flows begun, and by packets.
+    fn flows(&mut self, store: &Path, [f, from, t, to]: [&str; 4], scanned: u64) {
+        let why = format!("who talks to so many, from {from} to {to}?");
+        let top = |by| [f, from, t, to, "--group", "src", "--by", by, "--top", "3"];
+        self.step("flows", why, query("flows", store, &top("flows")));
+        self.step("flows", "and who sends most packets?".into(), query("flows", store, &top("packets")));
+        let talkers: Vec<Talker> = objects(&query("flows", store, &[&top("flows")[..], &["--json"]].concat()));
+        self.culprit(&talkers, scanned);
+    }
+
+    /// Holds the greatest of the talkers against what was sent.
+    fn culprit(&mut self, talkers: &[Talker], scanned: u64) {
+        match talkers.first() {
+            Some(first) if first.src == CULPRIT.to_string() => {
+                self.same("flows of the culprit, and asked hosts", first.flows, scanned);
+                self.same("packets in the flows of the culprit, and sent", first.packets, scanned);
+            }
+            other => {
+                let named = other.map_or("nobody", |talker| talker.src.as_str());
+                self.disagreements.push(format!("the flow records name {named}, but it was {CULPRIT}"));
+            }
+        }
+    }
+
+    /// What it was: the first flow of the culprit, and through it to its packets; then all of them.
+    fn packets(&mut self, store: &Path, [f, from, t, to]: [&str; 4], scanned: u64) {
+        let culprit = format!("src host {CULPRIT}");
+        let first = [f, from, t, to, culprit.as_str(), "--limit", "3"];
+        self.step("flows", format!("what does {CULPRIT} do?"), query("flows", store, &first));
+        let flows: Vec<Flow> =
+            objects(&query("flows", store, &[&first[..], &["--json", "--fields", "id,first"]].concat()));
+        if let Some(Flow { id, first }) = flows.first() {
+            let words = ["--flow", id, "--from", first, "--to", "+1s", "--explain"];
+            self.step("packets", "the packets of the first of these flows".into(), query("packets", store, &words));
+            let counted: Vec<Counted> = objects(&query("packets", store, &["--flow", id, "--count", "--json"]));
+            self.same("packets of that flow, and its record", counted.iter().map(|c| c.packets).sum(), 1);
+        }
+        let all = [f, from, t, to, culprit.as_str(), "--count"];
+        let why = format!("and all that {CULPRIT} sent");
+        self.step("packets", why, query("packets", store, &[&all[..], &["--explain"]].concat()));
+        let counted: Vec<Counted> = objects(&query("packets", store, &[&all[..], &["--json"]].concat()));
+        self.same("packets of the culprit in the store, and sent", counted.iter().map(|c| c.packets).sum(), scanned);
+    }
+
+    fn step(&mut self, grain: &'static str, why: String, answer: QueryRun) {
+        if !answer.found {
+            self.disagreements.push(format!("no answer to: {}", answer.command));
+        }
+        self.steps.push(Step { data_type: grain, purpose: why, result: answer });
+    }
+
+    /// Holds two numbers against each other.
+    pub fn same(&mut self, what: &str, a: u64, b: u64) {
+        if a != b {
+            self.disagreements.push(format!("{what}: {} and {}", show_count(a), show_count(b)));
+        }
+    }
+
+    /// For people.
+    pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut grain = "";
+        for (number, step) in self.steps.iter().enumerate() {
+            if step.data_type != grain {
+                writeln!(out)?;
+                grain = step.data_type;
+            }
+            writeln!(out, "{}. {}: {}", number + 1, step.data_type, step.purpose)?;
+            step.result.describe(out)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_differ_and_questions_without_an_answer_are_disagreements() {
+        let mut walk = Walkthrough::default();
+        walk.same("packets", 7, 7);
+        assert!(walk.disagreements.is_empty());
+        walk.same("packets", 8, 9);
+        assert_eq!(walk.disagreements, ["packets: 8 and 9"]);
+        let none =
+            QueryRun { command: "netgrain x".into(), ms: 1.0, found: false, text: "".into(), remarks: "".into() };
+        walk.step("flows", "who?".into(), none);
+        assert!(walk.disagreements[1].ends_with("netgrain x"));
+    }
+
+    #[test]
+    fn flow_records_that_name_somebody_else_or_count_otherwise_are_disagreements() {
+        let talker = |src: &str, flows| Talker { src: src.into(), flows, packets: 60 };
+        let held = |talkers: &[Talker]| {
+            let mut walk = Walkthrough::default();
+            walk.culprit(talkers, 60);
+            walk.disagreements
+        };
+        assert!(held(&[])[0].contains("name nobody"));
+        assert!(held(&[talker("10.0.0.1", 60), talker("203.0.113.66", 60)])[0].contains("name 10.0.0.1"));
+        assert_eq!(held(&[talker("203.0.113.66", 59)]).len(), 1);
+        assert!(held(&[talker("203.0.113.66", 60)]).is_empty());
+    }
+}

@@ -1,0 +1,397 @@
+//! From flows back to their packets: a packet is asked whether it belongs to one of the flows that were found.
+//!
+//! It does if it has the same ends, protocol, VLANs and tunnel, lies in the stream of its queue between the first and the last
+//! packet of one of the records, and goes a way that this record has packets of: both in most, one where nobody answered, or the meter
+//! keeps a record for each direction. Where its place is not known (RAW files, files without an index), or it came by another queue
+//! than the first packet of the record, its time must be within that of the record. Places alone do not tell, because they
+//! begin anew with each recording: so the time may only be earlier than the record's by what the meter takes for late. Such packets
+//! count as of the one before them, and where time steps back within a flow they are earlier than the first. The innermost headers are compared, as the meter did, and later fragments
+//! inherit the ports of the first one. A meter that was told not to tell flows apart by VLAN or tunnel has records of packets
+//! that are not found this way; whoever counts sees it.
+
+use base::Timestamp;
+use flow::{PacketLocation, Record};
+use query::{FoundPacket, Origin, SeekHint};
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+use store::names;
+use store::out_of_order::OutOfOrderMarkers;
+use wire::{Decoded, Family, Fragments, IpProtocol, TunnelKind};
+
+/// Pairs of hosts that are worth naming in a filter, so that blocks without them are not read.
+const PAIRS_MAX: usize = 100;
+
+/// How much earlier than the first packet of a record, as it tells it, a packet may be that is in it: the meter knows whole seconds.
+const LATE: Duration = flow::STEP_BACK.saturating_add(Duration::from_secs(1));
+
+/// Both ends in the order of addresses, what is spoken between them, and in what.
+type ConversationKey = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Option<(TunnelKind, u32)>);
+
+/// What a record tells of one talk.
+struct Span {
+    first: Timestamp,
+    last: Timestamp,
+    /// Whether there are packets from the lesser end to the greater, and back.
+    directions: [bool; 2],
+    /// Where those of its queue lie, if that is known.
+    place: Option<Located>,
+}
+
+/// Packets of one queue.
+struct Located {
+    /// Number in [`FlowPackets::interfaces`].
+    interface: usize,
+    queue: u16,
+    positions: RangeInclusive<u64>,
+}
+
+impl Span {
+    /// Whether a packet with these ends, that came by this interface and queue, is one of it.
+    fn has(&self, found: &FoundPacket<'_>, by: (Option<usize>, u16)) -> bool {
+        let is_there = |place: &&Located| (Some(place.interface), place.queue) == by;
+        match (self.place.as_ref().filter(is_there), found.position) {
+            (Some(place), Some(position)) => {
+                place.positions.contains(&position) && (self.first.before(LATE)..=self.last).contains(&found.ts)
+            }
+            _ => (self.first..=self.last).contains(&found.ts),
+        }
+    }
+}
+
+/// See the module.
+pub struct FlowPackets {
+    spans: HashMap<ConversationKey, Vec<Span>>,
+    interfaces: Vec<String>,
+    pairs: HashSet<(IpAddr, IpAddr)>,
+    from: Timestamp,
+    to: Timestamp,
+    flows: HashSet<u64>,
+    packets: u64,
+    in_tunnels: bool,
+    /// Where all of them lie, as long as that is in one queue of one interface.
+    places: PacketLocations,
+    fragments: Fragments,
+}
+
+/// What is known of where packets lie.
+enum PacketLocations {
+    Nothing,
+    At(SeekHint),
+    /// In several queues, or of some nobody knows.
+    Anywhere,
+}
+
+impl FlowPackets {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            spans: HashMap::new(),
+            interfaces: Vec::new(),
+            pairs: HashSet::new(),
+            from: Timestamp::MAX,
+            to: Timestamp::ZERO,
+            flows: HashSet::new(),
+            packets: 0,
+            in_tunnels: false,
+            places: PacketLocations::Nothing,
+            // Nobody aims at a table that is read from files.
+            fragments: Fragments::new(0),
+        }
+    }
+
+    /// The packets of this record too, captured on this interface.
+    pub fn add(&mut self, record: &Record, interface: &str) {
+        let k = &record.key;
+        let (first, last) = (record.first(), record.last());
+        let (a, b) = ((k.src, k.src_port), (k.dst, k.dst_port));
+        let (talk, turned) = conversation(k.protocol, a, b, record.encapsulation.vlans, record.encapsulation.tunnel);
+        let mut ways = record.directions.each_ref().map(|side| side.packets > 0);
+        if turned {
+            ways.reverse();
+        }
+        let locator = record.location.filter(|locator| locator.first <= locator.last);
+        let interface = self.number(interface).unwrap_or_else(|| {
+            self.interfaces.push(interface.to_owned());
+            self.interfaces.len() - 1
+        });
+        let located = |locator: PacketLocation| Located {
+            interface,
+            queue: locator.queue,
+            positions: locator.first..=locator.last,
+        };
+        let place = locator.map(located);
+        self.locate(place.as_ref());
+        self.spans.entry(talk).or_default().push(Span { first, last, directions: ways, place });
+        self.pairs.insert((k.src.min(k.dst), k.src.max(k.dst)));
+        (self.from, self.to) = (self.from.min(first), self.to.max(last));
+        self.flows.insert(record.id);
+        self.packets += record.packets();
+        self.in_tunnels |= record.encapsulation.tunnel.is_some();
+    }
+
+    fn number(&self, interface: &str) -> Option<usize> {
+        self.interfaces.iter().position(|known| known == interface)
+    }
+
+    fn locate(&mut self, place: Option<&Located>) {
+        let places = std::mem::replace(&mut self.places, PacketLocations::Anywhere);
+        let Some(Located { interface, queue, positions }) = place else { return };
+        let interface = &self.interfaces[*interface];
+        self.places = match places {
+            PacketLocations::Nothing => {
+                let positions = vec![positions.clone()];
+                PacketLocations::At(SeekHint { interface: interface.clone(), queue: *queue, positions })
+            }
+            PacketLocations::At(mut seek) if (&seek.interface, seek.queue) == (interface, *queue) => {
+                seek.positions.push(positions.clone());
+                PacketLocations::At(seek)
+            }
+            PacketLocations::At(_) | PacketLocations::Anywhere => PacketLocations::Anywhere,
+        };
+    }
+
+    /// Where the store has files out of the order of time, packets may be earlier than their records tell: the interval begins as much
+    /// earlier then.
+    pub fn expect_late(&mut self, store: &Path) {
+        let from = self.from.before(LATE);
+        let is_out_of_order = |interface: &String| {
+            // Where notes cannot be read the question about packets says so.
+            let noted = OutOfOrderMarkers::read(&names::interface_folder(store, interface)).unwrap_or_default();
+            noted.iter().any(|(_, span, _)| span.overlaps(from, self.to))
+        };
+        if self.interfaces.iter().any(is_out_of_order) {
+            self.from = from;
+        }
+    }
+
+    /// Where to look for their packets in the files of their queue; `None` if they may be anywhere. Packets that reached
+    /// another queue than the first one of their record did are in no locator, and not looked for by it.
+    pub fn seek(&self) -> Option<SeekHint> {
+        match &self.places {
+            PacketLocations::At(seek) if seek.positions.len() <= PAIRS_MAX => Some(seek.clone()),
+            _ => None,
+        }
+    }
+
+    /// How many flows.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// How many packets their records tell of.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// From when to when their packets can be; `None` if there are none.
+    pub fn interval(&self) -> Option<(Timestamp, Timestamp)> {
+        (self.from <= self.to).then_some((self.from, self.to))
+    }
+
+    /// What all their packets match, as a filter: it lets an index leave out most blocks. Everything, where packets are in
+    /// tunnels, whose ends the records do not tell, or where there are too many.
+    pub fn filter(&self) -> String {
+        if self.in_tunnels || self.pairs.len() > PAIRS_MAX {
+            return String::new();
+        }
+        let mut pairs: Vec<String> = self.pairs.iter().map(|(a, b)| format!("(host {a} and host {b})")).collect();
+        pairs.sort();
+        if pairs.is_empty() { String::new() } else { format!("anylink ({})", pairs.join(" or ")) }
+    }
+
+    /// Whether this packet is of one of them. Packets are asked in the order of time.
+    pub fn have(&mut self, found: &FoundPacket<'_>, origin: &Origin) -> bool {
+        let link_type = found.link_type;
+        let mut decoded = Decoded::of(found.data, found.wire_len, link_type);
+        self.fragments.resolve(&mut decoded, found.data, found.ts);
+        let Some((src, dst)) = addresses(&decoded, found.data) else { return false };
+        let (a, b) = ((src, decoded.src_port.0), (dst, decoded.dst_port.0));
+        let (talk, turned) =
+            conversation(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
+        let Some(spans) = self.spans.get(&talk) else { return false };
+        // Of a host that talks to itself without ports nobody can tell the ways apart.
+        let goes = |ways: &[bool; 2]| ways[usize::from(turned)] || talk.1 == talk.2;
+        let by = (self.number(&origin.interface), origin.queue);
+        spans.iter().any(|span| span.has(found, by) && goes(&span.directions))
+    }
+}
+
+/// The same for both directions; and whether its lesser end is `b`.
+fn conversation(
+    protocol: IpProtocol,
+    a: (IpAddr, u16),
+    b: (IpAddr, u16),
+    vlans: [Option<u16>; 2],
+    tunnel: Option<(TunnelKind, u32)>,
+) -> (ConversationKey, bool) {
+    // What stands in the place of ports may differ from one direction to the other: type and code of ICMP do.
+    let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
+    let (a, b) = (end(a), end(b));
+    // Each direction of GTP-U has a number of its own.
+    let tunnel = tunnel.map(|(kind, id)| (kind, if kind == TunnelKind::GtpU { 0 } else { id }));
+    ((protocol, a.min(b), a.max(b), vlans, tunnel), b < a)
+}
+
+fn addresses(decoded: &Decoded, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let at = usize::from(decoded.l3);
+    match decoded.family {
+        Family::V4 => wire::Ipv4::parse(frame, at).ok().map(|ip| (ip.src().into(), ip.dst().into())),
+        Family::V6 => wire::Ipv6::parse(frame, at).ok().map(|ip| (ip.src().into(), ip.dst().into())),
+        Family::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::{DirectionStats, Encapsulation, EndReason, Key, TcpState};
+    use wire::build::Frame;
+    use wire::link;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_secs_nanos(second, 0)
+    }
+
+    fn record(protocol: IpProtocol, src_port: u16, dst_port: u16, seconds: (u64, u64)) -> Record {
+        let side =
+            DirectionStats { first: at(seconds.0), last: at(seconds.1), packets: 1, ..DirectionStats::default() };
+        Record {
+            id: u64::from(dst_port),
+            key: Key { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port, dst_port, protocol },
+            encapsulation: Encapsulation::default(),
+            interface: 0,
+            flow_start: at(seconds.0),
+            record_index: 0,
+            directions: [side, side],
+            end_reason: EndReason::IdleTimeout,
+            tcp_state: TcpState::None,
+            syn_rtt: None,
+            ack_rtt: None,
+            initial_packets: Vec::new(),
+            payload: [Vec::new(), Vec::new()],
+            location: None,
+            lost: 0,
+        }
+    }
+
+    fn ask(members: &mut FlowPackets, second: u64, frame: Frame<'_>) -> bool {
+        ask_at(members, second, frame, 0, None)
+    }
+
+    fn ask_at(members: &mut FlowPackets, second: u64, frame: Frame<'_>, queue: u16, position: Option<u64>) -> bool {
+        let mut bytes = vec![0; frame.header_len()];
+        frame.fill(&mut bytes);
+        let wire_len = bytes.len() as u32;
+        let (ts, link_type, origin) = (at(second), link::ETHERNET, 0);
+        let found = FoundPacket { ts, wire_len, data: &bytes, link_type, origin, lost: 0, position };
+        members.have(&found, &Origin { interface: "eth1".to_owned(), queue, ..nobody() })
+    }
+
+    fn nobody() -> Origin {
+        let (interface, filter, stamps) = Default::default();
+        Origin { interface, queue: 0, link_type: link::ETHERNET, snaplen: 0, filter, timestamp_source: stamps }
+    }
+
+    #[test]
+    fn packets_are_sought_by_their_place_only_where_that_of_all_is_in_one_queue() {
+        let located = |queue: u16, first: u64, last: u64| Record {
+            location: Some(flow::PacketLocation { queue, first, last }),
+            ..record(IpProtocol::UDP, 1, 2, (5, 6))
+        };
+        let sought = |records: &[(Record, &str)]| {
+            let mut members = FlowPackets::new();
+            records.iter().for_each(|(record, interface)| members.add(record, interface));
+            members.seek()
+        };
+        let two = sought(&[(located(3, 24, 900), "eth1"), (located(3, 5000, 5000), "eth1")]);
+        let positions = vec![24..=900, 5000..=5000];
+        assert_eq!(two, Some(SeekHint { interface: "eth1".to_owned(), queue: 3, positions }));
+        assert_eq!(sought(&[]), None);
+        assert_eq!(sought(&[(located(3, 24, 900), "eth1"), (located(2, 24, 900), "eth1")]), None, "two queues");
+        assert_eq!(sought(&[(located(3, 24, 900), "eth1"), (located(3, 24, 900), "eth2")]), None, "two interfaces");
+        let nowhere = Record { location: None, ..located(0, 0, 0) };
+        let back = (located(3, 24, 900), "eth1");
+        assert_eq!(sought(&[(nowhere, "eth1"), back.clone()]), None, "some are nowhere");
+        assert_eq!(sought(&[back, (located(3, 900, 24), "eth1")]), None, "what begins behind its end");
+    }
+
+    #[test]
+    fn nothing_belongs_to_no_flow() {
+        let mut none = FlowPackets::new();
+        assert_eq!((none.interval(), none.filter().as_str()), (None, ""));
+        assert!(!ask(&mut none, 1, Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
+    }
+
+    #[test]
+    fn packets_of_both_directions_belong_within_the_time_of_a_record() {
+        let mut members = FlowPackets::new();
+        members.add(&record(IpProtocol::UDP, 5, 53, (10, 20)), "eth1");
+        members.add(&record(IpProtocol::UDP, 5, 53, (30, 40)), "eth1");
+        assert_eq!((members.flows(), members.packets(), members.interval()), (1, 4, Some((at(10), at(40)))));
+        let (there, back) =
+            (Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53), Frame::udp4([10, 0, 0, 2], 53, [10, 0, 0, 1], 5));
+        for (second, is) in [(9, false), (10, true), (20, true), (25, false), (40, true), (41, false)] {
+            assert_eq!((ask(&mut members, second, there), ask(&mut members, second, back)), (is, is), "{second}");
+        }
+        assert!(!ask(&mut members, 15, Frame::udp4([10, 0, 0, 1], 53, [10, 0, 0, 2], 5)));
+        assert!(!ask(&mut members, 15, Frame::tcp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
+        assert!(!ask(&mut members, 15, there.tag(wire::EtherType::VLAN, 5)), "another flow, in a VLAN");
+    }
+
+    #[test]
+    fn only_the_way_that_a_record_has_packets_of_belongs_to_it() {
+        let there = record(IpProtocol::UDP, 5, 53, (10, 20));
+        let there = Record { directions: [there.directions[0], DirectionStats::default()], ..there };
+        let key = Key { src: there.key.dst, dst: there.key.src, src_port: 53, dst_port: 5, ..there.key };
+        let back = Record { key, id: 7, ..there.clone() };
+        let (goes, comes) =
+            (Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53), Frame::udp4([10, 0, 0, 2], 53, [10, 0, 0, 1], 5));
+        for (records, has) in
+            [(vec![&there], [true, false]), (vec![&back], [false, true]), (vec![&there, &back], [true; 2])]
+        {
+            let mut members = FlowPackets::new();
+            records.iter().for_each(|record| members.add(record, "eth1"));
+            assert_eq!([ask(&mut members, 15, goes), ask(&mut members, 15, comes)], has);
+        }
+    }
+
+    #[test]
+    fn where_its_place_is_known_a_packet_belongs_by_that_and_may_be_late() {
+        let udp = |seconds, first, last| Record {
+            location: Some(flow::PacketLocation { queue: 1, first, last }),
+            ..record(IpProtocol::UDP, 5, 53, seconds)
+        };
+        let mut members = FlowPackets::new();
+        members.add(&udp((100, 200), 24, 900), "eth1");
+        members.add(&udp((150, 250), 2000, 3000), "eth1");
+        let frame = Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53);
+        for (second, queue, position, is) in [
+            (100, 1, Some(24), true),
+            (40, 1, Some(500), true),
+            (38, 1, Some(500), false),
+            (201, 1, Some(500), false),
+            (120, 1, Some(950), false),
+            (160, 1, Some(950), false),
+            (90, 1, Some(2500), true),
+            (88, 1, Some(2500), false),
+            // By another queue, or from a file that does not tell.
+            (99, 0, Some(500), false),
+            (120, 0, Some(950), true),
+            (99, 1, None, false),
+            (120, 1, None, true),
+        ] {
+            assert_eq!(ask_at(&mut members, second, frame, queue, position), is, "{second} {queue} {position:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_to_a_ping_belongs_to_its_flow() {
+        let mut members = FlowPackets::new();
+        members.add(&record(IpProtocol::ICMP, 0, 8 << 8, (10, 20)), "eth1");
+        assert!(ask(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 1], 0, 0, [0; 4])));
+        assert!(!ask(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 3], 0, 0, [0; 4])));
+    }
+}

@@ -1,0 +1,109 @@
+//! Flow records and rows straight from capture files, for `flows -r` and `series -r`: what `run -r` would have put into a store.
+
+use super::names::Names;
+use crate::outcome::Failure;
+use crate::run::{address_key, plan};
+use crate::signals;
+use engine::{MadeOffline, MeterPlan, OfCapture, SourcePlan};
+use filter::Filter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is wanted of the packets.
+#[derive(Clone, Debug)]
+pub enum MeteredKind {
+    /// Flow records.
+    Flows,
+    /// Rows of the packets that match; flows are counted in rows of all packets only.
+    Rows(Filter),
+}
+
+/// Captures that are metered as one stream, each of their interfaces by itself, one after the other.
+pub struct Captures {
+    /// The ports that follow, the next one first.
+    ports: std::vec::IntoIter<SourcePlan>,
+    wanted: MeteredKind,
+    open: Option<OfCapture>,
+    /// How many ports were opened.
+    number: u16,
+    labels: Vec<String>,
+    /// What ended one of them too early.
+    broken: Option<String>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Whether a file is a capture that can be metered. Standard input is taken for one.
+pub fn is_capture(path: &Path) -> bool {
+    path == Path::new("-") || capture::file::File::open(path, capture::file::Options::default()).is_ok()
+}
+
+impl Captures {
+    /// Begins with these files, in the order given.
+    ///
+    /// # Errors
+    /// A first file that cannot be opened.
+    pub fn open(paths: &[PathBuf], wanted: MeteredKind) -> Result<Self, Failure> {
+        let (open, stop) = (None, signals::stop_flag());
+        let ports = plan::captures(paths, capture::file::Speed::Flat, None)?;
+        let labels = ports.iter().map(SourcePlan::label).collect();
+        let mut this = Self { ports: ports.into_iter(), wanted, open, number: 0, labels, broken: None, stop };
+        this.turn().map_err(Failure::Said)?;
+        Ok(this)
+    }
+
+    /// Opens the next port, if there is one.
+    fn turn(&mut self) -> Result<(), String> {
+        let Some(source) = self.ports.next() else { return Ok(()) };
+        let said = |e: Failure| match e {
+            Failure::Said(text) => text,
+            Failure::ClosedPipe => String::new(),
+        };
+        let key = address_key::of_source(&source).map_err(said)?;
+        let filter = match &self.wanted {
+            MeteredKind::Flows => Filter::default(),
+            MeteredKind::Rows(filter) => filter.clone(),
+        };
+        let config =
+            || flow::Config { seed: key, capacity: engine::default_flows(1) as usize, ..flow::Config::default() };
+        let plan = MeterPlan {
+            key,
+            flows: filter.is_empty().then(config),
+            series: matches!(self.wanted, MeteredKind::Rows(_)),
+            ..MeterPlan::new(self.number)
+        };
+        self.open = Some(OfCapture::open(&source, &plan, filter).map_err(|e| e.to_string())?);
+        self.number += 1;
+        Ok(())
+    }
+
+    /// What the interfaces are called, by their numbers.
+    pub fn name(&self, names: &mut Names) {
+        self.labels.iter().enumerate().for_each(|(number, label)| names.set(number as u16, label));
+    }
+
+    /// What is made next; `None` at the end, or when somebody wants no more.
+    ///
+    /// # Errors
+    /// What ended a port too early, once all that could be read was told.
+    pub fn next(&mut self) -> Result<Option<MadeOffline>, String> {
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                self.open = None;
+                return Ok(None);
+            }
+            let Some(open) = &mut self.open else { return self.broken.take().map_or(Ok(None), Err) };
+            let made = open.next();
+            // A port of a capture that has several is made of flows and rows; whoever asks wants one of them.
+            match (&made, &self.wanted) {
+                (Some(MadeOffline::Record(_)), MeteredKind::Rows(_)) => continue,
+                (Some(_), _) => return Ok(made),
+                (None, _) => {}
+            }
+            open.read().remarks.iter().for_each(|remark| sys::say!("netgrain: {remark}"));
+            self.broken = self.broken.take().or(open.read().broken.clone());
+            self.open = None;
+            self.turn()?;
+        }
+    }
+}

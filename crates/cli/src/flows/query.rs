@@ -1,0 +1,193 @@
+//! From the command line to a question of flows: where, when, which, and what to add up.
+
+use super::listing::Listing;
+use super::{FLOW, FlowsArgs, SHOWN};
+use crate::outcome::Failure;
+use crate::packets::inventory;
+use crate::zone::Zone;
+use aggregate::{Field, Measure, Plan};
+use base::Timestamp;
+use columns::DataFileKind;
+use filter::FlowFilter;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// For questions that find nothing where there are records.
+pub const FLOW_TIME_HINT: &str = "a flow is told once it has ended, its packets at once";
+
+/// Where records come from.
+pub enum RecordSource {
+    /// A store.
+    Store(PathBuf),
+    /// Files of IPFIX messages.
+    Files(Vec<PathBuf>),
+    /// Messages from the network, by a port of ours.
+    Network(SocketAddr, Option<String>),
+}
+
+/// What is asked, understood and checked.
+pub struct FlowQuery {
+    pub place: RecordSource,
+    pub from: Timestamp,
+    pub to: Timestamp,
+    /// Of times that people read.
+    pub zone: Zone,
+    pub of_flows: FlowFilter,
+    pub interfaces: Vec<String>,
+    pub plan: Option<Plan>,
+    pub limit: Option<u64>,
+    pub follow: bool,
+    /// Following: how late a record may come, if that was said.
+    pub late: Option<Duration>,
+    /// Only this flow.
+    pub id: Option<u64>,
+    /// The fields of records that are looked at, if not all are.
+    pub fields: Option<Vec<String>>,
+}
+
+impl FlowQuery {
+    /// Reads it from the command line at the moment `now`.
+    pub fn of(args: &FlowsArgs, now: Timestamp) -> Result<Self, Failure> {
+        if !args.fields.is_empty() && plan(args)?.is_none() && !args.json && !args.csv {
+            return Err(Failure::Said(
+                "--fields: of records with --json or --csv, of groups with --group or --top".into(),
+            ));
+        }
+        let mut files = args.read.clone();
+        let more = match files.is_empty() {
+            true => 0,
+            false => args.words.iter().take_while(|w| Path::new(w).is_file()).count(),
+        };
+        files.extend(args.words[..more].iter().map(PathBuf::from));
+        let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
+        let of_flows = FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e))?;
+        let (from, to) = args.when.interval(now, args.live)?;
+        let place = match (&args.store, args.from_multicast) {
+            (Some(store), _) => {
+                inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
+                RecordSource::Store(store.clone())
+            }
+            (None, Some(group)) => RecordSource::Network(group, args.multicast_interface.clone()),
+            (None, None) => RecordSource::Files(files),
+        };
+        let interfaces = args.interface.clone();
+        let (plan, limit, follow) = (plan(args)?, args.limit, args.live);
+        let (late, zone) = (args.max_lateness, args.when.tz.zone.clone());
+        if args.every.is_some() && plan.is_none() {
+            return Err(Failure::Said("--every: of rankings; say --top, --group or --by".into()));
+        }
+        let fields = fields(args).filter(|_| of_flows.is_empty() && plan.is_none() && !follow);
+        Ok(Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
+    }
+
+    /// All records of one flow in a store.
+    pub fn of_id(id: u64, store: &Path, from: Timestamp, to: Timestamp, interfaces: &[String]) -> Self {
+        let of_flows = FlowFilter::default();
+        let (place, interfaces) = (RecordSource::Store(store.to_owned()), interfaces.to_vec());
+        let (plan, limit, follow, late) = (None, None, false, None);
+        let zone = Zone::Utc;
+        Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id), fields: None }
+    }
+
+    /// The store that is asked.
+    pub fn store(&self) -> Option<&Path> {
+        match &self.place {
+            RecordSource::Store(store) => Some(store),
+            _ => None,
+        }
+    }
+
+    /// What was searched, and what there is.
+    pub fn no_match_advice(&self) -> String {
+        let filter = self.of_flows.to_string();
+        let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
+        let place = match &self.place {
+            RecordSource::Store(store) => match inventory::inventories(store) {
+                Ok(shelves) => inventory::missing(store, &shelves, DataFileKind::Flows, &self.interfaces)
+                    .unwrap_or_else(|| {
+                        let has = inventory::print(&shelves, &self.interfaces);
+                        format!("{} has {has}; {FLOW_TIME_HINT}", store.display())
+                    }),
+                Err(_) => format!("{} is empty by now", store.display()),
+            },
+            RecordSource::Files(files) => match &files[..] {
+                [one] => format!("looked at {}", one.display()),
+                all => format!("looked at {} files", all.len()),
+            },
+            RecordSource::Network(group, _) => format!("listened to {group}"),
+        };
+        format!("no {which} {}; {place}", self.zone.interval_in_words(self.from, self.to))
+    }
+}
+
+/// What is to be added up, if anything is.
+fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
+    if args.group.is_empty() && args.top.is_none() && args.by.is_none() {
+        return Ok(None);
+    }
+    let refused = |what: &'static str| move |e| Failure::Said(format!("{what}: {e}"));
+    let fields = match &args.group[..] {
+        [] => FLOW.iter().map(|word| Field::parse(word)).collect::<Result<Vec<_>, _>>().map_err(refused("--top"))?,
+        some => some.to_vec(),
+    };
+    let by = args.by.unwrap_or(Measure::Bytes);
+    let is_flows = args.group.is_empty();
+    let shown = match &args.fields[..] {
+        [] if is_flows => vec![Measure::First, Measure::Packets, Measure::Bytes],
+        [] => SHOWN.to_vec(),
+        some => some
+            .iter()
+            .map(|word| Measure::parse(&word.replace('_', "-")))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(refused("--fields"))?,
+    };
+    // Nobody who sends packets knows the nanosecond at which somebody asks about them.
+    let secret = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let plan = Plan::new(&fields, &shown, by).map_err(refused("--group"))?.seed(base::hash::mix64(secret));
+    Ok(Some(match args.top {
+        Some(n) => plan.keep(n as usize),
+        None => plan,
+    }))
+}
+
+/// The id of a flow, as records show it: a number of 64 bits.
+pub fn id(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not the id of a flow: write the number that `netgrain flows` shows"))
+}
+
+/// The fields that are told of each record, as columns are called; `None` if that may be all.
+fn fields(args: &FlowsArgs) -> Option<Vec<String>> {
+    let owned = |name: &str| name.trim().to_owned();
+    if args.packets || args.parquet.is_some() || args.format.is_some() {
+        return None;
+    }
+    match (args.json || args.csv, &args.fields[..]) {
+        (false, _) => Some(Listing::FIELDS.map(owned).into()),
+        (true, []) => None,
+        (true, some) => Some(some.iter().flat_map(|names| names.split(',')).map(owned).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_groups_and_filters_of_the_examples_exist() {
+        let mut seen = 0;
+        for command in crate::verbs::examples::commands() {
+            let crate::verbs::Command::Flows(args) = command else { continue };
+            let ranked = plan(&args).unwrap_or_else(|e| panic!("{:?}: {e:?}", args.group)).is_some();
+            if !ranked && !args.fields.is_empty() {
+                export::text::choose::<flow::Record>(&args.fields.join(",")).unwrap_or_else(|e| panic!("{e}"));
+            }
+            // Words behind -r may be files.
+            let words: Vec<&str> = args.words.iter().map(String::as_str).filter(|w| !w.contains(".pcap")).collect();
+            let words = words.join(" ");
+            FlowFilter::parse(&words).unwrap_or_else(|e| panic!("{words}: {e}"));
+            seen += 1;
+        }
+        assert!(seen > 5, "{seen} examples");
+    }
+}

@@ -1,0 +1,150 @@
+//! The interval of a question, as the command line has it: the same words for packets, flows and series.
+
+use crate::outcome::Failure;
+use crate::zone::Zone;
+use base::{ParseTimeError, TimeSpec, Timestamp, units};
+use clap::Args;
+use std::time::{Duration, SystemTime};
+
+/// How far `--around` reaches to both sides of a moment that is counted from now.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// What is said about times at the end of each help.
+pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or ns since 1970, now, -10min;
+--to +5min counts from --from. What has no zone is UTC, or of --tz. --around 10:42 is that minute, 10:42:07 that second.";
+
+/// This moment.
+pub fn now() -> Timestamp {
+    Timestamp::ZERO.after(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct Interval {
+    /// The first moment
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    pub from: Option<TimeSpec>,
+    /// The last moment, itself included; +5min counts from --from
+    #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
+    pub to: Option<TimeSpec>,
+    /// The minute 10:42, the second 10:42:07, the hour 2026-11-21T10, the day 2026-11-21, instead of --from and --to
+    #[arg(long, value_name = "TIME", value_parser = AroundTime::parse, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    pub around: Option<AroundTime>,
+    /// With --around: so far before the beginning of TIME and after it [default of now and -10min: 30s]
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, requires = "around")]
+    pub within: Option<Duration>,
+    #[command(flatten)]
+    pub tz: TzArgs,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct TzArgs {
+    /// The zone of times that are written without one, and of the times in lines and tables: UTC, local, or a name such as
+    /// Europe/Madrid
+    #[arg(long = "tz", value_name = "ZONE", value_parser = Zone::parse, default_value = "UTC")]
+    pub zone: Zone,
+}
+
+/// A moment, and how exactly it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct AroundTime {
+    moment: TimeSpec,
+    /// The length of the smallest unit that is written; `None` for a moment that is counted from now.
+    precision: Option<Duration>,
+}
+
+impl AroundTime {
+    fn parse(text: &str) -> Result<Self, ParseTimeError> {
+        let (moment, precision) = TimeSpec::parse_with_precision(text)?;
+        Ok(Self { moment, precision })
+    }
+}
+
+impl Interval {
+    /// From one moment to another.
+    pub fn between(from: Timestamp, to: Timestamp, zone: Zone) -> Self {
+        let (from, to) = (Some(TimeSpec::At(from)), Some(TimeSpec::At(to)));
+        Self { from, to, tz: TzArgs { zone }, ..Self::default() }
+    }
+
+    /// First and last moment, when it is `now`. Without a word, everything; of an answer that goes on (`follow`), from now.
+    pub fn interval(&self, now: Timestamp, follow: bool) -> Result<(Timestamp, Timestamp), Failure> {
+        let zone = &self.tz.zone;
+        if let Some(AroundTime { moment, precision }) = self.around {
+            let begin = zone.at(moment, now, None)?;
+            return Ok(match (self.within, precision) {
+                (None, Some(precision)) => (begin, zone.end(moment, begin, precision)?),
+                (within, _) => {
+                    let within = within.unwrap_or(WITHIN);
+                    (begin.before(within), begin.after(within))
+                }
+            });
+        }
+        let from = match self.from {
+            Some(moment) => zone.at(moment, now, None)?,
+            None if follow => now,
+            None => Timestamp::ZERO,
+        };
+        let to = match self.to {
+            Some(moment) => zone.at(moment, now, self.from.map(|_| from))?,
+            None => Timestamp::MAX,
+        };
+        in_order(from, to, self.to, zone)?;
+        Ok((from, to))
+    }
+}
+
+/// That an interval does not end before it begins; `last` is its end as it is written.
+///
+/// # Errors
+/// That it does, and what to do.
+pub fn in_order(from: Timestamp, to: Timestamp, last: Option<TimeSpec>, zone: &Zone) -> Result<(), Failure> {
+    if from <= to {
+        return Ok(());
+    }
+    let hint = match last {
+        Some(TimeSpec::Civil { day: None, .. }) => "; a time without a date is of today",
+        _ => "",
+    };
+    let (from, to) = (zone.show(from), zone.show(to));
+    Err(Failure::Said(format!("--from {from} is after --to {to}: exchange them{hint}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-21T10:42:07.25Z.
+    const NOW: Timestamp = Timestamp::from_secs_nanos(1_795_257_727, 250_000_000);
+
+    fn around(text: &str, within: Option<u64>) -> (String, String) {
+        let around = Some(AroundTime::parse(text).expect("a time"));
+        let when = Interval { around, within: within.map(Duration::from_secs), ..Interval::default() };
+        let (from, to) = when.interval(NOW, false).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        (from.to_string(), to.to_string())
+    }
+
+    #[test]
+    fn around_a_time_is_as_long_as_the_time_is_exact() {
+        for (text, from, to) in [
+            ("10:42", "2026-11-21T10:42:00.000000000Z", "2026-11-21T10:42:59.999999999Z"),
+            ("10:42:07", "2026-11-21T10:42:07.000000000Z", "2026-11-21T10:42:07.999999999Z"),
+            ("10:42:07.2", "2026-11-21T10:42:07.200000000Z", "2026-11-21T10:42:07.299999999Z"),
+            ("2026-11-20T10", "2026-11-20T10:00:00.000000000Z", "2026-11-20T10:59:59.999999999Z"),
+            ("2026-11-20", "2026-11-20T00:00:00.000000000Z", "2026-11-20T23:59:59.999999999Z"),
+            ("11:42+01:00", "2026-11-21T10:42:00.000000000Z", "2026-11-21T10:42:59.999999999Z"),
+            ("1795257720", "2026-11-21T10:42:00.000000000Z", "2026-11-21T10:42:00.999999999Z"),
+            ("2026-11-21T10:42:00.000000007Z", "2026-11-21T10:42:00.000000007Z", "2026-11-21T10:42:00.000000007Z"),
+            // Counted from now, they have no unit that could be as long.
+            ("now", "2026-11-21T10:41:37.250000000Z", "2026-11-21T10:42:37.250000000Z"),
+            ("-10min", "2026-11-21T10:31:37.250000000Z", "2026-11-21T10:32:37.250000000Z"),
+        ] {
+            assert_eq!(around(text, None), (from.to_owned(), to.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn within_says_how_far_before_and_after() {
+        let (from, to) = around("10:42", Some(90));
+        assert_eq!((&from[..19], &to[..19]), ("2026-11-21T10:40:30", "2026-11-21T10:43:30"));
+    }
+}

@@ -1,0 +1,110 @@
+//! What a listener writes: the records of the ring as they lie there (nanosecond pcap), or pcapng, which also says of which
+//! queue a packet is and how many before it the listener missed.
+
+use crate::packets::CaptureFormat;
+use base::Timestamp;
+use pcap::{MAX_PACKET, ng};
+use ring::Listener;
+use std::io::{self, Write};
+
+/// See the module.
+pub enum CaptureOutput<W: Write> {
+    Pcap(W),
+    Ng(ng::Writer<W>, Vec<InterfaceRecord>),
+}
+
+/// What was said of an interface, which is a ring.
+#[derive(Clone, Copy, Default)]
+pub struct InterfaceRecord {
+    /// Packets missed, up to the last one written.
+    missed: u64,
+    span: Option<(Timestamp, Timestamp)>,
+    delivered: u64,
+}
+
+impl<W: Write> CaptureOutput<W> {
+    /// Begins a capture of these rings.
+    pub fn begin(format: CaptureFormat, mut sink: W, rings: &[Listener]) -> io::Result<Self> {
+        if format == CaptureFormat::Pcap {
+            rings.first().map_or(Ok(()), |ring| sink.write_all(&ring.file_header()))?;
+            sink.flush()?;
+            return Ok(Self::Pcap(sink));
+        }
+        let mut file = ng::Writer::new(sink, concat!("netgrain ", env!("CARGO_PKG_VERSION")), "")?;
+        for ring in rings {
+            let shape = ring.shape();
+            file.describe(&ng::InterfaceOptions {
+                name: &shape.name,
+                description: &format!("queue {}, heard beside its recorder", shape.queue),
+                link_type: shape.link_type as u16,
+                snaplen: MAX_PACKET,
+                ..ng::InterfaceOptions::default()
+            })?;
+        }
+        file.flush()?;
+        Ok(Self::Ng(file, vec![InterfaceRecord::default(); rings.len()]))
+    }
+
+    /// Appends a packet of a ring of which so many were `missed` up to here.
+    pub fn packet(&mut self, number: usize, ring: &Listener, packet: &RingPacket<'_>, missed: u64) -> io::Result<()> {
+        match self {
+            Self::Pcap(sink) => sink.write_all(packet.record),
+            Self::Ng(file, told) => {
+                let told = &mut told[number];
+                let drops = missed.saturating_sub(told.missed);
+                told.missed = missed;
+                told.delivered += 1;
+                told.span = Some((told.span.map_or(packet.ts, |s| s.0), packet.ts));
+                let options = ng::PacketOptions {
+                    drops: (drops > 0).then_some(drops),
+                    queue: Some(u32::from(ring.shape().queue)),
+                    ..ng::PacketOptions::default()
+                };
+                file.packet(number as u32, packet.ts, packet.wire_len, packet.frame, options)
+            }
+        }
+    }
+
+    /// Whoever reads a pipe sees what there is.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Pcap(sink) => sink.flush(),
+            Self::Ng(file, _) => file.flush(),
+        }
+    }
+
+    /// Says what became of the packets of each ring, and ends.
+    pub fn finish(self, rings: &[Listener]) -> io::Result<()> {
+        match self {
+            Self::Pcap(mut sink) => sink.flush(),
+            Self::Ng(mut file, told) => {
+                let end = told.iter().filter_map(|t| t.span).map(|s| s.1).max().unwrap_or_default();
+                for (number, (told, ring)) in told.iter().zip(rings).enumerate() {
+                    let heard = ring.counts();
+                    file.statistics(
+                        number as u32,
+                        end,
+                        &ng::Statistics {
+                            start: told.span.map(|s| s.0),
+                            end: told.span.map(|s| s.1),
+                            received: Some(heard.published),
+                            os_dropped: Some(heard.missed),
+                            delivered: Some(told.delivered),
+                            ..ng::Statistics::default()
+                        },
+                    )?;
+                }
+                file.finish().map(drop)
+            }
+        }
+    }
+}
+
+/// A packet as the ring has it.
+pub struct RingPacket<'a> {
+    pub ts: Timestamp,
+    pub wire_len: u32,
+    pub frame: &'a [u8],
+    /// With its header in front.
+    pub record: &'a [u8],
+}

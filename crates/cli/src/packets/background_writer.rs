@@ -1,0 +1,233 @@
+//! Bytes on their way out, written by a thread of its own: reading goes on while the volume or the pipe takes its time, and
+//! whoever reads a pipe sees within [`TIMEOUT`] what there is, also while no further packet comes.
+//!
+//! What is given in one `write` stays together: nobody sees half a packet while the other half waits for company.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes that are worth a call of their own; at most about three times as many are held.
+const CHUNK: usize = 1 << 20;
+
+/// How long a part of a chunk waits for more.
+const TIMEOUT: Duration = Duration::from_millis(50);
+
+/// See the module. Dropped without [`BackgroundWriter::finish`], it writes what it has and forgets what becomes of it.
+pub struct BackgroundWriter {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<u8>,
+    closed: bool,
+    /// Of the first write that failed; nothing is taken after it.
+    failed: Option<(io::ErrorKind, String)>,
+    written: u64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Neither side panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn check(&self) -> io::Result<()> {
+        match &self.failed {
+            Some((kind, text)) => Err(io::Error::new(*kind, text.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl BackgroundWriter {
+    /// Begins to write into `sink`.
+    pub fn new(sink: impl Write + Send + 'static) -> Self {
+        let shared = Arc::new(Shared::default());
+        let ours = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("outlet".into()).spawn(move || drain(&ours, sink));
+        match thread {
+            Ok(thread) => Self { shared, thread: Some(thread) },
+            Err(e) => {
+                shared.lock().failed = Some((e.kind(), format!("no thread to write with: {e}")));
+                Self { shared, thread: None }
+            }
+        }
+    }
+
+    /// Waits until everything is written and tells how many bytes that were.
+    ///
+    /// # Errors
+    /// The first that the sink gave.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.close();
+        let state = self.shared.lock();
+        state.check().map(|()| state.written)
+    }
+
+    fn close(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been told by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for BackgroundWriter {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Write for BackgroundWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.shared.lock();
+        while state.waiting.len() >= CHUNK && state.failed.is_none() {
+            state = self.shared.wait(state);
+        }
+        state.check()?;
+        let before = state.waiting.len();
+        state.waiting.extend_from_slice(bytes);
+        let worth = before == 0 || before < CHUNK && state.waiting.len() >= CHUNK;
+        drop(state);
+        if worth {
+            self.shared.changed.notify_all();
+        }
+        Ok(bytes.len())
+    }
+
+    /// Nothing is ever held back for longer than [`TIMEOUT`].
+    fn flush(&mut self) -> io::Result<()> {
+        self.shared.lock().check()
+    }
+}
+
+fn drain(shared: &Shared, mut sink: impl Write) {
+    let mut chunk = Vec::with_capacity(CHUNK + CHUNK / 4);
+    loop {
+        let mut state = shared.lock();
+        while state.waiting.is_empty() && !state.closed {
+            state = shared.wait(state);
+        }
+        if state.waiting.len() < CHUNK && !state.closed {
+            let (more, _) = shared
+                .changed
+                .wait_timeout_while(state, TIMEOUT, |s| s.waiting.len() < CHUNK && !s.closed)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = more;
+        }
+        let last = state.closed;
+        std::mem::swap(&mut chunk, &mut state.waiting);
+        drop(state);
+        shared.changed.notify_all();
+        let done = sink.write_all(&chunk).and_then(|()| sink.flush());
+        let mut state = shared.lock();
+        match done {
+            Ok(()) => state.written += chunk.len() as u64,
+            Err(e) => {
+                state.failed = Some((e.kind(), e.to_string()));
+                shared.changed.notify_all();
+                return;
+            }
+        }
+        if last && state.waiting.is_empty() {
+            return;
+        }
+        chunk.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::sync::mpsc;
+
+    /// Takes a few bytes, then refuses.
+    struct Full(usize);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_the_sink_refuses_reaches_the_giver_and_never_blocks_it() {
+        let mut out = BackgroundWriter::new(Full(3 * CHUNK));
+        let told = (0..100).find_map(|_| out.write_all(&[7; CHUNK]).err()).expect("it is full some time");
+        assert_eq!(told.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(out.finish().expect_err("still").kind(), io::ErrorKind::StorageFull);
+        let mut out = BackgroundWriter::new(Full(2));
+        out.write_all(b"abc").expect("nobody knows yet");
+        assert!(out.finish().is_err(), "the last bytes are not forgotten");
+    }
+
+    #[test]
+    fn everything_arrives_in_order_whatever_the_sizes() {
+        struct Into(mpsc::Sender<Vec<u8>>);
+        impl Write for Into {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.send(bytes.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut prng = Prng::new(4);
+        let (sender, receiver) = mpsc::channel();
+        let mut out = BackgroundWriter::new(Into(sender));
+        let mut given = Vec::new();
+        for _ in 0..300 {
+            let most = if prng.below(20) == 0 { 3 * CHUNK as u64 } else { 3000 };
+            let mut bytes = vec![0; prng.below(most) as usize];
+            prng.fill(&mut bytes);
+            out.write_all(&bytes).expect("it takes all");
+            given.extend(bytes);
+        }
+        assert_eq!(out.finish().expect("all is written"), given.len() as u64);
+        assert!(receiver.iter().flatten().eq(given), "not what was given");
+    }
+
+    #[test]
+    fn a_few_bytes_come_out_while_nothing_follows_them() {
+        struct Tell(mpsc::Sender<usize>);
+        impl Write for Tell {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.send(bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (sender, receiver) = mpsc::channel();
+        let mut out = BackgroundWriter::new(Tell(sender));
+        out.write_all(b"one packet").expect("it takes all");
+        assert_eq!(receiver.recv(), Ok(10));
+        drop(out);
+    }
+}

@@ -1,0 +1,219 @@
+//! What a store has, as far as its names tell: interfaces, and when the first and last file of each begins. For messages:
+//! a question that finds nothing, or names what is not there, is answered with what is.
+
+use crate::outcome::Failure;
+use base::Timestamp;
+use columns::DataFileKind;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use store::catalogue::{self, Entry, Hours};
+use store::names;
+use store::out_of_order::{OutOfOrderMarkers, Span};
+
+/// Most interfaces that are named in one line.
+const MAX: usize = 6;
+
+/// One interface of a store.
+#[derive(Debug, PartialEq, Eq)]
+pub struct InterfaceInventory {
+    pub interface: String,
+    folder: PathBuf,
+}
+
+impl InterfaceInventory {
+    /// When the first file begins, and the last one; `None` if there are only folders. Hours are listed for it, so only what
+    /// is told to people asks.
+    pub fn files(&self) -> Option<(Timestamp, Timestamp)> {
+        let first = edge(Hours::forward(&self.folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
+        let last = edge(Hours::back(&self.folder, Timestamp::MAX), Iterator::max);
+        first.zip(last)
+    }
+
+    /// Whether there are records of a kind, in files or in journals; what cannot be listed may hold some.
+    fn may_hold(&self, store: &Path, kind: DataFileKind) -> bool {
+        if columns::files(store, &self.interface, kind).map_or(true, |files| !files.is_empty()) {
+            return true;
+        }
+        // A journal lies in the folder of the interface, under a hidden name.
+        let ending = format!(".{}.partial", kind.name());
+        let is_journal = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(&ending);
+        std::fs::read_dir(&self.folder).map_or(true, |entries| entries.flatten().any(is_journal))
+    }
+
+    /// When the oldest packets are from: of files that are not in the order of time that is before they begin.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        let (first, _) = self.files()?;
+        let noted = OutOfOrderMarkers::read(&self.folder).unwrap_or_default();
+        let there =
+            |start: Timestamp, stem: &str| Entry::find(&names::hour_folder(&self.folder, start), stem).is_some();
+        let earlier = noted.iter().filter(|(_, span, _)| *span != Span::UNKNOWN && span.first < first);
+        let earlier = earlier.filter(|((start, ..), _, stem)| there(*start, stem)).map(|(_, span, _)| span.first);
+        earlier.chain([first]).min()
+    }
+}
+
+/// Looks at a store.
+pub fn inventories(store: &Path) -> Result<Vec<InterfaceInventory>, Failure> {
+    let say = |what: &str| Failure::Said(format!("{}: {what}", store.display()));
+    let entries = match std::fs::read_dir(store) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(say("there is no such folder; name the --store that `netgrain record` writes"));
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
+            return Err(say(
+                "not a folder but a file; ask it with -r, or name the --store that `netgrain record` writes",
+            ));
+        }
+        Err(e) => return Err(say(&format!("{e}; reading a store needs the right to read its folders"))),
+    };
+    drop(entries);
+    let names = catalogue::interfaces(store).map_err(|e| say(&e.to_string()))?;
+    let shelf = |interface: String| InterfaceInventory { folder: store.join(&interface), interface };
+    let found: Vec<InterfaceInventory> = names.into_iter().map(shelf).collect();
+    if found.is_empty() {
+        return Err(say("nothing has been recorded here; name the --store that `netgrain record` writes"));
+    }
+    Ok(found)
+}
+
+/// Refuses an interface that the store does not have, and names the one that was perhaps meant.
+pub fn check(store: &Path, shelves: &[InterfaceInventory], asked: &[String]) -> Result<(), Failure> {
+    for name in asked {
+        let folder = names::interface_folder(store, name);
+        if shelves.iter().any(|s| folder.file_name() == Some(OsStr::new(&s.interface))) {
+            continue;
+        }
+        let near = shelves.iter().min_by_key(|s| distance(&s.interface, name));
+        let near = near.filter(|s| distance(&s.interface, name) <= 2.min(name.len() / 2));
+        let advice = match near {
+            Some(shelf) => format!("did you mean {}?", shelf.interface),
+            None => format!("it has {}", listed(shelves.iter().map(|s| s.interface.clone()))),
+        };
+        return Err(Failure::Said(format!("{name}: {} has no such interface; {advice}", store.display())));
+    }
+    Ok(())
+}
+
+/// That the store has no flow records, or no rows, of these interfaces at all, and how to have them; `None` if it has some.
+pub fn missing(store: &Path, shelves: &[InterfaceInventory], kind: DataFileKind, asked: &[String]) -> Option<String> {
+    let wanted = |shelf: &&InterfaceInventory| asked.is_empty() || asked.contains(&shelf.interface);
+    if shelves.iter().filter(wanted).any(|shelf| shelf.may_hold(store, kind)) {
+        return None;
+    }
+    let (what, verb) = match kind {
+        DataFileKind::Flows => ("flow records", "flows"),
+        DataFileKind::Series => ("rows of the series", "series"),
+    };
+    Some(format!(
+        "{} has no {what}: `netgrain run` makes them beside the packets, `netgrain record` does not; of packets that are there \
+         `netgrain {verb} -r FILE` makes them for an answer, and `netgrain run -r FILE --store DIR` for a store",
+        store.display()
+    ))
+}
+
+/// `eth1 (files from … to …), eth2 (…)`.
+pub fn print(shelves: &[InterfaceInventory], asked: &[String]) -> String {
+    let wanted = |s: &&InterfaceInventory| asked.is_empty() || asked.contains(&s.interface);
+    listed(shelves.iter().filter(wanted).map(|s| match s.files() {
+        Some((first, last)) => format!("{} (files begin {first} to {last})", s.interface),
+        None => format!("{} (no files)", s.interface),
+    }))
+}
+
+fn listed(names: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = names.collect();
+    let more = if all.len() > MAX { format!(" and {} more", all.len() - MAX) } else { String::new() };
+    all[..all.len().min(MAX)].join(", ") + &more
+}
+
+/// The beginning that `choose` takes of those in the first hour that has any. What cannot be listed has none.
+fn edge(mut hours: Hours, choose: fn(std::vec::IntoIter<Timestamp>) -> Option<Timestamp>) -> Option<Timestamp> {
+    // Retention leaves empty folders behind for a moment.
+    while let Ok(Some(hour)) = hours.next() {
+        let listing = hour.list().unwrap_or_default();
+        let starts: Vec<Timestamp> = listing.sealed.iter().chain(&listing.unfinished).map(|e| e.start).collect();
+        if let Some(start) = choose(starts.into_iter()) {
+            return Some(start);
+        }
+    }
+    None
+}
+
+/// Letters to change, insert or remove to make one of the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.chars().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            let least = changed.min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], least);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::TempDir;
+
+    fn said<T>(result: Result<T, Failure>) -> String {
+        match result {
+            Err(Failure::Said(text)) => text,
+            _ => panic!("it was not refused"),
+        }
+    }
+
+    #[test]
+    fn what_is_no_store_is_named_and_so_is_what_was_perhaps_meant() {
+        let dir = TempDir::new("stock");
+        assert!(said(inventories(&dir.join("none"))).contains("no such folder"));
+        assert!(said(inventories(dir.path())).contains("nothing has been recorded"));
+        std::fs::write(dir.join("file"), "x").expect("a file");
+        assert!(said(inventories(&dir.join("file"))).contains("with -r"));
+        for interface in ["eth1", "uplink"] {
+            std::fs::create_dir_all(dir.join(interface).join("2026/11/21/10")).expect("folders");
+        }
+        let found = inventories(dir.path()).expect("two interfaces");
+        let refused = |name: &str| said(check(dir.path(), &found, &[name.to_owned()]));
+        assert!(refused("eth2").ends_with("did you mean eth1?"), "{}", refused("eth2"));
+        assert!(refused("wlan0").ends_with("it has eth1, uplink"), "{}", refused("wlan0"));
+        check(dir.path(), &found, &["uplink".to_owned()]).expect("it is there");
+        assert_eq!(print(&found, &[]), "eth1 (no files), uplink (no files)");
+    }
+
+    #[test]
+    fn a_store_whose_first_recorder_has_just_begun_can_be_asked() {
+        let dir = TempDir::new("stock-claimed");
+        std::fs::create_dir_all(dir.join("notes")).expect("a folder of somebody else");
+        let claimant = store::Claimant::this(Timestamp::ZERO, None, Vec::new());
+        let _claim = store::Claim::take(&dir.join("eth1"), &claimant).expect("a claim");
+        assert_eq!(
+            inventories(dir.path()).expect("a store"),
+            [InterfaceInventory { interface: "eth1".into(), folder: dir.join("eth1") }]
+        );
+    }
+
+    #[test]
+    fn the_first_and_last_file_are_found_by_name_past_empty_folders_and_foreign_files() {
+        let dir = TempDir::new("stock-names");
+        for hour in ["2025/01/01/00", "2026/11/21/10", "2026/11/21/11", "2026/12/01/00"] {
+            std::fs::create_dir_all(dir.join("eth1").join(hour)).expect("folders");
+        }
+        for file in [
+            "2026/11/21/10/20261121T104200.000000005Z-q1.pcap",
+            "2026/11/21/10/20261121T104200.000000005Z-q1.ngi",
+            "2026/11/21/10/zebra.pcap",
+            "2026/11/21/11/20261121T110000.000000000Z.pcap",
+            "2026/11/21/11/.20261121T110500.000000000Z.pcap.partial",
+        ] {
+            std::fs::write(dir.join("eth1").join(file), "").expect("a file");
+        }
+        let at = |text: &str| Timestamp::parse(text, Timestamp::ZERO).expect("a time");
+        let files = Some((at("2026-11-21T10:42:00.000000005Z"), at("2026-11-21T11:05:00Z")));
+        let found = inventories(dir.path()).expect("a store");
+        assert_eq!(found.iter().map(|s| (s.interface.as_str(), s.files())).collect::<Vec<_>>(), [("eth1", files)]);
+    }
+}

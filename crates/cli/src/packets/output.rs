@@ -1,0 +1,203 @@
+//! What becomes of the packets of an answer: lines, objects, a count, or a capture.
+
+use super::background_writer::BackgroundWriter;
+use super::capture_file::{CaptureFile, losses};
+use super::frame::Packet;
+use super::query::PacketQuery;
+use super::target::Target;
+use super::{CaptureFormat, PacketsArgs};
+use crate::outcome::Failure;
+use crate::style::Paint;
+use crate::zone::Zone;
+use base::Tally;
+use base::units::{show_bytes, show_count};
+use pcap::classic;
+use query::{Batch, FoundPacket, Origin, QuerySource, Results};
+use std::io::{self, Write};
+
+/// See the module.
+pub struct PacketOutput {
+    form: Form,
+    json: bool,
+    packets: u64,
+    bytes: u64,
+    /// The text of one packet.
+    line: Vec<u8>,
+}
+
+enum Form {
+    Count,
+    Lines(BackgroundWriter, Lines),
+    Objects(BackgroundWriter),
+    Capture(Box<CaptureFile>, Target),
+}
+
+/// How lines look.
+struct Lines {
+    zone: Zone,
+    paint: Paint,
+}
+
+impl PacketOutput {
+    /// Opens what the packets go to, before anything is asked.
+    pub fn begin(args: &PacketsArgs, asked: &PacketQuery) -> Result<Self, Failure> {
+        let form = match &args.write {
+            Some(path) => {
+                let mut read = Vec::new();
+                if let QuerySource::Files(files) = &asked.place {
+                    read.extend(files.iter().cloned());
+                    for file in files {
+                        // An index stands for the capture that it names.
+                        read.extend(query::indexes::named(file).map_err(|e| asked.refused(&e))?);
+                    }
+                }
+                let format = CaptureFormat::of(args.format, path)?;
+                let (target, sink) = Target::open(path, args.follow, args.store.as_deref(), &read)?;
+                let file =
+                    CaptureFile::begin(format, BackgroundWriter::new(sink), &asked.in_words(), args.store.is_some());
+                let file = file.map_err(|e| target.broken(&e, 0))?;
+                Form::Capture(Box::new(file), target)
+            }
+            None if args.count => Form::Count,
+            None if args.json => Form::Objects(BackgroundWriter::new(io::stdout())),
+            None => {
+                let lines = Lines { zone: asked.zone.clone(), paint: args.color.paint() };
+                Form::Lines(BackgroundWriter::new(io::stdout()), lines)
+            }
+        };
+        Ok(Self { form, json: args.json, packets: 0, bytes: 0, line: Vec::new() })
+    }
+
+    /// There is no answer: nothing is left of what was opened for it.
+    pub fn abandon(self) {
+        if let Form::Capture(file, target) = self.form {
+            drop(file);
+            target.remove();
+        }
+    }
+
+    /// How many packets were given.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Gives one.
+    #[inline]
+    pub fn take(&mut self, origins: &[Origin], found: &FoundPacket<'_>) -> Result<(), Failure> {
+        self.packets += 1;
+        self.bytes += u64::from(found.wire_len);
+        match &mut self.form {
+            Form::Count => Ok(()),
+            Form::Capture(file, target) => file.packet(origins, found).map_err(|e| target.broken(&e, self.packets)),
+            Form::Lines(out, lines) => {
+                self.line.clear();
+                let packet = Packet::of(found, &origins[found.origin]);
+                let time = (lines.zone != Zone::Utc).then(|| lines.zone.show(found.ts));
+                writeln!(self.line, "{}", packet.line(time.as_deref(), lines.paint))?;
+                Ok(out.write_all(&self.line)?)
+            }
+            Form::Objects(out) => {
+                self.line.clear();
+                serde_json::to_writer(&mut self.line, &Packet::of(found, &origins[found.origin]))
+                    .map_err(io::Error::from)?;
+                self.line.push(b'\n');
+                Ok(out.write_all(&self.line)?)
+            }
+        }
+    }
+
+    /// Gives all of a batch.
+    pub fn take_all(&mut self, origins: &[Origin], batch: &Batch<'_>) -> Result<(), Failure> {
+        let (mut rest, mut lost) = (batch.records, batch.lost);
+        // A stamp that does not fit the header of a record comes alone, and the batch has it whole.
+        let mut first = Some(batch.first);
+        while let Some((header, tail)) = rest.split_first_chunk::<{ classic::RECORD_HEADER }>() {
+            let record = classic::parse_record(classic::Resolution::Nanos, *header);
+            let Some((data, tail)) = tail.split_at_checked(record.caplen as usize) else { break };
+            rest = tail;
+            let (ts, wire_len) = (first.take().unwrap_or(record.ts), record.wire_len);
+            let (lost, link_type, origin) = (std::mem::take(&mut lost), batch.link_type, batch.origin);
+            self.take(origins, &FoundPacket { ts, wire_len, data, link_type, origin, lost, position: None })?;
+        }
+        Ok(())
+    }
+
+    /// Ends the output, and says what it is. A file gets its name only if the answer is `whole`: half of one must not take
+    /// the place of a good file.
+    pub fn finish(&mut self, answer: &Results, stopped: bool, whole: bool) -> Result<(), Failure> {
+        let mut tally = Tally::default();
+        (0..answer.origins().len()).for_each(|o| tally += &answer.tally(o));
+        let (mut into, mut unsaid) = (None, None);
+        let wire_raised = answer.wire_raised();
+        match std::mem::replace(&mut self.form, Form::Count) {
+            Form::Lines(out, _) | Form::Objects(out) => {
+                out.finish()?;
+                if self.json || self.packets == 0 {
+                    return Ok(());
+                }
+            }
+            Form::Count => {
+                let mut report = self.report(&tally, stopped);
+                report["wire_raised"] = wire_raised.into();
+                let text = if self.json { report.to_string() } else { self.in_words() };
+                writeln!(io::stdout(), "{text}")?;
+                return Ok(());
+            }
+            Form::Capture(file, target) => {
+                unsaid = file.unreported(answer.origins());
+                let clamped = file.clamped();
+                let written =
+                    file.finish(answer.origins(), |o| answer.tally(o)).map_err(|e| target.broken(&e, self.packets))?;
+                let mut name = None;
+                if self.packets == 0 && target.remove() {
+                    // A file of nothing would only be in the way, or take the place of a good one.
+                } else if whole {
+                    target.publish()?;
+                    name = Some(target.name());
+                } else {
+                    name = Some(target.unpublished());
+                }
+                if !whole && self.packets == 0 {
+                    return Ok(());
+                }
+                if self.json {
+                    let mut report = self.report(&tally, stopped);
+                    report["wire_raised"] = wire_raised.into();
+                    report["clamped"] = clamped.into();
+                    report["file_bytes"] = name.as_ref().map_or(0, |_| written).into();
+                    report["file"] = name.into();
+                    match target.is_pipe() {
+                        true => sys::say!("{report}"),
+                        false => writeln!(io::stdout(), "{report}")?,
+                    }
+                    return Ok(());
+                }
+                into = name;
+            }
+        }
+        let into = into.map(|name| format!(" into {name}")).unwrap_or_default();
+        let early = if stopped { ", stopped early" } else { "" };
+        sys::say!("netgrain: {}{into}{early}", self.in_words());
+        if let Some(unsaid) = unsaid {
+            sys::say!("netgrain: {unsaid}");
+        }
+        if tally.lost_total() > 0 {
+            sys::say!("netgrain: the interval is not complete: {}", losses(&tally));
+        }
+        Ok(())
+    }
+
+    fn in_words(&self) -> String {
+        let bytes = show_bytes(self.bytes);
+        format!("{} packets, {} bytes on the wire ({bytes})", show_count(self.packets), show_count(self.bytes))
+    }
+
+    fn report(&self, tally: &Tally, stopped: bool) -> serde_json::Value {
+        let lost: serde_json::Map<_, _> = tally.losses().map(|(c, n)| (c.name().to_owned(), n.into())).collect();
+        serde_json::json!({
+            "packets": self.packets, "bytes": self.bytes, "stopped": stopped,
+            "interval": { "offered": tally.offered, "stored": tally.stored, "filtered": tally.filtered,
+                "duplicate": tally.duplicate, "lost_total": tally.lost_total(), "lost": lost },
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! From the command line to a question: where, when, which.
+
+use super::{PacketsArgs, inventory};
+use crate::flows::FlowPackets;
+use crate::outcome::Failure;
+use crate::zone::Zone;
+use base::Timestamp;
+use filter::Filter;
+use query::{Query, QuerySource, SeekHint};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What is asked, understood and checked.
+pub struct PacketQuery {
+    pub place: QuerySource,
+    pub from: Timestamp,
+    pub to: Timestamp,
+    /// Of times that people read.
+    pub zone: Zone,
+    pub filter: Filter,
+    interfaces: Vec<String>,
+    follow: bool,
+    live: bool,
+    limited: bool,
+    /// Whether packets had to match words before the question was narrowed to flows.
+    words: bool,
+    /// Where the packets of the flows lie.
+    seek: Option<SeekHint>,
+    /// What to say if the answer fails: a word of the filter was perhaps taken for a file.
+    hint: String,
+}
+
+impl PacketQuery {
+    /// Reads it from the command line at the moment `now`.
+    pub fn of(args: &PacketsArgs, now: Timestamp) -> Result<Self, Failure> {
+        let (files, words, hint) = files_and_words(args);
+        let filter = Filter::parse(&words.join(" ")).map_err(|e| {
+            if hint.is_empty() { Failure::filter(&e) } else { Failure::Said(format!("filter: {e}{hint}")) }
+        })?;
+        let (from, to) = args.when.interval(now, args.follow)?;
+        let place = match &args.store {
+            Some(store) => {
+                inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
+                QuerySource::Store(store.clone())
+            }
+            None => QuerySource::Files(files),
+        };
+        Ok(Self {
+            place,
+            from,
+            to,
+            zone: args.when.tz.zone.clone(),
+            filter,
+            interfaces: args.interface.clone(),
+            follow: args.follow,
+            live: !args.no_live,
+            limited: args.limit.is_some(),
+            words: false,
+            seek: None,
+            hint,
+        })
+    }
+
+    /// There is no answer: why, and what else could be meant.
+    pub fn refused(&self, e: &query::QueryError) -> Failure {
+        Failure::Said(format!("{e}{}", self.hint))
+    }
+
+    /// For the query.
+    pub fn question(&self, stop: Arc<AtomicBool>) -> Query {
+        Query {
+            from: self.from,
+            to: self.to,
+            filter: self.filter.clone(),
+            interfaces: self.interfaces.clone(),
+            follow: self.follow,
+            live: self.live,
+            seek: self.seek.clone(),
+            stop: Some(stop),
+        }
+    }
+
+    /// Asks for no more than packets of these flows can be.
+    pub fn narrow(&mut self, members: &FlowPackets) -> Result<(), Failure> {
+        if let Some((first, last)) = members.interval() {
+            (self.from, self.to) = (self.from.max(first), self.to.min(last));
+        }
+        self.seek = members.seek();
+        self.words = !self.filter.is_empty();
+        let text = match (self.filter.to_string(), members.filter()) {
+            (own, theirs) if own.is_empty() => theirs,
+            (own, theirs) if theirs.is_empty() => own,
+            (own, theirs) => format!("({own}) and ({theirs})"),
+        };
+        self.filter = Filter::parse(&text).map_err(|e| Failure::filter(&e))?;
+        Ok(())
+    }
+
+    /// Whether every packet of these flows is asked for.
+    pub fn is_all_of(&self, members: &FlowPackets) -> bool {
+        !self.words && !self.limited && members.interval() == Some((self.from, self.to))
+    }
+
+    /// The question in words, for the capture that answers it.
+    pub fn in_words(&self) -> String {
+        let filter = match self.filter.to_string() {
+            empty if empty.is_empty() => "all packets".to_owned(),
+            filter => format!("packets of `{filter}`"),
+        };
+        let interfaces = match &self.interfaces[..] {
+            [] => String::new(),
+            some => format!(" on {}", some.join(", ")),
+        };
+        format!("{filter}{interfaces} {}", self.zone.interval_in_words(self.from, self.to))
+    }
+
+    /// What was searched, and what there is.
+    pub fn no_match_advice(&self) -> String {
+        let there = match &self.place {
+            QuerySource::Store(store) => match inventory::inventories(store) {
+                Ok(shelves) => format!("{} has {}", store.display(), inventory::print(&shelves, &self.interfaces)),
+                Err(_) => format!("{} is empty by now", store.display()),
+            },
+            QuerySource::Files(files) => match &files[..] {
+                [one] => format!("looked at {}", one.display()),
+                all => format!("looked at {} files", all.len()),
+            },
+        };
+        format!("no {}; {there}", self.in_words().trim_start_matches("all "))
+    }
+}
+
+/// With -r, the words in front that are files are files: a shell puts those of `*.pcap` there. Where one of them would begin
+/// a filter as well, says how to tell them apart. Those behind `--` are of the filter.
+fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, Vec<&str>, String) {
+    let mut files = args.read.clone();
+    let more = match files.is_empty() {
+        true => 0,
+        false => args.words.iter().take_while(|w| std::path::Path::new(w).is_file()).count(),
+    };
+    files.extend(args.words[..more].iter().map(PathBuf::from));
+    let words: Vec<&str> = args.words.iter().chain(&args.filter).map(String::as_str).collect();
+    let doubtful = (0..more).find(|i| Filter::parse(&words[*i..].join(" ")).is_ok());
+    let hint = doubtful.map(|i| {
+        format!("; `{0}` was taken for a file, since one is named so: for the filter, write -- before `{0}`", words[i])
+    });
+    (files, words[more..].to_vec(), hint.unwrap_or_default())
+}

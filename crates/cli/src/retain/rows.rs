@@ -1,0 +1,117 @@
+//! `netgrain retain --kind flows|series`: by age and by size what lies beside the packets. `run` does it for what it writes; this
+//! is for stores that none looks after.
+
+use super::{MIN_AGE, RetainArgs, interfaces, now, said};
+use crate::outcome::{Failure, Outcome, json};
+use crate::signals;
+use base::units::{show_bytes, show_count};
+use columns::{DataFileKind, HeldSince, RetentionResult, RetentionRules, retain, would_retain};
+use serde_json::json;
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use sys::locks::holder_names;
+
+/// Between two looks whether readers have ended.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Less was meant in another unit.
+const MIN_SIZE: u64 = 1 << 20;
+
+/// Runs it. No if a file has to stay because somebody reads its hour.
+pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
+    let rules = rules(args, kind)?;
+    // Nobody else needs the disk less.
+    let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
+    let mut held = 0;
+    for interface in interfaces(args)? {
+        let kept = keep(args, &interface, kind, &rules)?;
+        for (path, bytes) in &kept.removed {
+            if args.json {
+                json(&said(args, "event", json!({ "kind": "removed", "path": path, "bytes": bytes })))?;
+            } else {
+                let dry = if args.dry_run { "(dry run) " } else { "" };
+                writeln!(std::io::stdout(), "{dry}removed {} ({})", path.display(), show_bytes(*bytes))?;
+            }
+        }
+        let gone: u64 = kept.removed.iter().map(|(_, bytes)| bytes).sum();
+        if args.json {
+            let state = json!({
+                "interface": interface, "of": kind.name(), "files": kept.files, "bytes": kept.bytes,
+                "removed": { "files": kept.removed.len(), "bytes": gone }, "held": kept.held,
+            });
+            json(&said(args, "retention", state))?;
+        } else {
+            let (files, kept_bytes) = (show_count(kept.files), show_bytes(kept.bytes));
+            let (removed, gone) = (show_count(kept.removed.len() as u64), show_bytes(gone));
+            let name = kind.name();
+            writeln!(
+                std::io::stdout(),
+                "{interface}: {files} files of {name} ({kept_bytes}), removed {removed} ({gone})"
+            )?;
+        }
+        if kept.held > 0 {
+            sys::say!(
+                "netgrain: {interface}: {} files stay while {} holds their hours, as a query does",
+                show_count(kept.held),
+                holder_names(&kept.by)
+            );
+        }
+        if kept.overruled > 0 {
+            sys::say!(
+                "netgrain: {interface}: {} files went although {} holds their hours: it was waited for, and no others could go",
+                show_count(kept.overruled),
+                holder_names(&kept.by)
+            );
+        }
+        held += kept.held;
+    }
+    Ok(Outcome::of(held == 0))
+}
+
+/// Readers are waited for, as long as the rules say.
+fn keep(
+    args: &RetainArgs,
+    interface: &str,
+    kind: DataFileKind,
+    rules: &RetentionRules,
+) -> Result<RetentionResult, Failure> {
+    if args.dry_run {
+        return would_retain(&args.store, interface, kind, rules, now()).map_err(Failure::say);
+    }
+    let (stop, began, mut waiting) = (signals::stop_flag(), Instant::now(), HeldSince::default());
+    let mut removed = Vec::new();
+    loop {
+        let up = began.elapsed();
+        let mut kept = retain(&args.store, interface, kind, rules, now(), (&mut waiting, up)).map_err(Failure::say)?;
+        removed.append(&mut kept.removed);
+        if kept.held == 0 || up > rules.wait || stop.load(Ordering::Relaxed) {
+            return Ok(RetentionResult { removed, ..kept });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn rules(args: &RetainArgs, kind: DataFileKind) -> Result<RetentionRules, Failure> {
+    let say = |text: String| Err(Failure::Said(text));
+    let given = &args.rules;
+    let name = kind.name();
+    if given.keep_free.is_some() {
+        return say(format!(
+            "--keep-free: packets give way to a full volume, and {name} do not: say --max-size or --max-age"
+        ));
+    }
+    if given.archive.is_some() {
+        return say(format!("--archive: of packets only; copy files of {name} before they are removed"));
+    }
+    if given.max_age.is_none() && given.max_size.is_none() {
+        return say("retain: no rule: say --max-size or --max-age".into());
+    }
+    if given.max_age.is_some_and(|age| age < MIN_AGE) {
+        return say("--max-age: less than a second would empty the store: write 30d, 12h".into());
+    }
+    if given.max_size.is_some_and(|most| most < MIN_SIZE) {
+        return say("--max-size: less than 1MiB would empty the store: write how much, with its unit, as in 2GB".into());
+    }
+    Ok(RetentionRules { max_age: given.max_age, max_size: given.max_size, wait: given.wait_for_readers })
+}

@@ -1,0 +1,64 @@
+//! Where flow records and rows go: the store, and collectors.
+
+use crate::config::{Age, Config, Size};
+use crate::outcome::json;
+use engine::{CollectorSink, ColumnRules, EngineError, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
+use std::io::{IsTerminal, Write};
+
+/// What outlets for collectors are called among themselves.
+pub const EXPORT: &str = "export";
+
+/// All outlets of one interface.
+///
+/// # Errors
+/// What cannot be opened.
+pub fn sinks(config: &Config, label: &str, number: u16, pace: &Pace) -> Result<Vec<Box<dyn Sink>>, EngineError> {
+    let mut all = exports(&config.export.targets, label, number, pace)?;
+    if let Some(store) = &config.store.dir {
+        all.push(Box::new(StoreSink::new(store, label, !matches!(pace, Pace::Live))?));
+    }
+    Ok(all)
+}
+
+/// Those for these collectors.
+///
+/// # Errors
+/// As [`sinks`].
+pub fn exports(targets: &[String], label: &str, number: u16, pace: &Pace) -> Result<Vec<Box<dyn Sink>>, EngineError> {
+    let mut all: Vec<Box<dyn Sink>> = Vec::new();
+    for target in targets {
+        let interface = (number, label.to_owned());
+        all.push(Box::new(CollectorSink::new(target, interface, pace.clone())?));
+    }
+    Ok(all)
+}
+
+/// Looks after the records and rows of one interface that are in the store, if there is one.
+///
+/// # Errors
+/// When the system refuses the thread.
+pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<RowRetention>, EngineError> {
+    let made = config.flow.record || config.series.record;
+    let Some(store) = config.store.dir.as_ref().filter(|_| made) else { return Ok(None) };
+    let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+    let tell = move |text: &str| {
+        // Whoever reads may have gone; the work is done all the same.
+        if as_json {
+            let _ = json(&serde_json::json!({ "event": { "kind": "warning", "text": text } }));
+        } else {
+            let _ = writeln!(std::io::stderr(), "{clear}netgrain: {text}");
+        }
+    };
+    RowRetention::start(store, label, rules(config), tell).map(Some)
+}
+
+/// What is to be kept of them.
+pub fn rules(config: &Config) -> RowRetentionRules {
+    let of = |max_age: Option<Age>, max_size: Option<Size>| ColumnRules {
+        max_age: max_age.map(|age| age.0),
+        wait: config.store.wait_for_readers,
+        max_size: max_size.map(|size| size.0),
+    };
+    let (flow, series) = (&config.flow, &config.series);
+    RowRetentionRules { flows: of(flow.max_age, flow.max_size), series: of(series.max_age, series.max_size) }
+}

@@ -1,0 +1,105 @@
+//! The look of answers on a terminal: lines as long as the terminal is wide, and colours.
+
+use anstyle::{AnsiColor, Style};
+use clap::{Args, ColorChoice};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal};
+
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ColorArgs {
+    /// Colours: on a terminal (unless NO_COLOR is set), always, or never
+    #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    pub color: ColorChoice,
+}
+
+impl ColorArgs {
+    /// For what is written to standard output.
+    pub fn paint(self) -> Paint {
+        Paint(match self.color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            // NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM=dumb are looked at there.
+            ColorChoice::Auto => anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
+        })
+    }
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub struct WidthArgs {
+    /// All columns, also where the terminal is too narrow for them
+    #[arg(long)]
+    pub wide: bool,
+}
+
+impl WidthArgs {
+    /// Characters that a line may have; `None`: any number, as output is no terminal or all columns are wanted.
+    pub fn available_width(self) -> Option<usize> {
+        if self.wide { None } else { terminal_width() }
+    }
+}
+
+/// Characters of a line of the terminal that is standard output, if it is one.
+pub fn terminal_width() -> Option<usize> {
+    let out = io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    // A terminal that does not say how wide it is has the width of those that it stands for.
+    let width = terminal_size::terminal_size_of(&out).map_or(80, |(width, _)| usize::from(width.0));
+    Some(if width == 0 { 80 } else { width })
+}
+
+/// Lines of the terminal that is standard output.
+pub fn terminal_height() -> usize {
+    let height = terminal_size::terminal_size_of(io::stdout()).map_or(0, |(_, height)| usize::from(height.0));
+    if height == 0 { 24 } else { height }
+}
+
+/// Where colours are wanted, or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paint(pub bool);
+
+/// The meaning of a part of a line, which has a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StylePart {
+    /// The titles of a table.
+    Header,
+    /// Text that every line has: times.
+    Faint,
+    /// Losses, resets, retransmissions.
+    Bad,
+    /// Text to notice: gaps.
+    Notable,
+    /// A curve.
+    Sparkline,
+}
+
+impl Paint {
+    /// The text in the colour of its part.
+    pub fn part(self, part: StylePart, text: &str) -> Cow<'_, str> {
+        if !self.0 || text.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let style = match part {
+            StylePart::Header => Style::new().bold(),
+            StylePart::Faint => Style::new().dimmed(),
+            StylePart::Bad => AnsiColor::Red.on_default().bold(),
+            StylePart::Notable => AnsiColor::Yellow.on_default(),
+            StylePart::Sparkline => AnsiColor::Cyan.on_default(),
+        };
+        Cow::Owned(format!("{style}{text}{style:#}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_around_the_text_and_nowhere_else() {
+        assert_eq!(Paint(false).part(StylePart::Bad, "lost"), "lost");
+        assert_eq!(Paint(true).part(StylePart::Bad, ""), "");
+        let painted = Paint(true).part(StylePart::Faint, "10:42");
+        assert!(painted.starts_with("\x1b[") && painted.contains("10:42\x1b["), "{painted:?}");
+    }
+}

@@ -1,0 +1,236 @@
+//! Tables that fit a terminal: columns of fixed widths, and the order in which they are made narrower or left out where the
+//! terminal has no room for all of them.
+
+use crate::style::{Paint, StylePart};
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its title.
+    pub title: &'static str,
+    /// Characters.
+    pub width: usize,
+    pub align: Align,
+    /// Its title and its characters where it was made narrower.
+    pub narrow: Option<(&'static str, usize)>,
+}
+
+/// The place of a text in its cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+    /// From the left; in a fitted table, a text that is too long is cut in its middle: an address keeps its end and port.
+    Middle,
+    /// From the left, with all the room that is left: of the last column.
+    Rest,
+}
+
+/// A change that makes lines shorter, by the place of the column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Narrow(usize),
+    Drop(usize),
+}
+
+/// Blanks between two columns.
+const BETWEEN: usize = 2;
+
+/// The least width of an [`Align::Rest`] column.
+const REST: usize = 16;
+
+/// Which columns are shown, and how.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    columns: Vec<Column>,
+    shown: Vec<bool>,
+    narrow: Vec<bool>,
+    /// Characters of a line; `None`: any number.
+    room: Option<usize>,
+    paint: Paint,
+}
+
+/// The text of a cell, and its colour.
+pub type Cell = (String, Option<StylePart>);
+
+impl Layout {
+    /// All columns, or (`room`) as many as fit after some of the steps, which are taken in order.
+    pub fn new(columns: &[Column], steps: &[Step], room: Option<usize>, paint: Paint) -> Self {
+        let all = columns.len();
+        let mut layout =
+            Self { columns: columns.to_vec(), shown: vec![true; all], narrow: vec![false; all], room, paint };
+        for step in steps {
+            if room.is_none_or(|room| layout.width() <= room) {
+                break;
+            }
+            match *step {
+                Step::Narrow(column) => layout.narrow[column] = true,
+                Step::Drop(column) => layout.shown[column] = false,
+            }
+        }
+        layout
+    }
+
+    /// Whether this column is narrower than it could be.
+    pub fn is_narrow(&self, column: usize) -> bool {
+        self.narrow[column]
+    }
+
+    /// The columns that were left out, in words; `None` if all are there.
+    pub fn dropped(&self) -> Option<String> {
+        let titles: Vec<&str> =
+            self.columns.iter().zip(&self.shown).filter(|(_, shown)| !**shown).map(|(c, _)| c.title).collect();
+        (!titles.is_empty()).then(|| left_out(self.room, &titles))
+    }
+
+    /// The line of titles.
+    pub fn header(&self) -> String {
+        let titles = (0..self.columns.len()).map(|i| (self.title_and_width(i).0.to_owned(), None)).collect();
+        self.paint.part(StylePart::Header, &self.text(titles, Paint(false))).into_owned()
+    }
+
+    /// A line of cells, one for each column, whether it is shown or not.
+    pub fn line(&self, cells: Vec<Cell>) -> String {
+        self.text(cells, self.paint)
+    }
+
+    fn text(&self, cells: Vec<Cell>, paint: Paint) -> String {
+        let (mut line, mut at) = (String::new(), 0);
+        let last = self.shown.iter().rposition(|shown| *shown);
+        for (i, (text, part)) in cells.into_iter().enumerate().filter(|(i, _)| self.shown[*i]) {
+            let (_, width) = self.title_and_width(i);
+            let align = self.columns[i].align;
+            let text = match (self.room, align) {
+                (Some(_), Align::Middle | Align::Left) => cut_middle(text, width),
+                (Some(room), Align::Rest) => cut_end(text, room.saturating_sub(at)),
+                _ => text,
+            };
+            let chars = text.chars().count();
+            let pad = " ".repeat(if align == Align::Rest { 0 } else { width.saturating_sub(chars) });
+            at += chars + pad.len() + BETWEEN;
+            let painted = match part {
+                Some(part) => paint.part(part, &text).into_owned(),
+                None => text,
+            };
+            match align {
+                Align::Right => line.extend([pad, painted]),
+                _ => line.extend([painted, pad]),
+            }
+            if Some(i) != last {
+                line.push_str("  ");
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+
+    fn title_and_width(&self, i: usize) -> (&'static str, usize) {
+        let column = &self.columns[i];
+        match column.narrow {
+            Some(narrow) if self.narrow[i] => narrow,
+            _ if column.align == Align::Rest => (column.title, column.width.max(REST)),
+            _ => (column.title, column.width),
+        }
+    }
+
+    fn width(&self) -> usize {
+        let shown = (0..self.columns.len()).filter(|i| self.shown[*i]);
+        shown.map(|i| self.title_and_width(i).1 + BETWEEN).sum::<usize>().saturating_sub(BETWEEN)
+    }
+}
+
+/// In words, that columns of these titles were left out so that lines have at most `room` characters.
+pub fn left_out(room: Option<usize>, titles: &[&str]) -> String {
+    let room = room.map(|room| format!(" {room} columns of the terminal")).unwrap_or_default();
+    format!("left out to fit the{room}: {}; --wide shows all", titles.join(", "))
+}
+
+fn cut_end(text: String, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text;
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+/// The end has two thirds of what is left.
+fn cut_middle(text: String, width: usize) -> String {
+    let chars = text.chars().count();
+    if chars <= width {
+        return text;
+    }
+    let left = width.saturating_sub(1);
+    let head = left / 3;
+    let end = text.chars().skip(chars - (left - head));
+    text.chars().take(head).chain(['…']).chain(end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn column(title: &'static str, width: usize, align: Align) -> Column {
+        Column { title, width, align, narrow: None }
+    }
+
+    const COLUMNS: [Column; 4] = [
+        Column { narrow: Some(("at", 5)), ..column("time of it", 10, Align::Left) },
+        column("host", 12, Align::Middle),
+        column("count", 5, Align::Right),
+        column("rest", 0, Align::Rest),
+    ];
+    const STEPS: [Step; 3] = [Step::Narrow(0), Step::Drop(3), Step::Drop(2)];
+
+    fn layout(room: Option<usize>) -> Layout {
+        Layout::new(&COLUMNS, &STEPS, room, Paint(false))
+    }
+
+    fn cells() -> Vec<Cell> {
+        ["10:42", "2001:db8::1234:5678", "17", "all that is to be said of it"].map(|t| (t.to_owned(), None)).into()
+    }
+
+    #[test]
+    fn without_a_terminal_everything_is_there() {
+        let all = layout(None);
+        assert_eq!(all.header(), "time of it  host          count  rest");
+        assert_eq!(all.line(cells()), "10:42       2001:db8::1234:5678     17  all that is to be said of it");
+        assert_eq!(all.dropped(), None);
+    }
+
+    #[test]
+    fn steps_are_taken_until_it_fits_and_no_further() {
+        for (room, header) in [
+            (49, "time of it  host          count  rest"),
+            (48, "at     host          count  rest"),
+            (44, "at     host          count  rest"),
+            (43, "at     host          count"),
+            (26, "at     host          count"),
+            (25, "at     host"),
+            (3, "at     host"),
+        ] {
+            assert_eq!(layout(Some(room)).header(), header, "{room}");
+        }
+        let dropped = layout(Some(25)).dropped().expect("two");
+        assert!(dropped.contains("25 columns") && dropped.contains("count, rest; --wide"), "{dropped}");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_room_and_the_end_of_an_address_stays() {
+        for room in 19..90 {
+            let line = layout(Some(room)).line(cells());
+            assert!(line.chars().count() <= room, "{room}: {line}");
+            assert!(line.contains("34:5678") && line.contains('…'), "{room}: {line}");
+        }
+    }
+
+    #[test]
+    fn colours_change_no_width() {
+        let painted = Layout::new(&COLUMNS, &STEPS, Some(44), Paint(true));
+        let mut cells = cells();
+        cells[2].1 = Some(StylePart::Bad);
+        let (line, plain) = (painted.line(cells.clone()), layout(Some(44)).line(cells));
+        assert_ne!(line, plain);
+        assert_eq!(anstream::adapter::strip_str(&line).to_string(), plain);
+    }
+}

@@ -1,0 +1,227 @@
+//! How questions are put and answers look: times as they are written, zones, terminals, colours, rankings that go on.
+
+use crate::common::{self, Said, arg, netgrain, objects, run, say};
+use crate::flows::{BEGIN, store};
+use base::Timestamp;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use testkit::TempDir;
+
+fn flows(store: &Path, more: &[&str]) -> Said {
+    run(&[&["flows", "--store", arg(store)], more].concat())
+}
+
+/// Two hours to the east of UTC, without a database of zones.
+fn in_the_east(store: &Path, verb: &str, more: &[&str]) -> Said {
+    let mut command = netgrain(&[&[verb, "--store", arg(store)], more].concat());
+    say(command.env("TZ", "EAST-2"))
+}
+
+/// What a command says on a terminal of so many columns, without the carriage returns of its lines. `None`, and skipped by
+/// name, where no terminal can be made.
+fn on_terminal(test: &str, columns: u32, env: &str, args: &[&str]) -> Option<String> {
+    let mut script = testkit::tool(test, "script")?;
+    let words: Vec<String> = args.iter().map(|word| format!("'{word}'")).collect();
+    let netgrain = env!("CARGO_BIN_EXE_netgrain");
+    let line = format!("stty cols {columns} rows 40; {env} '{netgrain}' {} 2>&1", words.join(" "));
+    let said = say(script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR"));
+    Some(said.out.replace('\r', ""))
+}
+
+#[test]
+fn a_number_without_its_unit_is_no_span() {
+    let dir = TempDir::new("no-unit");
+    for args in [
+        &["flows", "--store", arg(dir.path()), "--from", "-10"][..],
+        &["series", "--store", arg(dir.path()), "--from", "now-10"],
+        &["packets", "--store", arg(dir.path()), "--from", "-1h", "--to", "+5"],
+    ] {
+        let said = run(args);
+        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.err.contains("a span needs its unit") && said.err.contains("10s"), "{}", said.err);
+    }
+    let said = run(&["flows", "--store", arg(dir.path()), "--around", "10:42", "--within", "30"]);
+    assert!(said.status == Some(2) && said.err.contains("unit is missing"), "{said:?}");
+}
+
+#[test]
+fn around_a_minute_is_that_minute_for_all_grains() {
+    let dir = TempDir::new("around");
+    let (store, all) = store(&dir, "around_a_minute_is_that_minute_for_all_grains");
+    let asked = |words: &[&str]| objects(&flows(&store, &[words, &["--json"]].concat()).out).len();
+    let within = |from: u64, span: u64| {
+        let (from, to) =
+            (Timestamp::from_secs_nanos(from, 0), Timestamp::from_nanos((from + span) * 1_000_000_000 - 1));
+        all.iter().filter(|(_, r)| r.first() <= to && r.last() >= from).count()
+    };
+    assert_eq!(asked(&["--around", "2026-11-21T10:42"]), within(BEGIN, 60));
+    assert_eq!(asked(&["--around", "2026-11-21T10:43"]), within(BEGIN + 60, 60));
+    assert_eq!(asked(&["--around", "2026-11-21T10:42:07"]), within(BEGIN + 7, 1));
+    assert_eq!(asked(&["--around", "2026-11-21T10"]), all.len());
+    assert_eq!(asked(&["--around", "2026-11-21T11"]), 0);
+    assert!(within(BEGIN, 60) < all.len() && within(BEGIN + 7, 1) < within(BEGIN, 60), "a test that cannot fail");
+}
+
+#[test]
+fn a_zone_is_that_of_questions_and_of_what_people_read_and_never_of_what_programs_read() {
+    let dir = TempDir::new("zone");
+    let (store, all) =
+        store(&dir, "a_zone_is_that_of_questions_and_of_what_people_read_and_never_of_what_programs_read");
+    let minute = ["--around", "2026-11-21T10:43", "--tz", "UTC"];
+    let there = ["--around", "2026-11-21T12:43", "--tz", "local"];
+    let (utc, east) = (flows(&store, &minute), in_the_east(&store, "flows", &there));
+    assert_eq!((utc.status, east.status), (Some(0), Some(0)), "{east:?}");
+    assert!(utc.out.lines().count() > 2);
+    // The same records, of which the moments are the same, with the clock of the zone.
+    let moments = |said: &Said| -> Vec<Timestamp> {
+        let first = |line: &str| line.split_whitespace().next().map(str::to_owned).expect("a moment");
+        let parse = |text: String| Timestamp::parse(&text, Timestamp::ZERO).unwrap_or_else(|e| panic!("{e}"));
+        said.out.lines().skip(1).map(first).map(parse).collect()
+    };
+    assert_eq!(moments(&utc), moments(&east));
+    assert!(
+        east.out.lines().skip(1).all(|l| l.starts_with("2026-11-21T12:") && l[29..35] == *"+02:00"),
+        "{}",
+        east.out
+    );
+    let json = |words: [&'static str; 4]| [&words[..], &["--json"]].concat();
+    assert_eq!(flows(&store, &json(minute)).out, in_the_east(&store, "flows", &json(there)).out);
+    // Without a word, the zone of the machine is none of our business.
+    assert_eq!(in_the_east(&store, "flows", &minute).out, utc.out);
+    let ranked = in_the_east(&store, "flows", &["--tz", "local", "--top", "1"]);
+    assert!(ranked.out.contains("+02:00") && ranked.out.contains("T12:4"), "{}", ranked.out);
+    let vain = in_the_east(&store, "flows", &["--tz", "local", "--to", "2001-01-01T00:00"]);
+    assert!(vain.err.contains("to 2001-01-01T00:00:00.000000000+02:00"), "{}", vain.err);
+    let said = flows(&store, &["--tz", "Mars/Olympus"]);
+    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+    assert!(said.err.contains("Mars/Olympus") && said.err.contains("UTC, local"), "{}", said.err);
+    assert!(!all.is_empty());
+}
+
+#[test]
+fn sources_are_initiators_whichever_host_a_filter_names() {
+    let dir = TempDir::new("initiator");
+    let (store, all) = store(&dir, "sources_are_initiators_whichever_host_a_filter_names");
+    let host = "10.0.0.1";
+    for (words, json) in [(&["--group", "src"][..], true), (&["--group", "src", "--fields", "duration,flows"], true)] {
+        let said = flows(&store, &[words, &[&format!("host {host}"), if json { "--json" } else { "--csv" }]].concat());
+        let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+        for (_, r) in &all {
+            if [r.key.src, r.key.dst].iter().any(|a| a.to_string() == host) {
+                *expected.entry(r.key.src.to_string()).or_default() += u64::from(r.record_index == 0);
+            }
+        }
+        let told = objects(&said.out)
+            .into_iter()
+            .map(|o| (o["src"].as_str().expect("an address").to_owned(), o["flows"].as_u64().expect("a count")));
+        assert_eq!(told.collect::<BTreeMap<_, _>>(), expected, "{words:?}");
+        assert!(expected.len() > 2 && expected.contains_key(host));
+    }
+}
+
+#[test]
+fn lines_fit_the_terminal_and_say_what_was_left_out() {
+    let test = "lines_fit_the_terminal_and_say_what_was_left_out";
+    let dir = TempDir::new("terminal");
+    let (store, all) = store(&dir, test);
+    let mut writer = columns::Writer::new(columns::Config::new(&store, "curve")).expect("threads");
+    for second in (BEGIN..BEGIN + 30).chain(BEGIN + 40..BEGIN + 60) {
+        let total = series::Volume { packets: second - BEGIN, bytes: 700 * (second - BEGIN) };
+        writer.row(&series::Row { second, total, ..series::Row::default() });
+    }
+    writer.finish();
+    let store = arg(&store);
+    for columns in [80, 100, 120, 160] {
+        for args in [
+            &["flows", "--store", store, "--limit", "50"][..],
+            &["flows", "--store", store, "--top", "5"],
+            &["flows", "--store", store, "--group", "src,dport,end", "--fields", "first,flows,packets,bytes,rtt,last"],
+            &["series", "--store", store],
+            &["series", "--store", store, "--step", "1m"],
+        ] {
+            let Some(said) = on_terminal(test, columns, "", &[args, &["--color", "never"]].concat()) else { return };
+            let lines: Vec<&str> = said.lines().filter(|l| !l.starts_with("netgrain: ")).collect();
+            assert!(lines.len() > 2, "{said}");
+            let longest = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0);
+            assert!(longest <= columns as usize, "{longest} of {columns} columns: {args:?}\n{said}");
+            let is_told = said.lines().any(|l| l.contains("left out to fit") && l.contains("--wide"));
+            assert!(is_told || columns > 100 || args.contains(&"--group"), "{args:?}\n{said}");
+        }
+    }
+    let wide = ["flows", "--store", store, "--limit", "5", "--wide", "--color", "never"];
+    let Some(said) = on_terminal(test, 80, "", &wide) else { return };
+    let piped = run(&wide);
+    assert!(said.starts_with(&piped.out) && piped.out.contains("packets there/back"), "{said}\n{}", piped.out);
+    // The drawing of a series has times below its curves.
+    let Some(said) = on_terminal(test, 100, "", &["series", "--store", store, "--color", "never"]) else { return };
+    let below: Vec<&str> = said.lines().skip_while(|l| !l.contains('┴')).collect();
+    assert!(
+        below[0].contains("1 s each")
+            && below[1].starts_with("2026-11-21 UTC")
+            && below[1].contains("10:42:00")
+            && below[1].contains("10:42:30"),
+        "{said}"
+    );
+    assert!(!all.is_empty());
+}
+
+#[test]
+fn colours_are_for_terminals_and_for_those_who_ask() {
+    let test = "colours_are_for_terminals_and_for_those_who_ask";
+    let dir = TempDir::new("colours");
+    let (store, _) = store(&dir, test);
+    let base = ["flows", "--store", arg(&store), "--limit", "3"];
+    let asked = |more: &[&str]| run(&[&base[..], more].concat()).out;
+    assert!(!asked(&[]).contains('\x1b') && !asked(&["--color", "auto"]).contains('\x1b'));
+    assert!(asked(&["--color", "always"]).contains("\x1b["));
+    assert!(!asked(&["--color", "always", "--json"]).contains('\x1b'), "programs read no colours");
+    let said = run(&[&base[..], &["--color", "pink"]].concat());
+    assert!(said.status == Some(2) && said.err.contains("never"), "{said:?}");
+    let Some(coloured) = on_terminal(test, 200, "", &base) else { return };
+    let Some(plain) = on_terminal(test, 200, "NO_COLOR=1", &base) else { return };
+    assert!(coloured.contains("\x1b[") && !plain.contains('\x1b'), "{coloured}\n{plain}");
+}
+
+#[test]
+fn a_ranking_that_goes_on_has_every_record_in_one_of_its_periods() {
+    let dir = TempDir::new("live-ranking");
+    let (store, all) = store(&dir, "a_ranking_that_goes_on_has_every_record_in_one_of_its_periods");
+    // An interval that has passed is one period, cut short by its end.
+    let interval = ["--from", "2026-11-21T10:00", "--to", "2026-11-21T11:00", "--group", "src", "--json"];
+    let (once, live) = (flows(&store, &interval), flows(&store, &[&interval[..], &["--live"]].concat()));
+    assert_eq!((once.status, live.status), (Some(0), Some(0)), "{live:?}");
+    let mut told = objects(&live.out);
+    for group in &mut told {
+        let group = group.as_object_mut().expect("an object");
+        let period = ["from", "to"].map(|end| group.remove(end).expect("a period"));
+        assert!(period[0].as_str() <= period[1].as_str(), "{period:?}");
+    }
+    assert_eq!(told, objects(&once.out));
+    let csv = flows(&store, &[&interval[..6], &["--csv", "--live", "--top", "2"]].concat());
+    assert!(csv.out.starts_with("from,to,src,flows,packets,bytes\r\n") && csv.out.lines().count() == 3, "{}", csv.out);
+    let table = flows(&store, &[&interval[..6], &["--live", "--top", "2"]].concat());
+    let heading = table.out.lines().next().unwrap_or_default();
+    assert!(heading.contains(&format!("{} records, 2 of ", all.len())), "{}", table.out);
+
+    // What goes on is told while it goes on.
+    let mut command =
+        netgrain(&["flows", "--store", arg(&store), "--live", "--from", "2026-11-21T10:00", "--group", "proto"]);
+    let command = command.args(["--fields", "records", "--by", "records", "--every", "1s", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("caught")).lines();
+    let running = common::Running(child);
+    let mut records = 0;
+    while records < all.len() as u64 {
+        let line = lines.next().expect("it goes on").expect("text");
+        let group: serde_json::Value = serde_json::from_str(&line).expect("an object");
+        records += group["records"].as_u64().expect("a count");
+    }
+    assert_eq!(records, all.len() as u64);
+    drop(running);
+    let said = flows(&store, &["--live", "--every", "2s"]);
+    assert!(said.status == Some(2) && said.err.contains("--top, --group or --by"), "{said:?}");
+    let said = flows(&store, &["--live", "--top", "3", "--every", "10ms"]);
+    assert!(said.status == Some(2) && said.err.contains("at least 1s"), "{said:?}");
+}

@@ -1,0 +1,134 @@
+//! Commands run word for word: in a network whose ports have the names that pages use, and with a `/run` that is empty for them.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use crate::common::{Running, Said, arg, objects, say, signal, until};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use testkit::{Port, Sandbox, TempDir};
+
+/// The ports `eth1`, at whose other end tests send, and `eth2`, at whose other end they listen.
+pub struct Ground {
+    _sandbox: Sandbox,
+    /// The other end of `eth1`.
+    pub feed: Port,
+    /// The other end of `eth2`.
+    pub sink: Port,
+    /// Keeps the file system in which `/run` is empty.
+    holder: Running,
+    /// Where commands run; `examples` is there.
+    pub dir: TempDir,
+}
+
+/// An engine that a command has started.
+pub struct Engine {
+    running: Running,
+    err: BufReader<std::process::ChildStderr>,
+}
+
+impl Ground {
+    pub fn new(test: &str) -> Option<Self> {
+        let mut unshare = testkit::tool(test, "unshare")?;
+        testkit::tool(test, "nsenter")?;
+        let sandbox = Sandbox::new(test)?;
+        let (feed, _) = sandbox.veth("feed", "eth1");
+        let (_, sink) = sandbox.veth("eth2", "sink");
+        let dir = TempDir::new(test);
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        std::os::unix::fs::symlink(repository.join("examples"), dir.join("examples")).expect("a link");
+        let holder = unshare.args(["--mount", "sh", "-c", "mount -t tmpfs none /run && echo ready && exec sleep 1000"]);
+        let mut holder = Running(holder.stdout(Stdio::piped()).spawn().expect("it starts"));
+        let mut ready = String::new();
+        BufReader::new(holder.0.stdout.take().expect("caught")).read_line(&mut ready).expect("text");
+        assert_eq!(ready, "ready\n", "a file system of its own");
+        Some(Self { _sandbox: sandbox, feed, sink, holder, dir })
+    }
+
+    /// A command line as a page has it; only the store is in the test's own folder.
+    pub fn shell(&self, line: &str) -> Command {
+        let binary = Path::new(env!("CARGO_BIN_EXE_netgrain")).parent().expect("a folder");
+        let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
+        let line = line.replace("/data/store", arg(&self.dir.join("store")));
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.0.id()));
+        command.args(["sh", "-c", &format!("cd {} && {line}", self.dir.path().display())]);
+        command.env("PATH", path).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts an engine and waits until groups can be asked for.
+    pub fn engine(&self, line: &str) -> Engine {
+        let (running, err) = Running::start(&mut self.shell(&format!("exec {line}")));
+        until("the door of its groups", || self.run("netgrain group list -i eth1").status != Some(2));
+        Engine { running, err }
+    }
+
+    /// Runs a command line to its end.
+    pub fn run(&self, line: &str) -> Said {
+        say(&mut self.shell(line))
+    }
+
+    /// Runs a command line that must succeed.
+    pub fn yes(&self, line: &str) -> Said {
+        let said = self.run(line);
+        assert_eq!(said.status, Some(0), "{line}: {said:?}");
+        said
+    }
+
+    /// Starts command lines that go on; their messages are thrown away.
+    pub fn spawn(&self, line: &str) -> Running {
+        let child: Child = self.shell(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        Running(child)
+    }
+
+    /// The books of a group, which close.
+    pub fn books(&self, group: &str) -> serde_json::Value {
+        let said = self.run(&format!("netgrain group stats -i eth1 {group} --json"));
+        let books = objects(&said.out).pop().unwrap_or_else(|| panic!("no books: {said:?}"));
+        closes(&books);
+        books
+    }
+
+    /// Waits until so many members are there.
+    pub fn wait_for_members(&self, group: &str, count: usize) {
+        until("members", || self.books(group)["members"].as_array().map_or(0, Vec::len) == count);
+    }
+
+    /// Waits until the group has judged so many packets.
+    pub fn wait_for_packets(&self, group: &str, count: u64) {
+        until("packets", || self.books(group)["received"] == count);
+    }
+}
+
+impl Engine {
+    /// Ends it; it must have lost nothing.
+    pub fn end(self) {
+        signal(&self.running.0, "INT");
+        let said = self.running.end(self.err);
+        assert_eq!(said.status, Some(0), "{said:?}");
+    }
+}
+
+/// The equations of docs/GROUPS.md, worked out once more.
+pub fn closes(books: &serde_json::Value) {
+    let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("no {key}: {books}"));
+    let group = |key| number(books, key);
+    assert_eq!(books["accounting_errors"], serde_json::json!([]), "{books}");
+    assert_eq!(group("received"), group("dropped") + group("no_member") + group("passed"), "{books}");
+    let seats = books["members"].as_array().expect("members").iter().chain([&books["departed"]]);
+    let copies: u64 =
+        seats.map(|seat| ["delivered", "refused", "lost"].iter().map(|k| number(seat, k)).sum::<u64>()).sum();
+    assert_eq!(group("copies"), copies, "{books}");
+}
+
+/// The frames in a file of a member.
+pub fn frames(path: &Path) -> Vec<Vec<u8>> {
+    let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut reader = pcap::Reader::open(BufReader::new(file)).expect("a capture");
+    let mut out = Vec::new();
+    while let Some(packet) = reader.next().expect("a whole capture") {
+        out.push(packet.data.to_vec());
+    }
+    out
+}

@@ -1,0 +1,109 @@
+//! Rows that are missing from a store: a row says how many packets were stored in its second, and the indexes of packet files
+//! say the same of the packets that are there.
+//!
+//! Only seconds between the first row and the last are asked, for retention takes rows from one end, and what a crash
+//! took or is not written yet lies at the other. A row that says of fewer packets than there are is certain: a second
+//! one of the same second is missing. So is a second without a row if it lies, within one recording, between seconds
+//! whose rows are complete: a recording has a meter from its first packet to its last, or none. Any other second
+//! without a row may have been recorded without a meter.
+
+use crate::error::ColumnsError;
+use crate::query::{Query, series};
+use series::Direction;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// What the rows of an interface's folder lack of these packets (seconds in order, and the packets stored in each; and
+/// the seconds of each recording that has packets), in words, and whether that is certain. Nothing if there are no
+/// rows.
+///
+/// # Errors
+/// When the store cannot be looked at.
+pub fn missing_rows(
+    root: &Path,
+    stored: &[(u64, u64)],
+    recordings: &[Vec<u64>],
+) -> Result<Vec<(bool, String)>, ColumnsError> {
+    let (Some(store), Some(name)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
+        return Ok(Vec::new());
+    };
+    let (Some((first, _)), Some((last, _))) = (stored.first(), stored.last()) else { return Ok(Vec::new()) };
+    let moment = |second: u64| base::Timestamp::from_secs_nanos(second, 0);
+    let query = Query {
+        interfaces: vec![name.to_owned()],
+        from: moment(*first),
+        to: moment(last.saturating_add(1)),
+        ..Query::new(store)
+    };
+    let mut told: BTreeMap<u64, u64> = BTreeMap::new();
+    for row in series(&query)?.filter(|row| row.direction == Direction::In) {
+        *told.entry(row.second).or_default() += row.ledger.stored;
+    }
+    let (Some(first), Some(last)) = (told.keys().next(), told.keys().next_back()) else { return Ok(Vec::new()) };
+    let asked = stored.iter().filter(|(second, _)| (first..=last).contains(&second));
+    // What stands in the row of another second is not missing.
+    let surplus: u64 = asked.clone().map(|(s, count)| told.get(s).map_or(0, |said| said.saturating_sub(*count))).sum();
+    let lack: u64 = asked.clone().map(|(s, count)| count.saturating_sub(told.get(s).copied().unwrap_or(0))).sum();
+    let within = if lack > surplus { within(stored, recordings, &told) } else { BTreeSet::new() };
+    let (mut fewer, mut gone, mut without) =
+        (MissingSeconds::default(), MissingSeconds::default(), MissingSeconds::default());
+    for (second, count) in asked {
+        match told.get(second) {
+            Some(said) if said < count => fewer.add(*second, count - said),
+            Some(_) => {}
+            None if within.contains(second) => gone.add(*second, *count),
+            None => without.add(*second, *count),
+        }
+    }
+    let mut found = Vec::new();
+    if let Some(begin) = fewer.begin {
+        let MissingSeconds { seconds, packets, .. } = fewer;
+        let at = moment(begin);
+        let text = format!(
+            "one-second rows say of {packets} packets fewer than are stored in {seconds} of their seconds, first \
+             at {at}"
+        );
+        found.push((true, format!("{text}: rows are missing")));
+    }
+    if let Some(begin) = gone.begin {
+        let text = gone.without_rows(moment(begin));
+        found.push((true, format!("{text}, and the same recording has rows before and behind: rows are missing")));
+    }
+    if let Some(begin) = without.begin {
+        let text = without.without_rows(moment(begin));
+        found.push((false, format!("{text}: they were recorded without a meter, or rows are missing")));
+    }
+    Ok(found)
+}
+
+/// The seconds without a row that lie between complete ones of the same recording.
+fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], told: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
+    let stored_in = |second: u64| stored.binary_search_by_key(&second, |(s, _)| *s).map_or(0, |at| stored[at].1);
+    let is_complete = |second: &&u64| told.get(second).is_some_and(|said| *said >= stored_in(**second));
+    let mut found = BTreeSet::new();
+    for seconds in recordings {
+        let complete = || seconds.iter().filter(is_complete);
+        let (Some(first), Some(last)) = (complete().min(), complete().max()) else { continue };
+        found.extend(seconds.iter().filter(|s| (first..last).contains(s) && !told.contains_key(s)));
+    }
+    found
+}
+
+/// What is missing, and from when on.
+#[derive(Default)]
+struct MissingSeconds {
+    seconds: u64,
+    packets: u64,
+    begin: Option<u64>,
+}
+
+impl MissingSeconds {
+    fn add(&mut self, second: u64, packets: u64) {
+        (self.seconds, self.packets) = (self.seconds + 1, self.packets + packets);
+        self.begin.get_or_insert(second);
+    }
+
+    fn without_rows(&self, first: base::Timestamp) -> String {
+        format!("{} seconds of {} packets have no one-second row, first at {first}", self.seconds, self.packets)
+    }
+}

@@ -1,0 +1,454 @@
+//! Numbers of a block, one behind the other in as few bytes as the widest of them needs above the least.
+//!
+//! A strip is a byte that says the width (0, 1, 2, 4 or 8) and whether a base follows, that base, and the numbers. How many
+//! there are is known beside it. There is no branch that depends on a value, and each loop is one over slices.
+//! [`Narrow`] is many strips as one that any of its numbers can be taken from.
+
+use sys::simd::{SimdLoop, simd};
+
+/// In the first byte of a strip: a base follows.
+pub const HAS_BASE: u8 = 0x80;
+
+/// Bytes that a number takes, as far as there is a loop for it.
+#[inline(always)]
+pub fn width(most: u64) -> usize {
+    match most {
+        0 => 0,
+        1..0x100 => 1,
+        0x100..0x1_0000 => 2,
+        0x1_0000..0x1_0000_0000 => 4,
+        _ => 8,
+    }
+}
+
+/// A strip where it lies.
+#[derive(Clone, Copy)]
+pub struct PackedColumn<'a> {
+    base: i64,
+    width: usize,
+    count: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> PackedColumn<'a> {
+    /// Takes one of so many numbers from the beginning of `bytes`; `None` if that is none.
+    pub fn take(bytes: &mut &'a [u8], count: usize) -> Option<Self> {
+        let head = *bytes.split_off_first()?;
+        let width = usize::from(head & !HAS_BASE);
+        let base = if head & HAS_BASE == 0 { 0 } else { i64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?) };
+        if !matches!(width, 0 | 1 | 2 | 4 | 8) {
+            return None;
+        }
+        Some(Self { base, width, count, bytes: bytes.split_off(..width.checked_mul(count)?)? })
+    }
+
+    /// Each of them.
+    pub fn each(&self, mut each: impl FnMut(i64)) {
+        match self.width {
+            0 => (0..self.count).for_each(|_| each(self.base)),
+            1 => self.bytes.iter().for_each(|byte| each(self.base.wrapping_add(i64::from(*byte)))),
+            2 => words(self.bytes, |b| u64::from(u16::from_le_bytes(b)), |n| each(self.base.wrapping_add(n as i64))),
+            4 => words(self.bytes, |b| u64::from(u32::from_le_bytes(b)), |n| each(self.base.wrapping_add(n as i64))),
+            _ => words(self.bytes, u64::from_le_bytes, |n| each(self.base.wrapping_add(n as i64))),
+        }
+    }
+
+    /// The greatest that there can be in it, above the base.
+    fn reach(&self) -> u64 {
+        match self.width {
+            0 => 0,
+            1 => 0xff,
+            2 => 0xffff,
+            4 => 0xffff_ffff,
+            _ => u64::MAX,
+        }
+    }
+}
+
+#[inline]
+fn words<const N: usize>(bytes: &[u8], word: impl Fn([u8; N]) -> u64, mut each: impl FnMut(u64)) {
+    bytes.as_chunks().0.iter().for_each(|bytes| each(word(*bytes)));
+}
+
+/// Which places have something: none.
+pub const NONE: u8 = 0;
+
+/// All of them.
+pub const ALL: u8 = 1;
+
+/// Those whose bits follow.
+pub const SOME: u8 = 2;
+
+/// What a block says of which of its places have something.
+#[derive(Clone, Copy)]
+pub struct PresenceMap<'a> {
+    /// Of so many.
+    places: usize,
+    /// Those that have.
+    pub count: usize,
+    /// Where that is neither all nor none.
+    bits: &'a [u8],
+}
+
+impl<'a> PresenceMap<'a> {
+    /// Takes those of so many places from the beginning of `bytes`; `None` if they are none.
+    pub fn take(bytes: &mut &'a [u8], places: usize) -> Option<Self> {
+        let (count, bits) = match *bytes.split_off_first()? {
+            NONE => (0, &[][..]),
+            ALL => (places, &[][..]),
+            SOME => {
+                let bits = bytes.split_off(..places.div_ceil(8))?;
+                let behind = if places.is_multiple_of(8) { 0 } else { bits.last()? >> (places % 8) };
+                let count = bits.iter().map(|byte| byte.count_ones() as usize).sum();
+                // What lies behind the last place would be somebody else's.
+                (behind == 0 && count > 0 && count < places).then_some((count, bits))?
+            }
+            _ => return None,
+        };
+        Some(Self { places, count, bits })
+    }
+}
+
+/// Which of many places have something, and how many before each have.
+#[derive(PartialEq)]
+pub enum Bits {
+    /// All of them.
+    All,
+    /// None of them.
+    None,
+    /// Those with a 1; beside each 64 bits, how many there are before.
+    Some(Vec<(u64, u32)>),
+}
+
+/// Bits that are put behind each other.
+struct Row {
+    words: Vec<(u64, u32)>,
+    word: u64,
+    /// Of that word, fewer than 64.
+    have: u32,
+    before: u32,
+}
+
+impl Row {
+    /// Appends 1 to 64 bits, those above zero.
+    fn push(&mut self, bits: u64, count: u32) {
+        self.word |= bits << self.have;
+        let capacity = u64::BITS - self.have;
+        if count < capacity {
+            self.have += count;
+            return;
+        }
+        self.words.push((self.word, self.before));
+        self.before += self.word.count_ones();
+        self.word = bits.checked_shr(capacity).unwrap_or(0);
+        self.have = count - capacity;
+    }
+}
+
+impl Bits {
+    /// Of all blocks.
+    pub fn of(marks: &[PresenceMap<'_>]) -> Self {
+        let (places, count) =
+            marks.iter().fold((0, 0), |(places, count), marks| (places + marks.places, count + marks.count));
+        if count == 0 {
+            return Self::None;
+        }
+        if count == places {
+            return Self::All;
+        }
+        let mut row = Row { words: Vec::with_capacity(places / 64 + 1), word: 0, have: 0, before: 0 };
+        for marks in marks {
+            let (mut left, all) = (marks.places, if marks.count > 0 { u64::MAX } else { 0 });
+            let (whole, rest) = marks.bits.as_chunks();
+            for bytes in whole {
+                let some = left.min(64) as u32;
+                row.push(u64::from_le_bytes(*bytes), some);
+                left -= some as usize;
+            }
+            if !rest.is_empty() {
+                let mut last = [0; 8];
+                last[..rest.len()].copy_from_slice(rest);
+                row.push(u64::from_le_bytes(last), left as u32);
+                left = 0;
+            }
+            while left > 0 {
+                let some = left.min(64) as u32;
+                row.push(all >> (u64::BITS - some), some);
+                left -= some as usize;
+            }
+        }
+        row.words.push((row.word, row.before));
+        Self::Some(row.words)
+    }
+
+    /// Of these places: whether each has something, and the places of those that have among all that have.
+    pub fn gather(&self, places: &[u32], there: &mut Vec<u8>, found: &mut Vec<u32>) {
+        match self {
+            Self::All => {
+                there.resize(there.len() + places.len(), 1);
+                found.extend_from_slice(places);
+            }
+            Self::None => there.resize(there.len() + places.len(), 0),
+            Self::Some(words) => simd(Finding { words, places, there, found }),
+        }
+    }
+}
+
+struct Finding<'a> {
+    words: &'a [(u64, u32)],
+    places: &'a [u32],
+    there: &'a mut Vec<u8>,
+    found: &'a mut Vec<u32>,
+}
+
+impl SimdLoop for Finding<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { words, places, there, found } = self;
+        let (from, mut at) = (there.len(), found.len());
+        there.resize(from + places.len(), 0);
+        found.resize(at + places.len(), 0);
+        for (place, there) in places.iter().zip(&mut there[from..]) {
+            let (word, before) = words[(place / 64) as usize];
+            *there = (word >> (place % 64) & 1) as u8;
+            found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
+            at += usize::from(*there);
+        }
+        found.truncate(at);
+    }
+}
+
+/// Numbers, by their places, as wide as the widest: those of many strips.
+pub enum Narrow {
+    /// The same everywhere.
+    Same(i64),
+    /// Above this base.
+    Bytes(i64, Vec<u8>),
+    /// Of two bytes.
+    Shorts(i64, Vec<u16>),
+    /// Of four.
+    Ints(i64, Vec<u32>),
+    /// Of eight.
+    Longs(i64, Vec<u64>),
+}
+
+/// The memory of numbers that nobody needs any more, for the next ones: a column of half a million is megabytes, which the
+/// kernel would clear page by page for each.
+#[derive(Default)]
+pub struct Room {
+    bytes: Vec<u8>,
+    shorts: Vec<u16>,
+    ints: Vec<u32>,
+    longs: Vec<u64>,
+}
+
+impl Room {
+    /// Keeps that of these.
+    pub fn keep(&mut self, numbers: Narrow) {
+        match numbers {
+            Narrow::Same(_) => {}
+            Narrow::Bytes(_, all) => self.bytes = all,
+            Narrow::Shorts(_, all) => self.shorts = all,
+            Narrow::Ints(_, all) => self.ints = all,
+            Narrow::Longs(_, all) => self.longs = all,
+        }
+    }
+}
+
+impl Narrow {
+    /// These strips, one behind the other.
+    pub fn of(strips: &[PackedColumn<'_>], room: &mut Room) -> Self {
+        let some = || strips.iter().filter(|strip| strip.count > 0);
+        let Some(base) = some().map(|strip| strip.base).min() else { return Self::Same(0) };
+        let reach = |strip: &PackedColumn<'_>| (strip.base.wrapping_sub(base) as u64).saturating_add(strip.reach());
+        match width(some().map(reach).max().unwrap_or(0)) {
+            0 => Self::Same(base),
+            1 => Self::Bytes(base, joined(strips, base, |n| n as u8, &mut room.bytes)),
+            2 => Self::Shorts(base, joined(strips, base, |n| n as u16, &mut room.shorts)),
+            4 => Self::Ints(base, joined(strips, base, |n| n as u32, &mut room.ints)),
+            _ => Self::Longs(base, joined(strips, base, |n| n, &mut room.longs)),
+        }
+    }
+
+    /// All `count` of them.
+    pub fn all(&self, count: usize) -> Vec<u64> {
+        match self {
+            Self::Same(value) => vec![*value as u64; count],
+            Self::Bytes(base, all) => all.iter().map(|n| base.wrapping_add(i64::from(*n)) as u64).collect(),
+            Self::Shorts(base, all) => all.iter().map(|n| base.wrapping_add(i64::from(*n)) as u64).collect(),
+            Self::Ints(base, all) => all.iter().map(|n| base.wrapping_add(i64::from(*n)) as u64).collect(),
+            Self::Longs(base, all) => all.iter().map(|n| base.wrapping_add(*n as i64) as u64).collect(),
+        }
+    }
+
+    /// The one at this place, which must be one.
+    pub fn at(&self, place: usize) -> i64 {
+        match self {
+            Self::Same(value) => *value,
+            Self::Bytes(base, all) => base.wrapping_add(i64::from(all[place])),
+            Self::Shorts(base, all) => base.wrapping_add(i64::from(all[place])),
+            Self::Ints(base, all) => base.wrapping_add(i64::from(all[place])),
+            Self::Longs(base, all) => base.wrapping_add(all[place] as i64),
+        }
+    }
+
+    /// Those at these places, in their order.
+    #[inline]
+    pub fn gather<T: Clone>(&self, places: &[u32], made: impl Fn(i64) -> T, out: &mut Vec<T>) {
+        match self {
+            Self::Same(value) => out.resize(out.len() + places.len(), made(*value)),
+            Self::Bytes(base, all) => pick(all, places, |n| made(base.wrapping_add(i64::from(n))), out),
+            Self::Shorts(base, all) => pick(all, places, |n| made(base.wrapping_add(i64::from(n))), out),
+            Self::Ints(base, all) => pick(all, places, |n| made(base.wrapping_add(i64::from(n))), out),
+            Self::Longs(base, all) => pick(all, places, |n| made(base.wrapping_add(n as i64)), out),
+        }
+    }
+}
+
+/// The numbers at these places.
+#[inline]
+pub fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &mut Vec<T>) {
+    out.extend(places.iter().map(|place| made(all[*place as usize])));
+}
+
+fn joined<N: Copy>(strips: &[PackedColumn<'_>], base: i64, narrow: impl Fn(u64) -> N, room: &mut Vec<N>) -> Vec<N> {
+    let mut out = std::mem::take(room);
+    out.clear();
+    out.reserve(strips.iter().map(|strip| strip.count).sum());
+    strips.iter().for_each(|strip| widen(strip, strip.base.wrapping_sub(base) as u64, &narrow, &mut out));
+    out
+}
+
+/// The numbers of a strip, each `above` higher.
+fn widen<N: Copy>(strip: &PackedColumn<'_>, above: u64, narrow: &impl Fn(u64) -> N, out: &mut Vec<N>) {
+    out.resize(out.len() + strip.count, narrow(above));
+    let begin = out.len() - strip.count;
+    simd(Widening { strip, above, narrow, room: &mut out[begin..] });
+}
+
+struct Widening<'a, N, F> {
+    strip: &'a PackedColumn<'a>,
+    above: u64,
+    narrow: &'a F,
+    /// Of as many, which are those of a strip of one number.
+    room: &'a mut [N],
+}
+
+impl<N: Copy, F: Fn(u64) -> N> SimdLoop for Widening<'_, N, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { strip, above, narrow, room } = self;
+        let room = room.iter_mut();
+        let made = |n: u64| narrow(n.wrapping_add(above));
+        match strip.width {
+            0 => {}
+            1 => room.zip(strip.bytes).for_each(|(room, b)| *room = made(u64::from(*b))),
+            2 => room
+                .zip(strip.bytes.as_chunks().0)
+                .for_each(|(room, b)| *room = made(u64::from(u16::from_le_bytes(*b)))),
+            4 => room
+                .zip(strip.bytes.as_chunks().0)
+                .for_each(|(room, b)| *room = made(u64::from(u32::from_le_bytes(*b)))),
+            _ => room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from_le_bytes(*b))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packed_column_builder::{PackedColumnBuilder, write_bits};
+    use base::Prng;
+
+    /// Numbers of few bits or many, near to each other anywhere.
+    fn any_numbers(prng: &mut Prng) -> Vec<i64> {
+        let (bits, base) = (prng.below(65) as u32, prng.next_u64().checked_shl(prng.below(65) as u32).unwrap_or(0));
+        let one = |prng: &mut Prng| base.wrapping_add(prng.next_u64().checked_shr(64 - bits).unwrap_or(0)) as i64;
+        (0..prng.below(300)).map(|_| one(prng)).collect()
+    }
+
+    #[test]
+    fn any_number_of_many_strips_is_found_by_its_place() {
+        let seed = testkit::seed("any_number_of_many_strips_is_found_by_its_place");
+        let (mut prng, mut room) = (Prng::new(seed), Room::default());
+        for round in 0..500 {
+            let all: Vec<Vec<i64>> = (0..prng.below(6)).map(|_| any_numbers(&mut prng)).collect();
+            let mut bytes = Vec::new();
+            let mut strip = PackedColumnBuilder::default();
+            for some in &all {
+                some.chunks(1 + prng.below(40) as usize).for_each(|some| strip.push(some));
+                strip.finish(&mut bytes);
+            }
+            let mut rest = &bytes[..];
+            let strips: Vec<PackedColumn<'_>> =
+                all.iter().map(|some| PackedColumn::take(&mut rest, some.len()).expect("a strip")).collect();
+            assert!(rest.is_empty(), "seed {seed} round {round}");
+            let model: Vec<i64> = all.concat();
+            let narrow = Narrow::of(&strips, &mut room);
+            let places: Vec<u32> = (0..model.len() as u32).map(|_| prng.below(model.len() as u64) as u32).collect();
+            let mut found = Vec::new();
+            narrow.gather(&places, |n| n, &mut found);
+            let wanted: Vec<i64> = places.iter().map(|place| model[*place as usize]).collect();
+            assert_eq!(found, wanted, "seed {seed} round {round}");
+            assert!((0..model.len()).all(|place| narrow.at(place) == model[place]), "seed {seed} round {round}");
+            room.keep(narrow);
+        }
+    }
+
+    #[test]
+    fn who_has_something_and_which_is_as_a_list_says() {
+        let seed = testkit::seed("who_has_something_and_which_is_as_a_list_says");
+        let mut prng = Prng::new(seed);
+        for round in 0..500 {
+            let often = prng.below(4);
+            let one = |prng: &mut Prng| u8::from(prng.below(3) < often);
+            let all: Vec<Vec<u8>> =
+                (0..prng.below(5)).map(|_| (0..prng.below(200)).map(|_| one(&mut prng)).collect()).collect();
+            let mut bytes = Vec::new();
+            all.iter().for_each(|some| write_bits(some, &mut bytes));
+            let mut rest = &bytes[..];
+            let marks: Vec<PresenceMap<'_>> =
+                all.iter().map(|some| PresenceMap::take(&mut rest, some.len()).expect("marks")).collect();
+            assert!(rest.is_empty(), "seed {seed} round {round}");
+            let bits = Bits::of(&marks);
+            let sums: Vec<usize> = all.iter().map(|some| some.iter().map(|one| usize::from(*one)).sum()).collect();
+            let counts: Vec<usize> = marks.iter().map(|marks| marks.count).collect();
+            assert_eq!(counts, sums, "seed {seed} round {round}");
+            let model = all.concat();
+            let places: Vec<u32> = (0..model.len() as u32).rev().collect();
+            let (mut there, mut found) = (Vec::new(), Vec::new());
+            bits.gather(&places, &mut there, &mut found);
+            let before = |place: u32| model[..place as usize].iter().map(|one| u32::from(*one)).sum::<u32>();
+            let wanted: Vec<u8> = places.iter().map(|place| model[*place as usize]).collect();
+            let ones = places.iter().filter(|place| model[**place as usize] == 1);
+            assert_eq!(there, wanted, "seed {seed} round {round}");
+            assert_eq!(found, ones.map(|place| before(*place)).collect::<Vec<u32>>(), "seed {seed} round {round}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_strip_are_refused() {
+        let seed = testkit::seed("bytes_that_are_no_strip_are_refused");
+        let mut prng = Prng::new(seed);
+        for _ in 0..20_000 {
+            let mut bytes = vec![0; prng.below(40) as usize];
+            prng.fill(&mut bytes);
+            let count = prng.below(50) as usize;
+            let mut rest = &bytes[..];
+            if let Some(strip) = PackedColumn::take(&mut rest, count) {
+                let mut numbers = 0;
+                strip.each(|_| numbers += 1);
+                assert_eq!(numbers, count, "seed {seed}");
+            }
+            if let Some(marks) = PresenceMap::take(&mut &bytes[..], count) {
+                let (mut there, mut found) = (Vec::new(), Vec::new());
+                Bits::of(&[marks]).gather(&(0..count as u32).collect::<Vec<_>>(), &mut there, &mut found);
+                assert_eq!((there.len(), found.len()), (count, marks.count), "seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Pages compressed. What is in a page is of several kinds (levels of nesting, levels of presence, values), each with frequencies
+//! of its own; so a page is made of parts, and each part becomes a frame of zstd by itself.
+//! Frames one behind the other are what one frame is to every reader (RFC 8878, section 3).
+//!
+//! Most parts have few repetitions to be found and many bytes that are more frequent than others. So beside the compressor
+//! that looks for repetitions at every byte there is one that leaves all to the frequencies, in a fifth of the time. Which one
+//! suits a part of a column is found out on pieces of it, once. Noise needs none of them, and numbers have ways of their own
+//! ([`crate::stripe`]): these frames are written here.
+
+use crate::stripe::{Numbers, Striper};
+use parquet::basic::ZstdLevel;
+use parquet::errors::Result;
+use std::collections::HashMap;
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::{CParameter, ParamSwitch, compress_bound};
+
+/// Bytes that make a part of their own: a frame takes a dozen more.
+const PART: usize = 4 << 10;
+
+/// Fewer bytes are not compressed.
+const WORTH: usize = 64;
+
+/// How many bytes the quick compressor steps over where nothing repeats: so many that it does not look for repetitions at all.
+/// PERF: steps of 64 and of 512 bytes took 126 and 115 instead of 230 ns per record for all parts of a site's records, and made
+/// 52.5 and 53.2 instead of 49.5 bytes of them (records/2026-11-22-columns.md); where this is there, no part takes steps of 64.
+const STEP: u32 = 128 << 10;
+
+/// Pieces of numbers begin at a multiple of so many bytes.
+const NUMBER: usize = 16;
+
+/// Pieces of a part that a choice is made on, and most bytes of each.
+const PIECES: (usize, usize) = (4, 4 << 10);
+
+/// Of a shorter part there is nothing to learn.
+const LEARNT: usize = 16 << 10;
+
+/// Picoseconds that a byte less in the file may take: the way that costs least by this price is chosen.
+/// PERF: with 17 000, 20 000 and 24 000 a site's records take 88.6, 88.5 and 87.6 bytes (records/2026-11-23-columns.md).
+const PRICE: usize = 20_000;
+
+/// What makes a frame of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Level 1, which looks for repetitions at every byte.
+    Thorough,
+    /// Frequencies alone.
+    Quick,
+    /// None: bytes as they are.
+    Bytes,
+    /// The lowest bytes of numbers ([`crate::stripe`]).
+    Stripes,
+    /// The same, compressed by frequency.
+    Frequent,
+}
+
+impl Way {
+    /// Picoseconds that so many bytes take about, of which this way makes so many; `stripes` are the bytes of numbers that the way
+    /// of stripes leaves. From the times of all ways for all parts of a site's records (records/2026-11-23-columns.md): looking for
+    /// repetitions takes the longer the fewer there are.
+    fn picoseconds(self, raw: usize, made: usize, stripes: usize) -> usize {
+        match self {
+            Self::Thorough => (3_000 * raw).min(12_000 * made),
+            Self::Quick => 1_250 * raw,
+            Self::Bytes => 50 * raw,
+            Self::Stripes => 350 * raw,
+            Self::Frequent => 350 * raw + 1_250 * stripes,
+        }
+    }
+}
+
+/// A page before it is compressed.
+#[derive(Default)]
+pub struct Page {
+    /// What is appended to it.
+    pub bytes: Vec<u8>,
+    /// Bytes of each part that is whole, and whether they are numbers.
+    parts: Vec<(usize, Option<Numbers>)>,
+    /// Where the part that grows begins.
+    from: usize,
+    /// What it is.
+    of: Option<Numbers>,
+}
+
+impl Page {
+    /// Nothing in it.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.parts.clear();
+        (self.from, self.of) = (0, None);
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What follows is of another kind.
+    pub fn cut(&mut self) {
+        if self.bytes.len() - self.from >= PART {
+            self.end_part();
+        }
+    }
+
+    /// What follows are so many numbers, up to the end or the next cut.
+    pub fn numbers(&mut self, count: usize, of: Numbers) {
+        if count * of.width() >= PART {
+            self.end_part();
+            self.of = Some(of);
+        }
+    }
+
+    fn end_part(&mut self) {
+        let of = self.of.take();
+        if self.bytes.len() > self.from {
+            self.parts.push((self.bytes.len() - self.from, of));
+            self.from = self.bytes.len();
+        }
+    }
+}
+
+/// What compresses pages; its memory is used again.
+pub struct PageCompressor {
+    /// That which looks at every byte, and the quick one.
+    zstd: [Compressor<'static>; 2],
+    /// Which compressor suits the parts of a column, once that is known: those of its dictionary, and of its data.
+    chosen: HashMap<String, [Vec<Option<Way>>; 2]>,
+    striper: Striper,
+    sample: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+impl PageCompressor {
+    /// # Errors
+    /// When there is no memory for the compressors.
+    pub fn new() -> Result<Self> {
+        // Level 1: docs/COLUMNS.md has what the others would give.
+        let level = || Compressor::new(ZstdLevel::default().compression_level());
+        let mut zstd = [level()?, level()?];
+        zstd[1].set_parameter(CParameter::TargetLength(STEP))?;
+        zstd[1].set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
+        Ok(Self { zstd, chosen: HashMap::new(), striper: Striper::default(), sample: Vec::new(), frame: Vec::new() })
+    }
+
+    /// Compresses a column's dictionary and data, what there is of them. False, and they are better left as they are, if that
+    /// saves less than a sixteenth.
+    ///
+    /// # Errors
+    /// When a compressor refuses something.
+    pub fn pack(&mut self, path: &str, pages: [Option<&mut Page>; 2], packed: &mut [Vec<u8>; 2]) -> Result<bool> {
+        let raw: usize = pages.iter().flatten().map(|page| page.len()).sum();
+        if raw < WORTH {
+            return Ok(false);
+        }
+        let mut chosen = self.chosen.remove(path).unwrap_or_default();
+        for ((page, packed), chosen) in pages.into_iter().zip(packed.iter_mut()).zip(&mut chosen) {
+            packed.clear();
+            let Some(page) = page else { continue };
+            page.end_part();
+            if page.parts.is_empty() {
+                self.frame(&[], None, Way::Thorough, packed)?;
+            }
+            // A page of other parts is another page: what was learnt of its third part is not of this one's.
+            if chosen.len() != page.parts.len() {
+                chosen.clear();
+                chosen.resize(page.parts.len(), None);
+            }
+            let mut rest = &page.bytes[..];
+            for ((bytes, of), chosen) in page.parts.iter().zip(chosen) {
+                let part = rest.split_off(..*bytes).unwrap_or_default();
+                if chosen.is_none() && part.len() >= LEARNT {
+                    *chosen = Some(self.better(part, *of)?);
+                }
+                self.frame(part, *of, chosen.unwrap_or(Way::Thorough), packed)?;
+            }
+        }
+        self.chosen.insert(path.to_owned(), chosen);
+        let sum: usize = packed.iter().map(Vec::len).sum();
+        Ok(sum < raw - raw / 16)
+    }
+
+    fn frame(&mut self, part: &[u8], of: Option<Numbers>, way: Way, out: &mut Vec<u8>) -> Result<()> {
+        match (way, of) {
+            (Way::Thorough | Way::Quick, _) => {
+                self.frame.clear();
+                self.frame.reserve(compress_bound(part.len()));
+                self.zstd[usize::from(way == Way::Quick)].compress_to_buffer(part, &mut self.frame)?;
+                out.extend_from_slice(&self.frame);
+            }
+            (Way::Stripes, Some(of)) => self.striper.frame(part, of, None, out),
+            (Way::Frequent, Some(of)) => {
+                let Self { striper, zstd, frame, .. } = self;
+                let shorten = &mut |literals: &[u8], out: &mut Vec<u8>| {
+                    frame.clear();
+                    frame.reserve(compress_bound(literals.len()));
+                    if zstd[1].compress_to_buffer(literals, frame).is_ok() {
+                        out.extend_from_slice(literals_of(frame).unwrap_or_default());
+                    }
+                };
+                striper.frame(part, of, Some(shorten), out);
+            }
+            _ => frame(part, out),
+        }
+        Ok(())
+    }
+
+    /// The way that costs least for a part, by what each makes of pieces of it.
+    fn better(&mut self, part: &[u8], of: Option<Numbers>) -> Result<Way> {
+        let (pieces, bytes) = PIECES;
+        let mut sample = std::mem::take(&mut self.sample);
+        sample.clear();
+        let step = (part.len() / pieces).next_multiple_of(NUMBER) - NUMBER;
+        part.chunks_exact(step).take(pieces).for_each(|piece| sample.extend_from_slice(&piece[..bytes.min(step)]));
+        let mut made = |way| {
+            let mut packed = Vec::new();
+            self.frame(&sample, of, way, &mut packed).map(|()| packed.len())
+        };
+        let stripes = if of.is_some() { made(Way::Stripes)? } else { usize::MAX };
+        let mut best = (Way::Bytes, usize::MAX);
+        for way in [Way::Thorough, Way::Quick, Way::Frequent, Way::Stripes, Way::Bytes] {
+            let made = match way {
+                Way::Thorough | Way::Quick => made(way)?,
+                Way::Frequent if of.is_some() => made(way)?,
+                Way::Stripes if of.is_some() => stripes,
+                Way::Frequent | Way::Stripes => continue,
+                Way::Bytes => sample.len(),
+            };
+            let cost = way.picoseconds(sample.len(), made, stripes) + PRICE * made;
+            if cost < best.1 {
+                best = (way, cost);
+            }
+        }
+        self.sample = sample;
+        Ok(best.0)
+    }
+}
+
+/// The literals section of a frame that has nothing else: one block, compressed, without sequences.
+fn literals_of(frame: &[u8]) -> Option<&[u8]> {
+    const COMPRESSED: u32 = 2;
+    let descriptor = *frame.get(4)?;
+    let is_single = descriptor >> 5 & 1;
+    let size = [usize::from(is_single), 2, 4, 8][usize::from(descriptor >> 6)];
+    let rest = frame.get(5 + usize::from(1 - is_single) + size..)?;
+    let (head, rest) = rest.split_first_chunk::<3>()?;
+    let head = u32::from_le_bytes([head[0], head[1], head[2], 0]);
+    let (literals, count) = rest.split_at_checked((head >> 3).checked_sub(1)? as usize)?;
+    (head & 7 == COMPRESSED << 1 | 1 && count == [0] && is_whole(literals)).then_some(literals)
+}
+
+/// Whether a literals section with a tree of its own (RFC 8878, section 3.1.1.3.1.1) is as long as it says.
+fn is_whole(section: &[u8]) -> bool {
+    const COMPRESSED: u64 = 2;
+    let mut head = [0; 8];
+    let some = section.len().min(5);
+    head[..some].copy_from_slice(&section[..some]);
+    let head = u64::from_le_bytes(head);
+    // Bytes of the header, and bits of each of the two sizes, of which the second one is that of the section.
+    let (bytes, bits) = [(3, 10), (3, 10), (4, 14), (5, 18)][(head >> 2 & 3) as usize];
+    head & 3 == COMPRESSED && bytes + (head >> (4 + bits) & ((1 << bits) - 1)) == section.len() as u64
+}
+
+/// A frame of bytes as they are (RFC 8878, section 3.1.1): its magic, the size of the content in four bytes, and blocks, of which
+/// each says its length and has its bytes.
+fn frame(content: &[u8], out: &mut Vec<u8>) {
+    /// Most bytes of a block.
+    const BLOCK: usize = 128 << 10;
+    /// Single segment, four bytes of size, no checksum.
+    const DESCRIPTOR: u8 = 0xa0;
+    let count = content.len();
+    out.extend(0xfd2f_b528u32.to_le_bytes());
+    out.push(DESCRIPTOR);
+    out.extend((count as u32).to_le_bytes());
+    for from in (0..count).step_by(BLOCK) {
+        let to = count.min(from + BLOCK);
+        let head = ((to - from) as u32) << 3 | u32::from(to == count);
+        out.extend_from_slice(&head.to_le_bytes()[..3]);
+        out.extend_from_slice(&content[from..to]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    fn chosen(part: &[u8]) -> Way {
+        let mut packer = PageCompressor::new().expect("memory");
+        let mut page = Page::default();
+        page.bytes.extend_from_slice(part);
+        let mut packed = Default::default();
+        assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
+        assert_eq!(zstd::bulk::decompress(&packed[1], part.len()).expect("any zstd reads it"), part);
+        packer.chosen["column"][1][0].expect("a long part is learnt from")
+    }
+
+    #[test]
+    fn what_is_only_more_or_less_frequent_is_compressed_a_quick_way() {
+        let seed = testkit::seed("what_is_only_more_or_less_frequent_is_compressed_a_quick_way");
+        let mut prng = Prng::new(seed);
+        let noise: Vec<u8> = (0..100_000).map(|_| prng.next_u64().trailing_zeros() as u8).collect();
+        assert_eq!(chosen(&noise), Way::Quick, "seed {seed}");
+    }
+
+    #[test]
+    fn what_repeats_here_and_there_is_compressed_the_thorough_way() {
+        let seed = testkit::seed("what_repeats_here_and_there_is_compressed_the_thorough_way");
+        let mut prng = Prng::new(seed);
+        let words: Vec<[u8; 12]> = (0..50).map(|_| std::array::from_fn(|_| prng.next_u64() as u8)).collect();
+        let text: Vec<u8> = (0..10_000).flat_map(|_| words[prng.below(50) as usize]).collect();
+        assert_eq!(chosen(&text), Way::Thorough, "seed {seed}");
+    }
+
+    #[test]
+    fn noise_beside_what_is_worth_it_is_left_as_it_is() {
+        let seed = testkit::seed("noise_beside_what_is_worth_it_is_left_as_it_is");
+        let mut prng = Prng::new(seed);
+        let mut packer = PageCompressor::new().expect("memory");
+        let mut page = Page::default();
+        page.bytes.resize(300_000, 0);
+        prng.fill(&mut page.bytes);
+        page.cut();
+        page.bytes.resize(600_000, 0);
+        let mut packed = Default::default();
+        assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
+        assert_eq!(packer.chosen["column"][1][0], Some(Way::Bytes), "seed {seed}");
+        let whole = zstd::bulk::decompress(&packed[1], 600_000).expect("any zstd reads it");
+        assert!(page.bytes == whole, "seed {seed}");
+    }
+
+    /// The way of numbers of eight bytes, which these make.
+    fn chosen_of_numbers(packer: &mut PageCompressor, number: impl FnMut() -> u64) -> Way {
+        let mut page = Page::default();
+        let numbers: Vec<u64> = std::iter::repeat_with(number).take(30_000).collect();
+        page.numbers(numbers.len(), Numbers::Longs);
+        numbers.iter().for_each(|n| page.bytes.extend(n.to_le_bytes()));
+        let mut packed = Default::default();
+        assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
+        assert!(zstd::bulk::decompress(&packed[1], page.bytes.len()).expect("any zstd reads it") == page.bytes);
+        packer.chosen["column"][1][0].expect("a long part is learnt from")
+    }
+
+    #[test]
+    fn numbers_are_written_by_their_lowest_bytes_and_those_by_frequency_if_some_are_frequent() {
+        let seed = testkit::seed("numbers_are_written_by_their_lowest_bytes");
+        let mut prng = Prng::new(seed);
+        let packer = || PageCompressor::new().expect("memory");
+        assert_eq!(chosen_of_numbers(&mut packer(), || prng.below(1 << 32)), Way::Stripes, "seed {seed}");
+        let mut prng = Prng::new(seed);
+        let some = || {
+            let [high, low] = [prng.next_u64(), prng.next_u64()].map(|n| u64::from(n.trailing_zeros()));
+            high << 32 | low << 24 | prng.below(1 << 24)
+        };
+        assert_eq!(chosen_of_numbers(&mut packer(), some), Way::Frequent, "seed {seed}");
+    }
+
+    #[test]
+    fn bytes_that_take_more_time_than_they_are_worth_are_not_saved() {
+        let seed = testkit::seed("bytes_that_take_more_time_than_they_are_worth_are_not_saved");
+        let mut prng = Prng::new(seed);
+        let mut moment = 1 << 40;
+        let mut number = || {
+            moment += prng.below(2_000);
+            moment
+        };
+        let numbers: Vec<u64> = std::iter::repeat_with(&mut number).take(30_000).collect();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        let mut packer = PageCompressor::new().expect("memory");
+        let mut made = |way| {
+            let mut packed = Vec::new();
+            packer.frame(&bytes, Some(Numbers::Longs), way, &mut packed).expect("compressed");
+            packed.len()
+        };
+        let (thorough, stripes) = (made(Way::Thorough), made(Way::Stripes));
+        assert!(thorough < stripes, "{thorough} and {stripes} bytes, seed {seed}");
+        let mut all = numbers.into_iter();
+        let chosen = chosen_of_numbers(&mut packer, || all.next().expect("as many"));
+        assert!(matches!(chosen, Way::Stripes | Way::Frequent), "{chosen:?}, seed {seed}");
+    }
+
+    #[test]
+    fn a_page_of_any_parts_is_the_same_packed_and_as_it_is() {
+        let seed = testkit::seed("a_page_of_any_parts_is_the_same_packed_and_as_it_is");
+        let mut prng = Prng::new(seed);
+        let mut packer = PageCompressor::new().expect("memory");
+        for round in 0..200 {
+            let (mut page, mut model) = (Page::default(), Vec::new());
+            for _ in 0..1 + prng.below(8) {
+                let most = if prng.below(4) == 0 { 300_000 } else { 9_000 };
+                let count = prng.below(most) as usize;
+                let kinds = [1, 20, 256][prng.below(3) as usize];
+                let of = [Numbers::Ints, Numbers::Longs, Numbers::Decimals][prng.below(3) as usize];
+                let (width, low) = (of.width(), prng.below(of.width() as u64 + 1) as usize);
+                let is_numbers = prng.below(2) == 0;
+                let count = if is_numbers { count - count % width } else { count };
+                let mut some: Vec<u8> = (0..count).map(|_| prng.below(kinds) as u8).collect();
+                if is_numbers {
+                    page.numbers(count / width, of);
+                    some.chunks_mut(width).for_each(|n| match of {
+                        Numbers::Decimals => n[..width - low].fill(0),
+                        _ => n[low..].fill(0),
+                    });
+                }
+                page.bytes.extend_from_slice(&some);
+                page.cut();
+                model.extend(some);
+            }
+            assert_eq!(page.len(), model.len(), "seed {seed} round {round}");
+            let mut packed = Default::default();
+            if packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed") {
+                let whole = zstd::bulk::decompress(&packed[1], model.len()).expect("any zstd reads it");
+                assert!(whole == model, "seed {seed} round {round}");
+            }
+            assert!(page.bytes == model, "seed {seed} round {round}");
+        }
+    }
+}

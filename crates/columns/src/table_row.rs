@@ -1,0 +1,142 @@
+//! What a journal keeps and a file holds: records and rows, by the order of time; and the numbers of their kinds.
+
+use crate::schema::ValueType;
+use base::Timestamp;
+use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState, tunnel_name};
+use series::Row;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use wire::{IpProtocol, TunnelKind};
+
+/// Something that a journal keeps.
+pub trait TableRow: Sized + Clone + Send {
+    /// First and last moment.
+    fn span(&self) -> (Timestamp, Timestamp);
+
+    /// Sorted by this in a sealed file, and in every answer.
+    fn order(&self) -> Order;
+
+    /// When something of this order begins.
+    fn moment(order: &Order) -> Timestamp;
+}
+
+/// The order of time; what begins at the same moment has one order too, whichever file it lies in.
+pub type Order = (u64, u64, u32);
+
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+impl TableRow for Record {
+    fn span(&self) -> (Timestamp, Timestamp) {
+        let (first, last) = (self.first(), self.last());
+        (first, last.max(first))
+    }
+
+    fn order(&self) -> Order {
+        (self.first().nanos(), self.id, self.record_index)
+    }
+
+    fn moment(order: &Order) -> Timestamp {
+        Timestamp::from_nanos(order.0)
+    }
+}
+
+impl TableRow for Row {
+    fn span(&self) -> (Timestamp, Timestamp) {
+        let first = Timestamp::from_secs_nanos(self.second, 0);
+        (first, Timestamp::from_secs_nanos(self.second, NANOS_PER_SEC - 1))
+    }
+
+    fn order(&self) -> Order {
+        (self.second, u64::from(self.interface), self.direction as u32)
+    }
+
+    fn moment(order: &Order) -> Timestamp {
+        Timestamp::from_secs_nanos(order.0, 0)
+    }
+}
+
+/// Numbers that stand for words in a column.
+pub struct Vocabulary {
+    write: fn(i64, &mut Vec<u8>),
+    read: fn(&[u8]) -> Option<i64>,
+}
+
+impl Vocabulary {
+    /// What a column of them holds.
+    pub const fn holds(&self) -> ValueType {
+        ValueType::Names(self.write, self.read)
+    }
+}
+
+/// The protocol above IP: its name in filters, or its number.
+pub const PROTOCOL: Vocabulary = Vocabulary {
+    write: |number, out| {
+        // Writing into memory does not fail.
+        let _ = write!(out, "{}", IpProtocol(number as u8));
+    },
+    read: |text| {
+        let text = std::str::from_utf8(text).ok()?;
+        let number = IpProtocol::from_name(text).map(|protocol| protocol.0).or_else(|| text.parse().ok())?;
+        Some(number.into())
+    },
+};
+
+/// Kinds of tunnels.
+pub const TUNNELS: Vocabulary = Vocabulary {
+    write: |number, out| out.extend(tunnel(number as u64).map_or("", tunnel_name).as_bytes()),
+    read: |text| {
+        let kind = TunnelKind::ALL.into_iter().find(|kind| tunnel_name(*kind).as_bytes() == text)?;
+        Some(kind as i64)
+    },
+};
+
+/// Why records are made.
+pub const END_REASONS: Vocabulary = Vocabulary {
+    write: |number, out| out.extend(end(number as u64).map_or("", EndReason::name).as_bytes()),
+    read: |text| Some(EndReason::ALL.into_iter().find(|end| end.name().as_bytes() == text)? as i64),
+};
+
+/// How far TCP got.
+pub const TCP_STATES: Vocabulary = Vocabulary {
+    write: |number, out| out.extend(tcp(number as u64).and_then(TcpState::name).unwrap_or_default().as_bytes()),
+    read: |text| {
+        Some(TcpState::ALL.into_iter().find(|state| state.name().is_some_and(|name| name.as_bytes() == text))? as i64)
+    },
+};
+
+/// The tunnel with this number.
+pub fn tunnel(number: u64) -> Option<TunnelKind> {
+    TunnelKind::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
+}
+
+/// The reason with this number.
+pub fn end(number: u64) -> Option<EndReason> {
+    EndReason::ALL.into_iter().find(|end| *end as u64 == number)
+}
+
+/// The state with this number.
+pub fn tcp(number: u64) -> Option<TcpState> {
+    TcpState::ALL.into_iter().find(|state| *state as u64 == number)
+}
+
+/// A record without anything in it.
+pub fn blank() -> Record {
+    let zero = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    Record {
+        id: 0,
+        key: Key { src: zero, dst: zero, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
+        encapsulation: Encapsulation::default(),
+        interface: 0,
+        flow_start: Timestamp::ZERO,
+        record_index: 0,
+        directions: [DirectionStats::default(); 2],
+        end_reason: EndReason::ForcedEnd,
+        tcp_state: TcpState::None,
+        syn_rtt: None,
+        ack_rtt: None,
+        initial_packets: Vec::new(),
+        payload: [Vec::new(), Vec::new()],
+        location: None,
+        lost: 0,
+    }
+}

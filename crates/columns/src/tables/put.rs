@@ -1,0 +1,110 @@
+//! A record's numbers into a tile, strip by strip in the order of the columns ([`super::flows`]).
+
+use super::flows::NANOS_PER_SEC;
+use super::initial_packets;
+use super::text::mac_number;
+use crate::builder::{Row, Tile};
+use crate::schema::MICRO;
+use base::Timestamp;
+use flow::{DirectionStats, Record};
+use std::net::IpAddr;
+
+/// Strips with a number of every row: of the whole, of each side, and how many packets are listed.
+const EVERY: usize = 18 + 2 * 19 + 1;
+
+/// Strips of numbers that may be missing: of the whole, and of each side.
+const MAYBE: usize = 13 + 2 * 18;
+
+/// Puts a record into the next row.
+#[inline]
+pub fn put(record: &Record, tile: &mut Tile) {
+    let (first, last) = (record.first(), record.last());
+    // The tests of every field that comes back hold the numbers of strips against the table.
+    let none = "as many strips as the table has";
+    let Some(leaves) = tile.entries.first_chunk_mut() else { return debug_assert!(false, "{none}") };
+    initial_packets::put(record, leaves);
+    for (raw, payload) in tile.raw.iter_mut().zip(&record.payload) {
+        raw.extend_from_slice(payload);
+    }
+    let Record { key, encapsulation: around, directions: sides, .. } = record;
+    let Some(mut row) = tile.row::<EVERY, MAYBE>() else { return debug_assert!(false, "{none}") };
+    row.put(first.nanos());
+    row.put(first.nanos() % MICRO as u64);
+    row.put(last.nanos());
+    row.put(last.nanos().wrapping_sub(first.nanos()));
+    row.put(first.nanos() / NANOS_PER_SEC);
+    row.put(first.nanos().wrapping_sub(record.flow_start.nanos()));
+    row.put(record.id);
+    row.put(record.record_index.into());
+    row.put(record.interface.into());
+    address(&mut row, key.src);
+    address(&mut row, key.dst);
+    row.put(key.src_port.into());
+    row.put(key.dst_port.into());
+    row.put(key.protocol.0.into());
+    around.vlans.iter().for_each(|vlan| row.maybe(vlan.unwrap_or(0).into(), vlan.is_some()));
+    row.maybe(around.mpls.unwrap_or(0).into(), around.mpls.is_some());
+    row.maybe(around.tunnel.map_or(0, |(kind, _)| kind as u64), around.tunnel.is_some());
+    row.maybe(around.tunnel.map_or(0, |(_, id)| id.into()), around.tunnel.is_some());
+    row.put(record.end_reason as u64);
+    row.maybe(record.tcp_state as u64, record.tcp_state as u64 > 0);
+    row.put(record.lost);
+    row.maybe(record.syn_rtt.unwrap_or(0), record.syn_rtt.is_some());
+    row.maybe(record.ack_rtt.unwrap_or(0), record.ack_rtt.is_some());
+    row.put(sides[0].packets.wrapping_add(sides[1].packets));
+    row.put(sides[0].bytes.wrapping_add(sides[1].bytes));
+    for (side, payload) in sides.iter().zip(&record.payload) {
+        put_side(&mut row, side, payload, first);
+    }
+    row.put(record.initial_packets.len() as u64);
+    let at = record.location.unwrap_or_default();
+    row.maybe(at.queue.into(), record.location.is_some());
+    row.maybe(at.first, record.location.is_some());
+    row.maybe(at.last.wrapping_sub(at.first), record.location.is_some());
+}
+
+#[inline(always)]
+fn address(row: &mut Row<'_, EVERY, MAYBE>, address: IpAddr) {
+    let bits = match address {
+        IpAddr::V4(four) => u128::from(four.to_bits()),
+        IpAddr::V6(six) => six.to_bits(),
+    };
+    row.put(bits as u64);
+    row.maybe((bits >> 64) as u64, address.is_ipv6());
+}
+
+/// A number of a side without packets, or without gaps, says nothing; one that is there all the same is kept.
+#[inline(always)]
+fn put_side(row: &mut Row<'_, EVERY, MAYBE>, side: &DirectionStats, payload: &[u8], first: Timestamp) {
+    let DirectionStats { length, iat: gap, .. } = side;
+    let (is_seen, is_timed) = (side.packets > 0, side.iat_count > 0);
+    row.put(side.packets);
+    row.put(side.bytes);
+    row.put(side.bytes.wrapping_sub(side.ip_bytes));
+    row.put(side.ip_bytes.wrapping_sub(side.payload_bytes));
+    row.put(side.payload_packets);
+    row.maybe(side.first.nanos().wrapping_sub(first.nanos()), is_seen || side.first > Timestamp::ZERO);
+    row.maybe(length.min, is_seen || length.min > 0);
+    row.maybe(length.max, is_seen || length.max > 0);
+    row.maybe_wide(length.squares, is_seen || length.squares > 0);
+    row.put(side.iat_count);
+    row.maybe(gap.min, is_timed || gap.min > 0);
+    row.maybe(gap.max, is_timed || gap.max > 0);
+    row.maybe(gap.sum, is_timed || gap.sum > 0);
+    row.maybe_wide(gap.squares, is_timed || gap.squares > 0);
+    row.put(gap.sum.wrapping_sub(side.last.nanos().wrapping_sub(side.first.nanos())));
+    side.flags.iter().for_each(|packets| row.put(*packets));
+    row.put(side.zero_window);
+    row.put(side.retransmitted);
+    row.put(side.retransmitted_bytes);
+    row.put(side.out_of_order);
+    for (least, most) in [side.ttl, side.dscp] {
+        row.maybe(least.into(), is_seen || least > 0);
+        row.maybe(most.into(), is_seen || most > 0);
+    }
+    row.maybe(side.mac.map_or(0, |mac| mac_number(mac) as u64), side.mac.is_some());
+    row.maybe(payload.len() as u64, !payload.is_empty());
+    let (first, last) = side.tunnel_sequence.unwrap_or_default();
+    row.maybe(first.into(), side.tunnel_sequence.is_some());
+    row.maybe(last.into(), side.tunnel_sequence.is_some());
+}

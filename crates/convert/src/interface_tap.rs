@@ -1,0 +1,231 @@
+//! What a pcapng file says of its interfaces, noted while its bytes pass by on their way to the reader.
+//!
+//! The reader of packets skips everything that is not needed to understand packets; names and comments are needed to write
+//! a file that says as much as the one that was read. Blocks are as draft-ietf-opsawg-pcapng §3.1 draws them: type and length, the
+//! body, and the length again. Only section headers and interface descriptions are looked into, and only up to a limit;
+//! of whatever is not as it should be nothing is noted, since the reader will say what is wrong with it.
+//!
+//! Invariant: the bytes that pass are not changed, and memory is bounded by one block and the interfaces of the sections
+//! that the reader has not yet left behind.
+
+pub use pcap::ng::InterfaceDescription;
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+/// A source whose interface descriptions are noted.
+pub struct InterfaceTap<R> {
+    source: R,
+    passed: u64,
+    /// It is no pcapng, or no longer looks like it.
+    off: bool,
+    little: bool,
+    block: Vec<u8>,
+    /// Bytes of the block that are not looked at and still to pass.
+    skip: u64,
+    sections: VecDeque<Section>,
+}
+
+struct Section {
+    offset: u64,
+    interfaces: Vec<Rc<InterfaceDescription>>,
+}
+
+mod kind {
+    pub const SECTION: u32 = 0x0a0d_0d0a;
+    pub const INTERFACE: u32 = 1;
+}
+
+/// Type and length; and with the byte-order magic that a section header has behind them.
+const HEAD: usize = 8;
+const SECTION_HEAD: usize = 12;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+
+/// An interface description longer than this, or the interfaces of a section beyond this number, are not noted.
+const MAX_BLOCK: u64 = 256 << 10;
+const MAX_INTERFACES: usize = 4096;
+
+impl<R: Read> InterfaceTap<R> {
+    pub fn new(source: R) -> Self {
+        let sections = VecDeque::new();
+        Self { source, passed: 0, off: false, little: true, block: Vec::new(), skip: 0, sections }
+    }
+
+    /// What was said of interface `number` for the packet whose block begins at `offset`. Packets are asked for in the
+    /// order of the file; sections before the packet's are forgotten.
+    pub fn described(&mut self, offset: u64, number: u32) -> Option<Rc<InterfaceDescription>> {
+        while self.sections.get(1).is_some_and(|next| next.offset <= offset) {
+            self.sections.pop_front();
+        }
+        self.sections.front()?.interfaces.get(number as usize).cloned()
+    }
+
+    /// Takes note of bytes that pass.
+    fn note(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.off {
+            if self.skip > 0 {
+                let len = self.skip.min(bytes.len() as u64);
+                bytes = &bytes[len as usize..];
+                self.skip -= len;
+                self.passed += len;
+                continue;
+            }
+            let want = self.wanted();
+            let len = (want - self.block.len()).min(bytes.len());
+            self.block.extend_from_slice(&bytes[..len]);
+            bytes = &bytes[len..];
+            self.passed += len as u64;
+            if self.block.len() == want {
+                self.looked();
+            }
+        }
+    }
+
+    /// How many bytes of the block must be there before it can be looked at again.
+    fn wanted(&self) -> usize {
+        match self.block.len() {
+            0..HEAD => HEAD,
+            HEAD..SECTION_HEAD if self.u32(0) == kind::SECTION => SECTION_HEAD,
+            _ => self.u32(4) as usize,
+        }
+    }
+
+    /// Decides what to do with the block of which so much is there.
+    fn looked(&mut self) {
+        let (kind, have) = (self.u32(0), self.block.len());
+        let begins = self.passed - have as u64;
+        if begins == 0 && have == HEAD && kind != kind::SECTION {
+            self.off = true;
+            return;
+        }
+        if kind == kind::SECTION {
+            if have == HEAD {
+                return;
+            }
+            self.little =
+                u32::from_le_bytes([self.block[8], self.block[9], self.block[10], self.block[11]]) == BYTE_ORDER;
+            self.sections.push_back(Section { offset: begins, interfaces: Vec::new() });
+        }
+        let len = u64::from(self.u32(4));
+        if len < SECTION_HEAD as u64 || !len.is_multiple_of(4) {
+            self.off = true;
+            return;
+        }
+        let noted = kind == kind::INTERFACE && len <= MAX_BLOCK;
+        if noted && have == HEAD {
+            return;
+        }
+        if kind == kind::INTERFACE {
+            let told = InterfaceDescription::of(&self.block, !self.little).filter(|_| noted);
+            self.remember(told.unwrap_or_default());
+        }
+        self.skip = len - have as u64;
+        self.block.clear();
+    }
+
+    fn remember(&mut self, described: InterfaceDescription) {
+        let Some(section) = self.sections.back_mut() else { return };
+        if section.interfaces.len() < MAX_INTERFACES {
+            section.interfaces.push(Rc::new(described));
+        }
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        let bytes = [self.block[at], self.block[at + 1], self.block[at + 2], self.block[at + 3]];
+        if self.little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }
+    }
+}
+
+impl<R: Read> Read for InterfaceTap<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let len = self.source.read(into)?;
+        if !self.off {
+            self.note(&into[..len]);
+        }
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Prng, Timestamp};
+    use pcap::ng::{InterfaceOptions, PacketOptions, Writer};
+
+    /// A section with interfaces of these names, and a packet of each.
+    fn section(names: &[&str]) -> Vec<u8> {
+        let mut file = Writer::new(Vec::new(), "a test", "").unwrap();
+        for name in names {
+            let told = InterfaceOptions {
+                name,
+                filter: "tcp",
+                comment: "of a test",
+                snaplen: 99,
+                ..InterfaceOptions::default()
+            };
+            let number = file.describe(&told).unwrap();
+            file.packet(number, Timestamp::from_nanos(1), 5, b"bytes", PacketOptions::default()).unwrap();
+        }
+        file.finish().unwrap()
+    }
+
+    #[test]
+    fn interfaces_are_noted_by_section_however_the_bytes_arrive() {
+        let seed = testkit::seed("interfaces_are_noted_by_section_however_the_bytes_arrive");
+        let mut prng = Prng::new(seed);
+        let (first, second) = (section(&["eth0", "eth1"]), section(&["wlan0"]));
+        let file = [&first[..], &second].concat();
+        for round in 0..200 {
+            let mut tap = InterfaceTap::new(&file[..]);
+            let mut out = Vec::new();
+            loop {
+                let mut piece = vec![0; 1 + prng.below(90) as usize];
+                let len = tap.read(&mut piece).unwrap();
+                if len == 0 {
+                    break;
+                }
+                out.extend_from_slice(&piece[..len]);
+            }
+            assert_eq!(out, file, "seed {seed}, round {round}");
+            let mut name = |offset, number| tap.described(offset, number).map(|d| d.name.clone());
+            assert_eq!(name(0, 0).as_deref(), Some("eth0"), "seed {seed}, round {round}");
+            assert_eq!(name(first.len() as u64 - 1, 1).as_deref(), Some("eth1"));
+            assert_eq!(name(first.len() as u64 + 60, 0).as_deref(), Some("wlan0"));
+            assert_eq!(name(first.len() as u64 + 60, 1), None);
+            let told = tap.described(first.len() as u64, 0).unwrap();
+            assert_eq!((told.filter.as_str(), told.comment.as_str(), told.snaplen), ("tcp", "of a test", 99));
+        }
+    }
+
+    #[test]
+    fn both_byte_orders_are_understood() {
+        // A big-endian section (28 bytes) and an interface (link type 1, snaplen 9, name "be").
+        let head = [0x0a0d_0d0au32, 28, BYTE_ORDER, 1 << 16, u32::MAX, u32::MAX, 28];
+        let interface = [1u32, 28, 1 << 16, 9, 2 << 16 | 2, 0x6265_0000, 28];
+        let file: Vec<u8> = head.iter().chain(&interface).flat_map(|word| word.to_be_bytes()).collect();
+        let mut tap = InterfaceTap::new(&file[..]);
+        io::copy(&mut tap, &mut io::sink()).unwrap();
+        let told = tap.described(60, 0).expect("it is described");
+        assert_eq!((told.name.as_str(), told.snaplen), ("be", 9));
+    }
+
+    #[test]
+    fn damage_and_other_formats_pass_unchanged_and_are_not_believed() {
+        let seed = testkit::seed("damage_and_other_formats_pass_unchanged_and_are_not_believed");
+        let mut prng = Prng::new(seed);
+        let file = section(&["eth0", "a longer name than that"]);
+        for round in 0..3000 {
+            let mut damaged = file.clone();
+            for _ in 0..1 + prng.below(4) {
+                let at = prng.below(damaged.len() as u64) as usize;
+                damaged[at] = prng.next_u64() as u8;
+            }
+            damaged.truncate(prng.below(damaged.len() as u64 + 1) as usize);
+            let (mut tap, mut out) = (InterfaceTap::new(&damaged[..]), Vec::new());
+            io::copy(&mut tap, &mut out).unwrap();
+            assert_eq!(out, damaged, "seed {seed}, round {round}");
+            tap.described(prng.next_u64(), prng.below(4) as u32);
+            assert!(tap.block.capacity() <= MAX_BLOCK as usize * 2);
+        }
+    }
+}

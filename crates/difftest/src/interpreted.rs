@@ -1,0 +1,115 @@
+//! The interpreter of the intermediate form as an execution: a whole program, and one that is cut between two stages.
+
+use crate::semantics::{ObservedAction, PacketOutcome, Record};
+use crate::trial::{BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, Packet, StateSnapshot};
+use lang::Facts;
+use lang::interp::{self, Action, Interpreter, ProgramState};
+use lang::ir::{Program, VerdictKind};
+
+/// A whole program.
+#[derive(Clone, Copy, Debug)]
+pub struct Interpreted;
+
+/// A program of which the first half of the stages is one program, and the rest another that goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct InParts;
+
+struct Running<'a> {
+    ready: &'a CompiledCase,
+    parts: Vec<Program>,
+    memory: ProgramState,
+    number: u64,
+}
+
+impl BackEnd for Interpreted {
+    fn name(&self) -> &'static str {
+        "interpreted"
+    }
+
+    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        Ok(Box::new(Running::of(ready, vec![ready.program.clone()])))
+    }
+}
+
+impl BackEnd for InParts {
+    fn name(&self) -> &'static str {
+        "interpreted in two parts"
+    }
+
+    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        let (head, rest) = ready.program.split(ready.program.stages.len() / 2);
+        Ok(Box::new(Running::of(ready, vec![head, rest])))
+    }
+}
+
+impl<'a> Running<'a> {
+    fn of(ready: &'a CompiledCase, parts: Vec<Program>) -> Self {
+        let memory = ProgramState::of(&ready.program, ready.world.hash_key);
+        Self { ready, parts, memory, number: 0 }
+    }
+}
+
+impl Execution for Running<'_> {
+    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
+        let judge = |packet: &Packet| {
+            let number = self.number;
+            let facts = facts(packet, self.ready.world.link_type, number);
+            self.number += 1;
+            let mut out = interp::Execution::start(facts.mark);
+            for part in &self.parts {
+                if out.kind != VerdictKind::Drop {
+                    let start = interp::Execution { actions: vec![], kernel: false, ..out.clone() };
+                    let more = Interpreter::new(part).run_from(start, &packet.bytes, &facts, &mut self.memory);
+                    out = interp::Execution {
+                        actions: [out.actions, more.actions.clone()].concat(),
+                        kernel: out.kernel || more.kernel,
+                        ..more
+                    };
+                }
+            }
+            ExecutionResult { outcome: PacketOutcome::of(&out, &self.ready.program), first_half: false, number }
+        };
+        packets.iter().map(judge).collect()
+    }
+
+    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot> {
+        vec![StateSnapshot::of(&self.memory, now)]
+    }
+}
+
+/// All that a program may know of a packet, which is the `number`th of its worker.
+pub fn facts(packet: &Packet, link_type: u16, number: u64) -> Facts {
+    let mut facts = Facts { sequence: number, ..packet.facts };
+    facts.wire_len = facts.wire_len.max(packet.bytes.len() as u32);
+    facts.look(&packet.bytes, link_type, true);
+    facts
+}
+
+impl PacketOutcome {
+    /// Of a program's outcome.
+    pub fn of(out: &interp::Execution, program: &Program) -> Self {
+        let interp::Execution { kind, classes, hash, hash2, mark, state, kernel, .. } = *out;
+        let record = Some(Record { classes, hash, hash2, mark, state });
+        Self { kind, record, kernel, done: out.actions.iter().map(|a| ObservedAction::of(*a, program)).collect() }
+    }
+}
+
+impl ObservedAction {
+    /// Of what a program did.
+    pub fn of(action: Action, program: &Program) -> Self {
+        match action {
+            Action::Forward(device) => Self::Forward(program.devices[usize::from(device)].clone()),
+            Action::Log(lang::ir::Log::Message(text)) => Self::Message(program.messages[usize::from(text)].clone()),
+            Action::Log(log) => Self::Log(log),
+        }
+    }
+}
+
+impl StateSnapshot {
+    /// What an interpreter's memory holds at `now`.
+    pub fn of(memory: &ProgramState, now: u64) -> Self {
+        let maps =
+            memory.tables.iter().map(|t| MapContents { entries: t.entries(now), refused: t.refused() }).collect();
+        Self { counters: memory.counters.to_vec(), maps }
+    }
+}

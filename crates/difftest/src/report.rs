@@ -1,0 +1,91 @@
+//! What a trial has seen, so that a test can say whether it was worth it.
+
+use crate::source::{Expr, Node, Source};
+use crate::trial::{AgreementCounts, Case};
+use lang::table;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a trial has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Programs that were tried.
+    pub cases: usize,
+    /// Those that the front end refused, for reasons that it has to have.
+    pub not_programs: usize,
+    /// Those that ran.
+    pub ran: usize,
+    /// Those that the back end refused, by the type of the refusal.
+    pub refused: BTreeMap<String, usize>,
+    /// Packets judged.
+    pub packets: usize,
+    /// Those of them that the first half decided.
+    pub first_half: usize,
+    /// Packets by the kind of their outcome.
+    pub kinds: [usize; 5],
+    /// Entries in maps at the end of all runs.
+    pub entries: usize,
+    /// By function of the table: in how many programs that ran it stood.
+    pub functions: BTreeMap<&'static str, usize>,
+    /// The same, of first halves that decided packets.
+    pub functions_first: BTreeMap<&'static str, usize>,
+}
+
+impl Report {
+    pub(crate) fn note(&mut self, case: &Case, agreed: &AgreementCounts) {
+        self.ran += 1;
+        self.packets += agreed.packets;
+        self.first_half += agreed.first_half;
+        self.entries += agreed.entries;
+        self.kinds.iter_mut().zip(agreed.kinds).for_each(|(all, n)| *all += n);
+        for name in functions(&case.source) {
+            *self.functions.entry(name).or_default() += 1;
+        }
+        for name in functions_of_texts(&case.source, &agreed.first_stages) {
+            *self.functions_first.entry(name).or_default() += 1;
+        }
+    }
+
+    /// The functions of the table that stood in fewer than `least` programs, but for those that are excused.
+    pub fn missing(
+        counts: &BTreeMap<&'static str, usize>,
+        least: usize,
+        excused: &[&str],
+    ) -> Vec<(&'static str, usize)> {
+        let all = table::PARTS.iter().flat_map(|p| p.1).map(|f| f.name).filter(|n| !excused.contains(n));
+        all.map(|n| (n, counts.get(n).copied().unwrap_or(0))).filter(|n| n.1 < least).collect()
+    }
+}
+
+/// The functions of the table that a program uses, by their first names.
+fn functions(source: &Source) -> BTreeSet<&'static str> {
+    fn collect(e: &Expr, all: &mut BTreeSet<&'static str>) {
+        if let Node::Call(name, _) = &e.node {
+            all.extend(table::find(name).map(|f| f.name));
+        }
+        e.args.iter().for_each(|a| collect(a, all));
+    }
+    let mut all = BTreeSet::new();
+    source.bodies().for_each(|b| collect(b, &mut all));
+    all
+}
+
+/// The same of the stages with these texts: the words in them, and in the bindings that they name.
+fn functions_of_texts(source: &Source, texts: &[String]) -> BTreeSet<&'static str> {
+    let text = texts.join("\n");
+    let words = |text: &str| -> BTreeSet<String> {
+        text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\'')).map(str::to_owned).collect()
+    };
+    let mut known = words(&text);
+    let mut signs: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    let whole = source.text();
+    for line in whole.lines().rev() {
+        let name = line.split_whitespace().next().unwrap_or("");
+        if name != "main" && known.contains(name) && line.contains(" = ") {
+            known.extend(words(line));
+            signs.extend(line.split_whitespace().map(str::to_owned));
+        }
+    }
+    let named = known.iter().filter_map(|w| table::find(w));
+    let signed = signs.iter().filter_map(|s| table::operator(s));
+    named.chain(signed).map(|f| f.name).collect()
+}

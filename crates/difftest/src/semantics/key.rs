@@ -1,0 +1,110 @@
+//! Keys of flows as words, in the order of [`Field::ALL`]: two for an address, one for a link address, and what is smaller together in
+//! as few as hold it. Where both directions are one, the lesser end comes first: by address, then link address, then port.
+
+use super::fragment::FragmentScope;
+use super::predicate::wide;
+use super::view::Layer;
+use super::{ParsedPacket, Run, Table};
+use lang::term::{FlowMap, HeaderField};
+use lang::{Field, Key};
+
+impl Run<'_> {
+    /// What flows are made of: the innermost packet but under `outer`.
+    pub(super) fn flows_of(&self, sight: ParsedPacket) -> Layer {
+        if sight.outside { self.view.outer } else { self.view.inner }
+    }
+
+    /// The map, and the key of the packet's flow if it has one.
+    pub(super) fn entry(&mut self, map: &FlowMap, sight: ParsedPacket) -> Option<(&mut Table, Vec<u64>)> {
+        let layer = self.flows_of(sight);
+        let mut key = self.key(map.key, layer, [0; 2])?;
+        if map.key.has(Field::SrcPort) || map.key.has(Field::DstPort) {
+            let whose = if sight.outside { FragmentScope::Outer } else { FragmentScope::Inner };
+            let ports = self.datagram_ports(layer, whose);
+            key = self.key(map.key, layer, ports)?;
+        }
+        let table = self.memory.tables.entry(map.name.clone()).or_insert_with(|| Table::new(map));
+        Some((table, key))
+    }
+
+    /// Something done with the entry of the packet's flow; nothing if it has none.
+    pub(super) fn on_flow(&mut self, map: &FlowMap, sight: ParsedPacket, what: impl FnOnce(&mut Table, Vec<u64>, u64)) {
+        let now = self.packet.facts.time;
+        if let Some((table, key)) = self.entry(map, sight) {
+            what(table, key, now);
+        }
+    }
+
+    /// The words of the packet's key, with these ports; none if it lacks a field.
+    pub(super) fn key(&self, key: Key, layer: Layer, ports: [u16; 2]) -> Option<Vec<u64>> {
+        let mut fields: Vec<(Field, u128)> = Vec::new();
+        for field in key.fields() {
+            fields.push((field, self.of_field(field, layer, ports)?));
+        }
+        if key.is_symmetric() {
+            let pairs =
+                [(Field::IpSrc, Field::IpDst), (Field::EthSrc, Field::EthDst), (Field::SrcPort, Field::DstPort)];
+            let both: Vec<_> = pairs.into_iter().filter(|(a, b)| key.has(*a) && key.has(*b)).collect();
+            let value = |field| fields.iter().find(|f| f.0 == field).map_or(0, |f| f.1);
+            let senders: Vec<u128> = both.iter().map(|p| value(p.0)).collect();
+            let receivers: Vec<u128> = both.iter().map(|p| value(p.1)).collect();
+            if receivers < senders {
+                for (pair, (sender, receiver)) in both.iter().zip(senders.iter().zip(&receivers)) {
+                    for (field, value) in &mut fields {
+                        if *field == pair.0 {
+                            *value = *receiver;
+                        } else if *field == pair.1 {
+                            *value = *sender;
+                        }
+                    }
+                }
+            }
+        }
+        let (mut words, mut open): (Vec<u64>, Option<(usize, u32)>) = (Vec::new(), None);
+        for (field, value) in fields {
+            match (field.bits(), open) {
+                (128, _) => words.extend([(value >> 64) as u64, value as u64]),
+                (48, _) => words.push(value as u64),
+                (bits, Some((word, used))) if used + bits <= 64 => {
+                    words[word] |= (value as u64) << used;
+                    open = Some((word, used + bits));
+                }
+                (bits, _) => {
+                    open = Some((words.len(), bits));
+                    words.push(value as u64);
+                }
+            }
+        }
+        Some(words)
+    }
+
+    /// Fields of IP are missing where there is none, those of Ethernet too; tag, ethertype, ports and what ICMP has are 0.
+    fn of_field(&self, field: Field, layer: Layer, ports: [u16; 2]) -> Option<u128> {
+        let header = |field| self.field(field, layer);
+        let mac = |end: usize| self.view.macs.map(|m| m[end].iter().fold(0, |n, b| n << 8 | u128::from(*b)));
+        Some(match field {
+            Field::EthType => layer.ethertype.unwrap_or(0).into(),
+            Field::EthSrc => mac(0)?,
+            Field::EthDst => mac(1)?,
+            Field::Vlan => self.view.vlan.unwrap_or(0).into(),
+            Field::IpSrc => wide(layer.ip?.src),
+            Field::IpDst => wide(layer.ip?.dst),
+            Field::IpProto => layer.ip?.protocol.into(),
+            Field::IpEcn => (header(HeaderField::IpTos)? & 3).into(),
+            Field::IpDscp => (header(HeaderField::IpTos)? & 0xfc).into(),
+            Field::SrcPort => layer.ip.map(|_| ports[0])?.into(),
+            Field::DstPort => layer.ip.map(|_| ports[1])?.into(),
+            Field::IcmpType => self.icmp(layer)[0].into(),
+            Field::IcmpCode => self.icmp(layer)[1].into(),
+        })
+    }
+
+    /// Type and code where both were captured.
+    fn icmp(&self, layer: Layer) -> [u64; 2] {
+        let of = |field| self.field(field, layer);
+        match (of(HeaderField::IcmpType), of(HeaderField::IcmpCode)) {
+            (Some(kind), Some(code)) => [kind, code],
+            _ => [0; 2],
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! A program as a tree: what is written at random, printed, and made smaller.
+//!
+//! It is printed in two ways that must mean the same: as it is written ([`Source::text`]: operators with as few parentheses as
+//! their strengths allow, `do`, `if`, old names, bindings), and plainly ([`Source::plain`]: functions before what they are given, all of it
+//! in parentheses).
+
+use lang::table;
+use lang::types::Type;
+use std::fmt::{self, Write};
+
+/// A program: bindings, and `main`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// What `main` uses, those first that others use.
+    pub bindings: Vec<Binding>,
+    /// Where a packet begins.
+    pub main: Expr,
+    /// Whether `main` has a name for its packet, and gives it to words ([`CallStyle::Packet`]).
+    pub is_packet_named: bool,
+}
+
+/// A name for something.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Binding {
+    /// The name.
+    pub name: String,
+    /// The type of its parameter, which is called `x`, if it has one.
+    pub takes: Option<Type>,
+    /// What it is.
+    pub body: Expr,
+}
+
+/// A word and what it is given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expr {
+    /// The word.
+    pub node: Node,
+    /// The type of the whole.
+    pub of: Type,
+    /// What it is given, in order.
+    pub args: Vec<Expr>,
+}
+
+/// What can stand in a program.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Node {
+    /// A function of the table, by one of its names, with all that it takes.
+    Call(&'static str, CallStyle),
+    /// A binding of the program.
+    Use(String),
+    /// The parameter of the binding that this is part of.
+    Parameter,
+    /// A number, a text, an address: as it is.
+    Word(String),
+    /// All that it is given.
+    List,
+    /// One after the other, as lines.
+    Do,
+    /// One after the other, joined.
+    Chain,
+    /// A question, and one or the other.
+    If,
+    /// A function without a name, which is its first part, of the second.
+    Lambda,
+    /// A property, an act for each of these numbers, and one for all others.
+    Case(Vec<u64>),
+}
+
+/// How a call is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallStyle {
+    /// `f a b`
+    Before,
+    /// `` a `f` b ``
+    Between,
+    /// `a op b`
+    Operator(&'static str),
+    /// `f a $ b`
+    Dollar,
+    /// `f a packet`, which is `f a`.
+    Packet,
+}
+
+/// How strongly what needs no parentheses binds.
+const ATOM: u8 = 11;
+const APPLIED: u8 = 10;
+const CHAIN: u8 = 9;
+
+impl Source {
+    /// As it is written.
+    pub fn text(&self) -> String {
+        self.printed(&Style { plain: false, packet: self.is_packet_named })
+    }
+
+    /// The same plainly: no sugar, no old names, and no names of its own but those of maps, which keep state by them.
+    pub fn plain(&self) -> String {
+        self.inlined().printed(&Style { plain: true, packet: false })
+    }
+
+    fn printed(&self, style: &Style) -> String {
+        let mut out = String::new();
+        for binding in &self.bindings {
+            let parameter = if binding.takes.is_some() { " x" } else { "" };
+            let _ = write!(out, "{}{parameter} = ", binding.name);
+            // The packet's name is known in `main` alone.
+            Style { packet: false, ..*style }.expr(&binding.body, 0, &mut out);
+            out.push('\n');
+        }
+        let main = if style.packet { "main packet = " } else { "main = " };
+        match (&self.main.node, style.plain) {
+            (Node::Do, false) => {
+                let _ = writeln!(out, "{main}do");
+                for step in &self.main.args {
+                    out.push_str("  ");
+                    style.expr(step, 0, &mut out);
+                    out.push('\n');
+                }
+            }
+            _ => {
+                out.push_str(main);
+                style.expr(&self.main, 0, &mut out);
+                out.push('\n');
+            }
+        }
+        out
+    }
+
+    /// The program with what its bindings stand for in their place; maps keep their names.
+    #[must_use]
+    pub fn inlined(&self) -> Self {
+        let mut known: Vec<Binding> = Vec::new();
+        for binding in &self.bindings {
+            known.push(Binding { body: inlined(&binding.body, &known), ..binding.clone() });
+        }
+        let main = inlined(&self.main, &known);
+        known.retain(|b| b.body.of == Type::Map);
+        Self { bindings: known, main, ..*self }.tidied()
+    }
+
+    /// Without bindings that nothing uses.
+    #[must_use]
+    pub fn tidied(mut self) -> Self {
+        for i in (0..self.bindings.len()).rev() {
+            let name = self.bindings[i].name.clone();
+            let behind = self.bindings[i + 1..].iter().map(|b| &b.body).chain([&self.main]);
+            if !behind.into_iter().any(|e| e.any(&|e| matches!(&e.node, Node::Use(n) if *n == name))) {
+                self.bindings.remove(i);
+            }
+        }
+        self
+    }
+
+    /// The bodies of all bindings, and `main`.
+    pub fn bodies(&self) -> impl Iterator<Item = &Expr> {
+        self.bindings.iter().map(|b| &b.body).chain([&self.main])
+    }
+
+    /// How large it is: words first, then letters.
+    pub fn size(&self) -> (usize, usize) {
+        (self.bodies().map(Expr::words).sum::<usize>() + self.bindings.len(), self.text().len())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text().trim_end())
+    }
+}
+
+impl Expr {
+    /// A literal.
+    pub fn word(of: Type, text: impl Into<String>) -> Self {
+        Self { node: Node::Word(text.into()), of, args: vec![] }
+    }
+
+    /// A call of a function of the table by its name.
+    ///
+    /// # Panics
+    /// If there is no such function.
+    pub fn call(name: &'static str, args: Vec<Self>) -> Self {
+        let of = table::find(name).unwrap_or_else(|| panic!("no function `{name}`")).of().parts().1.clone();
+        Self { node: Node::Call(name, CallStyle::Before), of, args }
+    }
+
+    /// Whether it, or a part of it, is one of these.
+    pub fn any(&self, is: &impl Fn(&Self) -> bool) -> bool {
+        is(self) || self.args.iter().any(|a| a.any(is))
+    }
+
+    /// How many words it is made of.
+    pub fn words(&self) -> usize {
+        1 + self.args.iter().map(Self::words).sum::<usize>()
+    }
+}
+
+fn inlined(e: &Expr, known: &[Binding]) -> Expr {
+    let args: Vec<Expr> = e.args.iter().map(|a| inlined(a, known)).collect();
+    if let Node::Use(name) = &e.node
+        && let Some(binding) = known.iter().find(|b| b.name == *name && b.body.of != Type::Map)
+    {
+        return match args.first() {
+            Some(given) => substituted(&binding.body, given),
+            None => binding.body.clone(),
+        };
+    }
+    if let (Node::Lambda, [body, given]) = (&e.node, &args[..]) {
+        return substituted(body, given);
+    }
+    Expr { args, ..e.clone() }
+}
+
+fn substituted(e: &Expr, given: &Expr) -> Expr {
+    match (&e.node, &e.args[..]) {
+        (Node::Parameter, _) => return given.clone(),
+        // What is `x` in there is its own.
+        (Node::Lambda, [body, of]) => {
+            return Expr { args: vec![body.clone(), substituted(of, given)], ..e.clone() };
+        }
+        _ => (),
+    }
+    Expr { args: e.args.iter().map(|a| substituted(a, given)).collect(), ..e.clone() }
+}
+
+#[derive(Clone, Copy)]
+struct Style {
+    plain: bool,
+    packet: bool,
+}
+
+impl Style {
+    /// Prints it where only what binds at least as strongly needs no parentheses.
+    fn expr(&self, e: &Expr, least: u8, out: &mut String) {
+        let level = self.level(e);
+        if level < least {
+            out.push('(');
+        }
+        self.bare(e, out);
+        if level < least {
+            out.push(')');
+        }
+    }
+
+    fn level(&self, e: &Expr) -> u8 {
+        match &e.node {
+            _ if self.plain && !e.args.is_empty() && e.node != Node::List => 0,
+            Node::Call(_, CallStyle::Packet) if self.packet => APPLIED,
+            Node::Call(_, CallStyle::Before | CallStyle::Packet) if e.args.is_empty() => ATOM,
+            Node::Call(_, CallStyle::Before | CallStyle::Packet) | Node::Lambda => APPLIED,
+            Node::Call(_, CallStyle::Between) => CHAIN,
+            Node::Call(_, CallStyle::Operator(sign)) => strength(sign),
+            Node::Use(_) if !e.args.is_empty() => APPLIED,
+            Node::Word(word) if word.starts_with('-') => APPLIED,
+            Node::Use(_) | Node::Parameter | Node::Word(_) | Node::List => ATOM,
+            Node::Chain if e.args.len() > 1 => CHAIN,
+            Node::Call(_, CallStyle::Dollar) | Node::Do | Node::Chain | Node::If | Node::Case(_) => 0,
+        }
+    }
+
+    fn bare(&self, e: &Expr, out: &mut String) {
+        let joined = |parts: &[Expr], least: u8, by: &str, out: &mut String| {
+            for (i, part) in parts.iter().enumerate() {
+                out.push_str(if i > 0 { by } else { "" });
+                self.expr(part, least, out);
+            }
+        };
+        let applied = |name: &str, args: &[Expr], out: &mut String| {
+            out.push_str(name);
+            for arg in args {
+                out.push(' ');
+                self.expr(arg, ATOM, out);
+            }
+        };
+        match (&e.node, &e.args[..]) {
+            (Node::Call(name, _), args) if self.plain => {
+                applied(table::find(name).map_or(*name, |f| f.name), args, out);
+            }
+            (Node::Do | Node::Chain, steps) if self.plain && steps.len() > 1 => {
+                out.push_str("sequence ");
+                self.expr(&steps[0], ATOM, out);
+                out.push_str(" (");
+                self.bare(&Expr { args: steps[1..].to_vec(), ..e.clone() }, out);
+                out.push(')');
+            }
+            (Node::Do | Node::Chain, [one]) if self.plain => self.bare(one, out),
+            (Node::If, args) if self.plain => applied("conditional", args, out),
+            (Node::Call(name, CallStyle::Between), [a, b]) => {
+                self.expr(a, APPLIED, out);
+                let _ = write!(out, " `{name}` ");
+                self.expr(b, APPLIED, out);
+            }
+            (Node::Call(_, CallStyle::Operator(sign)), [a, b]) => {
+                // Those that end in a dot have the number on the left.
+                let (a, b) = if sign.ends_with('.') && !sign.starts_with('.') { (b, a) } else { (a, b) };
+                let level = strength(sign);
+                // What leans right is `<>` and `~>`; comparisons do not lean.
+                let right = matches!(*sign, "<>" | "~>");
+                self.expr(a, level + u8::from(right || level == 4), out);
+                let _ = write!(out, " {sign} ");
+                self.expr(b, level + u8::from(!right), out);
+            }
+            (Node::Call(name, CallStyle::Dollar), [args @ .., last]) => {
+                applied(name, args, out);
+                out.push_str(" $ ");
+                self.expr(last, 0, out);
+            }
+            (Node::Call(name, written), args) => {
+                applied(name, args, out);
+                out.push_str(if *written == CallStyle::Packet && self.packet { " packet" } else { "" });
+            }
+            (Node::Lambda, [body, given]) => {
+                out.push_str("(\\x -> ");
+                self.expr(body, 0, out);
+                out.push_str(") ");
+                self.expr(given, ATOM, out);
+            }
+            (Node::Use(name), args) => applied(name, args, out),
+            (Node::Parameter, _) => out.push('x'),
+            (Node::Word(word), _) => out.push_str(word),
+            (Node::List, items) => {
+                out.push('[');
+                joined(items, 0, ", ", out);
+                out.push(']');
+            }
+            (Node::Do, steps) => {
+                out.push_str("do { ");
+                joined(steps, 0, "; ", out);
+                out.push_str(" }");
+            }
+            (Node::Chain, [one]) => self.bare(one, out),
+            (Node::Chain, steps) => joined(steps, APPLIED, " >-> ", out),
+            (Node::If, [p, a, b]) => {
+                for (word, part) in [("if ", p), (" then ", a), (" else ", b)] {
+                    out.push_str(word);
+                    self.expr(part, 0, out);
+                }
+            }
+            (Node::Case(numbers), [of, acts @ ..]) => {
+                out.push_str("case ");
+                self.expr(of, APPLIED, out);
+                out.push_str(" of { ");
+                for (number, act) in numbers.iter().map(u64::to_string).chain([String::from("_")]).zip(acts) {
+                    let _ = write!(out, "{number} -> ");
+                    self.expr(act, 1, out);
+                    out.push_str(if number == "_" { " }" } else { "; " });
+                }
+            }
+            (node, args) => unreachable!("{node:?} of {} parts", args.len()),
+        }
+    }
+}
+
+/// As `docs/LANGUAGE.md` orders the operators.
+fn strength(sign: &str) -> u8 {
+    match sign {
+        "~>" => 1,
+        ".||." => 5,
+        ".^^." | "<>" => 6,
+        ".&&." => 7,
+        ">->" | ">>" | ">=>" => CHAIN,
+        _ => 4,
+    }
+}

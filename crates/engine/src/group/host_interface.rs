@@ -1,0 +1,286 @@
+//! The way back to the host, for a port that is taken for capture alone: a device beside it.
+//!
+//! ```text
+//! program says kernel ──► branch ──► ng7e ═══ ng7 ──► the host            (7: the port's number)
+//!                     port ◄──────── ng7e ═══ ng7 ◄── what the host sends through it
+//! ```
+//! It is a veth pair. The host's end has the port's own link address, so that frames for this host are taken for such; who
+//! moves the port's IP address to it has a port that answers. The pair goes when the capture ends. One that a killed engine left
+//! behind goes with the next start of any engine on the machine ([`sweep`]), if that is certain. A tap device or a network namespace would go with its process
+//! at once, but a service that may neither see `/dev/net/tun` nor make namespaces (`dist/systemd`) could have none.
+//!
+//! Whose a pair is stands on the host's end, as its alias: our name and the process ([`Process`]). Invariant: only a pair with this mark, whose
+//! process is certainly gone, is ever removed by another engine; whatever else has such a name is somebody's.
+
+use crate::egress::link_of;
+use group::PacketSink;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use sys::ethtool::Offload;
+use sys::netlink::{Link, Netlink, Veth};
+use sys::packet::PacketSocket;
+use sys::process::Process;
+
+/// How often the thread looks whether it should end.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Largest frame on the way out: the largest Ethernet frame there is, without merging.
+const FRAME_MAX: usize = 16 << 10;
+
+/// Before the process, in the alias.
+const MARK: &str = "netgrain host ";
+
+/// linux/if_ether.h: every protocol.
+const ETH_P_ALL: u16 = 3;
+
+/// See the module's text.
+pub struct HostInterface {
+    /// What the host calls its end.
+    pub name: String,
+    /// The end into which packets for the host are sent.
+    entrance: String,
+    /// The number of the host's end.
+    outer: u32,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Whose a pair is.
+enum Owner {
+    /// A process that is there.
+    Living,
+    /// One that is certainly gone.
+    Dead,
+    /// Not marked, or the process cannot be seen from here.
+    Unknown,
+}
+
+impl HostInterface {
+    /// Makes the device for this port.
+    ///
+    /// # Errors
+    /// In words, what the kernel refuses.
+    pub fn open(port: &str) -> Result<Self, String> {
+        let fail = |what: &str, e: io::Error| {
+            format!(
+                "no way to bring packets of {port} back to the host: {what}: {e} (root, or CAP_NET_ADMIN and CAP_NET_RAW)"
+            )
+        };
+        let mut netlink = Netlink::route().map_err(|e| fail("netlink", e))?;
+        let link = netlink.link(port).map_err(|e| fail("the interface", e))?;
+        let (name, entrance) = (format!("ng{}", link.index), format!("ng{}e", link.index));
+        if let Ok(there) = netlink.link(&name) {
+            match Owner::of(&there) {
+                // An engine was killed since this one began.
+                Owner::Dead => netlink.delete_link(there.index).map_err(|e| fail(&name, e))?,
+                Owner::Living => return Err(format!("{name} is there already: another engine has it for {port}")),
+                Owner::Unknown => {
+                    return Err(format!(
+                        "{name} is there already, and whose it is nobody knows: if nobody needs it, `ip link del {name}`"
+                    ));
+                }
+            }
+        }
+        let veth = Veth { name: &name, peer: &entrance, rx_queues: 1, tx_queues: 1, mtu: link.mtu };
+        netlink.add_veth(&veth).map_err(|e| fail(&name, e))?;
+        let outer = netlink.link(&name).map_err(|e| fail(&name, e))?.index;
+        let mut host = Self { name, entrance, outer, stop: Arc::default(), thread: None };
+        // From here on the pair goes with the value.
+        let thread = host.begin(&mut netlink, link.index, link.mac).map_err(|e| fail(&host.name, e))?;
+        host.thread = Some(thread);
+        Ok(host)
+    }
+
+    /// Where a packet is put in truth that is for this device.
+    pub fn entrance_of(&self, to: &PacketSink) -> Option<PacketSink> {
+        matches!(to, PacketSink::Port(name) if *name == self.name).then(|| PacketSink::Port(self.entrance.clone()))
+    }
+
+    fn begin(&self, netlink: &mut Netlink, port: u32, mac: Option<[u8; 6]>) -> io::Result<JoinHandle<()>> {
+        let (inner, outer) = (netlink.link(&self.entrance)?.index, self.outer);
+        netlink.set_alias(outer, &format!("{MARK}{}", Process::this()?))?;
+        if let Some(mac) = mac {
+            netlink.set_mac(outer, mac)?;
+        }
+        // What the host sends must be whole frames by the time it is taken here.
+        for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso] {
+            offload.set(&self.name, false)?;
+        }
+        let (from, to) = (PacketSocket::open()?, PacketSocket::open()?);
+        from.ignore_outgoing()?;
+        from.bind(inner, Some(ETH_P_ALL))?;
+        to.bind(port, None)?;
+        // A host that speaks of its own accord (IPv6 looks for its routers) would be heard on the wire.
+        netlink.set_no_ipv6_address(outer)?;
+        for link in [inner, outer] {
+            netlink.set_up(link, true)?;
+        }
+        let stop = Arc::clone(&self.stop);
+        std::thread::Builder::new().name("from-host".into()).spawn(move || send(&from, &to, &stop))
+    }
+}
+
+impl Owner {
+    fn of(link: &Link) -> Self {
+        let process = link.alias.as_deref().and_then(|alias| alias.strip_prefix(MARK)?.parse::<Process>().ok());
+        match process.and_then(|process| process.is_there()) {
+            Some(true) => Self::Living,
+            Some(false) => Self::Dead,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// Removes the pairs that engines left behind which were killed; what is to be said of it. A pair that looks like one of them, but may be
+/// somebody's, is left alone and named. Where it may not be done (no CAP_NET_ADMIN) nothing is.
+pub fn sweep() -> Vec<String> {
+    let Ok(mut netlink) = Netlink::route() else { return Vec::new() };
+    let links = netlink.links().unwrap_or_default();
+    let pair = |link: &&Link| {
+        let number = link.name.strip_prefix("ng").is_some_and(|n| n.parse::<u32>().is_ok());
+        let other = link_of(&format!("{}e", link.name));
+        number && link.kind.as_deref() == Some("veth") && other.is_ok_and(|other| link.lower == Some(other.index))
+    };
+    let mut said = Vec::new();
+    for link in links.iter().filter(pair) {
+        let name = &link.name;
+        match Owner::of(link) {
+            // By its number, which no other device gets: somebody else may have been faster, and made another of the name.
+            Owner::Dead if netlink.delete_link(link.index).is_ok() => {
+                said.push(format!("{name}, which an engine that was killed had left behind, is removed"));
+            }
+            Owner::Dead | Owner::Living => {}
+            Owner::Unknown => said.push(format!(
+                "{name} is left alone: it looks as if an engine had made it, but nothing on it says that this engine is gone; if nobody \
+                 needs it, `ip link del {name}`"
+            )),
+        }
+    }
+    said
+}
+
+/// What the host sends goes out of the port; what the port refuses, the host's protocols send again.
+fn send(from: &PacketSocket, to: &PacketSocket, stop: &AtomicBool) {
+    let mut frame = vec![0; FRAME_MAX];
+    while !stop.load(Ordering::Relaxed) {
+        match from.receive(&mut frame) {
+            Ok(Some(len)) => {
+                if let Some(frame) = frame.get(..len) {
+                    let _ = to.send_all(&[frame]);
+                }
+            }
+            Ok(None) => drop(from.wait_readable(CHECK_INTERVAL)),
+            // The device is down or gone for the moment.
+            Err(_) => std::thread::sleep(CHECK_INTERVAL),
+        }
+    }
+}
+
+impl Drop for HostInterface {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        // Where it cannot be deleted any more (rights given up), the next start does it.
+        if let Ok(mut netlink) = Netlink::route() {
+            let _ = netlink.delete_link(self.outer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use testkit::Sandbox;
+
+    #[test]
+    fn pairs_that_a_killed_engine_left_behind_go_with_the_next_start_and_others_stay() {
+        let test = "pairs_that_a_killed_engine_left_behind_go_with_the_next_start_and_others_stay";
+        let Some(sandbox) = Sandbox::new(test) else { return };
+        let this = Process::this().expect("/proc");
+        let before = Process { started: this.started + 1, ..this };
+        let elsewhere = Process { namespaces: [1, 1], ..before };
+        let mark = |name: &str, alias: String| {
+            sandbox.netlink().set_alias(link_of(name).expect("it is there").index, &alias).expect("an alias");
+        };
+        sandbox.veth("p", "q");
+        // As after `kill -9`: the pairs of ports that are not there any more.
+        for (name, other, alias) in [
+            ("ng99", "ng99e", format!("{MARK}{before}")),
+            // Of an engine that lives, of one of which nobody knows, and of older engines or strangers.
+            ("ng98", "ng98e", format!("{MARK}{this}")),
+            ("ng97", "ng97e", format!("{MARK}{elsewhere}")),
+            ("ng96", "ng96e", before.to_string()),
+            ("ng95", "ng95e", format!("{MARK}{before} ")),
+            // Not one of ours, whatever is on it.
+            ("ngx", "ngxe", format!("{MARK}{before}")),
+            ("ng5", "r", format!("{MARK}{before}")),
+        ] {
+            sandbox.veth(name, other);
+            mark(name, alias);
+        }
+        sandbox.veth("ng94", "ng94e");
+        let host = HostInterface::open("p").expect("a way back");
+        let mut said = sweep();
+        said.sort();
+        let begin = ["ng94 is left alone", "ng95 is left", "ng96 is left", "ng97 is left", "ng99, which an engine"];
+        assert!(said.len() == 5 && said.iter().zip(begin).all(|(said, begin)| said.starts_with(begin)), "{said:?}");
+        assert!(sweep().iter().all(|said| said.contains("ip link del")), "it was removed");
+        let there = |name: &str| link_of(name).is_ok();
+        assert!(!there("ng99") && !there("ng99e"));
+        let others = ["ng94", "ng94e", "ng95", "ng96", "ng97", "ng98", "ng98e", "ngx", "ngxe", "ng5", "r", &host.name];
+        assert!(others.iter().all(|name| there(name)), "somebody has them");
+        let name = host.name.clone();
+        drop(host);
+        assert!(!there(&name));
+    }
+
+    #[test]
+    fn a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written() {
+        let test = "group::host::tests::a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written";
+        const SEALED: &str = "NETGRAIN_TEST_SEALED";
+        let Some(sandbox) = Sandbox::new(test) else { return };
+        if std::env::var_os(SEALED).is_none() {
+            // As it is for a service with ProtectKernelTunables=yes (systemd.exec(5)), in a process of its own.
+            let Some(mut unshare) = testkit::tool(test, "unshare") else { return };
+            let seal =
+                "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$0\" --exact \"$1\"";
+            unshare.args(["--mount", "sh", "-c", seal]).arg(std::env::current_exe().expect("this program")).arg(test);
+            let said = unshare.env(SEALED, "1").output().expect("it runs");
+            return assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        }
+        sandbox.veth("p", "q");
+        let setting = |name: &str| format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");
+        assert!(fs::write(setting("q"), "1").is_err(), "it is sealed");
+        let host = HostInterface::open("p").expect("a way back");
+        let mode = fs::read_to_string(setting(&host.name)).expect("IPv6");
+        assert_eq!(mode.trim(), "1", "a host that looks for its routers would be heard on the wire");
+    }
+
+    #[test]
+    fn a_way_back_takes_the_place_of_a_dead_one_and_of_no_other() {
+        let test = "a_way_back_takes_the_place_of_a_dead_one_and_of_no_other";
+        let Some(sandbox) = Sandbox::new(test) else { return };
+        let (p, _q) = sandbox.veth("p", "q");
+        let host = HostInterface::open("p").expect("a way back");
+        assert!(HostInterface::open("p").is_err_and(|why| why.contains("another engine has it")));
+        let name = host.name.clone();
+        assert!(link_of(&name).is_ok());
+        drop(host);
+        let entrance = format!("{name}e");
+        let (there, _) = sandbox.veth(&name, &entrance);
+        assert_eq!(name, format!("ng{}", p.index));
+        assert!(HostInterface::open("p").is_err_and(|why| why.contains(&format!("ip link del {name}"))));
+        assert_eq!(link_of(&name).map(|link| link.index).ok(), Some(there.index), "it is as it was");
+        let this = Process::this().expect("/proc");
+        let before = Process { started: this.started + 1, ..this };
+        sandbox.netlink().set_alias(there.index, &format!("{MARK}{before}")).expect("an alias");
+        let host = HostInterface::open("p").expect("nobody has it");
+        assert_ne!(link_of(&host.name).map(|link| link.index).ok(), Some(there.index));
+    }
+}

@@ -1,0 +1,122 @@
+//! Members' own filters, as machine code where this host allows it.
+
+use filter::{Filter, LinkFilter};
+use group::{MemberFilter, Packet};
+use jit::{Frame, Matcher};
+use lang::packet_filter;
+use ring::flag;
+use std::sync::Arc;
+use wire::Headers;
+
+/// Makes a member's filter.
+///
+/// # Errors
+/// In words, with the place in the text.
+pub fn of(text: &str, link_type: u16) -> Result<Arc<dyn MemberFilter>, String> {
+    let filter = LinkFilter::parse(text, link_type).map_err(|e| format!("filter: {e}"))?;
+    // Machine code is given neither the direction nor what the header walk finds, and has no loops.
+    if let Ok(program) = packet_filter::program(&filter)
+        && let Ok(matcher) = Matcher::of(&program)
+    {
+        return Ok(Arc::new(Native { text: text.to_owned(), matcher }));
+    }
+    let filter = Filter::parse(text).map_err(|e| format!("filter: {e}"))?;
+    Ok(Arc::new(Slow { text: text.to_owned(), filter, link_type }))
+}
+
+struct Native {
+    text: String,
+    matcher: Matcher,
+}
+
+impl MemberFilter for Native {
+    fn matches(&self, packet: &Packet<'_>) -> bool {
+        let mut matched = [0];
+        self.matcher.matches(&[Frame::new(packet.bytes, packet.wire_len)], &mut matched);
+        matched[0] != 0
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Where this host refuses machine code, and for what machine code is not given.
+struct Slow {
+    text: String,
+    filter: Filter,
+    link_type: u16,
+}
+
+impl MemberFilter for Slow {
+    fn matches(&self, packet: &Packet<'_>) -> bool {
+        let (bytes, wire_len) = (packet.bytes, packet.wire_len);
+        let outgoing = packet.desc.flags & flag::OUTGOING != 0;
+        self.filter.matches_way(bytes, wire_len, &Headers::of(bytes, wire_len, self.link_type), outgoing)
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::Desc;
+    use wire::build::Frame as Build;
+    use wire::{EtherType, link};
+
+    #[test]
+    fn both_ways_to_filter_say_the_same_of_plain_packets() {
+        let (mut web, mut dns) = ([0; 60], [0; 60]);
+        Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut web);
+        Build::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 53).fill(&mut dns);
+        let text = "tcp port 443";
+        let filter = Filter::parse(text).expect("a filter");
+        let slow: Arc<dyn MemberFilter> = Arc::new(Slow { text: text.into(), filter, link_type: link::ETHERNET });
+        let made = of(text, link::ETHERNET).expect("a filter");
+        let desc = Desc::default();
+        for sieve in [&made, &slow] {
+            let of = |bytes| sieve.matches(&Packet { desc: &desc, bytes, wire_len: 60 });
+            assert_eq!((of(&web), of(&dns), sieve.text()), (true, false, text));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_filter_is_said_with_its_place() {
+        let why = |text, link| of(text, link).err().expect("no filter");
+        assert!(why("port nosuch0", 1).starts_with("filter: `nosuch0` at column 6"));
+        assert!(why("tcp", 147).contains("this link type are not read"));
+        assert!(why("bytes > 5", 1).contains("netgrain flows"));
+    }
+
+    #[test]
+    fn words_are_for_the_link_of_the_frames_and_know_which_way_they_went() {
+        let mut web = [0; 60];
+        Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut web);
+        let raw = of("tcp port 443", link::RAW_IP).expect("a filter");
+        let desc = Desc::default();
+        assert!(raw.matches(&Packet { desc: &desc, bytes: &web[14..], wire_len: 46 }));
+        assert!(!raw.matches(&Packet { desc: &desc, bytes: &web, wire_len: 60 }));
+        let refused = of("vlan 5", link::LINUX_SLL).err().expect("an error");
+        assert!(refused.starts_with("filter: ") && refused.contains("no VLAN tag"), "{refused}");
+        let outbound = of("outbound and tcp", link::ETHERNET).expect("a filter");
+        for flags in [0, flag::OUTGOING] {
+            let desc = Desc { flags, ..Desc::default() };
+            let sent = outbound.matches(&Packet { desc: &desc, bytes: &web, wire_len: 60 });
+            assert_eq!(sent, flags != 0);
+        }
+    }
+
+    #[test]
+    fn words_below_anylink_and_chains_of_headers_are_asked_too() {
+        let mut bytes = [0; 64];
+        Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).tag(EtherType::VLAN, 5).fill(&mut bytes);
+        let desc = Desc::default();
+        for (text, is) in [("tcp port 443", false), ("anylink tcp port 443", true), ("ip protochain 6", false)] {
+            let sieve = of(text, link::ETHERNET).expect("a filter");
+            assert_eq!(sieve.matches(&Packet { desc: &desc, bytes: &bytes, wire_len: 64 }), is, "{text}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What a meter reads: one gate for each queue's ring, their packets in one order of time.
+//!
+//! Card and kernel may deal the two directions of a conversation to different queues, so flows can only be made where all
+//! queues come together. The order is that of stamps, then of queues; it depends on nothing else, as long as every queue
+//! has published what it took within [`TIMEOUT`]. A queue that is silent is not waited for longer than that, because its
+//! neighbours' rings would fill meanwhile.
+//!
+//! The meter reads in place and must not hold up the recorder, whose ring it shares: a lane that is more than half a ring
+//! behind lets packets go until it is less than a quarter behind. They are counted. A source that can wait (a file) is
+//! never shed: its meter sees every packet.
+
+use super::work::PacketBytes;
+use base::Timestamp;
+use ring::{Control, Desc, DescPosition, FILE_HEADER, LosslessReader, RECORD_HEADER};
+use std::time::Duration;
+
+/// Descriptors taken at a time.
+pub const BATCH: usize = 256;
+
+/// How long a packet may be on its way from its stamp to its ring: a kernel's block is handed over within 25 ms, a poll
+/// sleeps for 20, and a busy processor has others to run.
+const TIMEOUT: Duration = Duration::from_millis(100);
+
+/// One queue.
+pub struct QueueReader {
+    reader: LosslessReader,
+    /// Number of the queue.
+    pub queue: u16,
+    /// As pcap numbers it.
+    pub link_type: u16,
+    /// Taken from the ring and not yet metered: those from `next` on.
+    descs: Vec<Desc>,
+    next: usize,
+    /// Where the descriptors end that are done with.
+    done: DescPosition,
+    /// How far its stamps have come.
+    reached: Timestamp,
+    shedding: bool,
+    ended: bool,
+}
+
+/// All queues of one interface.
+pub struct QueueMerge {
+    readers: Vec<QueueReader>,
+    /// Whether packets come whether there is room or not.
+    live: bool,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextRun {
+    /// So many descriptors of this lane; their packets are not to be metered if it is shedding.
+    Run {
+        /// Which.
+        lane: usize,
+        /// At most [`BATCH`].
+        descs: usize,
+        /// Count and let go.
+        skipped: bool,
+    },
+    /// Nothing now.
+    Idle,
+    /// Nothing ever again.
+    End,
+}
+
+impl QueueReader {
+    /// The gate must have joined before the first packet.
+    pub fn new(gate: LosslessReader, queue: u16, link_type: u16) -> Self {
+        let done = gate.released();
+        Self {
+            reader: gate,
+            queue,
+            link_type,
+            descs: Vec::with_capacity(BATCH),
+            next: 0,
+            done,
+            reached: Timestamp::ZERO,
+            shedding: false,
+            ended: false,
+        }
+    }
+
+    fn refill(&mut self, live: bool) {
+        if self.next < self.descs.len() || self.ended {
+            return;
+        }
+        // Asked first: what was published before the end is seen by the look that follows.
+        let ended = self.reader.ended();
+        self.descs.clear();
+        self.next = 0;
+        self.descs.extend_from_slice(self.reader.next(BATCH));
+        self.ended = ended && self.descs.is_empty();
+        if live {
+            self.shedding = self.is_behind(if self.shedding { 4 } else { 2 });
+        }
+    }
+
+    /// More than a ring's `part` lies between this lane and the writer.
+    fn is_behind(&self, part: u64) -> bool {
+        let memory = self.reader.memory();
+        let written = memory.control.positions();
+        written.oldest_pos(memory.byte_capacity() / part) > self.done.pos
+            || written.oldest_desc(memory.desc_capacity() / part) > self.done.desc
+    }
+
+    /// Up to when everything of this lane is known; `None` if there will be nothing more.
+    fn horizon(&self, now: Option<Timestamp>) -> Option<Timestamp> {
+        match self.descs.get(self.next) {
+            Some(desc) => Some(desc.timestamp()),
+            None if self.ended => None,
+            None => Some(now.map_or(self.reached, |now| now.before(TIMEOUT).max(self.reached))),
+        }
+    }
+
+    fn release(&mut self, descs: usize) {
+        for desc in &self.descs[self.next..self.next + descs] {
+            self.reached = self.reached.max(desc.timestamp());
+            match desc.as_control() {
+                None if desc.is_packet() => self.done.pos = desc.end(),
+                Some(Control::Segment { pos, .. }) => self.done.pos = pos + FILE_HEADER as u64,
+                Some(Control::End) => self.ended = true,
+                _ => {}
+            }
+        }
+        self.next += descs;
+        self.done.desc += descs as u64;
+        self.reader.release(self.done);
+    }
+}
+
+impl PacketBytes for QueueReader {
+    fn bytes(&self, desc: &Desc) -> &[u8] {
+        self.reader.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into())
+    }
+
+    fn wire_len(&self, desc: &Desc) -> u32 {
+        if desc.wire_len < u16::MAX {
+            return desc.wire_len.into();
+        }
+        let header = self.reader.bytes(desc.pos + 12, 4);
+        header.try_into().map_or(u32::from(u16::MAX), u32::from_le_bytes)
+    }
+
+    fn link_type(&self) -> u16 {
+        self.link_type
+    }
+
+    fn queue(&self) -> u16 {
+        self.queue
+    }
+}
+
+impl QueueMerge {
+    /// At least one lane.
+    pub fn new(lanes: Vec<QueueReader>, live: bool) -> Self {
+        Self { readers: lanes, live }
+    }
+
+    /// Bytes of packet memory of the smallest of their rings.
+    pub fn least_bytes(&self) -> u64 {
+        self.readers.iter().map(|lane| lane.reader.memory().byte_capacity()).min().unwrap_or(0)
+    }
+
+    /// What comes next. `now` is the time of this machine, which only a live source has anything to do with.
+    pub fn turn(&mut self, now: impl Fn() -> Timestamp) -> NextRun {
+        let live = self.live;
+        self.readers.iter_mut().for_each(|lane| lane.refill(live));
+        if let [lane] = self.readers.as_slice() {
+            let descs = lane.descs.len() - lane.next;
+            return match descs {
+                0 if lane.ended => NextRun::End,
+                0 => NextRun::Idle,
+                _ => NextRun::Run { lane: 0, descs, skipped: lane.shedding },
+            };
+        }
+        let now = self.live.then(now);
+        let horizons = || self.readers.iter().enumerate().filter_map(|(i, lane)| Some((lane.horizon(now)?, i)));
+        let Some((_, first)) = horizons().min() else { return NextRun::End };
+        let limit = horizons().filter(|(_, i)| *i != first).min();
+        let lane = &self.readers[first];
+        let before = |desc: &&Desc| limit.is_none_or(|limit| (desc.timestamp(), first) < limit);
+        match lane.descs[lane.next..].iter().take_while(before).count() {
+            0 => NextRun::Idle,
+            descs => NextRun::Run { lane: first, descs, skipped: lane.shedding },
+        }
+    }
+
+    /// The lane of a run, and its descriptors.
+    pub fn run(&self, lane: usize, descs: usize) -> (&QueueReader, &[Desc]) {
+        let lane = &self.readers[lane];
+        (lane, &lane.descs[lane.next..lane.next + descs])
+    }
+
+    /// The run is done with: its part of the ring may be written again.
+    pub fn done(&mut self, lane: usize, descs: usize) {
+        self.readers[lane].release(descs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prepare;
+    use super::*;
+    use base::Prng;
+    use ring::{Config, Packet, Producer};
+
+    fn ring(queue: u16) -> (Producer, QueueReader) {
+        let mut producer = Producer::new(Config { queue, bytes: 8 << 20, ..Config::default() }).expect("memory");
+        let lane = prepare(&mut producer, queue, 1).unwrap_or_else(|e| panic!("{e}")).0;
+        (producer, lane)
+    }
+
+    fn push(producer: &mut Producer, ts: u64, len: usize) {
+        let bytes = vec![0x5a; len];
+        let packet = Packet::whole(&bytes, Timestamp::from_nanos(ts));
+        producer.push(&packet).expect("room");
+    }
+
+    /// Takes what is there: stamp and queue of each packet, and whether it was shed.
+    fn drain(lanes: &mut QueueMerge) -> Vec<(u64, u16, bool)> {
+        let mut out = Vec::new();
+        while let NextRun::Run { lane, descs, skipped: shed } = lanes.turn(|| Timestamp::MAX) {
+            let (from, run) = lanes.run(lane, descs);
+            out.extend(run.iter().filter(|d| d.is_packet()).map(|d| (d.ts, from.queue, shed)));
+            lanes.done(lane, descs);
+        }
+        out
+    }
+
+    #[test]
+    fn a_meter_that_is_half_a_ring_behind_lets_go_until_it_is_a_quarter_behind_and_a_file_waits_instead() {
+        for live in [true, false] {
+            let (mut producer, lane) = ring(0);
+            // Six of eight MiB.
+            (0..6000).for_each(|i| push(&mut producer, i, 1024));
+            producer.publish();
+            let taken = drain(&mut QueueMerge::new(vec![lane], live));
+            assert_eq!(taken.len(), 6000, "let go is not lost: every packet is told");
+            let shed = taken.iter().filter(|(_, _, shed)| *shed).count();
+            assert_eq!(shed > 0, live, "{shed} let go");
+            assert!(shed < 6000 && taken.last().is_some_and(|last| !last.2), "the last two MiB are metered");
+            // And as soon as it has caught up, nothing is let go.
+            assert!(taken.iter().skip_while(|(_, _, shed)| *shed).all(|(_, _, shed)| !shed));
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_silent_is_waited_for_and_not_for_ever() {
+        let ((mut a, one), (b, two)) = (ring(0), ring(1));
+        push(&mut a, 1_000_000_000, 60);
+        a.publish();
+        let mut lanes = QueueMerge::new(vec![one, two], true);
+        let at = |nanos: u64| Timestamp::from_nanos(nanos).after(TIMEOUT);
+        assert_eq!(
+            lanes.turn(|| at(999_999_999)),
+            NextRun::Idle,
+            "the other may still bring something that comes before"
+        );
+        assert!(matches!(lanes.turn(|| at(1_000_000_000)), NextRun::Run { lane: 0, .. }));
+        drop(b);
+    }
+
+    #[test]
+    fn packets_of_all_queues_come_in_the_order_of_stamps_then_queues() {
+        let mut random = Prng::new(testkit::seed("packets_of_all_queues_come_in_the_order_of_stamps_then_queues"));
+        let mut rings: Vec<(Producer, QueueReader)> = (0..3).map(ring).collect();
+        let (mut expected, mut stamps) = (Vec::new(), [1u64; 3]);
+        for _ in 0..5000 {
+            let queue = random.below(3) as usize;
+            stamps[queue] += random.below(3);
+            push(&mut rings[queue].0, stamps[queue], 60);
+            expected.push((stamps[queue], queue as u16, false));
+        }
+        let lanes = rings.into_iter().map(|(mut producer, lane)| {
+            producer.publish();
+            assert!(producer.finish(Timestamp::from_nanos(stamps[usize::from(lane.queue)])));
+            lane
+        });
+        expected.sort();
+        assert_eq!(drain(&mut QueueMerge::new(lanes.collect(), false)), expected);
+    }
+}

@@ -1,0 +1,102 @@
+//! What a packet is to the curve: from its headers to what [`series::SeriesMeter`] is told. The meter counts with it, and so does
+//! whoever makes a curve of stored packets.
+
+use base::Timestamp;
+use series::{Direction, SeriesMeter, TrafficClass, address_hash};
+use wire::{Decoded, EtherType, Family, IpProtocol};
+
+/// Offset of the flags in a TCP header (RFC 9293, section 3.1).
+const TCP_FLAGS: usize = 13;
+
+/// Counts a packet as every meter does. `decoded` is that of the captured `frame`; addresses are hashed under `key`.
+#[inline]
+pub fn count(
+    curve: &mut SeriesMeter,
+    ts: Timestamp,
+    outgoing: bool,
+    frame: &[u8],
+    wire_len: u32,
+    decoded: &Decoded,
+    key: u64,
+) {
+    let direction = if outgoing { Direction::Out } else { Direction::In };
+    let kind = kind(decoded);
+    let flags = match kind {
+        TrafficClass::Tcp if decoded.l4 > 0 => frame.get(usize::from(decoded.l4) + TCP_FLAGS).copied(),
+        _ => None,
+    };
+    let (src, dst) = address_hashes(frame, decoded, key);
+    let is_v6 = decoded.family == Family::V6;
+    curve.packet(ts, wire_len, direction, kind, is_v6, flags, src, dst);
+}
+
+fn kind(decoded: &Decoded) -> TrafficClass {
+    match (decoded.family, decoded.protocol) {
+        (Family::Other, _) if decoded.ethertype == EtherType::ARP => TrafficClass::Arp,
+        (Family::Other, _) => TrafficClass::Other,
+        (_, IpProtocol::TCP) => TrafficClass::Tcp,
+        (_, IpProtocol::UDP) => TrafficClass::Udp,
+        (_, IpProtocol::ICMP | IpProtocol::ICMPV6) => TrafficClass::Icmp,
+        (_, IpProtocol::SCTP) => TrafficClass::Sctp,
+        _ => TrafficClass::OtherIp,
+    }
+}
+
+/// Those of source and destination; 0 of what is not IP.
+///
+/// PERF: the length of the addresses is known to the compiler. Without it each hash copied its bytes to a word in memory and
+/// waited for that: a fifth of the samples of decoding and counting (`perf record`) lay on those two loads.
+/// With the flow table that grows, 152 → 132 ns of the meter's processor time per packet of 347 B on average, in a replay of
+/// 92 000 flows; the plain version is in the tests.
+#[inline(always)]
+fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
+    let l3 = usize::from(decoded.l3);
+    match decoded.family {
+        Family::V4 => both::<4>(frame, l3 + 12, key),
+        Family::V6 => both::<16>(frame, l3 + 8, key),
+        Family::Other => (0, 0),
+    }
+}
+
+/// Of two addresses of so many bytes, of which the first begins here. Both were captured where there is a family.
+#[inline(always)]
+fn both<const LEN: usize>(frame: &[u8], at: usize, key: u64) -> (u64, u64) {
+    let Some((src, rest)) = frame.get(at..).and_then(|bytes| bytes.split_first_chunk::<LEN>()) else { return (0, 0) };
+    (address_hash(key, src), rest.first_chunk::<LEN>().map_or(0, |dst| address_hash(key, dst)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::build::Frame;
+    use wire::link;
+
+    /// Each address by its offset and length.
+    fn plainly(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
+        let (at, len) = match decoded.family {
+            Family::V4 => (12, 4),
+            Family::V6 => (8, 16),
+            Family::Other => return (0, 0),
+        };
+        let from = usize::from(decoded.l3) + at;
+        let address = |from: usize| frame.get(from..from + len).map_or(0, |bytes| address_hash(key, bytes));
+        (address(from), address(from + len))
+    }
+
+    #[test]
+    fn addresses_have_the_hashes_of_their_bytes_wherever_the_capture_ends() {
+        let mut bytes = [0; 90];
+        let mut hashed = 0;
+        for frame in [Frame::udp4([10, 1, 2, 3], 1, [192, 0, 2, 7], 2), Frame::tcp6([1; 8], 1, [2; 8], 2)] {
+            let frame = frame.fill(&mut bytes);
+            for cut in 0..=frame.len() {
+                let cut = &frame[..cut];
+                let decoded = Decoded::of(cut, 90, link::ETHERNET);
+                let hashes = address_hashes(cut, &decoded, 7);
+                assert_eq!(hashes, plainly(cut, &decoded, 7), "{decoded:?}");
+                hashed += u32::from(hashes.0 != 0 && hashes.1 != 0 && hashes.0 != hashes.1);
+            }
+        }
+        assert!(hashed > 50, "only {hashed} frames had addresses");
+    }
+}

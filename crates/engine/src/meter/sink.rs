@@ -1,0 +1,263 @@
+//! Where flow records and rows go.
+
+use super::report::SinkReport;
+use base::Timestamp;
+use flow::{EndReason, Record};
+use series::Row;
+use std::collections::BTreeMap;
+
+/// Takes what a meter makes. Nothing here may hold the meter up for longer than a disk takes: whoever depends on others
+/// keeps a queue and a thread of its own, and counts what did not fit.
+pub trait Sink: Send {
+    /// What sort of place it is: those of one sort are replaced together.
+    fn kind(&self) -> &'static str;
+
+    /// A flow record, in the meter's order.
+    fn record(&mut self, record: &Record);
+
+    /// A second, in the meter's order.
+    fn row(&mut self, row: &Row);
+
+    /// The time of the packets has come to another second.
+    fn tick(&mut self, now: Timestamp);
+
+    /// Nothing more comes, and nobody waits: whatever can still be brought home is brought by others. [`Sink::finish`] follows
+    /// once [`Sink::has_left`].
+    fn leave(&mut self) {}
+
+    /// Whether [`Sink::finish`] would return at once.
+    fn has_left(&mut self) -> bool {
+        true
+    }
+
+    /// Nothing more comes; whatever can still be brought home is, before this returns.
+    fn finish(&mut self);
+
+    /// How it stands.
+    fn report(&self) -> SinkReport;
+
+    /// Things a person should know, since the last call.
+    fn warnings(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// All of them, and what they were given.
+#[derive(Default)]
+pub(super) struct Sinks {
+    pub all: Vec<Box<dyn Sink>>,
+    /// Those that were replaced and bring home what they have.
+    leaving: Vec<Box<dyn Sink>>,
+    /// What those had been given that have left since.
+    left: SinkReport,
+    /// Records given out, by the reason why.
+    ends: [u64; REASONS.len()],
+    /// Packets in the records given out.
+    pub in_records: u64,
+    /// Packets in the rows given out.
+    pub in_rows: u64,
+    pub rows: u64,
+}
+
+/// Why records are made, in the order of their numbers.
+const REASONS: [(EndReason, &str); 5] = [
+    (EndReason::IdleTimeout, "idle_timeout"),
+    (EndReason::ActiveTimeout, "active_timeout"),
+    (EndReason::EndOfFlow, "end_of_flow"),
+    (EndReason::ForcedEnd, "forced_end"),
+    (EndReason::LackOfResources, "lack_of_resources"),
+];
+
+impl Sinks {
+    /// Going to these.
+    pub fn new(all: Vec<Box<dyn Sink>>) -> Self {
+        Self { all, ..Self::default() }
+    }
+
+    /// Records so far, by the reason why; reasons that did not occur are left out.
+    pub fn records(&self) -> BTreeMap<&'static str, u64> {
+        REASONS.iter().zip(self.ends).map(|((_, name), n)| (*name, n)).filter(|(_, n)| *n > 0).collect()
+    }
+
+    /// Those of this kind leave unless their names are among these, and these others come. Nobody is waited for: a collector
+    /// that is away would hold up the meter, and with it the ring.
+    pub fn replace(&mut self, kind: &str, stay: &[String], outlets: Vec<Box<dyn Sink>>) {
+        let goes = |outlet: &dyn Sink| outlet.kind() == kind && !stay.contains(&outlet.report().name);
+        let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(|outlet| goes(&**outlet));
+        old.iter_mut().for_each(|outlet| outlet.leave());
+        self.leaving.extend(old);
+        self.all = kept;
+        self.all.extend(outlets);
+    }
+
+    /// Adds up those that have left; or, at the end, all.
+    fn let_go(&mut self, wait: bool) {
+        let left = &mut self.left;
+        self.leaving.retain_mut(|outlet| {
+            if !wait && !outlet.has_left() {
+                return true;
+            }
+            outlet.finish();
+            add(left, &outlet.report());
+            false
+        });
+    }
+
+    /// Nothing more comes.
+    pub fn finish(&mut self) {
+        // All at once: a collector that is away is waited for, and several of them are not waited for one after the other.
+        self.all.iter_mut().for_each(|outlet| outlet.leave());
+        self.all.iter_mut().for_each(|outlet| outlet.finish());
+        self.let_go(true);
+    }
+
+    /// How they stand; those that were replaced as one.
+    pub fn reports(&self) -> Vec<SinkReport> {
+        let mut all: Vec<_> = self.all.iter().map(|outlet| outlet.report()).collect();
+        let mut gone = self.left.clone();
+        self.leaving.iter().for_each(|outlet| add(&mut gone, &outlet.report()));
+        if gone != SinkReport::default() {
+            all.push(SinkReport { name: REPLACED.into(), ..gone });
+        }
+        all
+    }
+
+    /// What they have to say.
+    pub fn warnings(&mut self) -> Vec<String> {
+        self.let_go(false);
+        self.all.iter_mut().flat_map(|outlet| outlet.warnings()).collect()
+    }
+
+    pub fn row(&mut self, row: &Row) {
+        self.in_rows += row.total.packets;
+        self.rows += 1;
+        self.all.iter_mut().for_each(|outlet| outlet.row(row));
+    }
+}
+
+/// What the outlets that a reload took away are called together.
+const REPLACED: &str = "replaced";
+
+fn add(sum: &mut SinkReport, one: &SinkReport) {
+    sum.records += one.records;
+    sum.rows += one.rows;
+    sum.lost += one.lost;
+}
+
+impl flow::Sink for Sinks {
+    fn record(&mut self, record: &Record) {
+        self.ends[record.end_reason as usize - 1] += 1;
+        self.in_records += record.packets();
+        self.all.iter_mut().for_each(|outlet| outlet.record(record));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+    /// A collector that lets nobody go before it is free; to be waited for before that would take for ever.
+    struct Held {
+        name: &'static str,
+        free: Arc<AtomicBool>,
+        rows: u64,
+        gone: bool,
+    }
+
+    impl Sink for Held {
+        fn kind(&self) -> &'static str {
+            "held"
+        }
+
+        fn record(&mut self, _: &Record) {}
+
+        fn row(&mut self, _: &Row) {
+            self.rows += 1;
+        }
+
+        fn tick(&mut self, _: Timestamp) {}
+
+        fn leave(&mut self) {
+            self.gone = true;
+        }
+
+        fn has_left(&mut self) -> bool {
+            self.gone && self.free.load(SeqCst)
+        }
+
+        fn finish(&mut self) {
+            assert!(self.free.load(SeqCst), "{} would have been waited for", self.name);
+        }
+
+        fn report(&self) -> SinkReport {
+            // It brings home none of what it was given.
+            SinkReport { name: self.name.into(), rows: self.rows, lost: self.rows, ..SinkReport::default() }
+        }
+    }
+
+    #[test]
+    fn who_is_replaced_is_not_waited_for_and_what_it_lost_stays_known() {
+        let free = Arc::<AtomicBool>::default();
+        let held = |name| Box::new(Held { name, free: Arc::clone(&free), rows: 0, gone: false }) as Box<dyn Sink>;
+        let mut outlets = Sinks::new(vec![held("stays"), held("goes")]);
+        let row = Row::default();
+        outlets.row(&row);
+        outlets.replace("other", &[], Vec::new());
+        outlets.replace("held", &["stays".into()], vec![held("comes")]);
+        outlets.row(&row);
+        let told = |outlets: &Sinks| -> Vec<(String, u64, u64)> {
+            outlets.reports().into_iter().map(|r| (r.name, r.rows, r.lost)).collect()
+        };
+        let expected: Vec<_> =
+            [("stays", 2), ("comes", 1), (REPLACED, 1)].map(|(name, rows)| (name.to_owned(), rows, rows)).into();
+        assert_eq!(told(&outlets), expected);
+        outlets.warnings();
+        assert_eq!((told(&outlets), outlets.leaving.len()), (expected.clone(), 1), "it still brings home what it has");
+        free.store(true, SeqCst);
+        outlets.warnings();
+        assert_eq!((told(&outlets), outlets.leaving.len()), (expected.clone(), 0));
+        outlets.finish();
+        assert_eq!(told(&outlets), expected);
+    }
+
+    /// Says how many have been told to go by the time that it is waited for.
+    struct Dead {
+        told: Arc<AtomicUsize>,
+        waited_for: u64,
+    }
+
+    impl Sink for Dead {
+        fn kind(&self) -> &'static str {
+            "dead"
+        }
+
+        fn record(&mut self, _: &Record) {}
+
+        fn row(&mut self, _: &Row) {}
+
+        fn tick(&mut self, _: Timestamp) {}
+
+        fn leave(&mut self) {
+            self.told.fetch_add(1, SeqCst);
+        }
+
+        fn finish(&mut self) {
+            self.waited_for = self.told.load(SeqCst) as u64;
+        }
+
+        fn report(&self) -> SinkReport {
+            SinkReport { lost: self.waited_for, ..SinkReport::default() }
+        }
+    }
+
+    #[test]
+    fn collectors_that_are_away_are_all_told_to_go_before_the_first_is_waited_for() {
+        let told = Arc::<AtomicUsize>::default();
+        let dead = || Box::new(Dead { told: Arc::clone(&told), waited_for: 0 }) as Box<dyn Sink>;
+        let mut outlets = Sinks::new(vec![dead(), dead(), dead()]);
+        outlets.finish();
+        assert_eq!(outlets.reports().iter().map(|r| r.lost).collect::<Vec<_>>(), [3, 3, 3]);
+    }
+}

@@ -1,0 +1,159 @@
+//! What a program takes over from the one before, for whoever exchanges them: a map that means the same goes on with all that is in it,
+//! one that does not begins anew, and nobody should have to find that out from the packets.
+
+use lang::ir::{Expiry, Map};
+use serde::Serialize;
+use std::fmt;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StateTransfer {
+    /// Maps that go on.
+    pub kept: Vec<String>,
+    /// Maps that both programs have, and that begin anew.
+    pub restarted: Vec<RestartedMap>,
+    /// Maps that only the program before had.
+    pub dropped: Vec<String>,
+}
+
+/// A map that begins anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RestartedMap {
+    /// Its name.
+    pub map: String,
+    /// What is not as it was.
+    pub why: String,
+}
+
+impl StateTransfer {
+    /// From the maps of one program to those of the next. `wall` says what keeps an old map (by its index) from becoming a new one
+    /// although they are the same.
+    pub fn between(old: &[Map], new: &[Map], wall: impl Fn(usize, usize) -> Option<&'static str>) -> Self {
+        let mut heritage = Self::default();
+        for (n, map) in new.iter().enumerate() {
+            let Some((o, before)) = old.iter().enumerate().find(|(_, old)| old.name == map.name) else { continue };
+            let mut why = differences(before, map);
+            if why.is_empty() {
+                why.extend(wall(o, n).map(str::to_owned));
+            }
+            if why.is_empty() {
+                heritage.kept.push(map.name.clone());
+            } else {
+                heritage.restarted.push(RestartedMap { map: map.name.clone(), why: why.join(", ") });
+            }
+        }
+        let gone = old.iter().filter(|old| !new.iter().any(|new| new.name == old.name));
+        heritage.dropped = gone.map(|old| old.name.clone()).collect();
+        heritage
+    }
+
+    /// There was nothing to take over.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What keeps the maps of a user half from the next: its tables are not those of the interpreter.
+pub fn changes_form(was_native: bool, native: bool) -> Option<&'static str> {
+    (was_native != native).then_some(if native { "now machine code" } else { "now interpreted" })
+}
+
+/// Where a map of a port's program is, as far as it matters to the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct MapState {
+    /// The kernel half uses it. What that leaves undecided is remembered in user space beside it.
+    pub in_kernel: bool,
+    /// The user half is machine code.
+    pub native: bool,
+}
+
+impl MapState {
+    /// What keeps a map from going on where it will be.
+    pub fn wall(self, next: Self) -> Option<&'static str> {
+        let changes_form = changes_form(self.native, next.native);
+        match (self.in_kernel, next.in_kernel) {
+            (true, true) => changes_form.map(|_| "only in user space, whose half changes form"),
+            (false, true) => Some("now in the kernel"),
+            (true, false) => Some("now in user space"),
+            (false, false) => changes_form,
+        }
+    }
+}
+
+fn differences(old: &Map, new: &Map) -> Vec<String> {
+    let mut all = Vec::new();
+    if (old.key, old.words) != (new.key, new.words) {
+        all.push(format!("its key is {}, not {}", new.key, old.key));
+    }
+    if old.capacity != new.capacity {
+        all.push(format!("up_to {}, not {}", new.capacity, old.capacity));
+    }
+    if old.expiry != new.expiry {
+        all.push(format!("{}, not {}", words(new.expiry), words(old.expiry)));
+    }
+    all
+}
+
+fn words(expiry: Expiry) -> String {
+    match expiry {
+        Expiry::Never => "without a timeout".into(),
+        Expiry::Idle(ns) => format!("idle_after {} ms", ns as f64 / 1e6),
+        Expiry::Lifetime(ns) => format!("for_ms {}", ns as f64 / 1e6),
+    }
+}
+
+impl fmt::Display for StateTransfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.kept.is_empty() {
+            parts.push(format!("keeps {}", self.kept.join(", ")));
+        }
+        parts.extend(self.restarted.iter().map(|RestartedMap { map, why }| format!("{map} begins anew ({why})")));
+        if !self.dropped.is_empty() {
+            parts.push(format!("forgets {}", self.dropped.join(", ")));
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn maps(source: &str) -> Vec<Map> {
+        lang::compile(source).expect("sound").program.maps
+    }
+
+    #[test]
+    fn every_map_of_both_programs_is_named_with_what_becomes_of_it_and_why() {
+        let old = maps(
+            "a = flow_map 0 key_5tuple\nb = up_to 1000 (flow_map 0 key_ip_src)\nc = flow_map 0 key_ip_src\n\
+             main = incr_fstate a >-> incr_fstate b >-> incr_fstate c",
+        );
+        let new = maps(
+            "a = flow_map 0 key_5tuple\nb = up_to 1200 (flow_map 0 key_ip_dst)\nd = flow_map 0 key_ip_src\n\
+             main = incr_fstate a >-> incr_fstate b >-> incr_fstate d",
+        );
+        let heritage = StateTransfer::between(&old, &new, |_, _| None);
+        let said = "keeps a; b begins anew (its key is ip_dst, not ip_src, up_to 1200, not 1000); forgets c";
+        assert_eq!(heritage.to_string(), said);
+        let heritage = StateTransfer::between(&old, &new, |_, _| Some("now in the kernel"));
+        assert!(heritage.to_string().starts_with("a begins anew (now in the kernel); b begins anew (its key"));
+        assert!(StateTransfer::between(&[], &new, |_, _| None).is_empty(), "nothing was there before");
+    }
+
+    #[test]
+    fn a_map_goes_on_where_it_was_and_in_the_form_that_it_had() {
+        let at = |in_kernel, native| MapState { in_kernel, native };
+        let wall = |was: MapState, now: MapState| was.wall(now);
+        for native in [false, true] {
+            assert_eq!(wall(at(true, native), at(true, native)), None);
+            assert_eq!(wall(at(false, native), at(false, native)), None);
+            assert_eq!(wall(at(false, native), at(true, true)), Some("now in the kernel"));
+            assert_eq!(wall(at(true, native), at(false, true)), Some("now in user space"));
+        }
+        assert_eq!(wall(at(false, true), at(false, false)), Some("now interpreted"));
+        let apart = wall(at(true, true), at(true, false)).expect("what the kernel left undecided is lost");
+        assert!(apart.starts_with("only in user space"), "{apart}");
+    }
+}

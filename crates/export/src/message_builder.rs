@@ -1,0 +1,118 @@
+//! A message under construction: a header to be filled in last, then sets (RFC 7011, section 3.3; NetFlow v9 calls them
+//! FlowSets, RFC 3954, section 5) of records of one kind. Sets of NetFlow v9 are padded to four octets (RFC 3954, section
+//! 5.3). Those of IPFIX have no padding: it is optional there, and collectors exist that take it for a record.
+//!
+//! Invariant: a message is never longer than its limit, and what was put in stays in the order in which it came.
+
+/// Bytes that lead a set: its id and its length.
+const SET_HEADER: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct MessageBuilder {
+    bytes: Vec<u8>,
+    header: usize,
+    limit: usize,
+    /// Sets are padded to a multiple of so many octets.
+    align: usize,
+    /// Id of the open set and where it begins.
+    set: Option<(u16, usize)>,
+    /// Records in it, templates among them.
+    pub records: u32,
+    /// Data records in it.
+    pub data: u32,
+    /// Records and rows that were offered and are whole in it.
+    pub items: u32,
+}
+
+impl MessageBuilder {
+    /// An empty message with a header of `header` bytes that may be `limit` long. Sets are padded to multiples of `align`
+    /// octets.
+    pub fn new(header: usize, limit: usize, align: usize) -> Self {
+        Self { bytes: vec![0; header], header, limit, align, set: None, records: 0, data: 0, items: 0 }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() == self.header
+    }
+
+    /// Whether a record of `len` bytes in set `id` still fits.
+    pub fn fits(&self, id: u16, len: usize) -> bool {
+        let open = self.set.is_some_and(|(set, _)| set == id);
+        let at = if open { self.bytes.len() } else { self.padded(self.bytes.len()) + SET_HEADER };
+        self.padded(at + len) <= self.limit
+    }
+
+    /// Whether a record of `len` bytes fits an empty message of this kind.
+    pub fn can_ever_fit(&self, len: usize) -> bool {
+        self.padded(self.header + SET_HEADER + len) <= self.limit
+    }
+
+    /// Adds a record, which must fit, to set `id`.
+    pub fn put(&mut self, id: u16, record: &[u8]) {
+        if self.set.is_none_or(|(set, _)| set != id) {
+            self.close();
+            self.set = Some((id, self.bytes.len()));
+            self.bytes.extend_from_slice(&id.to_be_bytes());
+            self.bytes.extend_from_slice(&[0; 2]);
+        }
+        self.bytes.extend_from_slice(record);
+        self.records += 1;
+    }
+
+    /// Closes the last set and lends the whole message; its header is the caller's to fill.
+    pub fn finish(&mut self) -> &mut [u8] {
+        self.close();
+        &mut self.bytes
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(self.header);
+        (self.set, self.records, self.data, self.items) = (None, 0, 0, 0);
+    }
+
+    /// The length with padding; headers are multiples of four themselves.
+    fn padded(&self, len: usize) -> usize {
+        len.next_multiple_of(self.align)
+    }
+
+    /// Ends the open set: the next record begins another one.
+    pub fn close(&mut self) {
+        let Some((_, at)) = self.set.take() else { return };
+        let end = self.padded(self.bytes.len());
+        self.bytes.resize(end, 0);
+        let len = (self.bytes.len() - at) as u16;
+        self.bytes[at + 2..at + 4].copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_never_longer_than_the_limit() {
+        let seed = testkit::seed("what_fits_is_never_longer_than_the_limit");
+        let mut prng = base::Prng::new(seed);
+        for _ in 0..2000 {
+            let limit = 100 + prng.below(200) as usize;
+            let align = [1, 4][prng.below(2) as usize];
+            let mut page = MessageBuilder::new(16, limit, align);
+            loop {
+                let (id, record) = (256 + prng.below(2) as u16, vec![7; 1 + prng.below(40) as usize]);
+                if !page.fits(id, record.len()) {
+                    break;
+                }
+                page.put(id, &record);
+            }
+            let whole = page.finish();
+            assert!(whole.len() <= limit && whole.len().is_multiple_of(align), "{} of {limit}", whole.len());
+            // The sets' lengths lead from the header exactly to the end.
+            let mut at = 16;
+            while at < whole.len() {
+                at += usize::from(u16::from_be_bytes([whole[at + 2], whole[at + 3]]));
+            }
+            assert_eq!(at, whole.len());
+        }
+    }
+}

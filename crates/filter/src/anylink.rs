@@ -1,0 +1,115 @@
+//! Tests below `anylink`: of the packet that [`wire::Headers`] finds under tags, labels, pseudowires and sessions, and of the transport
+//! protocol behind all extension headers. What is not there does not hold; it rejects nothing.
+
+use crate::tree::{AddressProtocol, Dir, Version};
+use wire::{EtherType, Family, Headers, IpProtocol};
+
+/// A test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AnyLinkTest {
+    /// What is under all tags, labels and sessions.
+    EtherType(u16),
+    /// A VLAN tag of the outermost Ethernet header that has any, or of the innermost; with this id.
+    Vlan(Option<u16>),
+    /// A whole header of IP of this version.
+    Version(Version),
+    /// The protocol behind all extension headers.
+    Protocol(Option<Version>, u8),
+    /// An address of IPv4; without a carrier in IPv4, ARP and reverse ARP.
+    Address4 {
+        /// Where it is looked for.
+        within: Option<AddressProtocol>,
+        /// Which end.
+        dir: Dir,
+        /// The address.
+        address: u32,
+        /// The mask.
+        mask: u32,
+    },
+    /// An address of IPv6.
+    Address6 {
+        /// Which end.
+        dir: Dir,
+        /// The address.
+        address: u128,
+        /// The mask.
+        mask: u128,
+    },
+    /// A port of one protocol, or of TCP, UDP and SCTP.
+    Ports {
+        /// The protocol.
+        of: Option<u8>,
+        /// Which end.
+        dir: Dir,
+        /// The least port.
+        low: u16,
+        /// The greatest port.
+        high: u16,
+    },
+}
+
+impl AnyLinkTest {
+    /// Whether it holds of a frame with these headers.
+    pub fn holds(&self, frame: &[u8], headers: &Headers) -> bool {
+        let l3 = usize::from(headers.l3());
+        match *self {
+            Self::EtherType(ethertype) => headers.ethertype().0 == ethertype,
+            Self::Vlan(None) => headers.vlan().is_some(),
+            Self::Vlan(Some(id)) => headers.vlans(frame).any(|tag| tag == id),
+            Self::Version(version) => headers.family() == family(version),
+            Self::Protocol(version, protocol) => {
+                headers.protocol() == Some(IpProtocol(protocol))
+                    && version.is_none_or(|version| headers.family() == family(version))
+            }
+            Self::Address4 { within, dir, address, mask } => {
+                let of = |src: usize, dst: usize| {
+                    let read = |at| chunk(frame, at).map(u32::from_be_bytes);
+                    match (read(l3 + src), read(l3 + dst)) {
+                        (Some(src), Some(dst)) => dir.holds(src, dst, |a| a & mask == address),
+                        _ => false,
+                    }
+                };
+                match headers.ethertype() {
+                    _ if headers.family() == Family::V4 => {
+                        matches!(within, None | Some(AddressProtocol::Ip)) && of(12, 16)
+                    }
+                    EtherType::ARP => l3 > 0 && matches!(within, None | Some(AddressProtocol::Arp)) && of(14, 24),
+                    EtherType::RARP => l3 > 0 && matches!(within, None | Some(AddressProtocol::Rarp)) && of(14, 24),
+                    _ => false,
+                }
+            }
+            Self::Address6 { dir, address, mask } => {
+                let read = |at| chunk(frame, at).map(u128::from_be_bytes);
+                match (read(l3 + 8), read(l3 + 24)) {
+                    (Some(src), Some(dst)) if headers.family() == Family::V6 => {
+                        dir.holds(src, dst, |a| a & mask == address)
+                    }
+                    _ => false,
+                }
+            }
+            Self::Ports { of, dir, low, high } => {
+                let l4 = usize::from(headers.l4());
+                let Some(protocol) = headers.protocol().filter(|_| l4 > 0) else { return false };
+                let has = of.map_or(matches!(protocol.0, 6 | 17 | 132), |of| protocol.0 == of);
+                let read = |at| chunk(frame, at).map(u16::from_be_bytes);
+                match (read(l4), read(l4 + 2)) {
+                    (Some(src), Some(dst)) if has => dir.holds(src, dst, |p| (low..=high).contains(&p)),
+                    _ => false,
+                }
+            }
+        }
+    }
+}
+
+const fn family(version: Version) -> Family {
+    match version {
+        Version::V4 => Family::V4,
+        Version::V6 => Family::V6,
+    }
+}
+
+/// So many bytes at a place, if they were captured.
+#[inline]
+pub fn chunk<const N: usize>(frame: &[u8], at: usize) -> Option<[u8; N]> {
+    frame.get(at..)?.first_chunk().copied()
+}

@@ -1,0 +1,363 @@
+//! What a frame must have if a filter is to match it, as far as an index of keys can know: the filter without whatever no
+//! index holds. It may ask for less than the filter, never for more.
+//!
+//! `not`, lengths and link addresses ask for nothing. Two ends in one conjunction also ask for their conversation, which
+//! far fewer blocks have than have both hosts and both ports.
+
+use crate::names;
+use crate::tree::{AddressProtocol, ArithExpr, Dir, Expr, Leaf, Primitive, Version};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::{EtherType, IpProtocol};
+
+/// Necessary conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyCondition {
+    /// None: any frame may match.
+    Anything,
+    /// This address, as source or destination (of ARP too).
+    Host(IpAddr),
+    /// An address within this prefix (of ARP too); the bits beyond it are zero.
+    Net(IpAddr, u8),
+    /// A port within these two, as source or destination.
+    Ports(u16, u16),
+    /// This IP protocol (the last one of IPv6's headers).
+    Protocol(u8),
+    /// This ethertype under all tags and labels.
+    EtherType(u16),
+    /// A VLAN tag; with this id, if one is given.
+    Vlan(Option<u16>),
+    /// This conversation, in either direction: protocol and both ends. Ports are 0 where the protocol has none.
+    Flow(u8, (IpAddr, u16), (IpAddr, u16)),
+    /// Each of these.
+    All(Vec<KeyCondition>),
+    /// One of these; none can match if there is none.
+    Any(Vec<KeyCondition>),
+}
+
+impl KeyCondition {
+    /// Of a filter of packets.
+    pub(crate) fn of(expr: Option<&Expr>) -> Self {
+        let plain = |leaf: &Leaf, moved: HeaderShift| of_leaf(leaf, moved);
+        Self::by(expr, &plain)
+    }
+
+    /// Of a filter of flow records, whose words are about the innermost packet.
+    pub(crate) fn of_flows(expr: Option<&Expr>) -> Self {
+        Self::by(expr, &|leaf, _| of_flow(leaf))
+    }
+
+    fn by(expr: Option<&Expr>, of: &KeyContext<'_>) -> Self {
+        let mut moved = HeaderShift::default();
+        expr.map_or(Self::Anything, |e| of_expr(&located(e, &mut moved), true, 0, of))
+    }
+
+    /// Each of these, in the fewest words.
+    fn all(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut out: Vec<Self> = Vec::new();
+        let flat = parts.into_iter().flat_map(|p| if let Self::All(inner) = p { inner } else { vec![p] });
+        for part in flat.filter(|p| *p != Self::Anything) {
+            if !out.contains(&part) {
+                out.push(part);
+            }
+        }
+        match out.len() {
+            0 => Self::Anything,
+            1 => out.remove(0),
+            _ => Self::All(out),
+        }
+    }
+
+    /// One of these, in the fewest words.
+    fn any(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut out: Vec<Self> = Vec::new();
+        for part in parts.into_iter().flat_map(|p| if let Self::Any(inner) = p { inner } else { vec![p] }) {
+            if part == Self::Anything {
+                return part;
+            }
+            if !out.contains(&part) {
+                out.push(part);
+            }
+        }
+        if out.len() == 1 { out.remove(0) } else { Self::Any(out) }
+    }
+}
+
+type KeyContext<'a> = dyn Fn(&Leaf, HeaderShift) -> KeyCondition + 'a;
+
+/// What the words at this point of the filter look behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct HeaderShift {
+    tags: usize,
+    /// Labels, sessions and tunnels, behind which an index need not see what a filter sees.
+    elsewhere: bool,
+}
+
+/// The tree with what each test looks behind.
+enum LocatedExpr<'a> {
+    Leaf(&'a Leaf, HeaderShift),
+    Not(Box<LocatedExpr<'a>>),
+    And(Box<LocatedExpr<'a>>, Box<LocatedExpr<'a>>),
+    Or(Box<LocatedExpr<'a>>, Box<LocatedExpr<'a>>),
+}
+
+fn located<'a>(expr: &'a Expr, moved: &mut HeaderShift) -> LocatedExpr<'a> {
+    match expr {
+        Expr::Leaf(leaf) => {
+            let here = *moved;
+            match leaf.prim {
+                _ if leaf.any => (),
+                Primitive::Vlan(_) => moved.tags += 1,
+                Primitive::Mpls(_) | Primitive::Pppoes(_) | Primitive::Geneve(_) => moved.elsewhere = true,
+                _ => (),
+            }
+            LocatedExpr::Leaf(leaf, if leaf.any { HeaderShift::default() } else { here })
+        }
+        Expr::Not(inner) => LocatedExpr::Not(Box::new(located(inner, moved))),
+        Expr::And(a, b) => {
+            let a = Box::new(located(a, moved));
+            LocatedExpr::And(a, Box::new(located(b, moved)))
+        }
+        Expr::Or(a, b) => {
+            let a = Box::new(located(a, moved));
+            LocatedExpr::Or(a, Box::new(located(b, moved)))
+        }
+    }
+}
+
+/// What a frame needs for which the expression is `holds` and which has so many tags, as tests around the expression say.
+fn of_expr(expr: &LocatedExpr<'_>, holds: bool, tags: usize, of: &KeyContext<'_>) -> KeyCondition {
+    let mut parts = Vec::new();
+    match (expr, holds) {
+        (LocatedExpr::Leaf(leaf, moved), true) => {
+            // A tag that a test looks behind need not be there, unless another test asks for it: libpcap then reads what lies there.
+            let own = usize::from(matches!(leaf.prim, Primitive::Vlan(_)) && !leaf.any);
+            let elsewhere = moved.elsewhere || moved.tags + own > tags.max(own);
+            of(leaf, HeaderShift { elsewhere, ..*moved })
+        }
+        (LocatedExpr::Leaf(..), false) => KeyCondition::Anything,
+        (LocatedExpr::Not(inner), _) => of_expr(inner, !holds, tags, of),
+        (LocatedExpr::And(..), true) | (LocatedExpr::Or(..), false) => {
+            operands(expr, holds, holds, &mut parts);
+            let is_tag = |part: &&(&LocatedExpr<'_>, bool)| match part {
+                (LocatedExpr::Leaf(leaf, _), true) => matches!(leaf.prim, Primitive::Vlan(_)) && !leaf.any,
+                _ => false,
+            };
+            let tags = tags + parts.iter().filter(is_tag).count();
+            let tests = parts.iter().filter_map(|part| match part {
+                (LocatedExpr::Leaf(leaf, moved), true) if !moved.elsewhere && moved.tags <= tags => Some(&leaf.prim),
+                _ => None,
+            });
+            let flows = flows(&tests.collect::<Vec<_>>());
+            KeyCondition::all(parts.iter().map(|(e, holds)| of_expr(e, *holds, tags, of)).chain([flows]))
+        }
+        (LocatedExpr::Or(..), true) | (LocatedExpr::And(..), false) => {
+            operands(expr, holds, !holds, &mut parts);
+            KeyCondition::any(parts.iter().map(|(e, holds)| of_expr(e, *holds, tags, of)))
+        }
+    }
+}
+
+/// The operands of a whole chain of `and` (or of `or`), and whether each is to hold.
+fn operands<'a, 'b>(expr: &'b LocatedExpr<'a>, holds: bool, and: bool, out: &mut Vec<(&'b LocatedExpr<'a>, bool)>) {
+    match expr {
+        LocatedExpr::And(a, b) if and => {
+            operands(a, holds, and, out);
+            operands(b, holds, and, out);
+        }
+        LocatedExpr::Or(a, b) if !and => {
+            operands(a, holds, and, out);
+            operands(b, holds, and, out);
+        }
+        // What a `not` turns round is a chain of the other kind.
+        LocatedExpr::Not(inner) => operands(inner, !holds, !and, out),
+        _ => out.push((expr, holds)),
+    }
+}
+
+const IPV4: KeyCondition = KeyCondition::EtherType(EtherType::IPV4.0);
+const IPV6: KeyCondition = KeyCondition::EtherType(EtherType::IPV6.0);
+
+fn of_version(version: Option<Version>) -> KeyCondition {
+    match version {
+        Some(Version::V4) => IPV4,
+        Some(Version::V6) => IPV6,
+        None => KeyCondition::Anything,
+    }
+}
+
+/// Of packets. Keys are what [`wire::Headers`] finds under all tags, and, where a header is cut or contradicts itself, what lies where
+/// the header would be; a filter that looks behind labels or into sessions and tunnels may see something else.
+fn of_leaf(leaf: &Leaf, moved: HeaderShift) -> KeyCondition {
+    // More tags than the walk looks through.
+    if moved.elsewhere || moved.tags >= wire::MAX_TAGS {
+        return KeyCondition::Anything;
+    }
+    match &leaf.prim {
+        Primitive::Protocol(name) => of_name(name),
+        Primitive::IpProto(version, p) => of_protocol(*version, *p),
+        Primitive::Chain(version, _) => of_version(*version),
+        Primitive::EtherProto(ethertype) => of_ethertype(*ethertype),
+        Primitive::Host4 { within, address, mask, .. } => of_address4(*within, *address, *mask),
+        Primitive::Host6 { address, mask, .. } => of_address6(*address, *mask),
+        Primitive::Ports { of, low, high, .. } => {
+            let protocol = of.map_or(KeyCondition::Anything, KeyCondition::Protocol);
+            KeyCondition::all([KeyCondition::Ports(*low, *high), protocol])
+        }
+        // The index has the tags of the frame, of which each `vlan` asks for the next.
+        Primitive::Vlan(id) => KeyCondition::Vlan(*id),
+        Primitive::IpBroadcast => IPV4,
+        Primitive::Multicast(version) => of_version(*version),
+        Primitive::Relation(left, _, right) => KeyCondition::all([of_sum(left, leaf.any), of_sum(right, leaf.any)]),
+        _ => KeyCondition::Anything,
+    }
+}
+
+/// What must hold for a number to exist. Of an operator only the left operand is asked.
+fn of_sum(sum: &ArithExpr, any: bool) -> KeyCondition {
+    match sum {
+        ArithExpr::Is(_) | ArithExpr::Len => KeyCondition::Anything,
+        ArithExpr::Op(_, a, _) | ArithExpr::Negative(a) => of_sum(a, any),
+        ArithExpr::Load { protocol, index, .. } => {
+            let own = if any { of_name(protocol) } else { KeyCondition::all([of_name(protocol), of_header(protocol)]) };
+            KeyCondition::all([own, of_sum(index, any)])
+        }
+    }
+}
+
+/// Without `anylink`, bytes of transport headers are those over IPv4.
+fn of_header(protocol: &str) -> KeyCondition {
+    match protocol {
+        "tcp" | "udp" | "sctp" | "pim" => IPV4,
+        _ => KeyCondition::Anything,
+    }
+}
+
+fn of_name(name: &str) -> KeyCondition {
+    match (name, names::above(name)) {
+        ("tcp" | "udp" | "sctp" | "pim" | "ah" | "esp", Some(p)) => of_protocol(None, p),
+        ("icmp6", _) => of_protocol(Some(Version::V6), 58),
+        (_, Some(p)) => of_protocol(Some(Version::V4), p),
+        _ => names::ethertype(name).map_or(KeyCondition::Anything, of_ethertype),
+    }
+}
+
+/// The key of a packet is the last protocol of IPv6's chain, a filter without `anylink` asks for the first.
+fn of_protocol(version: Option<Version>, p: u32) -> KeyCondition {
+    let number = u8::try_from(p).ok().filter(|p| version == Some(Version::V4) || !IpProtocol(*p).is_extension());
+    KeyCondition::all([number.map_or(KeyCondition::Anything, KeyCondition::Protocol), of_version(version)])
+}
+
+/// Only ethertypes behind which nothing else is looked for.
+fn of_ethertype(ethertype: u32) -> KeyCondition {
+    match u16::try_from(ethertype).map(EtherType) {
+        Ok(e @ (EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP)) => KeyCondition::EtherType(e.0),
+        _ => KeyCondition::Anything,
+    }
+}
+
+fn of_address4(within: Option<AddressProtocol>, address: u32, mask: u32) -> KeyCondition {
+    let carrier = match within {
+        Some(AddressProtocol::Ip) => IPV4,
+        Some(AddressProtocol::Arp) => KeyCondition::EtherType(EtherType::ARP.0),
+        Some(AddressProtocol::Rarp) | None => KeyCondition::Anything,
+    };
+    // A mask with holes asks for no less than the ones it begins with.
+    let length = mask.leading_ones();
+    let bits = if length == 0 { 0 } else { address >> (32 - length) << (32 - length) };
+    let address = prefix(Ipv4Addr::from(bits).into(), length, 32).unwrap_or(KeyCondition::Anything);
+    KeyCondition::all([address, carrier])
+}
+
+fn of_address6(address: u128, mask: u128) -> KeyCondition {
+    let length = mask.leading_ones();
+    let bits = if length == 0 { 0 } else { address >> (128 - length) << (128 - length) };
+    prefix(Ipv6Addr::from(bits).into(), length, 128).unwrap_or(IPV6)
+}
+
+fn prefix(address: IpAddr, length: u32, whole: u32) -> Option<KeyCondition> {
+    match length {
+        0 => None,
+        n if n == whole => Some(KeyCondition::Host(address)),
+        n => Some(KeyCondition::Net(address, n as u8)),
+    }
+}
+
+/// Of flow records.
+fn of_flow(leaf: &Leaf) -> KeyCondition {
+    match &leaf.prim {
+        Primitive::Protocol(name) => match names::above(name) {
+            Some(p) => KeyCondition::Protocol(p as u8),
+            None => KeyCondition::Anything,
+        },
+        Primitive::IpProto(_, p) => u8::try_from(*p).map_or(KeyCondition::Anything, KeyCondition::Protocol),
+        Primitive::Host4 { address, mask, .. } => of_address4(None, *address, *mask),
+        Primitive::Host6 { address, mask, .. } => match of_address6(*address, *mask) {
+            KeyCondition::EtherType(_) => KeyCondition::Anything,
+            need => need,
+        },
+        Primitive::Ports { of, low, high, .. } => {
+            let protocol = of.map_or(KeyCondition::Anything, KeyCondition::Protocol);
+            KeyCondition::all([KeyCondition::Ports(*low, *high), protocol])
+        }
+        _ => KeyCondition::Anything,
+    }
+}
+
+/// The conversations of which a frame must be one that passes all of these tests; as far as they name both ends.
+fn flows(tests: &[&Primitive]) -> KeyCondition {
+    let mut hosts: Vec<(Dir, IpAddr)> = Vec::new();
+    let mut ports: Vec<(Dir, u16)> = Vec::new();
+    let mut protocols: Vec<u32> = Vec::new();
+    for test in tests {
+        match **test {
+            // Without a carrier it may be ARP, which is no conversation: another test names the protocol then, and is about IP.
+            Primitive::Host4 { dir, address, mask: u32::MAX, .. } => hosts.push((dir, Ipv4Addr::from(address).into())),
+            Primitive::Host6 { dir, address, mask: u128::MAX } => hosts.push((dir, Ipv6Addr::from(address).into())),
+            Primitive::Ports { of, dir, low, high } => {
+                protocols.extend(of.map(u32::from));
+                if low == high {
+                    ports.push((dir, low));
+                }
+            }
+            Primitive::IpProto(_, p) => protocols.push(p),
+            Primitive::Protocol(name) => protocols.extend(names::above(name)),
+            _ => {}
+        }
+    }
+    protocols.dedup();
+    let [protocol] = protocols[..] else { return KeyCondition::Anything };
+    let Ok(protocol) = u8::try_from(protocol).map(IpProtocol) else { return KeyCondition::Anything };
+    if protocol.is_extension() {
+        return KeyCondition::Anything;
+    }
+    let Some(hosts) = ends(&hosts) else { return KeyCondition::Anything };
+    let ports = if protocol.has_ports() { ends(&ports) } else { Some(vec![(0, 0)]) };
+    let Some(ports) = ports else { return KeyCondition::Anything };
+    let pairs = hosts.iter().flat_map(|(a, b)| ports.iter().map(move |(p, q)| ((*a, *p), (*b, *q))));
+    KeyCondition::any(pairs.map(|(one, other)| KeyCondition::Flow(protocol.0, one.min(other), one.max(other))))
+}
+
+/// What source and destination can be, if these tests leave only a few pairs.
+fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
+    let mut values: Vec<T> = Vec::new();
+    tests.iter().for_each(|(_, v)| {
+        if !values.contains(v) {
+            values.push(*v)
+        }
+    });
+    let fits = |src: T, dst: T| {
+        tests.iter().all(|(direction, value)| match direction {
+            Dir::Either => src == *value || dst == *value,
+            Dir::Src => src == *value,
+            Dir::Dst => dst == *value,
+            Dir::Both => src == *value && dst == *value,
+        })
+    };
+    let named = |wanted: Dir| tests.iter().any(|(d, _)| *d == wanted || *d == Dir::Both);
+    match values[..] {
+        [one, other] => Some([(one, other), (other, one)].into_iter().filter(|(s, d)| fits(*s, *d)).collect()),
+        // One value leaves the other end open, unless both ends are asked for.
+        [one] if named(Dir::Src) && named(Dir::Dst) => Some(vec![(one, one)]),
+        _ => None,
+    }
+}

@@ -1,0 +1,118 @@
+//! Words that are no part of the filters here: why, and what was probably meant.
+
+/// Words of pcap-filter(7) that are not done, and why.
+pub fn refused(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "gateway" => {
+            "it needs the names of hosts and their link addresses; write `ether host MAC and not host ADDRESS`"
+        }
+        "type" | "subtype" | "dir" | "addr1" | "addr2" | "addr3" | "addr4" | "ra" | "ta" => {
+            "it is about another link layer than Ethernet"
+        }
+        "lane" | "metac" | "bcc" | "oam" | "oamf4" | "oamf4ec" | "oamf4sc" | "sc" | "ilmic" | "connectmsg"
+        | "metaconnect" | "vpi" | "vci" | "sio" | "opc" | "dpc" | "sls" | "fisu" | "lssu" | "lsu" | "msu" | "hopc"
+        | "hdpc" | "hsio" | "hsls" | "hfisu" | "hlssu" | "hmsu" => "it is about ATM or SS7, not Ethernet",
+        "ifname" | "on" | "rnr" | "rulenum" | "reason" | "rset" | "ruleset" | "srnr" | "subrulenum" | "action" => {
+            "it is about the log of a firewall, not about frames"
+        }
+        "radio" => "it is about another link layer than Ethernet",
+        _ => return None,
+    })
+}
+
+/// The words that filters mostly consist of.
+const WORDS: [&str; 48] = [
+    "host",
+    "net",
+    "port",
+    "portrange",
+    "proto",
+    "src",
+    "dst",
+    "ether",
+    "vlan",
+    "mpls",
+    "less",
+    "greater",
+    "tcp",
+    "udp",
+    "icmp",
+    "icmp6",
+    "sctp",
+    "ip",
+    "ip6",
+    "arp",
+    "broadcast",
+    "multicast",
+    "igmp",
+    "rarp",
+    "protochain",
+    "gateway",
+    "pppoes",
+    "pppoed",
+    "geneve",
+    "llc",
+    "stp",
+    "iso",
+    "isis",
+    "ipx",
+    "pim",
+    "vrrp",
+    "inbound",
+    "outbound",
+    "anylink",
+    "bytes",
+    "packets",
+    "duration",
+    "flags",
+    "state",
+    "bps",
+    "pps",
+    "rtt",
+    "len",
+];
+
+/// The word that was probably meant by one that is none.
+pub fn near(word: &str) -> Option<&'static str> {
+    crate::suggest::nearest(word, WORDS).filter(|near| *near != word)
+}
+
+/// What may have been meant by a word that begins no test.
+pub fn suggestion(word: &str) -> String {
+    let instead = match word {
+        "ipv4" | "ip4" => "ip",
+        "ipv6" => "ip6",
+        "tcp6" => "ip6 and tcp",
+        "udp6" => "ip6 and udp",
+        "tcp4" => "ip and tcp",
+        "udp4" => "ip and udp",
+        "icmpv6" => "icmp6",
+        "dhcp" | "bootp" => "port bootps or port bootpc",
+        "vxlan" => "udp port 4789",
+        "gtp" => "udp port 2152 or udp port 2123",
+        "gre" | "ospf" | "eigrp" | "l2tp" | "rsvp" | "ipencap" => return format!("write `proto {word}`"),
+        _ => "",
+    };
+    if !instead.is_empty() {
+        return format!("tcpdump has no such word; write `{instead}`");
+    }
+    if WORDS.contains(&word.to_ascii_lowercase().as_str()) {
+        return format!("words are written small: `{}`", word.to_ascii_lowercase());
+    }
+    if crate::services::find(word).is_some() {
+        return format!("it is the name of a port; write `port {word}`");
+    }
+    if crate::names::value(word).is_some() {
+        return format!("it stands for a number; write it behind a comparison, as `icmp[icmptype] == {word}`");
+    }
+    if crate::flow::TCP_STATES.contains(&word) {
+        return format!("it is a state of TCP in flow records; write `state {word}`");
+    }
+    if crate::flow::END_REASONS.contains(&word) {
+        return format!("it is a reason for the end of a flow record; write `end {word}`");
+    }
+    match near(word) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "it begins no test; write one such as `tcp`, `host 10.0.0.1` or `port 80`".to_owned(),
+    }
+}

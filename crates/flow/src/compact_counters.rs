@@ -1,0 +1,302 @@
+//! A flow of more packets than the list holds: counters of one cache line for each direction, as long as nothing about it is
+//! remarkable.
+//!
+//! Invariant: a line holds exactly what [`crate::wide_counters::Side`] would. A packet that would make one of its fields
+//! overflow does not [`CompactDirection::fits`] and makes the flow a full one. What is not here is in the flow's
+//! [`crate::packet_list::ListSums`]: it counts for short flows as well.
+//!
+//! ```text
+//! byte  0      8                16                24               40       48      52     54     56    60    64
+//!       | last | chunk or first | length² (sum)   | gap² (sum, 96) | flags… | length | pkts | min  max | gap min, max
+//! ```
+//! Flags are counted in one word, a lane for each: sixteen bits for ACK and PSH, which most packets have, and
+//! five for the others. So counting them is one addition, of a word that a table has for each byte of flags.
+
+use crate::packet_list::ListSums;
+use crate::pool::NONE;
+use crate::record;
+use crate::wide_counters::{self, NEVER};
+use base::Timestamp;
+use wire::MacAddr;
+
+/// Packets that a line can count.
+pub(crate) const MAX_PACKETS: u16 = u16::MAX;
+
+/// Gaps that a line can hold, in nanoseconds: 18 minutes.
+const MAX_GAP: u64 = (1 << 40) - 1;
+
+/// Where the lane of each flag begins, in the order of their bits, and how many bits it has.
+const LANES: [(u32, u32); 8] = [(32, 5), (37, 5), (42, 5), (0, 16), (16, 16), (47, 5), (52, 5), (57, 5)];
+
+/// Flags whose lanes are of five bits, and the highest bit of each of these lanes.
+const SELDOM: u8 = 0b1110_0111;
+const NEARLY_FULL: u64 = 1 << 36 | 1 << 41 | 1 << 46 | 1 << 51 | 1 << 56 | 1 << 61;
+
+/// What each byte of flags adds to the lanes.
+static SPREAD: [u64; 256] = spread();
+
+const fn spread() -> [u64; 256] {
+    let mut all = [0; 256];
+    let mut flags = 0;
+    while flags < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            all[flags] |= (flags as u64 >> bit & 1) << LANES[bit].0;
+            bit += 1;
+        }
+        flags += 1;
+    }
+    all
+}
+
+/// One side.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct CompactDirection {
+    pub last: u64,
+    /// When its first packet came; once a flow has a pair, of the side that began instead: the chunk with its first packets,
+    /// and in the upper half the flow.
+    extra: u64,
+    pub length_squares: u64,
+    iat_squares: u64,
+    flags: u64,
+    gap_squares_high: u32,
+    pub length: u32,
+    gap_min: u32,
+    gap_max: u32,
+    gap_min_high: u8,
+    gap_max_high: u8,
+    pub packets: u16,
+    pub length_min: u16,
+    pub length_max: u16,
+}
+
+const _: () = assert!(size_of::<CompactDirection>() == 64);
+
+impl CompactDirection {
+    /// Whether another packet can be counted.
+    #[inline(always)]
+    pub const fn fits(&self, at: u64, flags: u8) -> bool {
+        let is_room = flags & SELDOM == 0 || self.flags & NEARLY_FULL == 0;
+        is_room && self.packets < MAX_PACKETS && (self.packets == 0 || at - self.last <= MAX_GAP)
+    }
+
+    /// Counts what the list of a slim flow knows of a packet that fits: time, length and flags.
+    #[inline(always)]
+    pub fn count(&mut self, at: u64, length: u16, flags: u8) {
+        if self.packets == 0 {
+            (self.length_min, self.length_max) = (length, length);
+            (self.gap_min, self.gap_min_high) = (u32::MAX, u8::MAX);
+            self.extra = at;
+        } else {
+            self.count_gap(at - self.last);
+            self.length_min = self.length_min.min(length);
+            self.length_max = self.length_max.max(length);
+        }
+        self.last = at;
+        self.packets += 1;
+        self.length += u32::from(length);
+        self.length_squares += u64::from(length) * u64::from(length);
+        self.flags += SPREAD[usize::from(flags)];
+    }
+
+    /// A side as [`crate::wide_counters`] counts it, of which a line can hold everything; `extra` is for the pair to set.
+    pub fn of(side: &wide_counters::WideDirection) -> Self {
+        if side.packets == 0 {
+            return NOTHING;
+        }
+        let spread = |all: u64, (count, (at, _)): (&u32, (u32, u32))| all | u64::from(*count) << at;
+        // No gap yet: whatever comes is less.
+        let gap_min = if side.gaps() == 0 { MAX_GAP } else { side.gap_min };
+        Self {
+            last: side.last,
+            extra: side.first,
+            length_squares: side.length_squares[0],
+            iat_squares: side.iat_squares[0],
+            gap_squares_high: side.iat_squares[1] as u32,
+            flags: side.flags.iter().zip(LANES).fold(0, spread),
+            length: side.length as u32,
+            gap_min: gap_min as u32,
+            gap_min_high: (gap_min >> 32) as u8,
+            gap_max: side.gap_max as u32,
+            gap_max_high: (side.gap_max >> 32) as u8,
+            packets: side.packets as u16,
+            length_min: side.length_min as u16,
+            length_max: side.length_max as u16,
+        }
+    }
+
+    /// Counts an inter-arrival time.
+    #[inline(always)]
+    pub fn count_gap(&mut self, gap: u64) {
+        // Written whether or not they change: which it will be cannot be predicted.
+        let (min, max) = (self.gap_min().min(gap), self.gap_max().max(gap));
+        (self.gap_min, self.gap_min_high) = (min as u32, (min >> 32) as u8);
+        (self.gap_max, self.gap_max_high) = (max as u32, (max >> 32) as u8);
+        let squares = self.iat_squares() + u128::from(gap) * u128::from(gap);
+        (self.iat_squares, self.gap_squares_high) = (squares as u64, (squares >> 64) as u32);
+    }
+
+    /// Whether such a gap can be counted.
+    pub const fn fits_gap(gap: u64) -> bool {
+        gap <= MAX_GAP
+    }
+
+    /// Of no gaps, whatever is greatest.
+    #[inline(always)]
+    pub fn gap_min(&self) -> u64 {
+        u64::from(self.gap_min_high) << 32 | u64::from(self.gap_min)
+    }
+
+    #[inline(always)]
+    pub fn gap_max(&self) -> u64 {
+        u64::from(self.gap_max_high) << 32 | u64::from(self.gap_max)
+    }
+
+    #[inline(always)]
+    pub fn iat_squares(&self) -> u128 {
+        u128::from(self.gap_squares_high) << 64 | u128::from(self.iat_squares)
+    }
+
+    pub fn flags(&self) -> [u32; 8] {
+        LANES.map(|(at, bits)| (self.flags >> at) as u32 & ((1 << bits) - 1))
+    }
+
+    /// Writes this side of the record, whose first packet came at `first`, and the last one of the record before at
+    /// `before`.
+    #[inline(always)]
+    pub fn render(
+        &self,
+        sums: &ListSums,
+        first: u64,
+        before: u64,
+        mac: Option<MacAddr>,
+        out: &mut record::DirectionStats,
+    ) {
+        if self.packets == 0 {
+            if out.packets > 0 {
+                *out = record::DirectionStats::default();
+            }
+            return;
+        }
+        let gaps = u64::from(self.packets) - u64::from(before == NEVER);
+        sums.render(self.length.into(), mac, out);
+        out.first = Timestamp::from_nanos(first);
+        out.last = Timestamp::from_nanos(self.last);
+        out.packets = self.packets.into();
+        out.length.min = self.length_min.into();
+        out.length.max = self.length_max.into();
+        out.length.squares = self.length_squares.into();
+        out.iat.min = if gaps == 0 { 0 } else { self.gap_min() };
+        out.iat.max = self.gap_max();
+        // Times of a flow never go back, so the gaps add up to the time between its ends.
+        out.iat.sum = self.last - if before == NEVER { first } else { before };
+        out.iat.squares = self.iat_squares();
+        out.iat_count = gaps;
+        for (out, (at, bits)) in out.flags.iter_mut().zip(LANES) {
+            *out = self.flags >> at & ((1 << bits) - 1);
+        }
+    }
+}
+
+/// Without a packet.
+const NOTHING: CompactDirection = CompactDirection {
+    last: 0,
+    extra: NONE as u64,
+    length_squares: 0,
+    iat_squares: 0,
+    flags: 0,
+    gap_squares_high: 0,
+    length: 0,
+    gap_min: 0,
+    gap_max: 0,
+    gap_min_high: 0,
+    gap_max_high: 0,
+    packets: 0,
+    length_min: 0,
+    length_max: 0,
+};
+
+/// Both sides. A flow begins in the first packet of side 0, so when that was need not be said twice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CompactCounters {
+    pub sides: [CompactDirection; 2],
+}
+
+impl CompactCounters {
+    /// When the first packet of side 1 came in this record.
+    pub const fn first_back(&self) -> u64 {
+        self.sides[1].extra
+    }
+
+    /// Where the first packets of the flow are, once that is set.
+    pub const fn chunk(&self) -> u32 {
+        self.sides[0].extra as u32
+    }
+
+    /// Ties it to a flow, and to its chunk.
+    pub const fn set_owner(&mut self, flow: u32, chunk: u32) {
+        self.sides[0].extra = (flow as u64) << 32 | chunk as u64;
+    }
+
+    /// Whose pair this is, or was.
+    pub const fn flow(&self) -> u32 {
+        (self.sides[0].extra >> 32) as u32
+    }
+
+    /// Without a packet.
+    pub const fn new() -> Self {
+        Self { sides: [NOTHING; 2] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wide_counters::WideDirection;
+    use base::Prng;
+
+    #[test]
+    fn a_line_counts_what_a_full_side_does_until_a_packet_does_not_fit() {
+        let seed = testkit::seed("a_line_counts_what_a_full_side_does_until_a_packet_does_not_fit");
+        let mut prng = Prng::new(seed);
+        let mut refused = 0;
+        for round in 0..200 {
+            let (mut line, mut side) = (CompactDirection::default(), WideDirection::default());
+            let mut at = prng.below(1 << 50);
+            let seldom = prng.below(3) == 0;
+            for _ in 0..1 + prng.below(300) {
+                let flags = prng.next_u64() as u8 & if seldom { 0xff } else { 0x18 };
+                at += prng.next_u64() >> (24 + prng.below(40));
+                if !line.fits(at, flags) {
+                    refused += 1;
+                    break;
+                }
+                let length = (prng.next_u64() >> (48 + prng.below(16))) as u16;
+                line.count(at, length, flags);
+                side.count(at, length.into(), flags);
+            }
+            let mut widened = WideDirection::default();
+            widened.take_over(&line, side.first().unwrap_or(0), NEVER);
+            assert_eq!(format!("{widened:?}"), format!("{side:?}"), "seed {seed}, round {round}");
+        }
+        assert!(refused > 20, "seed {seed}: only {refused} packets did not fit");
+    }
+
+    #[test]
+    fn no_lane_runs_into_another() {
+        let mut line = CompactDirection::default();
+        let mut packets = 0;
+        while line.fits(0, 0xff) {
+            line.count(0, 0, 0xff);
+            packets += 1;
+        }
+        assert_eq!((packets, line.flags()), (16, [16; 8]));
+        while line.fits(0, 0x18) {
+            line.count(0, u16::MAX, 0x18);
+        }
+        assert_eq!(line.packets, MAX_PACKETS);
+        assert_eq!(line.flags(), [16, 16, 16, 65535, 65535, 16, 16, 16]);
+        assert_eq!(line.length, 65519 * 65535);
+    }
+}

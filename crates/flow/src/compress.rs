@@ -1,0 +1,506 @@
+//! A flow at rest: all that its list and its counters say, in as few bits as they have something to say with.
+//!
+//! Invariant: [`unpack`] gives exactly what [`compress`] was given, whatever that is. Nearly all that is packed follows from what
+//! was packed before it, or lies within bounds that do:
+//!
+//! * the first ten packets, by their lengths and the times between them;
+//! * counters, as what the later packets added to what these ten make them; of none later, nothing;
+//! * sums of lengths and their squares, within what the least and the greatest leave them; those of the gaps between
+//!   packets likewise, whose sum is known from the times of the first and the last;
+//! * bytes of frames and payloads, by how far they are from headers of the usual length.
+//!
+//! A flow for which one of these does not hold (a length over 65535 in the list, times beyond its exactness) is packed loosely: each value
+//! by itself. [`crate::rest`] says which flows rest, and where the bits lie.
+
+use crate::bits::{Coder, Reader, Writer};
+use crate::compact_counters::CompactCounters;
+use crate::macs;
+use crate::packet_list::{self, LOG};
+use crate::record::InitialPacket;
+use crate::wide_counters::{NEVER, WideDirection};
+use wire::tcp_flags::{ACK, PSH, SYN};
+
+/// What is known of a flow without its packed form, since it stays where it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryFields {
+    pub start: u64,
+    /// Its last packet.
+    pub last: u64,
+    /// Position of its first packet.
+    pub position: u64,
+    /// Bytes and flags of the first packet.
+    pub first_length: u16,
+    pub first_flags: u8,
+    /// Packets in the list, while it has no record yet.
+    pub listed: usize,
+    /// Whether it is known who sent the frames of each side.
+    pub has_mac: [bool; 2],
+    pub is_tcp: bool,
+    pub is_v6: bool,
+}
+
+/// What is packed first, so that it can be looked at by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct CompressedHead {
+    pub is_full: bool,
+    /// Records made before.
+    pub part: u32,
+    /// When the first packet of this record came, if it has one.
+    pub first: Option<u64>,
+    /// The MPLS label of a full flow in a tunnel.
+    pub label: Option<u32>,
+}
+
+/// All that is packed of a flow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct FlowState {
+    pub head: CompressedHead,
+    /// Position of the last packet.
+    pub position: u64,
+    /// Times of the handshake.
+    pub shake: [u64; 2],
+    /// Who sent the frames, as [`crate::macs`] names them; 0 where nobody is known.
+    pub macs: [u64; 2],
+    /// The list, as far as [`EntryFields::listed`] says, without the first packet.
+    pub log: [u64; LOG - 1],
+    pub sides: [WideDirection; 2],
+}
+
+/// The bits of a flow.
+pub(crate) fn compress(whole: &FlowState, about: &EntryFields) -> Writer {
+    let mut tight = Writer::new(false);
+    code(&mut tight, &mut whole.clone(), about);
+    if tight.finish().is_some() {
+        return tight;
+    }
+    let mut loose = Writer::new(true);
+    code(&mut loose, &mut whole.clone(), about);
+    loose
+}
+
+/// The flow of these bits.
+pub(crate) fn decompress(words: &[u64], about: &EntryFields) -> FlowState {
+    let mut reader = Reader::new(words);
+    let mut whole = FlowState::default();
+    code(&mut reader, &mut whole, about);
+    whole
+}
+
+/// What is packed first of these bits.
+pub(crate) fn peek(words: &[u64], about: &EntryFields) -> CompressedHead {
+    let (mut reader, mut head) = (Reader::new(words), CompressedHead::default());
+    code_head(&mut reader, &mut head, about);
+    head
+}
+
+/// One or the other: a writer packs what is there, a reader puts there what it unpacks.
+fn code(c: &mut impl Coder, whole: &mut FlowState, about: &EntryFields) {
+    code_head(c, &mut whole.head, about);
+    whole.position = about.position.wrapping_add(c.number(whole.position.wrapping_sub(about.position)));
+    whole.shake = whole.shake.map(|time| c.number(time));
+    for (mac, is_known) in whole.macs.iter_mut().zip(about.has_mac) {
+        *mac = if is_known { code_mac(c, *mac) } else { 0 };
+    }
+    let listed = if whole.head.part == 0 { about.listed } else { 0 };
+    let log = &mut whole.log[..listed.saturating_sub(1)];
+    code_list(c, log, about);
+    let mut told = told(log, listed, c.is_loose(), about);
+    for (side, told) in whole.sides.iter_mut().zip(&mut told) {
+        code_before(c, side, told, whole.head.part, about);
+        code_counters(c, side, told, whole.head.first.unwrap_or(about.start), about);
+        code_sums(c, side, about);
+    }
+}
+
+fn code_head(c: &mut impl Coder, head: &mut CompressedHead, about: &EntryFields) {
+    c.begin();
+    head.is_full = c.bit(head.is_full);
+    head.part = c.number(head.part.into()) as u32;
+    head.first = if head.part == 0 {
+        Some(about.start)
+    } else if c.bit(head.first.is_some()) {
+        Some(about.last.wrapping_sub(c.number(about.last.wrapping_sub(head.first.unwrap_or(0)))))
+    } else {
+        None
+    };
+    head.label = c.bit(head.label.is_some()).then(|| c.number(head.label.unwrap_or(0).into()) as u32);
+}
+
+fn code_mac(c: &mut impl Coder, mac: u64) -> u64 {
+    match c.bit(mac < macs::NAMES) {
+        true => c.bits(mac, macs::BITS),
+        false => c.bits(mac.wrapping_sub(macs::NAMES), 48) + macs::NAMES,
+    }
+}
+
+/// Bits by which the shortest gap in the list is written. A longer one has up to 31 more, which five bits tell.
+const GAP: u32 = 7;
+/// The longest that can be written.
+const LEN_MAX: u64 = (1 << (GAP + 31)) - 1;
+const _: () = assert!(packet_list::is_exact(LEN_MAX) && !packet_list::is_exact(LEN_MAX + 1));
+
+/// The packets of the list after the first.
+fn code_list(c: &mut impl Coder, log: &mut [u64], about: &EntryFields) {
+    if c.is_loose() {
+        log.iter_mut().for_each(|word| *word = c.bits(*word, 64));
+        return;
+    }
+    let answer = if about.first_flags & (SYN | ACK) == SYN { SYN | ACK } else { about.first_flags };
+    let mut before = [
+        InitialPacket { offset_ns: 0, length: about.first_length, flags: about.first_flags, reverse: false },
+        InitialPacket { offset_ns: 0, length: about.first_length, flags: answer, reverse: true },
+    ];
+    let mut after = 0;
+    for word in log {
+        let mut early = packet_list::unpack(*word);
+        early.reverse = c.bit(early.reverse);
+        let before = &mut before[usize::from(early.reverse)];
+        early.flags = code_flags(c, early.flags, before.flags);
+        early.length = match c.bit(early.length == before.length) {
+            true => before.length,
+            false if c.bit(early.length < 1 << 11) => c.bits(early.length.into(), 11) as u16,
+            false => c.bits(early.length.into(), 16) as u16,
+        };
+        let gap = early.offset_ns.wrapping_sub(after) & LEN_MAX;
+        let more = u64::BITS - (gap >> GAP).leading_zeros();
+        let more = c.bits(more.into(), 5) as u32;
+        let below = (GAP + more).saturating_sub(u32::from(more > 0));
+        let top = u64::from(more > 0) << below;
+        early.offset_ns = (after + (c.bits(gap & ((1 << below) - 1), below) | top)).min(LEN_MAX);
+        after = early.offset_ns;
+        *before = early;
+        let joined = packet_list::join(&early);
+        c.claim(joined == *word);
+        *word = joined;
+    }
+}
+
+/// TCP's flags of one packet, which are mostly those of the one before it, or ACK with or without PSH.
+fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
+    let other = if before == ACK { ACK | PSH } else { ACK };
+    match c.bit(flags == before) {
+        true => before,
+        false if c.bit(flags == other) => other,
+        false => c.bits(flags.into(), 8) as u8,
+    }
+}
+
+/// The counters of both sides as the list alone makes them; loosely, as if there were none.
+fn told(log: &[u64], listed: usize, is_loose: bool, about: &EntryFields) -> [WideDirection; 2] {
+    let mut told: [WideDirection; 2] = Default::default();
+    if is_loose || listed == 0 {
+        return told;
+    }
+    // In a pair, which holds what a list can say, it takes a third of the time.
+    let mut pair = CompactCounters::new();
+    pair.sides[0].count(about.start, about.first_length, about.first_flags);
+    for word in log {
+        let early = packet_list::unpack(*word);
+        let at = about.start.saturating_add(early.offset_ns);
+        pair.sides[usize::from(early.reverse)].count(at, early.length, early.flags);
+    }
+    for (n, first) in [about.start, pair.first_back()].into_iter().enumerate() {
+        told[n].take_over(&pair.sides[n], first, NEVER);
+    }
+    told
+}
+
+/// When the last packet came before this record, which the counters go on from.
+fn code_before(c: &mut impl Coder, side: &mut WideDirection, told: &mut WideDirection, part: u32, about: &EntryFields) {
+    side.before = if part == 0 {
+        c.known(side.before.into(), NEVER.into()) as u64
+    } else if c.bit(side.before == NEVER) {
+        NEVER
+    } else {
+        about.last.wrapping_sub(c.number(about.last.wrapping_sub(side.before)))
+    };
+    if part > 0 {
+        (told.before, told.last) = (side.before, if side.before == NEVER { 0 } else { side.before });
+    }
+}
+
+/// Packets, times, lengths, flags and gaps, as what came after those that are told.
+fn code_counters(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirection, first: u64, about: &EntryFields) {
+    let count = c.number(side.packets.wrapping_sub(told.packets).into()) as u32;
+    side.packets = told.packets.wrapping_add(count);
+    if count == 0 {
+        side.first = c.known(side.first.into(), told.first.into()) as u64;
+        side.last = c.known(side.last.into(), told.last.into()) as u64;
+    } else {
+        side.first = if told.packets > 0 {
+            c.known(side.first.into(), told.first.into()) as u64
+        } else {
+            first.wrapping_add(c.number(side.first.wrapping_sub(first)))
+        };
+        side.last = about.last.wrapping_sub(c.number(about.last.wrapping_sub(side.last)));
+    }
+    code_lengths(c, side, told, count);
+    code_flag_counts(c, side, told, count, about.is_tcp);
+    code_gaps(c, side, told);
+}
+
+fn code_lengths(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirection, count: u32) {
+    if count == 0 {
+        side.length = c.known(side.length.into(), told.length.into()) as u64;
+        side.length_min = c.known(side.length_min.into(), told.length_min.into()) as u32;
+        side.length_max = c.known(side.length_max.into(), told.length_max.into()) as u32;
+        side.length_squares = words(c.known(wide(side.length_squares), wide(told.length_squares)));
+        return;
+    }
+    if told.packets > 0 {
+        let below = c.number(told.length_min.wrapping_sub(side.length_min).into()) as u32;
+        side.length_min = told.length_min.wrapping_sub(below);
+        let above = c.number(side.length_max.wrapping_sub(told.length_max).into()) as u32;
+        side.length_max = told.length_max.wrapping_add(above);
+    } else {
+        side.length_min = c.number(side.length_min.into()) as u32;
+        side.length_max =
+            side.length_min.wrapping_add(c.number(side.length_max.wrapping_sub(side.length_min).into()) as u32);
+    }
+    let (count, min, max) = (u128::from(count), u128::from(side.length_min), u128::from(side.length_max));
+    let least = count * min;
+    let sum = u128::from(side.length.wrapping_sub(told.length)).wrapping_sub(least);
+    let sum = c.within(sum, (count * max).wrapping_sub(least)).wrapping_add(least);
+    side.length = told.length.wrapping_add(sum as u64);
+    // (length - min) x (max - length) is nowhere below 0, and 0 where all are one or the other.
+    let most =
+        sum.wrapping_mul(min + max).wrapping_sub(least.wrapping_mul(max)).wrapping_add(wide(told.length_squares));
+    side.length_squares = words(most.wrapping_sub(c.wide(most.wrapping_sub(wide(side.length_squares)))));
+}
+
+/// How many of so many packets had which flag.
+fn code_flag_counts(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirection, count: u32, is_tcp: bool) {
+    if count == 0 {
+        for (flag, told) in side.flags.iter_mut().zip(told.flags) {
+            *flag = c.known((*flag).into(), told.into()) as u32;
+        }
+        return;
+    }
+    let (ack, psh) = (ACK.trailing_zeros() as usize, PSH.trailing_zeros() as usize);
+    let usual = |bit: usize| if bit == ack && is_tcp { count } else { 0 };
+    let added = |bit: usize| side.flags[bit].wrapping_sub(told.flags[bit]);
+    let is_usual = (0..8).all(|bit| added(bit) == usual(bit) || (bit == psh && is_tcp));
+    let is_usual = c.bit(is_usual);
+    for bit in 0..8 {
+        let added = side.flags[bit].wrapping_sub(told.flags[bit]);
+        let added = match is_usual {
+            true if bit == psh && is_tcp => c.within(added.into(), count.into()) as u32,
+            true => usual(bit),
+            false => usual(bit).wrapping_sub(c.number(usual(bit).wrapping_sub(added).into()) as u32),
+        };
+        side.flags[bit] = told.flags[bit].wrapping_add(added);
+    }
+}
+
+/// How long after each other packets came: the gaps between all but the first add up to the time between first and last.
+fn code_gaps(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirection) {
+    let count = side.gaps().wrapping_sub(told.gaps());
+    let sum = side.gap_sum().wrapping_sub(told.gap_sum());
+    let is_first = told.gaps() == 0;
+    let base = wide(told.iat_squares);
+    match count {
+        0 => {
+            side.gap_min = c.known(side.gap_min.into(), told.gap_min.into()) as u64;
+            side.gap_max = c.known(side.gap_max.into(), told.gap_max.into()) as u64;
+            side.iat_squares = words(c.known(wide(side.iat_squares), base));
+        }
+        1 => {
+            let min = if is_first { sum } else { told.gap_min.min(sum) };
+            side.gap_min = c.known(side.gap_min.into(), min.into()) as u64;
+            side.gap_max = c.known(side.gap_max.into(), told.gap_max.max(sum).into()) as u64;
+            side.iat_squares = words(c.known(wide(side.iat_squares), base.wrapping_add(square(sum))));
+        }
+        _ => {
+            let is_min = is_first || c.bit(side.gap_min != told.gap_min);
+            let is_max = is_first || c.bit(side.gap_max != told.gap_max);
+            // The least of several is at most their mean.
+            side.gap_min = match is_min {
+                true => c.within(side.gap_min.into(), (sum / u64::from(count)).into()) as u64,
+                false => told.gap_min,
+            };
+            side.gap_max = if is_max { c.within(side.gap_max.into(), sum.into()) as u64 } else { told.gap_max };
+            // Of these two the squares are known, and what they leave of the sum is that of the others.
+            let (mut count, mut sum, mut known) = (count, sum, base);
+            for gap in [(is_min, side.gap_min), (is_max, side.gap_max)].into_iter().filter(|g| g.0).map(|g| g.1) {
+                (count, sum) = (count - 1, sum.wrapping_sub(gap));
+                known = known.wrapping_add(square(gap));
+            }
+            let squares = wide(side.iat_squares).wrapping_sub(known);
+            let squares = match count {
+                0 => c.known(squares, 0),
+                1 => c.known(squares, square(sum)),
+                _ => c.within(squares, u128::from(sum) * u128::from(side.gap_max)),
+            };
+            side.iat_squares = words(squares.wrapping_add(known));
+        }
+    }
+}
+
+/// Bytes of an Ethernet header, of IP's headers without options, and of a transport protocol's.
+const LINK: u64 = 14;
+const IP: [u64; 2] = [20, 40];
+const TRANSPORT: [u64; 2] = [8, 20];
+
+/// What is not in the list of any packet.
+fn code_sums(c: &mut impl Coder, side: &mut WideDirection, about: &EntryFields) {
+    let packets = u64::from(side.packets);
+    let headers = IP[usize::from(about.is_v6)] + TRANSPORT[usize::from(about.is_tcp)];
+    side.bytes = c.near(side.bytes, side.length.wrapping_add(packets * LINK));
+    side.payload = c.near(side.payload, side.length.wrapping_sub(packets * headers));
+    side.payload_packets = c.within(side.payload_packets.into(), packets.into()) as u32;
+    for range in [&mut side.ttl, &mut side.dscp] {
+        range.0 = if c.bit(range.0 != 0) { c.bits(range.0.into(), 8) as u8 } else { 0 };
+        range.1 = range.0.wrapping_add(c.number(range.1.wrapping_sub(range.0).into()) as u8);
+    }
+    let odd = [side.zero_window.into(), side.retransmitted.into(), side.retransmitted_bytes, side.out_of_order.into()];
+    let odd = if c.bit(odd != [0; 4]) { odd.map(|count| c.number(count)) } else { [0; 4] };
+    (side.zero_window, side.retransmitted) = (odd[0] as u32, odd[1] as u32);
+    (side.retransmitted_bytes, side.out_of_order) = (odd[2], odd[3] as u32);
+    side.sent.code(c);
+}
+
+fn wide([low, high]: [u64; 2]) -> u128 {
+    u128::from(high) << 64 | u128::from(low)
+}
+
+fn words(value: u128) -> [u64; 2] {
+    [value as u64, (value >> 64) as u64]
+}
+
+fn square(value: u64) -> u128 {
+    u128::from(value) * u128::from(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    /// A number that is small, or anything.
+    fn any(prng: &mut Prng) -> u64 {
+        prng.next_u64().unbounded_shr(prng.below(65) as u32)
+    }
+
+    /// Counters that no packets would make, most of the time.
+    fn any_side(prng: &mut Prng, part: u32) -> WideDirection {
+        WideDirection {
+            last: any(prng),
+            bytes: any(prng),
+            length: any(prng),
+            payload: any(prng),
+            packets: any(prng) as u32,
+            payload_packets: any(prng) as u32,
+            length_min: any(prng) as u32,
+            length_max: any(prng) as u32,
+            length_squares: [any(prng), any(prng)],
+            iat_squares: [any(prng), any(prng)],
+            gap_min: any(prng),
+            gap_max: any(prng),
+            flags: std::array::from_fn(|_| any(prng) as u32),
+            first: any(prng),
+            before: if part > 0 && prng.below(2) == 0 { any(prng) } else { NEVER },
+            retransmitted_bytes: any(prng),
+            retransmitted: any(prng) as u32,
+            out_of_order: any(prng) as u32,
+            zero_window: any(prng) as u32,
+            ttl: (any(prng) as u8, any(prng) as u8),
+            dscp: (any(prng) as u8, any(prng) as u8),
+            ..WideDirection::default()
+        }
+    }
+
+    fn any_about(prng: &mut Prng) -> EntryFields {
+        EntryFields {
+            start: any(prng),
+            last: any(prng),
+            position: any(prng),
+            first_length: any(prng) as u16,
+            first_flags: any(prng) as u8,
+            listed: prng.below(LOG as u64 + 1) as usize,
+            has_mac: [prng.below(2) == 0, prng.below(2) == 0],
+            is_tcp: prng.below(2) == 0,
+            is_v6: prng.below(2) == 0,
+        }
+    }
+
+    fn any_whole(prng: &mut Prng, about: &EntryFields) -> FlowState {
+        let part = if prng.below(2) == 0 { any(prng) as u32 } else { 0 };
+        let first = if part == 0 { Some(about.start) } else { (prng.below(3) > 0).then(|| any(prng)) };
+        let label = (prng.below(3) == 0).then(|| any(prng) as u32);
+        let mut log = [0; LOG - 1];
+        let listed = if part == 0 { about.listed.saturating_sub(1) } else { 0 };
+        log[..listed].fill_with(|| any(prng));
+        FlowState {
+            head: CompressedHead { is_full: prng.below(2) == 0, part, first, label },
+            position: any(prng),
+            shake: [any(prng), any(prng)],
+            macs: about.has_mac.map(|has| if has { prng.below(macs::NAMES + (1 << 48)) } else { 0 }),
+            log,
+            sides: [any_side(prng, part), any_side(prng, part)],
+        }
+    }
+
+    #[test]
+    fn whatever_a_flow_is_it_comes_back() {
+        let seed = testkit::seed("whatever_a_flow_is_it_comes_back");
+        let mut prng = Prng::new(seed);
+        for round in 0..20_000 {
+            let about = any_about(&mut prng);
+            let whole = any_whole(&mut prng, &about);
+            let writer = compress(&whole, &about);
+            let words = writer.finish().expect("nothing was foretold in vain");
+            assert_eq!(decompress(words, &about), whole, "seed {seed}, round {round}");
+            assert_eq!(peek(words, &about), whole.head, "seed {seed}, round {round}");
+        }
+    }
+
+    #[test]
+    fn the_longest_there_can_be_has_room() {
+        let about = EntryFields {
+            start: 0,
+            last: 0,
+            position: 0,
+            first_length: 0,
+            first_flags: 0,
+            listed: LOG,
+            has_mac: [true; 2],
+            is_tcp: true,
+            is_v6: true,
+        };
+        // What is far from everything that is expected, in every bit: as a difference to 0 of 64 bits.
+        let side = WideDirection {
+            last: 1,
+            bytes: 1 << 63,
+            length: u64::MAX,
+            payload: 1 << 62,
+            packets: u32::MAX,
+            payload_packets: u32::MAX,
+            length_min: u32::MAX,
+            length_max: u32::MAX - 1,
+            length_squares: [u64::MAX, 1 << 63],
+            iat_squares: [u64::MAX, 1 << 63],
+            gap_min: u64::MAX,
+            gap_max: u64::MAX,
+            flags: [u32::MAX; 8],
+            first: u64::MAX,
+            before: NEVER,
+            retransmitted_bytes: u64::MAX,
+            retransmitted: u32::MAX,
+            out_of_order: u32::MAX,
+            zero_window: u32::MAX,
+            ttl: (255, 254),
+            dscp: (255, 254),
+            ..WideDirection::default()
+        };
+        let whole = FlowState {
+            head: CompressedHead { is_full: true, part: 0, first: Some(0), label: Some(u32::MAX) },
+            position: u64::MAX,
+            shake: [u64::MAX; 2],
+            macs: [macs::NAMES + (1 << 48) - 1; 2],
+            log: [u64::MAX; LOG - 1],
+            sides: [side.clone(), side],
+        };
+        let writer = compress(&whole, &about);
+        assert_eq!(decompress(writer.finish().expect("nothing was foretold"), &about), whole);
+    }
+}

@@ -1,0 +1,318 @@
+//! Flows at rest: of those that count in a pair or are full ones and have had no packet for a while, the list and the counters are
+//! packed ([`crate::compress`]) and their places given back, until a packet or a record needs them again.
+//!
+//! ```text
+//! entry   key, last packet, state, first packet       as ever: it is found, timed and told from others without being woken
+//!         position of the last, sums of both sides,   64 bytes in their place: the first bits of what is packed
+//!         handshake, MACs
+//! slab    what is left of it, 16 bytes to 256         crate::slab; Hot::more names the place
+//! ```
+//! No record changes by it, and nothing is looked for: pairs and full flows are gone through in the order of their places, so many
+//! with each batch of packets that every place is looked at once in the time that makes a flow one at rest, and no batch has much to do.
+//! A flow stays awake where the slab is full or it cannot be packed.
+//!
+//! A short flow has a list and no counters; it stays as it is.
+
+use crate::compact_counters::{CompactCounters, CompactDirection};
+use crate::compress::{self, CompressedHead, EntryFields, FlowState};
+use crate::entry::{Entry, Hot, bit};
+use crate::interim::RecordContinuation;
+use crate::macs::Macs;
+use crate::memory::Hints;
+use crate::meter::{Meter, SECOND};
+use crate::packet_list::{LOG, ListSums, PacketList};
+use crate::pool::NONE;
+use crate::slab::{MAX_WORDS, Slab};
+use crate::wide_counters::{NEVER, WideCounters};
+use wire::IpProtocol;
+
+/// Words of a flow at rest that lie in its entry.
+const INLINE: usize = 8;
+/// Bytes of the slab for each flow that there may be: what a flow with retransmissions takes, and some beside it.
+const SLAB_BYTES: usize = 112;
+/// Places that are looked at with each packet of a batch, and with each batch; packets for which one flow is packed. That is
+/// the most that it may cost where every flow is woken soon after it was packed: a packet in sixteen then stands for both, some
+/// 11 000 instructions.
+const SWEEPS: usize = 2;
+const SWEEP_MIN: usize = 256;
+const PACKETS: usize = 16;
+/// Flows that are packed at once at most.
+const MAX: usize = 32;
+/// No moment: a place that is nobody's.
+const NO_TIME: u64 = u64::MAX;
+
+/// How far the look at places has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sweep {
+    at: usize,
+    /// Places to be looked at in this second.
+    left: usize,
+}
+
+impl Sweep {
+    /// The place to be looked at now, of so many.
+    fn turn(&mut self, all: usize) -> usize {
+        let at = if self.at < all { self.at } else { 0 };
+        (self.at, self.left) = (at + 1, self.left - 1);
+        at
+    }
+}
+
+/// What a meter has for its flows at rest.
+pub(crate) struct CompressedFlows {
+    /// Nanoseconds without a packet after which a flow is packed, and the same in whole seconds; 0: never.
+    after: u64,
+    seconds: usize,
+    pub slab: Slab,
+    macs: Macs,
+    /// The second for which was settled how many places are to be looked at.
+    second: u64,
+    pairs: Sweep,
+    fulls: Sweep,
+    /// Flows that are at rest.
+    pub count: u64,
+}
+
+impl CompressedFlows {
+    pub fn new(after: u64, capacity: usize, hints: impl Hints) -> Self {
+        let bytes = if after == 0 { 0 } else { capacity.saturating_mul(SLAB_BYTES).max(1 << 16) };
+        let seconds = after.div_ceil(SECOND).max(1) as usize;
+        let (pairs, fulls) = (Sweep::default(), Sweep::default());
+        Self { after, seconds, slab: Slab::new(bytes, hints), macs: Macs::new(), second: 0, pairs, fulls, count: 0 }
+    }
+
+    /// Bytes that were ever touched.
+    pub fn bytes(&self) -> usize {
+        self.slab.bytes() + self.macs.bytes()
+    }
+
+    /// Bytes that flows take now.
+    pub fn held(&self) -> usize {
+        self.slab.held() + self.macs.bytes()
+    }
+
+    pub fn clear(&mut self) {
+        self.slab.clear();
+        self.macs.clear();
+        self.count = 0;
+        // There is no place left to be looked at in this second.
+        (self.pairs, self.fulls) = (Sweep::default(), Sweep::default());
+    }
+}
+
+impl<H: Hints> Meter<H> {
+    /// Lets some of the flows rest that have had no packet for long, as many as so many packets may wait for.
+    #[inline(always)]
+    pub(crate) fn compress_idle(&mut self, packets: usize) {
+        let Some(second) = self.second else { return };
+        let rest = &mut self.rest;
+        if rest.second != second && rest.after > 0 {
+            rest.second = second;
+            rest.pairs.left = self.pairs.len().div_ceil(rest.seconds);
+            rest.fulls.left = self.fulls.len().div_ceil(rest.seconds);
+        }
+        if rest.pairs.left + rest.fulls.left > 0 {
+            self.compress_some(packets, second);
+        }
+    }
+
+    #[inline(never)]
+    fn compress_some(&mut self, packets: usize, second: u64) {
+        // Whatever came before this moment is long ago.
+        let Some(before) = (second * SECOND).checked_sub(self.rest.after) else { return };
+        let (mut found, mut count) = ([NONE; MAX], 0);
+        let most = (1 + packets / PACKETS).min(MAX);
+        let mut looks = SWEEP_MIN + packets * SWEEPS;
+        let (pairs, fulls) = (self.pairs.len(), self.fulls.len());
+        while looks > 0 && count < most && self.rest.pairs.left > 0 {
+            let place = self.rest.pairs.turn(pairs) as u32;
+            let pair = &mut self.pairs[place];
+            if pair.sides[0].last <= before && pair.sides[1].last <= before {
+                let flow = pair.flow();
+                if !is_own(&self.flows[flow].hot, bit::PAIR, place) {
+                    pair.sides[0].last = NO_TIME;
+                } else if self.flows[flow].hot.last <= before {
+                    (found[count], count) = (flow, count + 1);
+                }
+            }
+            looks -= 1;
+        }
+        while looks > 0 && count < most && self.rest.fulls.left > 0 {
+            let place = self.rest.fulls.turn(fulls) as u32;
+            let full = &mut self.fulls[place];
+            if full.sides[0].last <= before && full.sides[1].last <= before {
+                if !is_own(&self.flows[full.flow].hot, bit::FULL, place) {
+                    full.sides[0].last = NO_TIME;
+                } else if self.flows[full.flow].hot.last <= before {
+                    (found[count], count) = (full.flow, count + 1);
+                }
+            }
+            looks -= 1;
+        }
+        for flow in &found[..count] {
+            self.fetch_entry(*flow);
+            let _ = self.fetch_due(*flow, false);
+        }
+        found[..count].iter().for_each(|flow| self.pack(*flow));
+    }
+
+    /// Packs a flow, if there is room for it.
+    fn pack(&mut self, flow: u32) {
+        let Some(mut whole) = self.whole(flow) else { return };
+        let about = self.about(flow);
+        for side in (0..2).filter(|side| about.has_mac[*side]) {
+            whole.macs[side] = self.rest.macs.name(self.rare(flow).mac(side));
+        }
+        let writer = compress::compress(&whole, &about);
+        let words = writer.finish().expect("nothing was foretold in vain");
+        debug_assert_eq!(whole, compress::decompress(words, &about), "what is woken is what was packed");
+        let (inline, beyond) = words.split_at(words.len().min(INLINE));
+        let place = match beyond.len() {
+            0 => NONE,
+            1..=MAX_WORDS => match self.rest.slab.put(beyond) {
+                Some(place) => place,
+                None => return,
+            },
+            _ => return,
+        };
+        self.compress_entry(flow);
+        let hot = &mut self.flows[flow].hot;
+        hot.bits |= bit::COMPRESSED;
+        hot.more = place;
+        let mut words = [0; INLINE];
+        words[..inline.len()].copy_from_slice(inline);
+        self.set_inline(flow, words);
+        self.rest.count += 1;
+    }
+
+    /// Gives back what a flow has besides its entry: it is packed, or its last record is made.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn compress_entry(&mut self, flow: u32) {
+        let hot = &self.flows[flow].hot;
+        self.give_back(hot.bits, hot.more);
+    }
+
+    /// Unpacks a flow that is at rest: it is then what it was.
+    #[inline(never)]
+    pub(crate) fn decompress(&mut self, flow: u32) {
+        let (about, words) = (self.about(flow), self.words(flow));
+        let FlowState { head, position, shake, macs, log, sides } = compress::decompress(&words, &about);
+        let macs = macs.map(|name| self.rest.macs.of(name));
+        for side in (0..2).filter(|side| about.has_mac[*side]) {
+            self.rare_mut(flow).set_mac(side, macs[side]);
+        }
+        if !head.is_full {
+            self.rare_mut(flow).set_shake(shake);
+        }
+        let Entry { hot, body } = &mut self.flows[flow];
+        if hot.more != NONE {
+            self.rest.slab.free(hot.more);
+        }
+        self.rest.count -= 1;
+        hot.bits &= !bit::COMPRESSED;
+        body.positions[1] = position;
+        let mut chunk = NONE;
+        if head.part == 0 && about.listed > 1 {
+            chunk = self.chunks.put(PacketList { log }).expect("there are as many chunks as flows");
+        }
+        if head.is_full {
+            body.sums = [ListSums::unused(about.first_flags), ListSums::unused(0)];
+            let full = WideCounters { sides, flow, part: head.part, chunk, more: Vec::new(), shake, label: head.label };
+            hot.more = self.fulls.put(full).expect("there are as many full flows as flows");
+            hot.bits |= bit::FULL;
+            return;
+        }
+        body.sums = [ListSums::of(&sides[0], about.first_flags), ListSums::of(&sides[1], 0)];
+        let mut pair = CompactCounters { sides: [CompactDirection::of(&sides[0]), CompactDirection::of(&sides[1])] };
+        if hot.has(bit::HAS_INTERIM_RECORD) {
+            // Sides without a packet in this record have no first one.
+            let tie = RecordContinuation {
+                before: [sides[0].before, sides[1].before],
+                first: if sides[0].packets > 0 { sides[0].first } else { NEVER },
+                part: head.part,
+            };
+            chunk = self.chunks.put(tie.chunk()).expect("there are as many chunks as flows");
+        }
+        pair.set_owner(flow, chunk);
+        hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
+        hot.bits |= bit::PAIR;
+    }
+
+    /// What can be known of a flow at rest without waking it.
+    pub(crate) fn head(&self, flow: u32) -> CompressedHead {
+        compress::peek(&self.inline(flow), &self.about(flow))
+    }
+
+    /// All that is packed of a flow that is a pair or a full one; `None` if it keeps more than that.
+    fn whole(&self, flow: u32) -> Option<FlowState> {
+        let Entry { hot, body } = &self.flows[flow];
+        let is_full = hot.has(bit::FULL);
+        let (sides, chunk, part, label, shake) = if is_full {
+            let full = &self.fulls[hot.more];
+            if !full.more.is_empty() {
+                return None;
+            }
+            (full.sides.clone(), full.chunk, full.part, full.label, full.shake)
+        } else {
+            let pair = &self.pairs[hot.more];
+            let tie = self.continuation(hot.bits, pair);
+            (self.widened(flow, pair, &tie), pair.chunk(), tie.part, None, self.rare(flow).shake())
+        };
+        let mut log = [0; LOG - 1];
+        if part == 0 && chunk != NONE {
+            let listed = usize::from(hot.packets).min(LOG) - 1;
+            log[..listed].copy_from_slice(&self.chunks[chunk].log[..listed]);
+        }
+        let head = CompressedHead { is_full, part, first: self.first(flow), label };
+        Some(FlowState { head, position: body.positions[1], shake, macs: [0; 2], log, sides })
+    }
+
+    fn about(&self, flow: u32) -> EntryFields {
+        let Entry { hot, body } = &self.flows[flow];
+        EntryFields {
+            start: body.start,
+            last: hot.last,
+            position: body.positions[0],
+            first_length: self.rare(flow).first_length(),
+            first_flags: body.sums[0].first_flags,
+            listed: usize::from(hot.packets).min(LOG),
+            has_mac: bit::MAC.map(|bit| hot.has(bit)),
+            is_tcp: hot.protocol == IpProtocol::TCP.0,
+            is_v6: hot.has(bit::V6),
+        }
+    }
+
+    /// The bits of a flow at rest.
+    fn words(&self, flow: u32) -> [u64; INLINE + MAX_WORDS] {
+        let hot = &self.flows[flow].hot;
+        let mut words = [0; INLINE + MAX_WORDS];
+        words[..INLINE].copy_from_slice(&self.inline(flow));
+        if hot.more != NONE {
+            let beyond = self.rest.slab.of(hot.more);
+            words[INLINE..INLINE + beyond.len()].copy_from_slice(beyond);
+        }
+        words
+    }
+
+    /// The words that a flow at rest has in its entry.
+    fn inline(&self, flow: u32) -> [u64; INLINE] {
+        let body = &self.flows[flow].body;
+        let [([a, b], i), ([c, d], j)] = body.sums.each_ref().map(ListSums::words);
+        let ([e, f], g) = self.rare(flow).inner();
+        [body.positions[1], a, b, c, d, e, f, u64::from(g) | u64::from(i) << 32 | u64::from(j) << 48]
+    }
+
+    fn set_inline(&mut self, flow: u32, [position, a, b, c, d, e, f, g]: [u64; INLINE]) {
+        let body = &mut self.flows[flow].body;
+        body.positions[1] = position;
+        body.sums[0].set_words(([a, b], (g >> 32) as u16));
+        body.sums[1].set_words(([c, d], (g >> 48) as u16));
+        self.rare_mut(flow).set_inner(([e, f], g as u32));
+    }
+}
+
+/// Whether the counters of this kind at this place are those of a flow.
+fn is_own(hot: &Hot, kind: u16, place: u32) -> bool {
+    hot.bits & (bit::USED | bit::COMPRESSED) == bit::USED | kind && hot.more == place
+}

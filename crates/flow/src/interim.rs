@@ -1,0 +1,148 @@
+//! A flow that goes on after an interim record: it counts in a pair as before, and the words of its chunk, whose packets
+//! have been told, keep what ties the records together.
+//!
+//! ```text
+//! word  0                  1                  2                         3
+//!       | last before of 0 | last before of 1 | first of 0 in this one  | records made before |
+//! ```
+//! The gap between the last packet of a record and the first of the next belongs to the later one, so a
+//! side has to know of both. The first packet of side 1 is where it always is, in its line ([`crate::pair`]).
+
+use crate::compact_counters::{CompactCounters, CompactDirection};
+use crate::config::Packet;
+use crate::entry::{Entry, bit};
+use crate::memory::Hints;
+use crate::meter::Meter;
+use crate::packet_fields::PacketFields;
+use crate::packet_list::PacketList;
+use crate::pool::NONE;
+use crate::record::{EndReason, Sink};
+use crate::wide_counters::NEVER;
+
+/// What ties the records of a flow together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordContinuation {
+    /// When the last packet of each side came before this record; [`NEVER`] if there was none.
+    pub before: [u64; 2],
+    /// When the first packet of side 0 came in this record.
+    pub first: u64,
+    /// Records made before.
+    pub part: u32,
+}
+
+/// Of a flow without a record.
+pub(crate) const NO_CONTINUATION: RecordContinuation = RecordContinuation { before: [NEVER; 2], first: NEVER, part: 0 };
+
+impl RecordContinuation {
+    fn of(chunk: &PacketList) -> Self {
+        let [a, b, first, part, ..] = chunk.log;
+        Self { before: [a, b], first, part: part as u32 }
+    }
+
+    pub fn chunk(&self) -> PacketList {
+        let mut chunk = PacketList::default();
+        chunk.log[..4].copy_from_slice(&[self.before[0], self.before[1], self.first, self.part.into()]);
+        chunk
+    }
+}
+
+impl<H: Hints> Meter<H> {
+    /// What ties a flow that counts in this pair to its records before.
+    #[inline(always)]
+    pub(crate) fn continuation(&self, bits: u16, pair: &CompactCounters) -> RecordContinuation {
+        if bits & bit::HAS_INTERIM_RECORD == 0 {
+            NO_CONTINUATION
+        } else {
+            RecordContinuation::of(&self.chunks[pair.chunk()])
+        }
+    }
+
+    /// When the first packet of each side came in this record.
+    #[inline(always)]
+    pub(crate) fn firsts(&self, flow: u32, pair: &CompactCounters, tie: &RecordContinuation) -> [u64; 2] {
+        let Entry { hot, body } = &self.flows[flow];
+        [if hot.has(bit::HAS_INTERIM_RECORD) { tie.first } else { body.start }, pair.first_back()]
+    }
+
+    /// Makes an interim record; the flow goes on.
+    pub(crate) fn cut(&mut self, flow: u32, id: u64, sink: &mut dyn Sink) {
+        let hot = &self.flows[flow].hot;
+        if hot.bits & (bit::FULL | bit::PAIR) == 0 {
+            self.pair(flow);
+        }
+        self.emit(flow, id, EndReason::ActiveTimeout, sink);
+        if self.flows[flow].hot.tunnel > 0 {
+            self.numbers.begin(flow);
+        }
+        if self.flows[flow].hot.has(bit::FULL) {
+            return self.cut_full(flow);
+        }
+        let Entry { hot, body } = &mut self.flows[flow];
+        let pair = self.pairs[hot.more];
+        let tie = if hot.has(bit::HAS_INTERIM_RECORD) {
+            RecordContinuation::of(&self.chunks[pair.chunk()])
+        } else {
+            NO_CONTINUATION
+        };
+        let before = |side: usize| {
+            let line = &pair.sides[side];
+            if line.packets > 0 { line.last } else { tie.before[side] }
+        };
+        let chunk = RecordContinuation { before: [before(0), before(1)], first: NEVER, part: tie.part + 1 }.chunk();
+        let place = match pair.chunk() {
+            NONE => self.chunks.put(chunk).expect("there are as many chunks as flows"),
+            place => {
+                self.chunks[place] = chunk;
+                place
+            }
+        };
+        let mut empty = CompactCounters::new();
+        empty.set_owner(flow, place);
+        self.pairs[hot.more] = empty;
+        hot.bits |= bit::HAS_INTERIM_RECORD;
+        body.sums.iter_mut().for_each(|sums| *sums = sums.continued());
+    }
+
+    fn cut_full(&mut self, flow: u32) {
+        let full = &mut self.fulls[self.flows[flow].hot.more];
+        full.sides = [full.sides[0].continued(), full.sides[1].continued()];
+        full.part += 1;
+        full.more = Vec::new();
+        let chunk = std::mem::replace(&mut full.chunk, NONE);
+        if chunk != NONE {
+            self.chunks.free(chunk);
+        }
+    }
+
+    /// Counts the first packet of a side since a record was made, if it fits into a line; and whether it is the first of
+    /// the new record.
+    #[inline(never)]
+    pub(crate) fn add_again(&mut self, flow: u32, packet: &Packet, seen: &PacketFields) -> (bool, bool) {
+        let Entry { hot, body } = &mut self.flows[flow];
+        let pair = &mut self.pairs[hot.more];
+        let place = pair.chunk();
+        let mut tie = RecordContinuation::of(&self.chunks[place]);
+        let before = tie.before[seen.side];
+        let gap = if before == NEVER { 0 } else { seen.at - before };
+        if !CompactDirection::fits_gap(gap) || !body.sums[seen.side].take(seen, true) {
+            return (false, false);
+        }
+        let is_first = pair.sides[0].packets == 0 && pair.sides[1].packets == 0;
+        pair.sides[seen.side].count(seen.at, seen.length as u16, seen.flags);
+        if before != NEVER {
+            pair.sides[seen.side].count_gap(gap);
+        }
+        if seen.side == 0 {
+            pair.set_owner(flow, place);
+            tie.first = seen.at;
+            self.chunks[place] = tie.chunk();
+        }
+        if is_first {
+            hot.begin_record(packet);
+            body.positions = [packet.position; 2];
+        } else {
+            body.reach(packet, hot.queue);
+        }
+        (true, is_first)
+    }
+}

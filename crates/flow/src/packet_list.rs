@@ -1,0 +1,208 @@
+//! A flow of few packets: a list of them, from which everything that a record says follows, and a few sums beside it.
+//!
+//! Nine of ten flows end within [`LOG`] packets. For them a packet is one word:
+//!
+//! ```text
+//! bit 63       55      39   38       0
+//!     | reverse | flags | length | coarse | time |    time after the flow's first packet, in ns; coarse: in 16 ns
+//! ```
+//! The eleventh packet makes the flow count in a pair ([`crate::pair`]). A packet that does not fit this form (longer than
+//! 65535 bytes, after 2^38 ns, a window of zero, anything but the next bytes of its side) makes it a full one
+//! ([`crate::wide_counters`]), so that nothing is ever rounded.
+
+use crate::memory::{Hints, HintsExt};
+use crate::packet_fields::PacketFields;
+use crate::record::{DirectionStats, InitialPacket};
+use crate::tcp;
+use crate::wide_counters;
+use std::hint::select_unpredictable;
+use wire::MacAddr;
+
+/// Packets in the list, the first included.
+pub(crate) const LOG: usize = 10;
+
+/// The sums of one side, which the list cannot give. A flow whose packets are counted in a pair goes on with them.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct ListSums {
+    pub payload: u32,
+    /// The next sequence number, if [`ListSums::numbered`].
+    seq: u32,
+    /// Bytes of the frames beyond those of the IP packets.
+    pub beyond: u32,
+    pub payload_packets: u16,
+    pub ttl: (u8, u8),
+    pub dscp: (u8, u8),
+    numbered: bool,
+    /// Of side 0: TCP's flags in the first packet of the flow.
+    pub first_flags: u8,
+}
+
+impl ListSums {
+    pub fn high(&self) -> Option<u32> {
+        self.numbered.then_some(self.seq)
+    }
+
+    /// As the side begins its next record.
+    pub const fn continued(&self) -> Self {
+        let Self { seq, numbered, first_flags, .. } = *self;
+        Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
+    }
+
+    /// Of a side as [`crate::wide_counters`] counts it, if there is nothing remarkable about it.
+    pub fn of(side: &wide_counters::WideDirection, first_flags: u8) -> Self {
+        let high = side.sent.high();
+        Self {
+            payload: side.payload as u32,
+            seq: high.unwrap_or(0),
+            beyond: side.bytes.wrapping_sub(side.length) as u32,
+            payload_packets: side.payload_packets as u16,
+            ttl: side.ttl,
+            dscp: side.dscp,
+            numbered: high.is_some(),
+            first_flags,
+        }
+    }
+
+    /// Of a flow whose sums are elsewhere.
+    pub fn unused(first_flags: u8) -> Self {
+        Self { first_flags, ..Self::default() }
+    }
+
+    /// Most of it as two words and two bytes, which mean something else while the flow is at rest
+    /// ([`crate::rest`]): all but the flags of the first packet, which stay what they are.
+    pub fn words(&self) -> ([u64; 2], u16) {
+        let [low, high] = self.ttl.into();
+        let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;
+        let words = [u64::from(self.payload) | u64::from(self.seq) << 32, u64::from(self.beyond) | upper << 32];
+        (words, u16::from_le_bytes(self.dscp.into()))
+    }
+
+    /// Puts them there.
+    pub fn set_words(&mut self, ([a, b], rest): ([u64; 2], u16)) {
+        (self.payload, self.seq, self.beyond) = (a as u32, (a >> 32) as u32, b as u32);
+        (self.payload_packets, self.ttl) = ((b >> 32) as u16, ((b >> 48) as u8, (b >> 56) as u8));
+        self.dscp = rest.to_le_bytes().into();
+    }
+
+    /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
+    /// changed. Of at most 65535 packets no sum overflows but that of what is beyond IP, which is looked at.
+    #[inline(always)]
+    pub fn take(&mut self, seen: &PacketFields, first: bool) -> bool {
+        let (beyond, is_shorter) = seen.wire.overflowing_sub(seen.length);
+        let (beyond, is_much) = beyond.overflowing_add(self.beyond);
+        let is_long = (seen.length | seen.payload) > u32::from(u16::MAX);
+        if is_shorter | is_much | is_long | seen.zero_window {
+            return false;
+        }
+        let Some(high) = tcp::in_order(self.seq, self.numbered, seen) else { return false };
+        (self.seq, self.numbered) = high;
+        self.beyond = beyond;
+        self.payload += seen.payload;
+        self.payload_packets += u16::from(seen.payload > 0);
+        self.ttl = widened(self.ttl, seen.ttl, first);
+        self.dscp = widened(self.dscp, seen.dscp, first);
+        true
+    }
+
+    /// Writes what a record says of a side that has these sums and so many bytes of IP, and nothing remarkable.
+    #[inline(always)]
+    pub fn render(&self, ip_bytes: u64, mac: Option<MacAddr>, out: &mut DirectionStats) {
+        out.bytes = ip_bytes + u64::from(self.beyond);
+        out.ip_bytes = ip_bytes;
+        out.length.sum = ip_bytes;
+        out.payload_bytes = self.payload.into();
+        out.payload_packets = self.payload_packets.into();
+        (out.zero_window, out.out_of_order) = (0, 0);
+        (out.retransmitted, out.retransmitted_bytes) = (0, 0);
+        (out.ttl, out.dscp) = (self.ttl, self.dscp);
+        out.mac = mac;
+    }
+}
+
+/// The bits of each byte of flags, as counters of one packet.
+pub(crate) static SINGLE: [[u64; 8]; 256] = {
+    let mut all = [[0; 8]; 256];
+    let mut flags = 0;
+    while flags < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            all[flags][bit] = flags as u64 >> bit & 1;
+            bit += 1;
+        }
+        flags += 1;
+    }
+    all
+};
+
+/// The range with one more value in it.
+#[inline(always)]
+pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
+    // Chosen without a branch: which packet is the first of its side cannot be predicted while conversations begin.
+    let (least, most) = (range.0.min(value), range.1.max(value));
+    (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
+}
+
+/// The packets of a flow after its first: what is kept of them while they are few, and of the first ten for good.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PacketList {
+    pub log: [u64; LOG - 1],
+}
+
+impl PacketList {
+    /// Asks for what a flow of so many packets has in it: that may lie in two lines.
+    #[inline(always)]
+    pub fn fetch(&self, hints: impl Hints, packets: usize) {
+        hints.fetch(&self.log[0]);
+        hints.fetch(&self.log[packets.saturating_sub(2).min(LOG - 2)]);
+    }
+}
+
+mod bit {
+    pub const COARSE: u32 = 38;
+    pub const LENGTH: u32 = 39;
+    pub const FLAGS: u32 = 55;
+    pub const REVERSE: u32 = 63;
+}
+
+/// Nanoseconds that a word holds exactly.
+const EXACT: u64 = 1 << bit::COARSE;
+/// Nanoseconds per unit of a coarse time, as a shift.
+const COARSE_SHIFT: u32 = 4;
+/// Where [`InitialPacket::after`] ends.
+const LAST: u64 = u32::MAX as u64 * 1000;
+
+/// Whether a time fits into a word without loss.
+#[inline(always)]
+pub(crate) const fn is_exact(after: u64) -> bool {
+    after < EXACT
+}
+
+/// A packet as a word.
+#[inline(always)]
+pub(crate) fn pack(after: u64, side: usize, seen: &PacketFields) -> u64 {
+    let after = after.min(LAST);
+    let time = if is_exact(after) { after } else { after >> COARSE_SHIFT | 1 << bit::COARSE };
+    let length = u64::from(seen.length.min(u16::MAX.into()));
+    time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (side as u64) << bit::REVERSE
+}
+
+/// A packet whose time fits, as a word.
+#[inline(always)]
+pub(crate) fn join(early: &InitialPacket) -> u64 {
+    let InitialPacket { offset_ns: after, length, flags, reverse } = *early;
+    after | u64::from(length) << bit::LENGTH | u64::from(flags) << bit::FLAGS | u64::from(reverse) << bit::REVERSE
+}
+
+/// The packet that a word stands for.
+#[inline(always)]
+pub(crate) fn unpack(word: u64) -> InitialPacket {
+    let time = word & (EXACT - 1);
+    let coarse = word >> bit::COARSE & 1 == 1;
+    InitialPacket {
+        offset_ns: if coarse { time << COARSE_SHIFT } else { time },
+        length: (word >> bit::LENGTH) as u16,
+        flags: (word >> bit::FLAGS) as u8,
+        reverse: word >> bit::REVERSE == 1,
+    }
+}

@@ -1,0 +1,117 @@
+//! From one form of a flow to the next: list, pair, full. What was counted stays (`crate::entry` draws the forms).
+
+use crate::compact_counters::CompactCounters;
+use crate::entry::{Entry, bit};
+use crate::extra_fields::ExtraFields;
+use crate::interim::RecordContinuation;
+use crate::memory::Hints;
+use crate::meter::Meter;
+use crate::packet_fields::PacketFields;
+use crate::packet_list;
+use crate::pool::NONE;
+use crate::wide_counters::{self, WideCounters};
+
+impl<H: Hints> Meter<H> {
+    /// Lets a flow that is a list count in a pair.
+    #[inline(never)]
+    pub(crate) fn pair(&mut self, flow: u32) {
+        let mut pair = self.unfold(flow);
+        let hot = &mut self.flows[flow].hot;
+        pair.set_owner(flow, hot.more);
+        hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
+        hot.bits |= bit::PAIR;
+    }
+
+    /// Makes a flow a full one whose first packet is remarkable.
+    #[inline(never)]
+    pub(crate) fn widen_first(&mut self, flow: u32, seen: &PacketFields, label: Option<u32>) {
+        self.widen(flow);
+        let full = &mut self.fulls[self.flows[flow].hot.more];
+        full.sides[0] = wide_counters::WideDirection::default();
+        full.sides[0].add(seen);
+        full.label = label;
+    }
+
+    /// Makes a flow a full one.
+    #[inline(never)]
+    pub(crate) fn widen(&mut self, flow: u32) {
+        let hot = &self.flows[flow].hot;
+        let (pair, mut chunk) = if hot.has(bit::PAIR) {
+            let pair = self.pairs[hot.more];
+            self.pairs.free(hot.more);
+            (pair, pair.chunk())
+        } else {
+            (self.unfold(flow), hot.more)
+        };
+        let tie = self.continuation(hot.bits, &pair);
+        let sides = self.widened(flow, &pair, &tie);
+        if hot.has(bit::HAS_INTERIM_RECORD) {
+            self.chunks.free(chunk);
+            chunk = NONE;
+        }
+        let full = WideCounters {
+            sides,
+            flow,
+            chunk,
+            part: tie.part,
+            shake: self.rare(flow).shake(),
+            ..WideCounters::default()
+        };
+        let more = self.fulls.put(full).expect("there are as many full flows as flows");
+        let hot = &mut self.flows[flow].hot;
+        hot.more = more;
+        hot.bits = hot.bits & !(bit::PAIR | bit::HAS_INTERIM_RECORD) | bit::FULL;
+    }
+
+    /// The counters of a pair as those of a full flow.
+    pub(crate) fn widened(
+        &self,
+        flow: u32,
+        pair: &CompactCounters,
+        tie: &RecordContinuation,
+    ) -> [wide_counters::WideDirection; 2] {
+        let firsts = self.firsts(flow, pair, tie);
+        let sums = &self.flows[flow].body.sums;
+        [0, 1].map(|n| {
+            let mut side = wide_counters::WideDirection::default();
+            side.take_over(&pair.sides[n], firsts[n], tie.before[n]);
+            side.complete(&sums[n]);
+            side
+        })
+    }
+
+    /// What is rare of a flow.
+    #[inline(always)]
+    pub(crate) fn rare(&self, flow: u32) -> &ExtraFields {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::V6) { &self.rares[flow as usize] } else { &hot.rare }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rare_mut(&mut self, flow: u32) -> &mut ExtraFields {
+        let hot = &mut self.flows[flow].hot;
+        if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare }
+    }
+
+    /// Times of the handshake.
+    #[inline(always)]
+    pub(crate) fn shake(&self, flow: u32) -> [u64; 2] {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::FULL) { self.fulls[hot.more].shake } else { self.rare(flow).shake() }
+    }
+
+    /// The counters of a slim flow, as if it had had them from the beginning.
+    #[inline(always)]
+    pub(crate) fn unfold(&self, flow: u32) -> CompactCounters {
+        let Entry { hot, body } = &self.flows[flow];
+        let mut pair = CompactCounters::new();
+        pair.sides[0].count(body.start, self.rare(flow).first_length(), body.sums[0].first_flags);
+        if hot.more != NONE {
+            for word in &self.chunks[hot.more].log[..usize::from(hot.packets) - 1] {
+                let early = packet_list::unpack(*word);
+                pair.sides[usize::from(early.reverse)].count(body.start + early.offset_ns, early.length, early.flags);
+            }
+        }
+        pair
+    }
+}

@@ -1,0 +1,328 @@
+//! Flows at rest: that they are woken as what they were, and how little they take.
+
+use super::at;
+use super::captures::{self, Captured};
+use super::model::secs;
+use super::sharded::sharded;
+use super::traffic::{Owned, Plan, Traffic};
+use crate::compressed::CompressedFlows;
+use crate::entry::{Entry, bit};
+use crate::packet_list::LOG;
+use crate::pool::NONE;
+use crate::record::Record;
+use crate::tunnel_sequences;
+use crate::{Config, Meter, NoHints, Shards};
+use base::{Prng, Timestamp};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wire::tcp_flags::{ACK, PSH, SYN};
+
+/// What one flow takes: its entry, its links on the wheel, its place in a table of as many flows as were asked for, and
+/// what its form has besides.
+fn bytes(meter: &Meter, flow: u32) -> usize {
+    let hot = &meter.flows[flow].hot;
+    let v6 = if hot.has(bit::V6) { 24 } else { 0 };
+    let is_numbered = hot.tunnel > 0 && meter.numbers.of(flow) != [None; 2];
+    let numbers = if is_numbered { tunnel_sequences::BYTES } else { 0 };
+    let chunk = |chunk: u32| if chunk == NONE { 0 } else { 72 };
+    let form = match hot.bits & bit::COMPRESSED {
+        0 => chunk(hot.more),
+        bit::PAIR => 128 + chunk(meter.pairs[hot.more].chunk()),
+        bit::FULL => 448 + chunk(meter.fulls[hot.more].chunk),
+        _ if hot.more == NONE => 0,
+        _ => size_of_val(meter.rest.slab.of(hot.more)),
+    };
+    size_of::<Entry>() + 8 + 11 + v6 + numbers + form
+}
+
+/// Bytes of all flows of a meter, and of how many packets each was.
+fn all_bytes(meter: &Meter) -> Vec<usize> {
+    let used = (0..meter.flows.len() as u32).filter(|f| meter.flows[*f].hot.has(bit::USED));
+    used.map(|flow| bytes(meter, flow)).collect()
+}
+
+/// A meter in which flows last for centuries, and rest after a second.
+fn patient() -> Meter {
+    let idle = secs(1 << 33);
+    Meter::new(
+        Config {
+            idle_timeout: idle,
+            close_timeout: idle,
+            active_timeout: None,
+            compress_after: secs(1),
+            ..Config::default()
+        },
+        0,
+    )
+}
+
+/// Lets time pass until all flows are at rest that can be.
+fn settle(meter: &mut Meter) {
+    let mut out: Vec<Record> = Vec::new();
+    let second = meter.second.expect("there were packets") + 2;
+    // Each second all places are looked at once, and a tick packs a thousand flows at most.
+    for second in second..second + 4 {
+        let ticks = meter.counts().active / 1000 + 1;
+        (0..ticks).for_each(|_| meter.tick(Timestamp::from_secs_nanos(second, 0), &mut out));
+    }
+    assert!(out.is_empty(), "no flow ended");
+}
+
+fn mean(bytes: &[usize]) -> f64 {
+    bytes.iter().sum::<usize>() as f64 / bytes.len() as f64
+}
+
+/// A conversation of so many packets: requests, answers in full segments and acknowledgements, as a server sees them; one
+/// in so many is sent again.
+fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> Vec<Owned> {
+    let mut next = [prng.next_u64() as u32, prng.next_u64() as u32];
+    let mut now = f64::from(n) / 1000.0;
+    let port = (n % 60_000) as u16;
+    let (mut out, mut burst) = (Vec::new(), 0);
+    for i in 0..packets {
+        let side = match i {
+            0 | 2 => 0,
+            1 => 1,
+            _ if burst > 0 => 1,
+            _ => usize::from(prng.below(3) > 0),
+        };
+        burst = if burst > 0 { burst - 1 } else { prng.below(4) };
+        let payload = match (i, side) {
+            (0..3, _) => 0,
+            (_, 0) => [0, 0, 100 + prng.below(500) as u32][prng.below(3) as usize],
+            _ => [0, 1448, 1448, 1448, prng.below(1448) as u32][prng.below(5) as usize],
+        };
+        let flags = match i {
+            0 => SYN,
+            1 => SYN | ACK,
+            _ if payload > 0 && payload < 1448 => ACK | PSH,
+            _ => ACK,
+        };
+        let is_again = again.is_some_and(|one_in| payload > 0 && (i == 3 || prng.below(one_in) == 0));
+        let seq = if is_again { next[side].wrapping_sub(payload) } else { next[side] };
+        let ends = if side == 0 { (1, 2, (port, 443)) } else { (2, 1, (443, port)) };
+        let plan = Plan { v6, ..Plan::tcp(ends.0, ends.1, ends.2, flags, seq).carrying(payload) };
+        let mut owned = plan.frame(at(now));
+        owned.position = 24 + (now * 1e8) as u64;
+        out.push(owned);
+        next[side] = seq.wrapping_add(payload + (flags & SYN).count_ones());
+        // Within a burst microseconds, between them as long as a network or a person takes.
+        now += match prng.below(3) {
+            0 => prng.below(50_000) as f64 / 1e9,
+            1 => prng.below(60_000_000) as f64 / 1e9,
+            _ => prng.below(400_000_000) as f64 / 1e9,
+        };
+    }
+    out
+}
+
+/// Bytes per flow of these packets, awake and at rest, and the flows that are at rest then.
+fn awake_and_at_rest(packets: &[Owned]) -> (Vec<usize>, Vec<usize>, u64) {
+    let (mut meter, mut out) = (patient(), Vec::<Record>::new());
+    let resting = std::mem::replace(&mut meter.rest, CompressedFlows::new(0, 1, NoHints));
+    packets.chunks(64).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
+    let awake = all_bytes(&meter);
+    meter.rest = resting;
+    if !awake.is_empty() {
+        settle(&mut meter);
+    }
+    assert!(out.is_empty(), "no flow ended");
+    (awake, all_bytes(&meter), meter.counts().compressed)
+}
+
+#[test]
+fn a_flow_at_rest_takes_less_than_256_bytes_on_average_however_long_it_is() {
+    let seed = testkit::seed("a_flow_at_rest_takes_less_than_256_bytes_on_average_however_long_it_is");
+    let mut prng = Prng::new(seed);
+    for (v6, again) in [(false, None), (false, Some(20)), (true, None), (true, Some(20))] {
+        for packets in [1, 2, 10, 11, 20, 100, 1000] {
+            let mut all: Vec<Owned> = (0..100).flat_map(|n| talk(&mut prng, n, packets, again, v6)).collect();
+            all.sort_by_key(|p| p.ts);
+            let (awake, rest, resting) = awake_and_at_rest(&all);
+            let (version, order) = (if v6 { 6 } else { 4 }, if again.is_some() { "sent again" } else { "in order" });
+            let most = rest.iter().max().expect("there are flows");
+            println!(
+                "{packets} packets, IPv{version}, {order}: {:.0} -> {:.0}, at most {most}",
+                mean(&awake),
+                mean(&rest)
+            );
+            assert_eq!(awake.len(), 100, "seed {seed}");
+            assert!(mean(&rest) < 256.0 && *most <= 300, "seed {seed}: {packets} packets take {}", mean(&rest));
+            if packets > LOG as u32 {
+                assert_eq!(resting, 100, "seed {seed}: {packets} packets");
+                assert!(mean(&awake) >= 346.0, "seed {seed}");
+            }
+        }
+    }
+}
+
+/// The packets of a file, up to where it can be read.
+fn packets(path: &Path) -> Vec<Owned> {
+    let owned = |c: Captured| {
+        let Captured { ts, wire_len, data, decoded, offset } = c;
+        Owned { ts, wire_len, data, decoded, position: offset, queue: 0 }
+    };
+    let mut packets: Vec<Owned> = captures::packets(path).into_iter().map(owned).collect();
+    // In order, so that no packet is another clock to the others, and no further from each other than an hour: seconds in
+    // which flows are alive are gone through one by one.
+    packets.sort_by_key(|p: &Owned| p.ts);
+    let (mut before, mut cut) = (None, Duration::ZERO);
+    for packet in &mut packets {
+        let gap = packet.ts.since(*before.get_or_insert(packet.ts));
+        before = Some(packet.ts);
+        cut += gap.saturating_sub(secs(3600));
+        packet.ts = packet.ts.before(cut);
+    }
+    packets
+}
+
+#[test]
+fn of_flows_in_real_captures_few_take_more_than_256_bytes_at_rest() {
+    let Some(folder) = testkit::traces("of_flows_in_real_captures_few_take_more_than_256_bytes_at_rest") else {
+        return;
+    };
+    let mut all = Vec::new();
+    let mut folders: BTreeMap<PathBuf, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+    for path in captures::files(&folder) {
+        let (awake, rest, _) = awake_and_at_rest(&packets(&path));
+        let kind = path.strip_prefix(&folder).expect("it is below").components().next().expect("it has a name");
+        let sums = folders.entry(PathBuf::from(kind.as_os_str())).or_default();
+        sums.0.extend(&awake);
+        sums.1.extend(&rest);
+        all.extend(rest);
+    }
+    for (name, (awake, rest)) in folders.iter().filter(|f| !f.1.0.is_empty()) {
+        let over = |all: &[usize]| all.iter().filter(|b| **b > 256).count();
+        println!(
+            "{}: {} flows, mean {:.0} -> {:.0}, over 256: {} -> {}, at most {}",
+            name.display(),
+            awake.len(),
+            mean(awake),
+            mean(rest),
+            over(awake),
+            over(rest),
+            rest.iter().max().expect("there are flows"),
+        );
+        assert!(mean(rest) < 230.0 && over(rest) * 50 < rest.len().max(50), "{}", name.display());
+    }
+    assert!(all.len() > 40_000, "{} flows", all.len());
+}
+
+#[test]
+fn whether_flows_rest_is_seen_in_no_record() {
+    let seed = testkit::seed("whether_flows_rest_is_seen_in_no_record");
+    let mut forms = BTreeMap::new();
+    for round in 0..12 {
+        let mut traffic = Traffic::new(seed ^ round);
+        let packets: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
+        let active = [None, Some(secs(3)), Some(secs(300))][round as usize % 3];
+        let config = Config {
+            capacity: 4000,
+            idle_timeout: secs(100),
+            active_timeout: active,
+            compress_after: Duration::ZERO,
+            ..Config::default()
+        };
+        let never = sharded(&config, &packets, 1);
+        for (rest, shards) in [(Duration::from_nanos(1), 1), (secs(1), 1), (Duration::from_nanos(1), 3), (secs(2), 8)] {
+            let records = sharded(&Config { compress_after: rest, ..config.clone() }, &packets, shards);
+            assert_eq!(records, never, "seed {seed}, round {round}, {rest:?}, {shards} shards");
+        }
+        // One after the other, to see who is at rest.
+        let (mut meter, mut out) = (Meter::new(Config { compress_after: secs(1), ..config }, 1), Vec::<Record>::new());
+        for packet in &packets {
+            meter.push(&[packet.lend()], &mut out);
+            for flow in 0..meter.flows.len() as u32 {
+                let hot = &meter.flows[flow].hot;
+                if hot.has(bit::USED) && hot.is_compressed() {
+                    let head = meter.head(flow);
+                    *forms.entry((head.is_full, head.part > 0, hot.more == NONE)).or_insert(0) += 1;
+                }
+            }
+        }
+        meter.finish(&mut out);
+        assert_eq!(out, never, "seed {seed}, round {round}, packet by packet");
+        assert_eq!((meter.counts().compressed, meter.counts().active), (0, 0), "seed {seed}, round {round}");
+    }
+    // Pairs and full flows, in their first record and later ones, within their entry and beyond it.
+    assert!(forms.len() >= 6, "seed {seed}: {forms:?}");
+}
+
+#[test]
+fn places_of_those_who_rest_are_those_of_others() {
+    let mut prng = Prng::new(testkit::seed("places_of_those_who_rest_are_those_of_others"));
+    // A hundred flows each second, of two seconds and twenty packets; all are there in the end.
+    let mut all: Vec<Owned> = (0..6000)
+        .flat_map(|n| {
+            let mut talk = talk(&mut prng, n, 20, (n % 5 == 0).then_some(10), false);
+            talk.iter_mut().for_each(|p| p.ts = p.ts.after(Duration::from_millis(9 * u64::from(n))));
+            talk
+        })
+        .collect();
+    all.sort_by_key(|p| p.ts);
+    let bytes = |rest: bool| {
+        let (mut meter, mut out) = (patient(), Vec::<Record>::new());
+        if !rest {
+            meter.rest = CompressedFlows::new(0, 1, NoHints);
+        }
+        all.chunks(64).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
+        assert_eq!(meter.counts().active, 6000);
+        meter.counts().bytes
+    };
+    let (never, rest) = (bytes(false), bytes(true));
+    assert!(rest + 6000 * 120 < never, "{rest} bytes touched, {never} if nobody rests");
+}
+
+#[test]
+fn where_no_room_is_left_flows_stay_awake() {
+    let mut prng = Prng::new(testkit::seed("where_no_room_is_left_flows_stay_awake"));
+    let mut all: Vec<Owned> = (0..2000).flat_map(|n| talk(&mut prng, n, 100, None, true)).collect();
+    all.sort_by_key(|p| p.ts);
+    let (mut meter, mut out) = (patient(), Vec::<Record>::new());
+    // The least there is: sixteen blocks of 4 KiB.
+    meter.rest = CompressedFlows::new(1_000_000_000, 1, NoHints);
+    all.chunks(64).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
+    settle(&mut meter);
+    let counts = meter.counts();
+    assert!((400..1600).contains(&counts.compressed), "{} of {} rest", counts.compressed, counts.active);
+    meter.finish(&mut out);
+    let config = Config { compress_after: Duration::ZERO, ..meter.config.clone() };
+    assert_eq!(out, super::all(config, &all));
+}
+
+#[test]
+fn a_meter_that_begins_anew_in_the_same_second_looks_at_no_place_that_is_gone() {
+    let (mut meter, mut out) = (patient(), Vec::<Record>::new());
+    // More full flows than one packet lets anybody look at.
+    let zero = |port: u16, when| Plan { window: 0, ..Plan::tcp(1, 2, (port, 443), SYN, 7) }.frame(at(when));
+    let floods: Vec<Owned> = (0..2000).map(|n| zero(n, 0.5)).collect();
+    meter.push(&floods.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
+    meter.push(&[zero(0, 9.1).lend()], &mut out);
+    meter.push(&[zero(1, 9.2).lend()], &mut out);
+    assert!((1..2000).contains(&meter.counts().compressed), "some are at rest, and not all were looked at");
+    meter.finish(&mut out);
+    meter.push(&[Plan::udp(1, 2, (3, 53)).frame(at(9.3)).lend()], &mut out);
+    meter.push(&[Plan::udp(1, 2, (4, 53)).frame(at(9.4)).lend()], &mut out);
+    meter.finish(&mut out);
+    assert_eq!(out.iter().map(Record::packets).sum::<u64>(), 2004);
+}
+
+#[test]
+fn flows_rest_by_ticks_alone_however_many_shards_there_are() {
+    for shards in [1, 3] {
+        let config = Config { compress_after: secs(1), ..Config::default() };
+        let (mut meters, mut out) = (Shards::new(&config, 0, shards), Vec::<Record>::new());
+        let mut prng = Prng::new(7);
+        for n in 0..300 {
+            let packets = talk(&mut prng, n, 20, None, false);
+            meters.push(&packets.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
+        }
+        let second = meters.counts().compressed;
+        for ahead in 12..18 {
+            meters.tick(at(f64::from(ahead)), &mut out);
+        }
+        let counts = meters.counts();
+        assert_eq!((counts.active, counts.compressed), (300, 300), "{shards} shards, {second} before");
+    }
+}

@@ -1,0 +1,327 @@
+//! One packet after the other: which flow it belongs to, and what it adds to it.
+//!
+//! Most packets are of long flows that go on, or among the first ten of a short one, and are counted by short ways of their own; the
+//! others by the long one. The plain version is the model in the tests; `docs/METER.md` has what each costs.
+
+use crate::compact_counters::CompactCounters;
+use crate::config::Packet;
+use crate::entry::{Body, Entry, Hot, bit};
+use crate::extra_fields;
+use crate::flow_packet::FlowPacket;
+use crate::insert::is_another;
+use crate::key::{Key, Keys};
+use crate::memory::Hints;
+use crate::meter::Meter;
+use crate::packet_fields::{self, PacketFields};
+use crate::packet_list::{self, LOG, PacketList};
+use crate::pool::NONE;
+use crate::record::Sink;
+use crate::tcp::{self, HandshakeUpdate};
+use wire::tcp_flags::{FIN, RST, SYN};
+
+impl<H: Hints> Meter<H> {
+    /// Gives a packet to its flow, of which there is a guess.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, packet: &Packet, lane: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) {
+        let flow = self.count(packet, lane, guess, sink);
+        if lane.key.tunnel > 0 {
+            self.note(flow, packet, lane);
+        }
+    }
+
+    /// Keeps the sequence number that a packet has in its tunnel, now that it is counted in the record to which it belongs.
+    #[inline(never)]
+    fn note(&mut self, flow: u32, packet: &Packet, lane: &FlowPacket) {
+        let hot = &self.flows[flow].hot;
+        // Where tunnels do not tell flows apart, one that was outside at first says nothing of any.
+        if let Some(number) = packet.decoded.tunnel.and_then(|t| t.sequence).filter(|_| hot.tunnel > 0) {
+            self.numbers.note(flow, hot.side(&lane.key), number);
+        }
+    }
+
+    /// Counts a packet; which flow's it is.
+    #[inline(always)]
+    fn count(&mut self, packet: &Packet, lane: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) -> u32 {
+        // A packet before this one may have ended the flow, and given its place to another.
+        let found = if guess != NONE && is_same(&self.flows[guess].hot, &lane.key, &self.keys) {
+            if self.take_usual(packet, lane, guess) || self.take_listed(packet, lane, guess) {
+                return guess;
+            }
+            Some(guess)
+        } else {
+            self.table.find(lane.bucket, |flow| is_same(&self.flows[flow].hot, &lane.key, &self.keys))
+        };
+        let Some(flow) = found else { return self.begin(packet, lane, sink) };
+        let hot = &mut self.flows[flow].hot;
+        let timeout = if tcp::is_over(hot.state) { self.linger } else { self.idle[usize::from(hot.protocol)] };
+        if is_another(hot.state, &lane.seen) || lane.seen.at.saturating_sub(hot.last) >= timeout {
+            // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
+            hot.bits |= bit::DETACHED;
+            self.table.remove(lane.bucket, flow);
+            return self.begin(packet, lane, sink);
+        }
+        let seen = &mut lane.seen;
+        self.counts.backward_timestamps += u64::from(seen.at < hot.last);
+        seen.at = seen.at.max(hot.last);
+        seen.side = hot.side(&lane.key);
+        if hot.has(bit::FULL) {
+            self.add_to_other(flow, packet, seen, sink);
+        } else {
+            self.add(flow, packet, seen, sink);
+        }
+        flow
+    }
+
+    /// Counts another packet of a full flow, or of one at rest, which it wakes.
+    #[inline(never)]
+    fn add_to_other(&mut self, flow: u32, packet: &Packet, seen: &PacketFields, sink: &mut dyn Sink) {
+        if self.flows[flow].hot.is_compressed() {
+            self.decompress(flow);
+        }
+        self.add(flow, packet, seen, sink);
+    }
+
+    /// Counts the packet if it is what most are: of a long flow that goes on, nothing about it that is not counted in a line.
+    #[inline(always)]
+    fn take_usual(&mut self, packet: &Packet, lane: &FlowPacket, flow: u32) -> bool {
+        let Entry { hot, body } = &mut self.flows[flow];
+        if hot.bits & (bit::FULL | bit::PAIR) != bit::PAIR || self.payloads.is_some() {
+            return false;
+        }
+        let (seen, side) = (&lane.seen, hot.side(&lane.key));
+        let changes_state = seen.tcp & ((seen.flags & (SYN | FIN | RST) != 0) | !tcp::is_final(hot.state));
+        let is_next = (seen.at >= hot.last) & (seen.at.wrapping_sub(hot.last) < self.idle[usize::from(hot.protocol)]);
+        let is_first_back = (side == 1) & (hot.bits & bit::BACK == 0);
+        if changes_state | tcp::is_over(hot.state) | !is_next | is_first_back {
+            return false;
+        }
+        let pair = &mut self.pairs[hot.more];
+        if hot.bits & bit::HAS_INTERIM_RECORD != 0 && pair.sides[side].packets == 0 {
+            return false;
+        }
+        let is_counted = add_to_pair(hot, body, pair, packet, seen, side, false, self.most_packets);
+        if is_counted {
+            hot.last = seen.at;
+            hot.bits |= bit::SEEN_SINCE_SWEEP;
+        }
+        is_counted
+    }
+
+    /// Counts the packet if it is one of the first of a flow that goes on, and nothing about it is remarkable.
+    #[inline(always)]
+    fn take_listed(&mut self, packet: &Packet, lane: &FlowPacket, flow: u32) -> bool {
+        let Entry { hot, body } = &mut self.flows[flow];
+        let (seen, side) = (&lane.seen, hot.side(&lane.key));
+        let after = seen.at.wrapping_sub(body.start);
+        let is_list = (hot.bits & (bit::FULL | bit::PAIR) == 0) & (usize::from(hot.packets) < LOG);
+        let is_next = (seen.at >= hot.last) & (seen.at.wrapping_sub(hot.last) < self.idle[usize::from(hot.protocol)]);
+        let goes_on = (seen.flags & (FIN | RST) == 0) & !tcp::is_over(hot.state);
+        if !(is_list & is_next & goes_on & packet_list::is_exact(after)) || self.payloads.is_some() {
+            return false;
+        }
+        let is_reply = (side == 1) & (hot.bits & bit::BACK == 0);
+        if !body.sums[side].take(seen, is_reply) {
+            return false;
+        }
+        hot.last = seen.at;
+        let (state, shakes) = tcp::step(hot.state, side, seen);
+        hot.state = state;
+        hot.add_extra(shakes);
+        hot.bits |= bit::SEEN_SINCE_SWEEP;
+        let rare = if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare };
+        // A time that fits into the list fits there as well.
+        rare.set_shake(shakes.times(rare.shake(), after));
+        if is_reply {
+            hot.bits |= bit::BACK;
+            if let Some(mac) = packet_fields::mac(packet) {
+                rare.set_mac(1, mac.0);
+                hot.bits |= bit::MAC[1];
+            }
+        }
+        let word = packet_list::pack(after, side, seen);
+        if hot.more == NONE {
+            let mut chunk = PacketList::default();
+            chunk.log[0] = word;
+            hot.more = self.chunks.put(chunk).expect("there are as many chunks as flows");
+        } else {
+            self.chunks[hot.more].log[usize::from(hot.packets) - 1] = word;
+        }
+        hot.packets += 1;
+        body.reach(packet, hot.queue);
+        true
+    }
+
+    /// Counts another packet of a flow.
+    #[inline(always)]
+    fn add(&mut self, flow: u32, packet: &Packet, seen: &PacketFields, sink: &mut dyn Sink) {
+        let hot = &mut self.flows[flow].hot;
+        let was_over = tcp::is_over(hot.state);
+        let is_reply = (seen.side == 1) & (hot.bits & bit::BACK == 0);
+        hot.last = seen.at;
+        hot.bits |= bit::SEEN_SINCE_SWEEP;
+        if seen.tcp & ((seen.flags & (SYN | FIN | RST) != 0) | !tcp::is_final(hot.state)) {
+            self.follow(flow, seen);
+        }
+        if is_reply {
+            let mac = packet_fields::mac(packet);
+            self.flows[flow].hot.bits |= bit::BACK | if mac.is_some() { bit::MAC[1] } else { 0 };
+            if let Some(mac) = mac {
+                self.rare_mut(flow).set_mac(1, mac.0);
+            }
+        }
+        let Entry { hot, body } = &mut self.flows[flow];
+        let mut is_new_record = false;
+        let is_counted = match hot.bits & (bit::FULL | bit::PAIR) {
+            bit::PAIR if hot.has(bit::HAS_INTERIM_RECORD) && self.pairs[hot.more].sides[seen.side].packets == 0 => {
+                let counted;
+                (counted, is_new_record) = self.add_again(flow, packet, seen);
+                counted
+            }
+            bit::PAIR => {
+                let pair = &mut self.pairs[hot.more];
+                add_to_pair(hot, body, pair, packet, seen, seen.side, is_reply, self.most_packets)
+            }
+            0 => self.add_to_list(flow, packet, seen, is_reply),
+            _ => false,
+        };
+        is_new_record |= !is_counted && self.add_full(flow, packet, seen, sink);
+        if let Some(payloads) = &mut self.payloads {
+            payloads.keep(flow, packet, seen.side);
+        }
+        if is_new_record || tcp::is_over(self.flows[flow].hot.state) != was_over {
+            self.wheel.remove(flow);
+            self.schedule(flow);
+        }
+    }
+
+    #[inline(always)]
+    fn add_to_list(&mut self, flow: u32, packet: &Packet, seen: &PacketFields, is_reply: bool) -> bool {
+        let Entry { hot, body } = &mut self.flows[flow];
+        let after = seen.at - body.start;
+        if usize::from(hot.packets) >= LOG {
+            // Not if the list is to go on.
+            if self.config.initial_packets > LOG {
+                return false;
+            }
+            self.pair(flow);
+            return self.add_to_new_pair(flow, packet, seen, is_reply);
+        }
+        if !packet_list::is_exact(after) || !body.sums[seen.side].take(seen, is_reply) {
+            return false;
+        }
+        if hot.more == NONE {
+            let mut chunk = PacketList::default();
+            chunk.log[0] = packet_list::pack(after, seen.side, seen);
+            hot.more = self.chunks.put(chunk).expect("there are as many chunks as flows");
+        } else {
+            self.chunks[hot.more].log[usize::from(hot.packets) - 1] = packet_list::pack(after, seen.side, seen);
+        }
+        hot.packets += 1;
+        body.reach(packet, hot.queue);
+        true
+    }
+
+    #[inline(never)]
+    fn add_to_new_pair(&mut self, flow: u32, packet: &Packet, seen: &PacketFields, is_reply: bool) -> bool {
+        let Entry { hot, body } = &mut self.flows[flow];
+        let pair = &mut self.pairs[hot.more];
+        add_to_pair(hot, body, pair, packet, seen, seen.side, is_reply, self.most_packets)
+    }
+
+    /// Counts a packet of a full flow, or of one that becomes it; whether it is the first of its record.
+    #[inline(never)]
+    fn add_full(&mut self, flow: u32, packet: &Packet, seen: &PacketFields, sink: &mut dyn Sink) -> bool {
+        if !self.flows[flow].hot.has(bit::FULL) {
+            self.widen(flow);
+        }
+        if self.fulls[self.flows[flow].hot.more].sides[seen.side].is_full(self.most_packets) {
+            self.cut(flow, self.id(flow), sink);
+        }
+        let Entry { hot, body } = &mut self.flows[flow];
+        let full = &mut self.fulls[hot.more];
+        let is_first = full.sides[0].packets == 0 && full.sides[1].packets == 0;
+        if is_first {
+            body.positions = [packet.position; 2];
+            hot.begin_record(packet);
+        } else {
+            body.reach(packet, hot.queue);
+        }
+        if full.part == 0 && usize::from(hot.packets) < self.config.initial_packets.min(u8::MAX.into()) {
+            let word = packet_list::pack(seen.at - body.start, seen.side, seen);
+            if usize::from(hot.packets) < LOG {
+                if full.chunk == NONE {
+                    full.chunk = self.chunks.put(PacketList::default()).expect("there are as many chunks as flows");
+                }
+                self.chunks[full.chunk].log[usize::from(hot.packets) - 1] = word;
+            } else {
+                full.more.push(word);
+            }
+            hot.packets += 1;
+        }
+        full.sides[seen.side].add(seen);
+        is_first
+    }
+
+    /// Moves the state of TCP on, and takes the times of the handshake.
+    #[inline(never)]
+    fn follow(&mut self, flow: u32, seen: &PacketFields) {
+        let Entry { hot, body } = &mut self.flows[flow];
+        let at = seen.at - body.start;
+        let mut fins = (hot.bits >> bit::FINS) as u8 & 3;
+        let before = hot.state;
+        let after = tcp::next(before, &mut fins, seen, self.config.bidirectional);
+        hot.state = after;
+        hot.bits |= u16::from(fins) << bit::FINS;
+        let shakes = HandshakeUpdate::of(before, after, seen.side, seen.flags);
+        if shakes == HandshakeUpdate::NOTHING {
+            return;
+        }
+        let shake = shakes.times(self.shake(flow), at);
+        self.flows[flow].hot.add_extra(shakes);
+        let far = shake[0].max(shake[1]) >= extra_fields::FAR;
+        if far && !self.flows[flow].hot.has(bit::FULL) {
+            self.widen(flow);
+        }
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::FULL) {
+            self.fulls[hot.more].shake = shake;
+        } else {
+            self.rare_mut(flow).set_shake(shake);
+        }
+    }
+}
+
+#[inline(always)]
+fn is_same(hot: &Hot, key: &Key, keys: &Keys) -> bool {
+    // No bit of the difference may be left, so one comparison is enough.
+    let low = hot.low ^ key.low;
+    let rest = u64::from(hot.ports ^ key.ports) | u64::from(hot.protocol ^ key.protocol);
+    let around = (hot.around ^ key.around) & keys.mask(key.tunnel);
+    let bits = (hot.bits ^ bit::USED ^ if key.v6 { bit::V6 } else { 0 }) & (bit::USED | bit::V6 | bit::DETACHED);
+    low | rest | around | u64::from(bits) == 0
+        && keys.same_kind(hot.tunnel, key.tunnel)
+        && (!key.v6 || hot.rare.words() == key.wide)
+}
+
+/// Counts a packet in a pair, if it fits there.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "parts of a meter that are borrowed one by one")]
+fn add_to_pair(
+    hot: &Hot,
+    body: &mut Body,
+    pair: &mut CompactCounters,
+    packet: &Packet,
+    seen: &PacketFields,
+    side: usize,
+    is_reply: bool,
+    most: u32,
+) -> bool {
+    let line = &mut pair.sides[side];
+    let is_room = line.fits(seen.at, seen.flags) & (u32::from(line.packets) < most);
+    if !is_room || !body.sums[side].take(seen, is_reply) {
+        return false;
+    }
+    line.count(seen.at, seen.length as u16, seen.flags);
+    body.reach(packet, hot.queue);
+    true
+}

@@ -1,0 +1,271 @@
+//! A flow with remarkable packets, or of very many: counters that are wide enough for whatever comes within a record.
+//!
+//! Packets are counted in 32 bits: the meter cuts a record before a side has more ([`Side::is_full`]). Everything else is
+//! as wide as that many packets can make it.
+
+use crate::compact_counters::CompactDirection;
+use crate::memory::{Hints, HintsExt};
+use crate::packet_fields::PacketFields;
+use crate::packet_list::{ListSums, widened};
+use crate::record::{self, Stats};
+use crate::tcp::{SegmentOrder, SequenceSpace};
+use base::Timestamp;
+use wire::MacAddr;
+
+/// One side of the record that is being made: three cache lines, of which a packet in order changes the first two and reads
+/// the third.
+#[derive(Clone, Debug, PartialEq)]
+#[repr(C, align(64))]
+pub(crate) struct WideDirection {
+    pub last: u64,
+    pub bytes: u64,
+    pub length: u64,
+    pub payload: u64,
+    pub packets: u32,
+    pub payload_packets: u32,
+    pub length_min: u32,
+    pub length_max: u32,
+    pub length_squares: [u64; 2],
+
+    pub iat_squares: [u64; 2],
+    pub gap_min: u64,
+    pub gap_max: u64,
+    pub flags: [u32; 8],
+
+    pub first: u64,
+    /// When the record before ended, or [`NEVER`] if this side had no packets before this record.
+    pub before: u64,
+    pub sent: SequenceSpace,
+    pub retransmitted_bytes: u64,
+    pub retransmitted: u32,
+    pub out_of_order: u32,
+    pub zero_window: u32,
+    pub ttl: (u8, u8),
+    pub dscp: (u8, u8),
+}
+
+const _: () = assert!(size_of::<WideDirection>() == 192);
+
+/// No moment: the last one that a timestamp has is not told from it.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+impl Default for WideDirection {
+    fn default() -> Self {
+        Self {
+            last: 0,
+            bytes: 0,
+            length: 0,
+            payload: 0,
+            packets: 0,
+            payload_packets: 0,
+            length_min: 0,
+            length_max: 0,
+            length_squares: [0; 2],
+            iat_squares: [0; 2],
+            gap_min: 0,
+            gap_max: 0,
+            flags: [0; 8],
+            first: 0,
+            before: NEVER,
+            sent: SequenceSpace::default(),
+            retransmitted_bytes: 0,
+            retransmitted: 0,
+            out_of_order: 0,
+            zero_window: 0,
+            ttl: (0, 0),
+            dscp: (0, 0),
+        }
+    }
+}
+
+/// Most packets of one side in one record.
+pub(crate) const MAX_PACKETS: u32 = u32::MAX;
+
+impl WideDirection {
+    /// Counts what the list of a slim flow knows of a packet: time, length and flags.
+    #[inline(always)]
+    pub fn count(&mut self, at: u64, length: u32, flags: u8) {
+        let first = self.packets == 0;
+        if first {
+            self.first = at;
+        }
+        if !first || self.before != NEVER {
+            let gap = at - self.last;
+            let no_gap_yet = self.gaps() == 0;
+            self.gap_min = if no_gap_yet { gap } else { self.gap_min.min(gap) };
+            self.gap_max = self.gap_max.max(gap);
+            add(&mut self.iat_squares, u128::from(gap) * u128::from(gap));
+        }
+        self.last = at;
+        self.packets += 1;
+        self.length += u64::from(length);
+        self.length_min = if first { length } else { self.length_min.min(length) };
+        self.length_max = self.length_max.max(length);
+        add(&mut self.length_squares, u128::from(length) * u128::from(length));
+        if flags != 0 {
+            for (bit, count) in self.flags.iter_mut().enumerate() {
+                *count += u32::from(flags >> bit & 1);
+            }
+        }
+    }
+
+    /// Counts all of a packet.
+    #[inline(always)]
+    pub fn add(&mut self, seen: &PacketFields) {
+        let first = self.packets == 0;
+        self.count(seen.at, seen.length, seen.flags);
+        self.bytes += u64::from(seen.wire);
+        self.payload += u64::from(seen.payload);
+        self.payload_packets += u32::from(seen.payload > 0);
+        self.ttl = widened(self.ttl, seen.ttl, first);
+        self.dscp = widened(self.dscp, seen.dscp, first);
+        self.zero_window += u32::from(seen.zero_window);
+        match self.sent.observe(seen) {
+            SegmentOrder::New => (),
+            SegmentOrder::Retransmitted => {
+                self.retransmitted += 1;
+                self.retransmitted_bytes += u64::from(seen.payload);
+            }
+            SegmentOrder::OutOfOrder => self.out_of_order += 1,
+        }
+    }
+
+    /// Begins with what a line has counted, the first packet of it at `first`, the last one of the record before at
+    /// `before`.
+    pub fn take_over(&mut self, line: &CompactDirection, first: u64, before: u64) {
+        self.before = before;
+        if line.packets == 0 {
+            self.last = if before == NEVER { 0 } else { before };
+            return;
+        }
+        (self.first, self.last) = (first, line.last);
+        (self.packets, self.length) = (line.packets.into(), line.length.into());
+        (self.length_min, self.length_max) = (line.length_min.into(), line.length_max.into());
+        self.length_squares = [line.length_squares, 0];
+        self.gap_min = if self.gaps() > 0 { line.gap_min() } else { 0 };
+        self.gap_max = line.gap_max();
+        add(&mut self.iat_squares, line.iat_squares());
+        self.flags = line.flags();
+    }
+
+    /// Adds to what was counted of a slim side what it had in sums.
+    pub fn complete(&mut self, slim: &ListSums) {
+        self.bytes = self.length + u64::from(slim.beyond);
+        self.payload = slim.payload.into();
+        self.payload_packets = slim.payload_packets.into();
+        (self.ttl, self.dscp) = (slim.ttl, slim.dscp);
+        self.sent = SequenceSpace::up_to(slim.high());
+    }
+
+    /// Asks for the lines that a packet changes or reads.
+    #[inline(always)]
+    pub fn fetch(&self, hints: impl Hints) {
+        hints.fetch(&self.last);
+        hints.fetch(&self.iat_squares);
+        hints.fetch(&self.first);
+    }
+
+    /// Whether a record must be made before the next packet.
+    #[inline(always)]
+    pub const fn is_full(&self, most: u32) -> bool {
+        self.packets >= most
+    }
+
+    /// Between how many pairs of packets a gap was counted in this record.
+    #[inline(always)]
+    pub fn gaps(&self) -> u32 {
+        self.packets - u32::from(self.before == NEVER && self.packets > 0)
+    }
+
+    /// How long all these gaps are together: times of a flow never go back, so it is the time between its ends.
+    #[inline(always)]
+    pub fn gap_sum(&self) -> u64 {
+        let from = if self.before == NEVER { self.first } else { self.before };
+        if self.packets == 0 { 0 } else { self.last.wrapping_sub(from) }
+    }
+
+    /// The side as it begins its next record.
+    pub fn continued(&self) -> Self {
+        let before = if self.packets > 0 { self.last } else { self.before };
+        Self { last: self.last, before, sent: self.sent, ..Self::default() }
+    }
+
+    pub fn first(&self) -> Option<u64> {
+        (self.packets > 0).then_some(self.first)
+    }
+
+    pub fn render(&self, mac: Option<MacAddr>) -> record::DirectionStats {
+        if self.packets == 0 {
+            return record::DirectionStats::default();
+        }
+        let gaps = self.gaps();
+        let gap = Stats { min: self.gap_min, max: self.gap_max, sum: self.gap_sum(), squares: total(self.iat_squares) };
+        record::DirectionStats {
+            first: Timestamp::from_nanos(self.first),
+            last: Timestamp::from_nanos(self.last),
+            packets: self.packets.into(),
+            bytes: self.bytes,
+            ip_bytes: self.length,
+            payload_bytes: self.payload,
+            payload_packets: self.payload_packets.into(),
+            length: Stats {
+                min: self.length_min.into(),
+                max: self.length_max.into(),
+                sum: self.length,
+                squares: total(self.length_squares),
+            },
+            iat: if gaps == 0 { Stats::default() } else { gap },
+            iat_count: gaps.into(),
+            flags: self.flags.map(u64::from),
+            zero_window: self.zero_window.into(),
+            retransmitted: self.retransmitted.into(),
+            retransmitted_bytes: self.retransmitted_bytes,
+            out_of_order: self.out_of_order.into(),
+            ttl: self.ttl,
+            dscp: self.dscp,
+            mac,
+            // Those are kept elsewhere ([`crate::numbers`]).
+            tunnel_sequence: None,
+        }
+    }
+}
+
+#[inline(always)]
+fn add(sum: &mut [u64; 2], value: u128) {
+    let total = total(*sum).saturating_add(value);
+    *sum = [total as u64, (total >> 64) as u64];
+}
+
+fn total(sum: [u64; 2]) -> u128 {
+    u128::from(sum[1]) << 64 | u128::from(sum[0])
+}
+
+/// All of a full flow that a slim one has not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WideCounters {
+    pub sides: [WideDirection; 2],
+    /// Whose counters these are, or were.
+    pub flow: u32,
+    /// Records made before.
+    pub part: u32,
+    /// The chunk with the first packets of the flow; [`crate::pool::NONE`] after the first record, or without one.
+    pub chunk: u32,
+    /// First packets beyond the chunk, where the meter was asked to keep more.
+    pub more: Vec<u64>,
+    /// Times of the handshake, as [`crate::rare`] has them.
+    pub shake: [u64; 2],
+    /// The topmost MPLS label in a tunnel; `None` also where the entry has it.
+    pub label: Option<u32>,
+}
+
+const _: () = assert!(size_of::<WideCounters>() == 448);
+
+impl WideCounters {
+    /// When the first packet of this record came.
+    pub fn first(&self) -> Option<u64> {
+        match [self.sides[0].first(), self.sides[1].first()] {
+            [Some(a), Some(b)] => Some(a.min(b)),
+            [a, b] => a.or(b),
+        }
+    }
+}

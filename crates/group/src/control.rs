@@ -1,0 +1,375 @@
+//! The groups' socket: one thread that answers requests ([`crate::request`]) and notices who has gone.
+//!
+//! The engine is not to be hurt by strangers: messages are bounded, a peer that does not read its answers is let go,
+//! and who sends what is no request gets an answer that says so. A connection that asks nothing is let go after a
+//! while, and sooner where another one needs its place, as at the socket of listeners ([`ring::attach`]).
+
+use crate::entry::{ClientIdentity, GroupView};
+use crate::limits::connections;
+use crate::registry::{LoadResult, Registry};
+use crate::request::{MESSAGE_MAX, Request, Response};
+use ring::Branch;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use sys::unix::{Connection, Listener, Peer};
+
+/// Most connections of one user beside root and the engine's own; all of them together leave a quarter to those two.
+const OF_ONE_MAX: usize = 128;
+
+/// How long a peer may take to read an answer, all of it.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection may ask nothing at first.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// How often the thread looks whether it should end.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Answers until dropped.
+#[derive(Debug)]
+pub struct ControlServer {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct ControlClient {
+    connection: Connection,
+    who: ClientIdentity,
+    since: Instant,
+    /// It has made a request: from then on it stays for as long as it likes.
+    has_asked: bool,
+}
+
+struct ClientMonitor {
+    registry: Arc<Registry>,
+    /// The port that the socket belongs to.
+    port: String,
+    policy: ring::AttachPolicy,
+    own_uid: u32,
+    clients: Vec<ControlClient>,
+}
+
+impl ControlServer {
+    /// Opens. The socket belongs to `port`, as an engine has one for each; `policy` says who may come beside root and the engine's
+    /// own user.
+    ///
+    /// # Errors
+    /// When the thread cannot be made.
+    pub fn open(socket: Listener, registry: Arc<Registry>, port: &str, policy: ring::AttachPolicy) -> io::Result<Self> {
+        let (stop, port) = (Arc::new(AtomicBool::new(false)), port.to_owned());
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("groups".into()).spawn(move || {
+            let own_uid = sys::cpu::effective_uid();
+            let mut keeper = ClientMonitor { registry, port, policy, own_uid, clients: Vec::new() };
+            while !told.load(Ordering::Relaxed) {
+                keeper.serve(&socket);
+            }
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ClientMonitor {
+    fn drop(&mut self) {
+        self.clients.iter().for_each(|guest| self.registry.let_out(guest.who.uid));
+    }
+}
+
+impl ClientMonitor {
+    fn serve(&mut self, socket: &Listener) {
+        let mut fds = vec![socket.as_fd()];
+        fds.extend(self.clients.iter().map(|g| g.connection.as_fd()));
+        let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
+            // Nothing can be polled for a moment (out of memory, say); the packets flow on.
+            std::thread::sleep(CHECK_INTERVAL);
+            return;
+        };
+        // From the back, so that those who go do not move those who are still to be asked.
+        for index in ready.iter().rev().filter(|i| **i > 0).map(|i| i - 1) {
+            if !self.answer(index) {
+                self.dismiss(index);
+            }
+        }
+        for index in (0..self.clients.len()).rev() {
+            let guest = &self.clients[index];
+            if !guest.has_asked && guest.since.elapsed() > SILENCE {
+                self.dismiss(index);
+            }
+        }
+        if ready.contains(&0) {
+            self.let_in(socket);
+        }
+    }
+
+    fn dismiss(&mut self, index: usize) {
+        let guest = self.clients.swap_remove(index);
+        self.registry.farewell(guest.who.connection);
+        self.registry.let_out(guest.who.uid);
+    }
+
+    fn let_in(&mut self, socket: &Listener) {
+        let Ok(connection) = socket.accept() else {
+            // Out of descriptors, most likely: the newcomer stays in line, and asking again at once would only burn a core.
+            std::thread::sleep(CHECK_INTERVAL);
+            return;
+        };
+        let Ok(peer) = connection.peer() else { return };
+        if connection.set_timeout(TIMEOUT).is_err() {
+            return;
+        }
+        if !self.is_admitted(&peer) {
+            let why = format!(
+                "user {} may not use the groups here; --socket-group GROUP of `netgrain record`, or listen.group of `run`, lets a group of \
+                 users in (the socket's mode does not)",
+                peer.uid
+            );
+            return turn_away(&connection, why);
+        }
+        if !sys::limits::is_available_to_clients(&connection) {
+            self.close_a_silent_one(|_| true);
+            return turn_away(&connection, "this engine may open no more files for connections; try again in a moment");
+        }
+        if self.make_room(peer.uid) {
+            let who = ClientIdentity { uid: peer.uid, pid: peer.pid, connection: self.registry.next_connection() };
+            self.clients.push(ControlClient { connection, who, since: Instant::now(), has_asked: false });
+        } else {
+            turn_away(&connection, "too many connections to this engine; try again in a moment");
+        }
+    }
+
+    /// Counts one more connection of this user, perhaps in place of one that has asked nothing yet; false if there is
+    /// no room.
+    fn make_room(&mut self, uid: u32) -> bool {
+        let registry = Arc::clone(&self.registry);
+        let is_guest = registry.is_unprivileged(uid);
+        let most = connections(sys::limits::open_files());
+        // Of all the engine's doors.
+        let has_too_many = Cell::new(false);
+        let comes = || {
+            registry.let_in(uid, |of_one, all| {
+                has_too_many.set(is_guest && of_one >= OF_ONE_MAX.min(most / 4));
+                !has_too_many.get() && all < if is_guest { most / 4 * 3 } else { most }
+            })
+        };
+        if comes() {
+            return true;
+        }
+        let may_go = |guest: &ControlClient| match is_guest {
+            true if has_too_many.get() => guest.who.uid == uid,
+            true => registry.is_unprivileged(guest.who.uid),
+            false => true,
+        };
+        self.close_a_silent_one(may_go) && comes()
+    }
+
+    /// Closes the oldest of these connections that has asked nothing yet; false if there is none.
+    fn close_a_silent_one(&mut self, which: impl Fn(&ControlClient) -> bool) -> bool {
+        let silent = self.clients.iter().enumerate().filter(|(_, guest)| !guest.has_asked && which(guest));
+        let Some((index, _)) = silent.min_by_key(|(_, guest)| guest.since) else { return false };
+        self.dismiss(index);
+        true
+    }
+
+    fn is_admitted(&self, peer: &Peer) -> bool {
+        let group = |gid| peer.gid == gid || peer.groups.contains(&gid);
+        peer.uid == 0
+            || peer.uid == self.own_uid
+            || self.policy.uid == Some(peer.uid)
+            || self.policy.gid.is_some_and(group)
+    }
+
+    /// Answers one request; false if the guest has gone, or is to go.
+    fn answer(&mut self, index: usize) -> bool {
+        let guest = &self.clients[index];
+        let mut message = vec![0; MESSAGE_MAX];
+        let (n, _) = match guest.connection.receive(&mut message) {
+            Ok((0, _)) => return false,
+            Ok(received) => received,
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                return say(
+                    &guest.connection,
+                    &Response::refusal("a longer request than there are, or with descriptors"),
+                )
+                .is_ok();
+            }
+            Err(_) => return false,
+        };
+        let told = match serde_json::from_slice::<Request>(&message[..n]) {
+            Ok(request) => {
+                self.clients[index].has_asked = true;
+                self.carry_out(self.clients[index].who, &self.here(request))
+                    .unwrap_or_else(|why| ResponseParts::of(Response::refusal(why)))
+            }
+            Err(e) => ResponseParts::of(Response::refusal(format!("that was no request: {e}"))),
+        };
+        told.to(&self.clients[index].connection, TIMEOUT).is_ok()
+    }
+
+    /// A group whose ports are not named is one of this port.
+    fn here(&self, mut request: Request) -> Request {
+        if let Request::Create { ports, .. } = &mut request {
+            ports.get_or_insert_with(|| vec![self.port.clone()]);
+        }
+        request
+    }
+
+    fn carry_out(&self, who: ClientIdentity, request: &Request) -> Result<ResponseParts, String> {
+        let registry = &self.registry;
+        Ok(match request {
+            Request::Create { .. } => {
+                let LoadResult { generation, program_info: about, unresponsive: silent, .. } =
+                    registry.create(who, request)?;
+                ResponseParts::of(Response { generation: Some(generation), about, ..Response::done_but(silent) })
+            }
+            Request::Delete { group } => {
+                registry.delete(who, group)?;
+                ResponseParts::of(Response::done())
+            }
+            Request::Leave => {
+                registry.leave(who);
+                ResponseParts::of(Response::done())
+            }
+            Request::Join { .. } => {
+                let joined = registry.join(who, request)?;
+                let (place, generation) = (Some(joined.slot), Some(joined.generation));
+                let branches = joined.branches.len();
+                let answer = Response { slot: place, generation, branches, ..Response::done_but(joined.unresponsive) };
+                ResponseParts { answer, items: Vec::new(), branches: joined.branches }
+            }
+            Request::Attach { .. } => {
+                let place = Some(registry.attach(who, request)?);
+                ResponseParts::of(Response { slot: place, ..Response::done() })
+            }
+            Request::Detach { group, slot: place } => {
+                registry.detach(who, group, *place)?;
+                ResponseParts::of(Response::done())
+            }
+            Request::SetWeight { group, slot: place, weight } => {
+                registry.set_weight(who, group, *place, *weight)?;
+                ResponseParts::of(Response::done())
+            }
+            Request::Program { group } => {
+                let (program, generation) = registry.program(who, group)?;
+                ResponseParts::of(Response { program, generation: Some(generation), ..Response::done() })
+            }
+            Request::Swap { group, program } => {
+                let LoadResult { generation, program_info: about, took, unresponsive: silent, .. } =
+                    registry.swap(who, group, program.as_deref())?;
+                let took_us = Some(took.as_micros() as u64);
+                ResponseParts::of(Response {
+                    generation: Some(generation),
+                    about,
+                    took_us,
+                    ..Response::done_but(silent)
+                })
+            }
+            Request::List => ResponseParts::items(registry.view(who, None, Some(&self.port))?),
+            Request::Stats { group } => ResponseParts::items(registry.view(who, group.as_deref(), Some(&self.port))?),
+        })
+    }
+}
+
+/// An answer with all that follows it.
+struct ResponseParts {
+    answer: Response,
+    items: Vec<String>,
+    branches: Vec<Branch>,
+}
+
+impl ResponseParts {
+    fn of(answer: Response) -> Self {
+        Self { answer, items: Vec::new(), branches: Vec::new() }
+    }
+
+    fn items(views: Vec<GroupView>) -> Self {
+        let items: Vec<String> = views.iter().map(GroupView::message).collect();
+        Self { answer: Response { items: items.len(), ..Response::done() }, items, branches: Vec::new() }
+    }
+
+    /// All of it within `patience`, however many messages it has: whoever reads slowly would hold up everybody else.
+    fn to(&self, connection: &Connection, patience: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + patience;
+        let hurry = || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            connection.set_timeout(left)
+        };
+        say(connection, &self.answer)?;
+        for item in &self.items {
+            hurry()?;
+            connection.send(item.as_bytes(), &[])?;
+        }
+        for branch in &self.branches {
+            hurry()?;
+            branch.send(connection)?;
+        }
+        connection.set_timeout(patience)
+    }
+}
+
+/// A refusal is all that this visitor gets. Closing a connection over a request that nobody has read resets it, and the refusal with it:
+/// so what has come is read, and nothing more can come.
+fn turn_away(connection: &Connection, why: impl Into<String>) {
+    // If even these words do not reach it, the closed connection does.
+    let _ = say(connection, &Response::refusal(why));
+    if connection.shut_reading().is_ok() {
+        empty(connection);
+    }
+}
+
+/// Takes what lies in a connection that brings nothing more.
+pub(crate) fn empty(connection: &Connection) {
+    let mut message = vec![0; MESSAGE_MAX];
+    let mut is_more = || match connection.receive(&mut message) {
+        Ok((n, _)) => n > 0,
+        Err(e) => e.kind() == io::ErrorKind::InvalidData,
+    };
+    while is_more() {}
+}
+
+fn say(connection: &Connection, answer: &Response) -> io::Result<()> {
+    connection.send(&serde_json::to_vec(answer)?, &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_takes_its_time_over_each_message_is_let_go_all_the_same() {
+        let path = std::env::temp_dir().join(format!("netgrain-door-{}", std::process::id()));
+        let socket = Listener::bind(&path, 0o600, None, None).expect("a socket");
+        let reader = Connection::connect(&path).expect("open");
+        let connection = socket.accept().expect("somebody is there");
+        // More than a socket holds, so that the reader's pace is the answer's.
+        let items = vec!["x".repeat(100_000); 60];
+        let told = ResponseParts { answer: Response::done(), items, branches: Vec::new() };
+        let slow = std::thread::spawn(move || {
+            let mut message = vec![0; MESSAGE_MAX];
+            while reader.receive(&mut message).is_ok_and(|(n, _)| n > 0) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let patience = Duration::from_millis(100);
+        assert!(told.to(&connection, patience).is_err(), "each message alone would have been in time");
+        drop(connection);
+        slow.join().expect("no panic");
+        let _ = std::fs::remove_file(path);
+    }
+}

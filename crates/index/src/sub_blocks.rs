@@ -1,0 +1,231 @@
+//! The sixteenths of a block, so that a packet is read without its whole MiB, and what is read is vouched for.
+//!
+//! A *part* is 64 KiB. Of each the entry of the block tells where the first record that begins in it does, and the CRC32C of
+//! the block's bytes up to there, which whoever sums the block has anyway. From two such sums follows that of what lies
+//! between: it is the one with which the sum of those bytes, begun with the other, has to end. So any run of parts can be
+//! read and checked by itself, and none begins or ends within a record, but where the block does.
+//!
+//! ```text
+//! 16 × (first record u32, CRC32C u32)          no first record: 2^32 - 1
+//! ```
+
+use crate::bytes::Cursor;
+use crate::entry::NO_RECORD;
+use std::ops::Range;
+
+/// Bytes of a part.
+pub const SUB_BLOCK: u32 = 64 << 10;
+
+/// Parts of a block.
+pub const SUB_BLOCKS: usize = 16;
+
+/// Bytes of the parts of a block.
+pub(crate) const ENCODED: usize = SUB_BLOCKS * 8;
+
+/// Parts of a block in which something may be: bit 0 is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubBlockMask(pub u16);
+
+impl SubBlockMask {
+    /// It is not in the block.
+    pub const NOWHERE: Self = Self(0);
+
+    /// Nobody knows where in the block.
+    pub const ANYWHERE: Self = Self(u16::MAX);
+
+    /// Whether the block may have it.
+    pub const fn is_somewhere(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether this part may have it.
+    pub const fn has(self, part: usize) -> bool {
+        part < SUB_BLOCKS && self.0 >> part & 1 == 1
+    }
+}
+
+/// Which part of its block begins at or before this offset.
+#[inline]
+pub const fn sub_block_of(offset: u32) -> usize {
+    let part = (offset / SUB_BLOCK) as usize;
+    if part < SUB_BLOCKS { part } else { SUB_BLOCKS - 1 }
+}
+
+/// Where the records of each part of a block begin; or of none of them, where nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubBlocks {
+    first: [u32; SUB_BLOCKS],
+    crc: [u32; SUB_BLOCKS],
+}
+
+/// Bytes of a block that begin with a record, and their checksum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubBlockRange {
+    /// The bytes, by their offsets in the block.
+    pub bytes: Range<u32>,
+    /// CRC32C of the block up to there.
+    pub before: u32,
+    /// CRC32C of the block up to their end.
+    pub after: u32,
+}
+
+impl SubBlockRange {
+    /// Whether these are the bytes.
+    pub fn is(&self, bytes: &[u8]) -> bool {
+        bytes.len() == self.bytes.len() && crc32c::crc32c_append(self.before, bytes) == self.after
+    }
+}
+
+impl Default for SubBlocks {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl SubBlocks {
+    /// Nothing is known: the block is read whole.
+    pub const NONE: Self = Self { first: [NO_RECORD; SUB_BLOCKS], crc: [0; SUB_BLOCKS] };
+
+    /// A record begins here, behind bytes of this CRC32C; it counts if it is the first of its part. Records come in order.
+    pub fn begin(&mut self, offset: u32, crc: u32) {
+        let part = sub_block_of(offset);
+        if self.first[part] == NO_RECORD {
+            (self.first[part], self.crc[part]) = (offset, crc);
+        }
+    }
+
+    /// As if the block had only so many bytes.
+    pub fn cut(&mut self, bytes: u32) {
+        for (first, crc) in self.first.iter_mut().zip(&mut self.crc).filter(|(first, _)| **first >= bytes) {
+            (*first, *crc) = (NO_RECORD, 0);
+        }
+    }
+
+    /// Where the first record of a part begins, if one does.
+    pub fn first(&self, part: usize) -> Option<u32> {
+        self.first.get(part).copied().filter(|first| *first != NO_RECORD)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_unknown(&self) -> bool {
+        self.first.iter().all(|first| *first == NO_RECORD)
+    }
+
+    /// CRC32C of the bytes before the first record: those that end the last record of the block before.
+    pub fn lead(&self) -> Option<u32> {
+        (0..SUB_BLOCKS).find(|part| self.first[*part] != NO_RECORD).map(|part| self.crc[part])
+    }
+
+    /// The records that begin in these parts of a block of so many bytes, which have this CRC32C; `None` where none does.
+    pub fn stretch(&self, parts: Range<usize>, bytes: u32, crc: u32) -> Option<SubBlockRange> {
+        let known = |parts: Range<usize>| parts.into_iter().find(|part| self.first[*part] != NO_RECORD);
+        let from = known(parts.start..parts.end.min(SUB_BLOCKS))?;
+        let (end, after) =
+            known(parts.end.min(SUB_BLOCKS)..SUB_BLOCKS).map_or((bytes, crc), |to| (self.first[to], self.crc[to]));
+        Some(SubBlockRange { bytes: self.first[from]..end, before: self.crc[from], after })
+    }
+
+    /// Whether the sums of all parts are those of the block's bytes.
+    pub fn sum(&self, block: &[u8]) -> bool {
+        let (mut at, mut sum) = (0, 0);
+        (0..SUB_BLOCKS).filter(|part| self.first[*part] != NO_RECORD).all(|part| {
+            let Some(bytes) = block.get(at..self.first[part] as usize) else { return false };
+            (at, sum) = (self.first[part] as usize, crc32c::crc32c_append(sum, bytes));
+            sum == self.crc[part]
+        })
+    }
+
+    /// Whether the first records of all parts begin where they do in `other`, whatever the sums.
+    pub fn begin_as(&self, other: &Self) -> bool {
+        self.first == other.first
+    }
+
+    /// Whether they can be those of a block of so many bytes whose first record begins there.
+    pub fn fit(&self, bytes: u32, first_record: Option<u32>) -> bool {
+        let inside = |part: usize, first: u32| first == NO_RECORD || first < bytes && sub_block_of(first) == part;
+        self.is_unknown()
+            || (0..SUB_BLOCKS).all(|part| inside(part, self.first[part]))
+                && (0..SUB_BLOCKS).find_map(|part| self.first(part)) == first_record
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        for (first, crc) in self.first.iter().zip(&self.crc) {
+            out.extend(first.to_le_bytes());
+            out.extend(crc.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn decode(part: &mut Cursor<'_>) -> Option<Self> {
+        let mut out = Self::NONE;
+        for (first, crc) in out.first.iter_mut().zip(&mut out.crc) {
+            (*first, *crc) = (part.u32()?, part.u32()?);
+        }
+        Some(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    /// A block of records of all lengths, some longer than a part: where they begin, and the bytes.
+    fn block(prng: &mut Prng) -> (Vec<u32>, Vec<u8>) {
+        let mut bytes = vec![0; 1 + prng.below(1 << 20) as usize];
+        prng.fill(&mut bytes);
+        let (mut firsts, mut at) = (Vec::new(), prng.below(70_000) as u32);
+        while (at as usize) < bytes.len() {
+            firsts.push(at);
+            at += if prng.below(30) == 0 { 1 + prng.below(150_000) as u32 } else { 1 + prng.below(2000) as u32 };
+        }
+        (firsts, bytes)
+    }
+
+    #[test]
+    fn any_run_of_parts_is_its_records_and_no_other_bytes_pass_for_them() {
+        let seed = testkit::seed("any_run_of_parts_is_its_records_and_no_other_bytes_pass_for_them");
+        let mut prng = Prng::new(seed);
+        for round in 0..60 {
+            let (firsts, mut bytes) = block(&mut prng);
+            let (len, crc) = (bytes.len() as u32, crc32c::crc32c(&bytes));
+            let mut parts = SubBlocks::NONE;
+            firsts.iter().for_each(|at| parts.begin(*at, crc32c::crc32c(&bytes[..*at as usize])));
+            assert!(parts.fit(len, firsts.first().copied()) && parts.sum(&bytes), "seed {seed} round {round}");
+            assert_eq!(parts.lead(), firsts.first().map(|at| crc32c::crc32c(&bytes[..*at as usize])));
+            let from = prng.below(16) as usize;
+            let to = from + 1 + prng.below(16 - from as u64) as usize;
+            let of = |at: &&u32| (from..to).contains(&sub_block_of(**at));
+            let Some(stretch) = parts.stretch(from..to, len, crc) else {
+                assert!(!firsts.iter().any(|at| of(&at)), "seed {seed} round {round}");
+                continue;
+            };
+            let end = firsts.iter().find(|at| sub_block_of(**at) >= to).copied().unwrap_or(len);
+            assert_eq!(Some(stretch.bytes.start), firsts.iter().find(of).copied(), "seed {seed} round {round}");
+            assert_eq!(stretch.bytes.end, end, "seed {seed} round {round}");
+            let range = stretch.bytes.start as usize..end as usize;
+            assert!(stretch.is(&bytes[range.clone()]), "seed {seed} round {round}");
+            bytes[range.start + prng.below(range.len() as u64) as usize] ^= 1 << prng.below(8);
+            assert!(!stretch.is(&bytes[range.clone()]), "seed {seed} round {round}: a flipped bit");
+            assert!(!stretch.is(&bytes[range.start..range.end - 1]), "seed {seed} round {round}: too few bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_has_no_parts_and_what_cannot_be_is_seen() {
+        let mut parts = SubBlocks::NONE;
+        for at in [24, 70_000, 140_000, 1_048_570] {
+            parts.begin(at, at * 3);
+        }
+        assert!(parts.fit(1 << 20, Some(24)) && !parts.fit(1 << 20, Some(25)) && !parts.fit(140_000, Some(24)));
+        parts.cut(140_000);
+        assert_eq!([0, 1, 2, 15].map(|part| parts.first(part)), [Some(24), Some(70_000), None, None]);
+        assert!(parts.fit(140_000, Some(24)));
+        let mut bytes = Vec::new();
+        parts.encode(&mut bytes);
+        assert_eq!((SubBlocks::decode(&mut Cursor(&bytes)), bytes.len()), (Some(parts), ENCODED));
+        // In another part than it begins in.
+        bytes[8..12].copy_from_slice(&50_000u32.to_le_bytes());
+        assert!(SubBlocks::decode(&mut Cursor(&bytes)).is_some_and(|parts| !parts.fit(140_000, Some(24))));
+        assert!(SubBlocks::NONE.fit(0, None) && SubBlocks::NONE.stretch(0..16, 1 << 20, 5).is_none());
+    }
+}

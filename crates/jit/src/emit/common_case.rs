@@ -1,0 +1,95 @@
+//! Whether a packet is one of [`CommonCase`]: the comparisons after which nothing about its headers is left to be asked.
+//!
+//! What is put in for a plain packet is what [`wire::Headers`] and, innermost, [`wire::Decoded`] say of it: the network header is
+//! whole, has no options and is no fragment; the packet ends inside the frame, and behind the least transport header; no
+//! port is one that a tunnel may be behind. What those only call malformed (a TCP offset, a UDP length) is no fact.
+
+use super::{Emitter, FOUND};
+use crate::packet::{ParseDepth, at};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I16, I16X8, I32};
+use cranelift_codegen::ir::{self, ConstantData, InstBuilder, Value};
+use lang::ir::CommonCase;
+use wire::{TUNNEL_PORTS, link};
+
+/// Lanes of a vector in which all ports of tunnels lie beside each other.
+const LANES: usize = 8;
+const _: () = assert!(TUNNEL_PORTS.len() <= LANES);
+
+impl Emitter<'_> {
+    /// Whether it is Ethernet, and nobody has said yet where its headers are: what was said counts, whatever the bytes are.
+    pub(super) fn is_unparsed_ethernet(&mut self, no: ir::Block) {
+        let both = self.b.ins().load(I32, FOUND, self.here, at::LINK_TYPE_AND_KNOWN as i32);
+        let ordinary = i64::from(link::ETHERNET) | (ParseDepth::Bytes as i64) << 16;
+        let is = self.b.ins().icmp_imm_s(IntCC::Equal, both, ordinary);
+        self.require(is, no);
+    }
+
+    /// Goes on where the packet has this shape. All branches are such that one packet takes them as the next one does; what
+    /// differs from packet to packet, the protocol and the ports, is arithmetic.
+    pub(super) fn is_common_case(&mut self, shape: CommonCase, sight: ParseDepth, no: ir::Block) {
+        let captured = self.number(shape.captured().into());
+        let whole = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, captured, self.len);
+        self.require(whole, no);
+        // Ethertype, version and length of the header are neighbours, as are the fields that say what follows.
+        let head = self.bytes(None, 12, 4);
+        let (kind, length, protocol) = match shape {
+            CommonCase::V4 => {
+                let (kind, fields) = (self.b.ins().ushr_imm_s(head, 8), self.bytes(None, shape.l3() + 2, 8));
+                let kind = self.b.ins().icmp_imm_s(IntCC::Equal, kind, 0x08_0045);
+                self.require(kind, no);
+                let fragment = self.b.ins().band_imm_s(fields, 0x3fff << 16);
+                let kind = self.b.ins().icmp_imm_s(IntCC::Equal, fragment, 0);
+                let (total, protocol) = (self.b.ins().ushr_imm_s(fields, 48), self.b.ins().band_imm_s(fields, 0xff));
+                (kind, self.b.ins().iadd_imm_s(total, -20), protocol)
+            }
+            CommonCase::V6 => {
+                let (kind, fields) = (self.b.ins().ushr_imm_s(head, 12), self.bytes(None, shape.l3() + 4, 4));
+                let kind = self.b.ins().icmp_imm_s(IntCC::Equal, kind, 0x8_6dd6);
+                let next = self.b.ins().ushr_imm_s(fields, 8);
+                (kind, self.b.ins().ushr_imm_s(fields, 16), self.b.ins().band_imm_s(next, 0xff))
+            }
+        };
+        self.require(kind, no);
+        let [tcp, udp] = CommonCase::PROTOCOLS.map(|n| self.b.ins().icmp_imm_s(IntCC::Equal, protocol, n as i64));
+        let either = self.b.ins().bor(tcp, udp);
+        self.require(either, no);
+        let (of_tcp, of_udp) = (self.number(20), self.number(8));
+        let least = self.b.ins().select(tcp, of_tcp, of_udp);
+        // A length of less than the header before is negative.
+        let has_header = self.b.ins().icmp(IntCC::SignedGreaterThanOrEqual, length, least);
+        self.require(has_header, no);
+        let (end, wire) = (self.b.ins().iadd_imm_s(length, i64::from(shape.l4())), self.wide(I32, at::WIRE_LEN));
+        let is_inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, end, wire);
+        self.require(is_inside, no);
+        if sight == ParseDepth::Inner {
+            let port = self.is_port_of_tunnel(shape);
+            let tunnel = self.b.ins().band(udp, port);
+            let none = self.b.ins().icmp_imm_s(IntCC::Equal, tunnel, 0);
+            self.require(none, no);
+        }
+    }
+
+    /// In eight bits. Compared all at once: on which side of each a port lies cannot be foreseen.
+    fn is_port_of_tunnel(&mut self, shape: CommonCase) -> Value {
+        let ports = (0..LANES).map(|lane| TUNNEL_PORTS[lane.min(TUNNEL_PORTS.len() - 1)]);
+        let bytes: Vec<u8> = ports.flat_map(u16::to_le_bytes).collect();
+        let constant = self.b.func.dfg.constants.insert(ConstantData::from(bytes));
+        let known = self.b.ins().vconst(I16X8, constant);
+        let [src, dst] = [0, 2].map(|offset| {
+            let port = self.bytes(None, shape.l4() + offset, 2);
+            let port = self.b.ins().ireduce(I16, port);
+            let all = self.b.ins().splat(I16X8, port);
+            self.b.ins().icmp(IntCC::Equal, all, known)
+        });
+        let either = self.b.ins().bor(src, dst);
+        self.b.ins().vany_true(either)
+    }
+
+    /// Goes on where a condition holds.
+    fn require(&mut self, condition: Value, no: ir::Block) {
+        let yes = self.b.create_block();
+        self.b.ins().brif(condition, yes, &[], no, &[]);
+        self.on_in(yes);
+    }
+}

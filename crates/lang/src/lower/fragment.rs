@@ -1,0 +1,218 @@
+//! Later fragments go where the first one of their datagram went, which has the headers that they lack.
+//!
+//! ```text
+//! steered ──── part of a datagram? ── no ─────────────────────────────────────► on
+//!                   │ yes                                                       ▲
+//!                   ▼                                                           │
+//!              way of this packet as a number ─► Datagram ─► number as a way ───┘
+//!                                                   ▲  │ none
+//! not for it ─ part of a datagram? ── yes: none ────┘  ▼
+//!                   └ no ────────────────────────► dropped
+//! ```
+//! What is behind the question is there for fragments alone; of all other packets it costs one comparison with what is known
+//! of them, and none where they are known to be whole.
+
+use super::{Lower, PacketScopeInfo};
+use crate::fragment_tracker::NONE;
+use crate::ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
+use crate::key::Field;
+use crate::term::Steering;
+
+/// What a packet was steered by, or its ports, as a number; of a way: the hash, the second above it; 0 stands for no way at all.
+mod number {
+    /// To everybody. A hash is never 0.
+    pub const ALL: u64 = 1 << 32;
+    /// The greatest hash.
+    pub const MAX: u64 = 0xffff_ffff;
+    /// Beside ports, which may be 0.
+    pub const PORTS: u64 = 1 << 32;
+}
+
+/// A form of steering that goes by what later fragments lack.
+#[derive(Clone, Copy)]
+pub(super) struct FragmentSteering {
+    /// The datagram of which packet.
+    parts: FragmentScope,
+    /// Numbers of one form serve it alone.
+    form: u32,
+    /// A later fragment may not be for it by itself, though its first one is.
+    selects: bool,
+    /// One may also be for it by itself, though its first one is not: one of a tunnel, by the tunnel's ends.
+    mistakes: bool,
+    /// It may be to two members, and to everybody.
+    doubles: bool,
+    casts: bool,
+}
+
+/// What a packet's own way may have written and the one that it follows does not: as it was before.
+type SavedVariables = Vec<(Var, Reg)>;
+
+impl Lower {
+    /// Whether later fragments lack what is steered by: ports, and what is in tunnels.
+    pub(super) fn datagram(&self, steer: &Steering, sight: PacketScopeInfo) -> Option<FragmentSteering> {
+        const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
+        const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];
+        let by_key = |key: crate::Key, layer| match layer {
+            Layer::Outer => key.fields().any(|f| PORTS.contains(&f)),
+            Layer::Inner => key.fields().any(|f| !FRAME.contains(&f)),
+        };
+        let layer = sight.flow_layer();
+        let (layer, follows) = match steer {
+            Steering::Pair | Steering::DoubleIp | Steering::Local(..) => (layer, layer == Layer::Inner),
+            Steering::Flow => (layer, true),
+            Steering::Key(key) => (layer, by_key(*key, layer)),
+            Steering::Common => {
+                let key = self.common.unwrap_or_default();
+                let layer = if key.is_outside() { Layer::Outer } else { Layer::Inner };
+                (layer, by_key(key, layer))
+            }
+            Steering::Rtp(_) | Steering::GtpUser(_) => (sight.layer(), true),
+            Steering::RoundRobin | Steering::Rss | Steering::Queue | Steering::To(_) => return None,
+            Steering::Link | Steering::LocalLink(_) | Steering::DoubleMac | Steering::Vlan => return None,
+            // Wherever in the frame they are, they are looked for in every frame.
+            Steering::Bytes(..) | Steering::SymmetricBytes(..) | Steering::DoubleBytes(..) => return None,
+        };
+        // Equal forms have equal texts, in this program and in the next.
+        let text = format!("{steer:?} {layer:?} {:?}", self.common);
+        let parts = if layer == Layer::Inner { FragmentScope::Enclosing } else { FragmentScope::Outer };
+        let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
+        let mistakes = matches!(steer, Steering::Local(..));
+        let doubles = matches!(steer, Steering::DoubleIp | Steering::Local(..) | Steering::GtpUser(_));
+        let casts = matches!(steer, Steering::Pair | Steering::Rtp(true) | Steering::GtpUser(_));
+        follows.then_some(FragmentSteering { parts, form: form(&text), selects, mistakes, doubles, casts })
+    }
+
+    /// Source and destination port of the datagram that a packet is, or is a part of, as its first part has them; both 0 where there is
+    /// none, and for all parts of a datagram of which a later one came first.
+    pub(super) fn datagram_ports(&mut self, layer: Layer, parts: FragmentScope) -> (Reg, Reg) {
+        let (src, dst) = self.ports(layer);
+        let (part, on) = (self.b.label(), self.b.label());
+        self.if_part(parts, part, on);
+        self.b.place(part);
+        let moved = self.b.op(Op::Shl, src, 16);
+        let own = self.b.op(Op::Or, moved, dst);
+        let own = self.b.op(Op::Or, own, number::PORTS);
+        let (to, form) = (self.b.reg(), form(&format!("ports {parts:?}")));
+        self.b.push(Inst::Datagram { to, parts, form, value: own.into() });
+        self.b.push(Inst::Op { to: dst, op: Op::And, a: to, b: 0xffff.into() });
+        let moved = self.b.op(Op::Shr, to, 16);
+        self.b.push(Inst::Op { to: src, op: Op::And, a: moved, b: 0xffff.into() });
+        self.b.place(on);
+        (src, dst)
+    }
+
+    /// The record before a packet is steered, as far as two ways may differ in what they write of it.
+    pub(super) fn before(
+        &mut self,
+        FragmentSteering { doubles, casts, mistakes, .. }: FragmentSteering,
+    ) -> SavedVariables {
+        let vars = [(casts, Var::Classes), (casts || mistakes, Var::Hash), (doubles, Var::Hash2)];
+        vars.into_iter().filter(|(differs, _)| *differs).map(|(_, var)| (var, self.b.get(var))).collect()
+    }
+
+    /// From here and from `end` on behind it, the packet being steered; from `none`, where it is not for this form, to `dropped` unless
+    /// its datagram is. See the module.
+    pub(super) fn together(
+        &mut self,
+        datagram: FragmentSteering,
+        before: SavedVariables,
+        none: Label,
+        end: Label,
+        dropped: Option<Label>,
+    ) {
+        let FragmentSteering { parts, form, selects, mistakes, .. } = datagram;
+        let (number, on) = (self.b.reg(), self.b.label());
+        let [part, ask, known, lost] = [(); 4].map(|()| self.b.label());
+        self.b.jump(end);
+        self.b.place(none);
+        if self.b.is_live() {
+            if selects {
+                let unknown = self.b.label();
+                self.if_part(parts, unknown, lost);
+                self.b.place(unknown);
+                let value = if mistakes { NONE } else { 0 }.into();
+                self.b.push(Inst::Datagram { to: number, parts, form, value });
+                self.b.branch(number, Cmp::Ne, 0, known, lost);
+                self.b.place(lost);
+            }
+            self.discard(dropped);
+        }
+        self.b.place(end);
+        if self.b.is_live() {
+            self.if_part(parts, part, on);
+            self.b.place(part);
+            self.way_as_number(datagram, number, ask);
+            self.b.place(ask);
+            let value = number.into();
+            self.b.push(Inst::Datagram { to: number, parts, form, value });
+            if mistakes {
+                let nobody = self.b.label();
+                self.b.branch(number, Cmp::Ne, 0, known, nobody);
+                self.b.place(nobody);
+                before.iter().for_each(|(var, was)| self.b.set(*var, *was));
+                self.discard(dropped);
+            }
+        }
+        self.b.place(known);
+        if self.b.is_live() {
+            before.into_iter().for_each(|(var, was)| self.b.set(var, was));
+            self.number_as_way(datagram, number, on);
+        }
+        self.b.place(on);
+    }
+
+    fn if_part(&mut self, parts: FragmentScope, yes: Label, no: Label) {
+        let part = match parts {
+            FragmentScope::Outer => self.b.fact(Layer::Outer, Fact::Fragment),
+            FragmentScope::Inner => self.b.fact(Layer::Inner, Fact::Fragment),
+            FragmentScope::Enclosing => self.b.meta(Meta::Part),
+        };
+        self.b.branch(part, Cmp::Ne, 0, yes, no);
+    }
+
+    fn way_as_number(&mut self, FragmentSteering { doubles, casts, .. }: FragmentSteering, number: Reg, then: Label) {
+        let kind = self.b.get(Var::Kind);
+        if casts {
+            let (all, some) = (self.b.label(), self.b.label());
+            self.b.branch(kind, Cmp::Eq, VerdictKind::Copy as u64, all, some);
+            self.b.place(all);
+            self.b.push(Inst::Const { to: number, value: number::ALL });
+            self.b.jump(then);
+            self.b.place(some);
+        }
+        let hash = self.b.get(Var::Hash);
+        self.b.push(Inst::Copy { to: number, from: hash });
+        if doubles {
+            self.b.require(kind, Cmp::Eq, VerdictKind::DoubleSteer as u64, then);
+            let hash2 = self.b.get(Var::Hash2);
+            let above = self.b.op(Op::Shl, hash2, 32);
+            self.b.push(Inst::Op { to: number, op: Op::Or, a: above, b: hash.into() });
+        }
+    }
+
+    fn number_as_way(&mut self, FragmentSteering { doubles, casts, .. }: FragmentSteering, number: Reg, on: Label) {
+        if casts {
+            let (all, some) = (self.b.label(), self.b.label());
+            self.b.branch(number, Cmp::Eq, number::ALL, all, some);
+            self.b.place(all);
+            self.broadcast();
+            self.b.jump(on);
+            self.b.place(some);
+        }
+        if doubles {
+            let (one, two) = (self.b.label(), self.b.label());
+            self.b.branch(number, Cmp::Gt, number::MAX, two, one);
+            self.b.place(two);
+            let (hash, hash2) = (self.b.op(Op::And, number, number::MAX), self.b.op(Op::Shr, number, 32));
+            self.steering_by_two(hash, hash2);
+            self.b.jump(on);
+            self.b.place(one);
+        }
+        self.steering_by_one(number);
+    }
+}
+
+/// Of a form of steering, or of asking for ports, which this text tells from the others.
+fn form(text: &str) -> u32 {
+    text.bytes().fold(0, |state, byte| base::hash::combine(state, byte.into())) as u32 & 0xff_ffff
+}

@@ -1,0 +1,94 @@
+//! What the description of an interface says (draft-ietf-opsawg-pcapng §4.2), for whoever reads captures and whoever tells
+//! of them.
+//!
+//! ```text
+//! type u32 = 1 | length u32 | link type u16 | 0 u16 | snaplen u32 | options ... | length u32
+//! ```
+
+use super::{option, options};
+use crate::window::ByteOrder;
+
+/// Bytes in front of the options.
+pub(super) const FIELDS: usize = 16;
+
+/// See the module. Texts are empty where nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct InterfaceDescription {
+    /// As pcap numbers it.
+    pub link_type: u16,
+    /// Most bytes kept of each packet; 0 for all.
+    pub snaplen: u32,
+    /// Its name, as the system had it.
+    pub name: String,
+    /// What else is to be known of it.
+    pub description: String,
+    /// The capture filter, if it is in the words of libpcap.
+    pub filter: String,
+    /// The card.
+    pub hardware: String,
+    /// The operating system that it belonged to.
+    pub os: String,
+    /// Anything else.
+    pub comment: String,
+}
+
+impl InterfaceDescription {
+    /// Of a whole block, in the byte order of its section; `None` for one that is too short for its fields.
+    pub fn of(block: &[u8], big_endian: bool) -> Option<Self> {
+        let order = if big_endian { ByteOrder::Big } else { ByteOrder::Little };
+        // The last word is the length once more.
+        let body = block.split_last_chunk::<4>()?.0;
+        let list = body.get(FIELDS..)?;
+        let mut told = Self { link_type: order.u16(body, 8), snaplen: order.u32(body, 12), ..Self::default() };
+        let text = |value: &[u8]| String::from_utf8_lossy(value).trim_end_matches('\0').to_owned();
+        for (code, value) in options(list, order) {
+            match (code, value) {
+                (option::COMMENT, comment) => told.comment = text(comment),
+                (option::IF_NAME, name) => told.name = text(name),
+                (option::IF_DESCRIPTION, description) => told.description = text(description),
+                // The first byte says in which language: 0 is libpcap's.
+                (option::IF_FILTER, [0, filter @ ..]) => told.filter = text(filter),
+                (option::IF_OS, os) => told.os = text(os),
+                (option::IF_HARDWARE, hardware) => told.hardware = text(hardware),
+                _ => {}
+            }
+        }
+        Some(told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{InterfaceOptions, Writer};
+    use super::*;
+
+    #[test]
+    fn what_the_writer_says_is_read_again() {
+        let told = InterfaceDescription {
+            link_type: 113,
+            snaplen: 99,
+            name: "eth0".into(),
+            description: "the left one".into(),
+            filter: "tcp".into(),
+            hardware: "a card".into(),
+            os: "Linux".into(),
+            comment: "of a test".into(),
+        };
+        let mut file = Writer::new(Vec::new(), "", "").expect("a buffer");
+        let begin = file.sink().len();
+        let InterfaceDescription { link_type, snaplen, .. } = told;
+        let InterfaceDescription { name, description, filter, hardware, os, comment, .. } = &told;
+        let says = InterfaceOptions { name, description, filter, hardware, os, comment, link_type, snaplen };
+        file.describe(&says).expect("a buffer");
+        let bytes = file.finish().expect("a buffer");
+        assert_eq!(InterfaceDescription::of(&bytes[begin..], false), Some(told));
+        for len in 0..FIELDS + 4 {
+            assert_eq!(InterfaceDescription::of(&bytes[begin..begin + len], false), None, "{len}");
+        }
+        // Cut anywhere behind, it says less and never panics.
+        for len in FIELDS + 4..bytes.len() - begin {
+            assert!(InterfaceDescription::of(&bytes[begin..begin + len], false).is_some(), "{len}");
+            assert!(InterfaceDescription::of(&bytes[begin..begin + len], true).is_some(), "{len}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The answer of one file whose packets are not in order, block by block in the order of time.
+//!
+//! Invariant: every block whose first packet is not later than the packet stood on has been read. So what stands first
+//! among the blocks that are open is the first of all, and only blocks that overlap in time are open at once.
+
+use crate::block::Block;
+use crate::cursor::{Cursor, CursorState, Extent};
+use crate::{FoundPacket, QueryContext, QueryError};
+use base::Timestamp;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+/// The blocks of a file that are still to be read.
+pub trait BlockSource: Send {
+    /// No packet that answers is earlier in any of them; `None` if there is none left.
+    fn first(&self) -> Option<Timestamp>;
+
+    /// Reads that of them which begins first.
+    ///
+    /// # Errors
+    /// What ends the whole answer.
+    fn load(&mut self, spare: Box<Block>, book: &mut QueryContext) -> Result<Box<Block>, QueryError>;
+
+    /// All have been read and walked.
+    fn end(&mut self, _book: &mut QueryContext) {}
+}
+
+/// See the module.
+pub struct BlockMerge<S> {
+    shelf: S,
+    /// The block whose packet is lent.
+    top: Option<Open>,
+    rest: BinaryHeap<Reverse<Open>>,
+    /// Memory of a block that has been walked.
+    spare: Option<Box<Block>>,
+    lent: Range<usize>,
+    /// Lost before the packet stood on, in blocks before.
+    lost: u64,
+}
+
+/// A block by the stamp of the packet it stands on, then by its number.
+struct Open {
+    ts: Timestamp,
+    block: Box<Block>,
+}
+
+impl Open {
+    fn key(&self) -> (Timestamp, u32) {
+        (self.ts, self.block.number)
+    }
+}
+
+impl PartialEq for Open {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Open {}
+impl PartialOrd for Open {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Open {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl<S: BlockSource> BlockMerge<S> {
+    /// Before the first packet.
+    pub fn new(shelf: S) -> Self {
+        Self { shelf, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
+    }
+
+    /// Whether a block that stands on this stamp comes before all others.
+    fn allows(&self, ts: Timestamp, number: u32) -> bool {
+        self.rest.peek().is_none_or(|Reverse(open)| (ts, number) < open.key())
+            && self.shelf.first().is_none_or(|first| ts < first)
+    }
+
+    /// Reads the blocks that begin before everything that is open.
+    fn open_due(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
+        while let Some(first) = self.shelf.first() {
+            if self.rest.peek().is_some_and(|Reverse(open)| open.ts < first) || book.is_stopped() {
+                break;
+            }
+            let spare = self.spare.take().unwrap_or_default();
+            let block = self.shelf.load(spare, book)?;
+            match block.stamp() {
+                Some(ts) => self.rest.push(Reverse(Open { ts, block })),
+                None => self.spare = Some(block),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: BlockSource> Cursor for BlockMerge<S> {
+    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
+        self.lost = 0;
+        if let Some(mut top) = self.top.take() {
+            top.block.step();
+            match top.block.stamp() {
+                Some(ts) if self.allows(ts, top.block.number) => {
+                    self.top = Some(Open { ts, ..top });
+                    return Ok(CursorState::Packet(ts));
+                }
+                Some(ts) => self.rest.push(Reverse(Open { ts, ..top })),
+                None => self.spare = Some(top.block),
+            }
+        }
+        self.open_due(book)?;
+        let Some(Reverse(top)) = self.rest.pop() else {
+            self.shelf.end(book);
+            return Ok(CursorState::End);
+        };
+        if let Some(found) = top.block.packet() {
+            self.lost = book.take_lost(found.origin);
+        }
+        let ts = top.ts;
+        self.top = Some(top);
+        Ok(CursorState::Packet(ts))
+    }
+
+    fn packet(&self) -> FoundPacket<'_> {
+        let found = self.top.as_ref().and_then(|top| top.block.packet());
+        let nothing = FoundPacket {
+            ts: Timestamp::ZERO,
+            wire_len: 0,
+            data: &[],
+            link_type: pcap::ETHERNET,
+            origin: 0,
+            lost: 0,
+            position: None,
+        };
+        found.map_or(nothing, |found| FoundPacket { lost: found.lost.saturating_add(self.lost), ..found })
+    }
+
+    fn extend(&mut self, until: Timestamp, _book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
+        let Some(mut top) = self.top.take() else { return Ok(None) };
+        let number = top.block.number;
+        let extent = top.block.extend(|ts| ts <= until && self.allows(ts, number));
+        top.ts = top.block.stamp().unwrap_or(top.ts);
+        let latest = top.ts;
+        self.top = Some(top);
+        Ok(extent.map(|(range, packets)| {
+            self.lent = range;
+            Extent { packets, latest }
+        }))
+    }
+
+    fn records(&self) -> &[u8] {
+        self.top.as_ref().map_or(&[], |top| top.block.records(self.lent.clone()))
+    }
+}

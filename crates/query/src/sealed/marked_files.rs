@@ -1,0 +1,122 @@
+//! The files of one interface whose packets are not where their names say: found by what is noted of them, in the order of
+//! their earliest packets ([`store::disorder`]). Those that have nothing of the interval are not looked for.
+
+use super::index_prefetch::IndexPrefetcher;
+use super::named_files::{Snapshot, is};
+use super::plan::{self, FileOrder};
+use crate::cursor::{CursorSource, Ranked};
+use crate::{QueryContext, QueryError};
+use base::Timestamp;
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::catalogue::Entry;
+use store::{Hold, names};
+
+/// Files that are held ahead of their turn, so that scouts may ask them.
+const AHEAD: usize = 64;
+
+/// See the module.
+pub struct MarkedFiles {
+    folder: PathBuf,
+    interface: String,
+    rank: u32,
+    /// Not looked for yet; what begins first is last.
+    notes: Vec<MarkedFile>,
+    due: VecDeque<Due>,
+    prefetcher: IndexPrefetcher,
+    /// The hour in which a file was found last.
+    hold: Option<(PathBuf, Arc<Hold>)>,
+}
+
+struct MarkedFile {
+    first: Timestamp,
+    start: Timestamp,
+    stem: String,
+    order: FileOrder,
+}
+
+struct Due {
+    first: Timestamp,
+    entry: Entry,
+    order: FileOrder,
+    hold: Arc<Hold>,
+}
+
+impl MarkedFiles {
+    /// Those that can have something of the interval and that nobody else reads; `None` where there are none.
+    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: &Snapshot, book: &QueryContext) -> Option<Self> {
+        let (from, to) = (book.query.from, book.query.to);
+        let mut notes = Vec::new();
+        for ((start, queue, copy), span, stem) in snapshot.marked.iter().filter(|(_, span, _)| span.overlaps(from, to))
+        {
+            let this = Entry { start, queue, copy, path: PathBuf::new(), index: None };
+            if !snapshot.taken.iter().any(|taken| is(taken, &this)) {
+                let order = if span.is_out_of_order { FileOrder::OutOfOrder } else { FileOrder::InOrder };
+                notes.push(MarkedFile { first: span.first, start, stem: stem.to_owned(), order });
+            }
+        }
+        notes.sort_by(|a, b| (b.first, b.start, &b.stem).cmp(&(a.first, a.start, &a.stem)));
+        (!notes.is_empty()).then(|| Self {
+            folder: folder.to_owned(),
+            interface: interface.to_owned(),
+            rank,
+            notes,
+            due: VecDeque::new(),
+            prefetcher: IndexPrefetcher::new(&book.query),
+            hold: None,
+        })
+    }
+
+    /// Looks for more. A note whose file has gone says nothing.
+    fn fill(&mut self) -> Result<(), QueryError> {
+        while self.due.len() < AHEAD
+            && let Some(MarkedFile { first, start, stem, order }) = self.notes.pop()
+        {
+            let hour = names::hour_folder(&self.folder, start);
+            let Some(hold) = self.hold(&hour).map_err(|error| QueryError::Io { path: hour.clone(), error })? else {
+                continue;
+            };
+            if let Some(entry) = Entry::find(&hour, &stem) {
+                self.due.push_back(Due { first, entry, order, hold });
+            }
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, hour: &Path) -> io::Result<Option<Arc<Hold>>> {
+        if let Some((path, hold)) = &self.hold
+            && path == hour
+        {
+            return Ok(Some(Arc::clone(hold)));
+        }
+        match Hold::reader(hour) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            hold => {
+                let hold = Arc::new(hold?);
+                self.hold = Some((hour.to_owned(), Arc::clone(&hold)));
+                Ok(Some(hold))
+            }
+        }
+    }
+}
+
+impl CursorSource for MarkedFiles {
+    fn begins(&mut self, _book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
+        self.fill()?;
+        Ok(self.due.front().map(|due| due.first))
+    }
+
+    fn is_ready(&mut self) -> bool {
+        self.due.front().is_some_and(|due| self.prefetcher.has(&due.entry))
+    }
+
+    fn open(&mut self, book: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
+        self.fill()?;
+        let Some(Due { entry, order, hold, .. }) = self.due.pop_front() else { return Ok(None) };
+        let scouted = self.prefetcher.scout(&entry, order, self.due.iter().map(|due| (&due.entry, due.order)));
+        let cursor = plan::open(&entry, scouted, &self.interface, &hold, book)?;
+        Ok(cursor.map(|cursor| ((self.rank, entry.queue), cursor)))
+    }
+}

@@ -1,0 +1,276 @@
+//! The files of one interface in the order of their names, hour by hour as the answer comes to them.
+//!
+//! A name tells a file's first moment and its index the last one; files of which that is not so have a note and are found by it
+//! ([`super::noted`]). What reaches into the interval from before is found by
+//! walking back: for each queue until [`ATTEMPTS`] files in a row end before the interval begins. One would do while a clock
+//! only goes forward; after one that was set back, a long file may lie behind shorter ones that began later and ended
+//! earlier. Behind the interval's end, a file is looked into as long as it holds packets older than its name: stores that were
+//! written before there were notes have such files.
+
+use super::index_prefetch::IndexPrefetcher;
+use super::plan::{self, FileOrder};
+use crate::cursor::{CursorSource, Ranked};
+use crate::{QueryContext, QueryError};
+use base::Timestamp;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::Hold;
+use store::catalogue::{Entry, Hour, Hours, Listing};
+use store::out_of_order::OutOfOrderMarkers;
+
+/// Files of a queue in a row that end before the interval begins, before the walk back ends.
+const ATTEMPTS: u32 = 8;
+
+/// Hours with files that are listed when walking back, where names tell of several queues: one of them may have been
+/// silent for long. Without several, the walk ends sooner.
+const HOURS_BACK: u32 = 24;
+
+/// Hours with files that are listed when walking back, at most.
+const MAX_HOURS_BACK: u32 = 7 * 24;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What the newest hours held when the question was asked: while a recorder runs, they would change under the walk.
+#[derive(Default)]
+pub struct Snapshot {
+    /// From this hour on.
+    pub from: Option<Timestamp>,
+    /// What they held, but for what others read.
+    pub hours: BTreeMap<Timestamp, (Listing, Arc<Hold>)>,
+    /// Files that others read, wherever they are met.
+    pub taken: Vec<Entry>,
+    /// Files that are found by what is noted of them.
+    pub marked: Arc<OutOfOrderMarkers>,
+}
+
+impl Snapshot {
+    /// Whether it holds this file, under whichever of its names.
+    pub fn has(&self, entry: &Entry) -> bool {
+        let files =
+            |(listing, _): &(Listing, _)| listing.sealed.iter().chain(&listing.unfinished).any(|e| is(e, entry));
+        self.hours.get(&entry.start.floor_to(HOUR)).is_some_and(files)
+    }
+}
+
+/// Whether two names are of one file.
+pub fn is(a: &Entry, b: &Entry) -> bool {
+    (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy)
+}
+
+/// The files of an hour, and what keeps them there.
+type HourFiles = (Vec<Entry>, Arc<Hold>);
+
+/// See the module.
+pub struct NamedFiles {
+    folder: PathBuf,
+    interface: String,
+    rank: u32,
+    snapshot: Snapshot,
+    hours: Hours,
+    /// Opened next, in order.
+    due: VecDeque<(Entry, Arc<Hold>)>,
+    /// Who looks into the indexes of these ahead.
+    prefetcher: IndexPrefetcher,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Before,
+    Inside,
+    Behind,
+    Over,
+}
+
+impl NamedFiles {
+    /// Nothing is listed yet but what is in the snapshot.
+    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: Snapshot, book: &QueryContext) -> Self {
+        let (from, to) = (book.query.from, book.query.to);
+        Self {
+            folder: folder.to_owned(),
+            interface: interface.to_owned(),
+            rank,
+            snapshot,
+            hours: Hours::forward(folder, from, to),
+            due: VecDeque::new(),
+            prefetcher: IndexPrefetcher::new(&book.query),
+            stage: Stage::Before,
+        }
+    }
+
+    /// The files of an hour, held; `None` if it has gone.
+    fn list(&self, hour: &Hour, book: &mut QueryContext) -> Result<Option<HourFiles>, QueryError> {
+        let io = |error| QueryError::Io { path: hour.folder.clone(), error };
+        let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+        let (listing, hold) = if self.snapshot.from.is_some_and(|from| from <= hour.start) {
+            match self.snapshot.hours.get(&hour.start) {
+                Some((listing, hold)) => (listing.clone(), Arc::clone(hold)),
+                None => return Ok(None),
+            }
+        } else {
+            // Held before it is listed, so that what is listed stays.
+            let hold = match Hold::reader(&hour.folder) {
+                Err(e) if gone(&e) => return Ok(None),
+                other => Arc::new(other.map_err(io)?),
+            };
+            if let Some(why) = hold.obstacle() {
+                book.warning(why.to_owned());
+            }
+            match hour.list() {
+                Err(e) if gone(&e) => return Ok(None),
+                other => (other.map_err(io)?, hold),
+            }
+        };
+        let mut files = listing.sealed;
+        // A folder that is listed while a file gets its name may show both of its names.
+        let hidden: Vec<Entry> = listing.unfinished.into_iter().filter(|e| !files.iter().any(|f| is(f, e))).collect();
+        files.extend(hidden);
+        let noted = |e: &Entry| self.snapshot.marked.get((e.start, e.queue, e.copy)).is_some();
+        files.retain(|entry| !noted(entry) && !self.snapshot.taken.iter().any(|taken| is(taken, entry)));
+        files.sort();
+        Ok(Some((files, hold)))
+    }
+
+    fn next_hour(&self, hours: &mut Hours) -> Result<Option<Hour>, QueryError> {
+        hours.next().map_err(|error| QueryError::Io { path: self.folder.clone(), error })
+    }
+
+    /// Files that begin before the interval and reach into it.
+    fn reach_back(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
+        let from = book.query.from;
+        if from == Timestamp::ZERO {
+            return Ok(());
+        }
+        let mut hours = Hours::back(&self.folder, from);
+        // For each queue, how many files in a row have ended before.
+        let mut misses: BTreeMap<u16, u32> = BTreeMap::new();
+        let (mut listed, mut several) = (0, false);
+        while listed < MAX_HOURS_BACK
+            && let Some(hour) = self.next_hour(&mut hours)?
+        {
+            let Some((files, hold)) = self.list(&hour, book)? else { continue };
+            listed += 1;
+            for entry in files.into_iter().rev().filter(|entry| entry.start < from) {
+                several |= entry.path.to_string_lossy().contains("Z-q");
+                let misses = misses.entry(entry.queue).or_default();
+                if *misses >= ATTEMPTS {
+                    continue;
+                }
+                if self.reaches(&entry, book) {
+                    *misses = 0;
+                    self.due.push_front((entry, Arc::clone(&hold)));
+                } else {
+                    *misses += 1;
+                    book.cost.files += 1;
+                    book.cost.files_skipped += 1;
+                }
+            }
+            let settled = !misses.is_empty() && misses.values().all(|n| *n >= ATTEMPTS);
+            if settled && !several || listed >= HOURS_BACK && misses.values().all(|n| *n > 0) {
+                break;
+            }
+        }
+        self.due.make_contiguous().sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(())
+    }
+
+    /// Whether a file that begins before the interval may have packets in it.
+    fn reaches(&self, entry: &Entry, book: &mut QueryContext) -> bool {
+        if plan::is_hidden(entry) {
+            return true;
+        }
+        let Ok(indexed) = plan::begin_index(entry) else { return true };
+        book.cost.index_bytes_read += indexed.reader.bytes_read();
+        !indexed.reader.is_sealed() || indexed.overlaps(book.query.from, Timestamp::MAX)
+    }
+
+    /// Files that begin behind the interval and hold packets from before their own beginning.
+    fn reach_ahead(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
+        let to = book.query.to;
+        if to.nanos() > u64::MAX - 2 * HOUR.as_nanos() as u64 {
+            return Ok(());
+        }
+        let mut settled: BTreeMap<u16, bool> = BTreeMap::new();
+        let mut hours = Hours::forward(&self.folder, to, Timestamp::MAX);
+        while let Some(hour) = self.next_hour(&mut hours)? {
+            let Some((files, hold)) = self.list(&hour, book)? else { continue };
+            for entry in files.into_iter().filter(|entry| entry.start > to && !plan::is_hidden(entry)) {
+                let settled = settled.entry(entry.queue).or_default();
+                if *settled {
+                    continue;
+                }
+                let Ok(indexed) = plan::begin_index(&entry) else {
+                    // Without an index it would have to be read whole to know; a store without any would be read to its end.
+                    *settled = true;
+                    continue;
+                };
+                book.cost.index_bytes_read += indexed.reader.bytes_read();
+                *settled = indexed.reader.summary().stamps.is_none_or(|(first, _)| first >= entry.start);
+                if indexed.overlaps(book.query.from, to) {
+                    self.due.push_back((entry, Arc::clone(&hold)));
+                }
+            }
+            if !settled.is_empty() && settled.values().all(|s| *s) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds more to open.
+    fn fill(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
+        while self.due.is_empty() {
+            match self.stage {
+                Stage::Before => {
+                    self.reach_back(book)?;
+                    self.stage = Stage::Inside;
+                }
+                Stage::Inside => {
+                    let mut hours = std::mem::replace(&mut self.hours, Hours::back(&self.folder, Timestamp::ZERO));
+                    let hour = self.next_hour(&mut hours);
+                    self.hours = hours;
+                    match hour? {
+                        Some(hour) => {
+                            let (from, to) = (book.query.from, book.query.to);
+                            if let Some((files, hold)) = self.list(&hour, book)? {
+                                let inside = files.into_iter().filter(|e| from <= e.start && e.start <= to);
+                                self.due.extend(inside.map(|entry| (entry, Arc::clone(&hold))));
+                            }
+                            self.snapshot.hours.remove(&hour.start);
+                        }
+                        None => self.stage = Stage::Behind,
+                    }
+                }
+                Stage::Behind => {
+                    self.reach_ahead(book)?;
+                    self.stage = Stage::Over;
+                }
+                Stage::Over => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CursorSource for NamedFiles {
+    fn begins(&mut self, book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
+        self.fill(book)?;
+        Ok(self.due.front().map(|(entry, _)| entry.start))
+    }
+
+    fn is_ready(&mut self) -> bool {
+        self.due.front().is_some_and(|(entry, _)| self.prefetcher.has(entry))
+    }
+
+    fn open(&mut self, book: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
+        self.fill(book)?;
+        let Some((entry, hold)) = self.due.pop_front() else { return Ok(None) };
+        let behind = self.due.iter().map(|(entry, _)| (entry, FileOrder::InOrder));
+        let scouted = self.prefetcher.scout(&entry, FileOrder::InOrder, behind);
+        let cursor = plan::open(&entry, scouted, &self.interface, &hold, book)?;
+        Ok(cursor.map(|cursor| ((self.rank, entry.queue), cursor)))
+    }
+}

@@ -1,0 +1,85 @@
+//! A packet file whose packets are not in order: its blocks are read in the order of their earliest stamps, each by itself, and
+//! come out in that of time ([`BlockMerge`]). Memory is that of what answers in the blocks that overlap in time.
+
+use super::file::{Blocks, FileMeta, SealedFile};
+use super::index_ledger::IndexLedger;
+use super::read_plan::BlockRead;
+use crate::block::Block;
+use crate::block_merge::{BlockMerge, BlockSource};
+use crate::cursor::{Cursor, CursorState};
+use crate::{QueryContext, QueryError};
+use base::Timestamp;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+use store::Hold;
+
+/// Blocks that are asked of the disk ahead of their turn.
+const AHEAD: usize = 8;
+
+/// See the module.
+pub struct OutOfOrderFile {
+    about: FileMeta,
+    file: Arc<File>,
+    /// What is to be read, no earlier than when, and which of equal stamps comes first; what begins first is last.
+    wanted: Vec<(Timestamp, u32, BlockRead)>,
+    /// The next ones, being read.
+    ahead: VecDeque<(Timestamp, u32, SealedFile)>,
+    /// Until it was entered in the book.
+    index_ledger: Option<IndexLedger>,
+    hold: Arc<Hold>,
+}
+
+impl OutOfOrderFile {
+    /// A cursor over what is `wanted` of the file, each with the earliest stamp of its block.
+    pub fn cursor(
+        about: FileMeta,
+        file: Arc<File>,
+        wanted: impl Iterator<Item = (Timestamp, BlockRead)>,
+        told: IndexLedger,
+        hold: &Arc<Hold>,
+        book: &mut QueryContext,
+    ) -> Box<dyn Cursor> {
+        let mut wanted: Vec<_> = (0..).zip(wanted).map(|(number, (first, wanted))| (first, number, wanted)).collect();
+        wanted.sort_by_key(|(first, number, _)| std::cmp::Reverse((*first, *number)));
+        let told = Some(told);
+        let mut mixed =
+            Self { about, file, wanted, ahead: VecDeque::new(), index_ledger: told, hold: Arc::clone(hold) };
+        mixed.prepare(book);
+        Box::new(BlockMerge::new(mixed))
+    }
+
+    fn prepare(&mut self, book: &mut QueryContext) {
+        while self.ahead.len() < AHEAD
+            && let Some((first, number, wanted)) = self.wanted.pop()
+        {
+            let blocks = Blocks::new(Arc::clone(&self.file), vec![wanted]);
+            let mut file = SealedFile::new(self.about.clone(), blocks, None, &self.hold);
+            file.prepare(book);
+            self.ahead.push_back((first, number, file));
+        }
+    }
+}
+
+impl BlockSource for OutOfOrderFile {
+    fn first(&self) -> Option<Timestamp> {
+        self.ahead.front().map(|(first, ..)| *first)
+    }
+
+    fn load(&mut self, mut block: Box<Block>, book: &mut QueryContext) -> Result<Box<Block>, QueryError> {
+        let Some((_, number, mut file)) = self.ahead.pop_front() else { return Ok(block) };
+        self.prepare(book);
+        block.begin(number);
+        while let CursorState::Packet(_) = file.advance(book)? {
+            block.push_found(&file.packet());
+        }
+        block.finish();
+        Ok(block)
+    }
+
+    fn end(&mut self, book: &mut QueryContext) {
+        if let Some(told) = self.index_ledger.take() {
+            told.enter(book);
+        }
+    }
+}

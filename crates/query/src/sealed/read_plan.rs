@@ -1,0 +1,217 @@
+//! Which bytes of a packet file are read: whole blocks, or the parts of them in which an answer can be. Pure arithmetic over what
+//! the index says, in three steps: blocks by time, keys and place; pieces of those of which the parts are known; what ends
+//! their last records.
+
+use crate::disk::{BLOCK, SPARE_BYTES};
+use base::Timestamp;
+use index::{Block, SUB_BLOCKS, SubBlockMask, SubBlockRange, SubBlocks, sub_block_of};
+use std::ops::{Range, RangeInclusive};
+use sys::uring::Aligned;
+
+const PAGE: u64 = Aligned::ALIGN as u64;
+
+/// Of a block that is read in pieces, at most so many sixteenths of its bytes; for more, all of it is read at once.
+const MAX_IN_PIECES: u64 = 11;
+
+/// Bytes of a block that are to be walked: all of them, or those of some of its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockRead {
+    /// Number of the block in the file.
+    pub number: u32,
+    /// Its bytes, and their checksum.
+    pub range: SubBlockRange,
+    /// Where the first record begins in the block.
+    pub first_record: u32,
+    /// Where an answer can be in it.
+    pub sub_blocks: SubBlockMask,
+    /// Bytes of the next block that end its last record, where that block is not read behind it.
+    pub tail: u32,
+    /// Their CRC32C, as far as it is known.
+    pub tail_crc: Option<u32>,
+    /// Whether it begins where the one before ends, within a record or not.
+    pub follows: bool,
+    /// Lost in it, and in those since the wanted one before.
+    pub lost: u64,
+}
+
+impl BlockRead {
+    /// What must be read of the file: from a page on.
+    pub fn bytes(&self) -> Range<u64> {
+        let block = u64::from(self.number) * BLOCK as u64;
+        let from = u64::from(self.range.bytes.start) & !(PAGE - 1);
+        block + from..block + u64::from(self.range.bytes.end) + u64::from(self.tail)
+    }
+}
+
+/// What is to be walked of a file, and what was lost behind it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ReadPlan {
+    pub wanted: Vec<BlockRead>,
+    pub lost_after: u64,
+    pub skipped_time: u64,
+    pub skipped_keys: u64,
+    pub skipped_sub_block: u64,
+}
+
+impl ReadPlan {
+    /// The blocks that can hold an answer, of a file that begins at `start`: by time, and by `spots`, which is asked only
+    /// of those and says where one can be by its keys, and by its place.
+    pub fn of(
+        blocks: &[Block],
+        start: Timestamp,
+        (from, to): (Timestamp, Timestamp),
+        spots: impl Fn(usize) -> (SubBlockMask, SubBlockMask),
+    ) -> Self {
+        let mut plan = Self::default();
+        // Whether the walk is inside the interval; a block without packets is where the one before it is, or where the file
+        // begins.
+        let mut inside = from <= start && start <= to;
+        let mut lost = 0u64;
+        for (i, block) in blocks.iter().enumerate() {
+            if block.packets > 0 {
+                inside = overlaps(block, from, to);
+            }
+            if inside {
+                lost = lost.saturating_add(block.lost);
+            }
+            let Some(first_record) = block.first_record.filter(|_| block.packets > 0) else { continue };
+            if !inside {
+                plan.skipped_time += 1;
+                continue;
+            }
+            let (keys, place) = spots(i);
+            if !place.is_somewhere() {
+                plan.skipped_sub_block += 1;
+                continue;
+            }
+            let spots = SubBlockMask(keys.0 & place.0);
+            if !spots.is_somewhere() {
+                plan.skipped_keys += 1;
+                continue;
+            }
+            let stretch = SubBlockRange { bytes: 0..block.bytes, before: 0, after: block.crc };
+            let (number, tail, tail_crc, follows) = (block.number, 0, None, false);
+            plan.wanted.push(BlockRead {
+                number,
+                range: stretch,
+                first_record,
+                sub_blocks: spots,
+                tail,
+                tail_crc,
+                follows,
+                lost,
+            });
+            lost = 0;
+        }
+        plan.lost_after = lost;
+        plan
+    }
+
+    /// The blocks whose parts it is good to know.
+    pub fn in_pieces(&self) -> Option<Range<usize>> {
+        let mut wanted =
+            self.wanted.iter().filter(|w| w.sub_blocks != SubBlockMask::ANYWHERE).map(|w| w.number as usize);
+        let first = wanted.next()?;
+        Some(first..wanted.next_back().unwrap_or(first) + 2)
+    }
+
+    /// Says what to read, now that it is known where the parts begin that `parts` has, those of the block `first` in front.
+    /// Where all are read `apart`, in whichever order, what ends the last record of a block is read with each.
+    pub fn add_costs(&mut self, blocks: &[Block], first: usize, parts: &[SubBlocks], apart: bool) {
+        let of = |number: usize| number.checked_sub(first).and_then(|i| parts.get(i)).unwrap_or(&SubBlocks::NONE);
+        let mut wanted: Vec<BlockRead> = Vec::with_capacity(self.wanted.len());
+        let mut lost = 0u64;
+        for block in self.wanted.drain(..) {
+            lost = lost.saturating_add(block.lost);
+            match stretches(&block, of(block.number as usize)) {
+                Some(pieces) => {
+                    self.skipped_keys += u64::from(pieces.is_empty());
+                    for stretch in pieces {
+                        let lost = std::mem::take(&mut lost);
+                        wanted.push(BlockRead {
+                            first_record: stretch.bytes.start,
+                            range: stretch,
+                            lost,
+                            ..block.clone()
+                        });
+                    }
+                }
+                None => wanted.push(BlockRead { lost: std::mem::take(&mut lost), ..block }),
+            }
+        }
+        self.lost_after = self.lost_after.saturating_add(lost);
+        for i in 0..wanted.len() {
+            let from_start = |w: &BlockRead| w.range.bytes.start == 0;
+            let number = wanted[i].number as usize;
+            let at_end = blocks.get(number).is_some_and(|block| wanted[i].range.bytes.end == block.bytes);
+            let follower = wanted.get(i + 1).is_some_and(|w| w.number as usize == number + 1 && from_start(w));
+            if at_end && follower && !apart {
+                wanted[i + 1].follows = true;
+            } else if at_end && let Some(next) = blocks.get(number + 1) {
+                let parts = of(number + 1);
+                let (tail, crc) = match next.first_record {
+                    Some(first) => (first, parts.lead().filter(|_| parts.fit(next.bytes, Some(first)))),
+                    None => (next.bytes, Some(next.crc)),
+                };
+                wanted[i].tail = tail.min(SPARE_BYTES as u32);
+                wanted[i].tail_crc = crc.filter(|_| tail <= SPARE_BYTES as u32);
+            }
+        }
+        self.wanted = wanted;
+    }
+}
+
+/// The pieces of a block in which an answer can be; `None` where they are not known, or nearly all of it.
+fn stretches(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>> {
+    let Range { end: bytes, .. } = block.range.bytes;
+    if block.sub_blocks == SubBlockMask::ANYWHERE || parts.is_unknown() || !parts.fit(bytes, Some(block.first_record)) {
+        return None;
+    }
+    let mut out: Vec<SubBlockRange> = Vec::new();
+    for part in (0..SUB_BLOCKS).filter(|part| block.sub_blocks.has(*part)) {
+        // No record begins in a part that is within one.
+        let Some(stretch) = parts.stretch(part..part + 1, bytes, block.range.after) else { continue };
+        match out.last_mut() {
+            Some(last) if last.bytes.end == stretch.bytes.start => {
+                (last.bytes.end, last.after) = (stretch.bytes.end, stretch.after);
+            }
+            _ => out.push(stretch),
+        }
+    }
+    let sum: u64 = out.iter().map(|s| u64::from(s.bytes.end - s.bytes.start)).sum();
+    (sum * 16 <= MAX_IN_PIECES * BLOCK as u64).then_some(out)
+}
+
+fn overlaps(block: &Block, from: Timestamp, to: Timestamp) -> bool {
+    block.packets > 0 && block.first <= to && from <= block.last
+}
+
+/// Where in a file the records are that were sought, as offsets.
+pub struct SeekOffsets(Vec<Range<u64>>);
+
+impl SeekOffsets {
+    /// Those of a file of so many bytes that begins at this position.
+    pub fn of(positions: &[RangeInclusive<u64>], first_pos: u64, bytes: u64) -> Self {
+        let offset = |pos: u64| pos.saturating_sub(first_pos).min(bytes);
+        let ranges = positions.iter().filter(|range| *range.end() >= first_pos);
+        let ranges = ranges.map(|range| offset(*range.start())..offset(range.end().saturating_add(1)));
+        Self(ranges.filter(|range| !range.is_empty()).collect())
+    }
+
+    /// Whether none lies in the file.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// In which parts of a block they begin.
+    pub fn sub_blocks(&self, block: usize) -> SubBlockMask {
+        let start = block as u64 * BLOCK as u64;
+        let end = start + BLOCK as u64;
+        let here = self.0.iter().filter(|range| range.start < end && start < range.end);
+        here.fold(SubBlockMask::NOWHERE, |spots, range| {
+            let part = |offset: u64| sub_block_of((offset.clamp(start, end - 1) - start) as u32);
+            let (first, last) = (part(range.start), part(range.end - 1));
+            SubBlockMask(spots.0 | SubBlockMask::ANYWHERE.0 >> (SUB_BLOCKS - 1 - (last - first)) << first)
+        })
+    }
+}

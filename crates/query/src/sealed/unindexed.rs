@@ -1,0 +1,104 @@
+//! A packet file of the store whose index is missing or cannot be believed: all of it is read.
+
+use crate::cursor::{Cursor, CursorState};
+use crate::{FoundPacket, Origin, QueryContext, QueryError};
+use base::{Tally, Timestamp};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use store::Hold;
+
+/// See the module.
+pub struct UnindexedFile {
+    reader: pcap::Reader<CountingReader>,
+    name: String,
+    origin: usize,
+    link_type: u16,
+    ts: Timestamp,
+    _hold: Arc<Hold>,
+}
+
+/// A file, and how much of it was read.
+struct CountingReader(File, u64);
+
+impl Read for CountingReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.0.read(buffer)?;
+        self.1 += n as u64;
+        Ok(n)
+    }
+}
+
+impl UnindexedFile {
+    /// Opens the file; `None`, and a remark, if it is no capture.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(
+        path: &Path,
+        interface: &str,
+        queue: u16,
+        hold: &Arc<Hold>,
+        book: &mut QueryContext,
+    ) -> Result<Option<Self>, QueryError> {
+        let file = sys::nofollow::open(path).map_err(|error| QueryError::Io { path: path.to_owned(), error })?;
+        let name = path.display().to_string();
+        let is_raw = path.extension().is_some_and(|e| e == "raw");
+        let format = if is_raw { pcap::Format::Raw } else { pcap::Format::Pcap };
+        let reader = match pcap::Reader::open_as(CountingReader(file, 0), format) {
+            Ok(reader) => reader,
+            Err(e) => {
+                book.damage(format!("{name}: {e}"));
+                return Ok(None);
+            }
+        };
+        let link_type = reader.link_type();
+        let origin = book.origin(Origin {
+            interface: interface.to_owned(),
+            queue,
+            link_type,
+            snaplen: ring::CAPLEN_MAX as u32,
+            filter: String::new(),
+            timestamp_source: String::new(),
+        });
+        Ok(Some(Self { reader, name, origin, link_type, ts: Timestamp::ZERO, _hold: Arc::clone(hold) }))
+    }
+}
+
+impl Cursor for UnindexedFile {
+    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
+        loop {
+            let more = self.reader.advance();
+            book.cost.bytes_read += std::mem::take(&mut self.reader.source_mut().1);
+            match more {
+                Ok(true) => {}
+                Ok(false) => return Ok(CursorState::End),
+                Err(e) => {
+                    book.damage(format!("{}: {e}", self.name));
+                    return Ok(CursorState::End);
+                }
+            }
+            let Some(packet) = self.reader.current() else { return Ok(CursorState::End) };
+            book.cost.packets += 1;
+            let ts = packet.ts.unwrap_or_default();
+            if book.is_inside(ts) {
+                let stored_bytes = u64::from(packet.wire_len);
+                book.count(self.origin, &Tally { offered: 1, stored: 1, stored_bytes, ..Tally::default() });
+            }
+            if book.wants(ts, packet.wire_len, packet.data, self.link_type) {
+                self.ts = ts;
+                return Ok(CursorState::Packet(ts));
+            }
+            if book.cost.packets.is_multiple_of(4096) && book.is_stopped() {
+                return Ok(CursorState::End);
+            }
+        }
+    }
+
+    fn packet(&self) -> FoundPacket<'_> {
+        let (data, wire_len) = self.reader.current().map_or((&[][..], 0), |p| (p.data, p.wire_len));
+        let (ts, link_type, origin) = (self.ts, self.link_type, self.origin);
+        FoundPacket { ts, wire_len, data, link_type, origin, lost: 0, position: None }
+    }
+}

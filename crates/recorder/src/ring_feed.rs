@@ -1,0 +1,81 @@
+//! The ring's own gate as a [`Feed`]: what the recorder reads lies where the producer wrote it.
+
+use crate::feed::{Feed, Wait};
+use ring::{Desc, DescPosition, IdleBackoff, LosslessReader, RingMemory};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::bytes::Bytes;
+use sys::uring::Region;
+
+/// As many descriptors as are walked between two looks at what the writer has finished.
+const MAX: usize = 16 << 10;
+
+/// A gate that feeds a recorder.
+pub struct RingFeed {
+    gate: LosslessReader,
+    memory: Arc<HeldBytes>,
+    /// Between two looks at the head.
+    backoff: IdleBackoff,
+}
+
+impl RingFeed {
+    /// The gate must have joined before the producer wrote its first descriptor, so that the stream begins with a segment.
+    pub fn new(gate: LosslessReader) -> Self {
+        let memory = Arc::new(HeldBytes(Arc::clone(gate.memory())));
+        let pause = IdleBackoff::of(gate.memory().byte_capacity());
+        Self { gate, memory, backoff: pause }
+    }
+}
+
+impl Feed for RingFeed {
+    fn memory(&self) -> Arc<dyn Bytes> {
+        Arc::clone(&self.memory) as Arc<dyn Bytes>
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Wait {
+        let until = Instant::now() + timeout;
+        loop {
+            // Asked first: what was published before the end is seen by the look that follows.
+            let ended = self.gate.ended();
+            if self.gate.waiting() > 0 {
+                self.backoff.something();
+                return Wait::Ready;
+            }
+            if ended {
+                return Wait::Gone;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Wait::Idle;
+            }
+            std::thread::sleep(self.backoff.nothing().min(left));
+        }
+    }
+
+    fn descriptors(&mut self) -> &[Desc] {
+        self.gate.next(MAX)
+    }
+
+    fn release(&mut self, pos: u64, descriptors: u64) {
+        self.gate.release(DescPosition { desc: descriptors, pos });
+    }
+}
+
+/// The ring's bytes, held by the gate.
+struct HeldBytes(Arc<RingMemory>);
+
+impl Bytes for HeldBytes {
+    fn at(&self, pos: u64, len: usize) -> &[u8] {
+        // SAFETY: the recorder asks only for what its gate was given and has not released (see `Feed::release`).
+        unsafe { self.0.held_bytes(pos, len) }
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        let memory = self.0.bytes();
+        vec![Region { address: memory.base() as usize, len: memory.len() }]
+    }
+
+    fn is_warm(&self) -> bool {
+        self.0.bytes().is_prefaulted()
+    }
+}

@@ -1,0 +1,291 @@
+//! How many packets a recorder was offered, where a sudden death of its process cannot take it: whoever mends the files that it left
+//! enters the difference in the ledger.
+//!
+//! One page of shared memory for each queue, in `/dev/shm`: the kernel keeps it when the process is killed, and no volume that
+//! stalls can hold up the thread that counts, as a page of a file on it would. A failure of the power takes it; what was lost is not
+//! known then, and recovery says so. A page is locked (flock(2)) while its recorder lives.
+//!
+//! ```text
+//! word  0 "NGBEAT1\0" | 1 packets offered | 2 second of the last | 3 which of the two places counts | 4 ended in order
+//! places: words 8 and 16: beginning of the file in work | its position in the stream | packets told in files before it
+//! byte 512: length of the folder's path u64 | path
+//! ```
+
+use base::Timestamp;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use sys::memory::SharedMemory;
+
+/// Where pages lie: memory that outlives a process. A service manager removes what is here when a unit with
+/// `RemoveIPC=yes` ends.
+pub const FOLDER: &str = "/dev/shm";
+/// How their names begin.
+const PREFIX: &str = "netgrain-beat-";
+const MAGIC: u64 = u64::from_le_bytes(*b"NGBEAT1\0");
+const PAGE: usize = 4096;
+const PATH_AT: usize = 512;
+
+mod at {
+    pub const OFFERED: usize = 1;
+    pub const SECOND: usize = 2;
+    pub const WHICH: usize = 3;
+    pub const ENDED: usize = 4;
+    pub const SLOTS: [usize; 2] = [8, 16];
+}
+
+/// The page of a queue that is recorded. It stays when it is dropped: see [`OfferedPage::confirm`].
+#[derive(Debug)]
+pub struct OfferedPage {
+    memory: SharedMemory,
+    path: PathBuf,
+}
+
+/// What a page of a recorder says that is no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrphanedCount {
+    /// The queue.
+    pub queue: u16,
+    /// Packets offered since the start of the recorder, with those that were lost or filtered.
+    pub offered: u64,
+    /// In which second, since 1970, the last of them came; 0 where none did.
+    pub second: u64,
+    /// When the file begins that was in work, and where in the stream; `None` if there was none yet.
+    pub file: Option<(Timestamp, u64)>,
+    /// Packets that the files before that one tell of.
+    pub before: u64,
+    /// The recorder was not killed but gave up what its volume refused.
+    pub ended: bool,
+    path: PathBuf,
+}
+
+impl OfferedPage {
+    /// A page for a queue of the interface that is recorded into this folder, whose claim the caller holds.
+    ///
+    /// # Errors
+    /// Where there is no `/dev/shm`, or no room in it; what a kill takes is unknown then.
+    pub fn begin(folder: &Path, queue: u16) -> io::Result<Self> {
+        let folder = fs::canonicalize(folder)?;
+        let (dev, ino) = identity(&folder)?;
+        let mut page = vec![0; PAGE];
+        let path = folder.as_os_str().as_bytes();
+        page[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        page[PATH_AT..PATH_AT + 8].copy_from_slice(&(path.len() as u64).to_le_bytes());
+        page.get_mut(PATH_AT + 8..PATH_AT + 8 + path.len())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the folder's path is too long"))?
+            .copy_from_slice(path);
+        for number in 0u32.. {
+            let path = Path::new(FOLDER).join(format!("{PREFIX}{dev:x}-{ino:x}-q{queue}-{number}"));
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create_new(true).mode(0o600);
+            let mut file = match options.open(&path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                other => other?,
+            };
+            // Locked while it is still empty, and so of nobody's interest.
+            let locked = file.try_lock().map_err(io::Error::from);
+            let made = locked.and_then(|()| file.write_all(&page));
+            match made.and_then(|()| SharedMemory::of_own_file(file.into(), PAGE)) {
+                Ok(memory) => return Ok(Self { memory, path }),
+                Err(e) => {
+                    let _ = fs::remove_file(&path);
+                    return Err(e);
+                }
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn word(&self, word: usize) -> &AtomicU64 {
+        // SAFETY: the mapping has a page, which is aligned, lasts as long as `self`, and is only ever accessed by words.
+        unsafe { &*self.memory.base().cast::<AtomicU64>().add(word) }
+    }
+
+    /// So many packets were offered since the start, the last of them in this second. For one thread.
+    pub fn offered(&self, packets: u64, second: u64) {
+        self.word(at::SECOND).store(second, Ordering::Relaxed);
+        self.word(at::OFFERED).store(packets, Ordering::Release);
+    }
+
+    /// A file begins at this moment and this position of the stream, and the files before it tell of so many packets. For one
+    /// thread.
+    pub fn file(&self, start: Timestamp, first_pos: u64, before: u64) {
+        // Complete in a place that does not count before that place does.
+        let which = self.word(at::WHICH).load(Ordering::Relaxed) % 2;
+        let next = 1 - which;
+        let place = at::SLOTS[next as usize];
+        self.word(place).store(start.nanos(), Ordering::Relaxed);
+        self.word(place + 1).store(first_pos, Ordering::Relaxed);
+        self.word(place + 2).store(before, Ordering::Relaxed);
+        // 2 and 3: the places 0 and 1 of a recorder that has begun a file.
+        self.word(at::WHICH).store(2 + next, Ordering::Release);
+    }
+
+    /// The stream has ended in order, and something of it is in no file that has its name.
+    pub fn end(&self) {
+        self.word(at::ENDED).store(1, Ordering::Release);
+    }
+
+    /// What it says, as a recovery finds it; for the recorder itself, after its end.
+    pub fn tail(&self) -> Option<OrphanedCount> {
+        OrphanedCount::parse(&fs::read(&self.path).ok()?, self.path.clone()).map(|(tail, _)| tail)
+    }
+
+    /// All that was offered is told in files that have their names.
+    pub fn confirm(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl OrphanedCount {
+    /// What is known of a tail, without a page; for tests.
+    pub fn of(queue: u16, offered: u64, second: u64, file: Option<(Timestamp, u64)>, before: u64) -> Self {
+        Self { queue, offered, second, file, before, ended: false, path: PathBuf::new() }
+    }
+
+    /// It is entered where it belongs.
+    pub fn forget(&self) {
+        if !self.path.as_os_str().is_empty() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    fn parse(page: &[u8], path: PathBuf) -> Option<(Self, PathBuf)> {
+        let word = |at: usize| Some(u64::from_le_bytes(page.get(8 * at..8 * at + 8)?.try_into().ok()?));
+        if word(0)? != MAGIC {
+            return None;
+        }
+        let which = word(at::WHICH)?;
+        let place = at::SLOTS[(which % 2) as usize];
+        let (start, first_pos, before) = (word(place)?, word(place + 1)?, word(place + 2)?);
+        let length = usize::try_from(word(PATH_AT / 8)?).ok()?;
+        let folder = page.get(PATH_AT + 8..)?.get(..length)?;
+        let name = path.file_name()?.to_str()?;
+        let queue = name.rsplit_once("-q")?.1.split('-').next()?.parse().ok()?;
+        let tail = Self {
+            queue,
+            offered: word(at::OFFERED)?,
+            second: word(at::SECOND)?,
+            file: (which >= 2).then_some((Timestamp::from_nanos(start), first_pos)),
+            before: if which >= 2 { before } else { 0 },
+            ended: word(at::ENDED)? != 0,
+            path,
+        };
+        Some((tail, PathBuf::from(OsStr::from_bytes(folder))))
+    }
+}
+
+/// What recorders of this folder left that are no more. Pages of folders that are gone are removed. Where the folder
+/// belongs to another user, that user's pages count too: root repairs what a recorder without root's rights left.
+pub fn orphaned_counts(folder: &Path) -> Vec<OrphanedCount> {
+    let Ok((dev, ino)) = identity(folder) else { return Vec::new() };
+    let own = sys::cpu::effective_uid();
+    let Ok(owner) = fs::metadata(folder).map(|folder| folder.uid()) else { return Vec::new() };
+    let ours = format!("{PREFIX}{dev:x}-{ino:x}-q");
+    let Ok(list) = fs::read_dir(FOLDER) else { return Vec::new() };
+    let names = list.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut found = Vec::new();
+    for name in names.filter(|name| name.starts_with(PREFIX)) {
+        let is_here = name.starts_with(&ours);
+        let users = if is_here { [own, owner] } else { [own; 2] };
+        let Some((tail, of)) = dead(&Path::new(FOLDER).join(&name), users) else { continue };
+        if is_here {
+            found.push(tail);
+        } else if !of.exists() {
+            tail.forget();
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+/// A page that nobody has locked and that belongs to one of these users: any user may make files in that folder.
+fn dead(path: &Path, users: [u32; 2]) -> Option<(OrphanedCount, PathBuf)> {
+    let named = fs::symlink_metadata(path).ok().filter(|m| m.is_file() && users.contains(&m.uid()))?;
+    let mut file = sys::nofollow::open(path).ok()?;
+    let is_same = file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == (named.dev(), named.ino()));
+    if !is_same || file.try_lock_shared().is_err() {
+        return None;
+    }
+    let mut page = Vec::with_capacity(PAGE);
+    Read::by_ref(&mut file).take(PAGE as u64).read_to_end(&mut page).ok()?;
+    OrphanedCount::parse(&page, path.to_owned())
+}
+
+fn identity(folder: &Path) -> io::Result<(u64, u64)> {
+    let file = File::open(folder)?.metadata()?;
+    Ok((file.dev(), file.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::TempDir;
+
+    #[test]
+    fn a_page_outlives_its_recorder_and_says_what_was_offered_and_which_file_was_in_work() {
+        let store = TempDir::new("heartbeat");
+        let (one, two) = (OfferedPage::begin(store.path(), 3), OfferedPage::begin(store.path(), 300));
+        let (one, two) = (one.expect("a page"), two.expect("another"));
+        one.offered(1000, 7);
+        two.offered(1, 7);
+        assert_eq!(orphaned_counts(store.path()), [], "their recorder lives");
+        drop(two);
+        let none = orphaned_counts(store.path());
+        assert_eq!(none.iter().map(|t| (t.queue, t.offered, t.file)).collect::<Vec<_>>(), [(300, 1, None)]);
+        none[0].forget();
+        for (n, before) in [0, 400, 900].into_iter().enumerate() {
+            one.file(Timestamp::from_nanos(n as u64), 100 * n as u64, before);
+        }
+        one.end();
+        drop(one);
+        let [tail] = &orphaned_counts(store.path())[..] else { panic!("one page") };
+        assert_eq!((tail.queue, tail.offered, tail.second, tail.before), (3, 1000, 7, 900));
+        assert_eq!((tail.file, tail.ended), (Some((Timestamp::from_nanos(2), 200)), true));
+        tail.forget();
+        assert_eq!(orphaned_counts(store.path()), []);
+    }
+
+    #[test]
+    fn root_finds_the_page_of_the_user_whom_the_folder_belongs_to_and_of_no_other() {
+        let test = "root_finds_the_page_of_the_user_whom_the_folder_belongs_to_and_of_no_other";
+        if !sys::cpu::is_root() {
+            return testkit::skip(test, "needs root to give files away");
+        }
+        let store = TempDir::new("heartbeat-owner");
+        let beat = OfferedPage::begin(store.path(), 0).expect("a page");
+        beat.offered(5, 7);
+        let page = beat.path.clone();
+        drop(beat);
+        let give = |path: &Path, uid| std::os::unix::fs::chown(path, Some(uid), None).expect("root may");
+        give(store.path(), 65_532);
+        give(&page, 65_533);
+        assert_eq!(orphaned_counts(store.path()), [], "somebody else's");
+        give(&page, 65_532);
+        let [tail] = &orphaned_counts(store.path())[..] else { panic!("one page") };
+        assert_eq!((tail.offered, tail.second), (5, 7));
+        tail.forget();
+        assert!(!page.exists());
+    }
+
+    #[test]
+    fn what_is_settled_leaves_no_page_and_the_page_of_a_folder_that_is_gone_goes_with_the_next_look() {
+        let store = TempDir::new("heartbeat-gone");
+        let folder = store.join("eth1");
+        fs::create_dir(&folder).expect("a folder");
+        let beat = OfferedPage::begin(&folder, 0).expect("a page");
+        beat.confirm();
+        drop(beat);
+        assert_eq!(orphaned_counts(&folder), []);
+        let beat = OfferedPage::begin(&folder, 0).expect("a page");
+        let path = beat.path.clone();
+        drop(beat);
+        fs::remove_dir(&folder).expect("empty");
+        orphaned_counts(store.path());
+        assert!(!path.exists());
+    }
+}

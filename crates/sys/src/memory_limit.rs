@@ -1,0 +1,236 @@
+//! How much memory this process may have: that of the machine, or the part of it that its control groups allow (cgroups(7);
+//! version 2: `memory.max` and `memory.high`, version 1: `memory.limit_in_bytes`) or a limit of its address space allows.
+//!
+//! A limit holds for everything below the group that has it, so the limits of all groups above a process count.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the limit comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitSource {
+    /// The memory of the machine.
+    Machine,
+    /// A control group of this process.
+    Group,
+    /// The limit of this process's address space (getrlimit(2), `RLIMIT_AS`).
+    AddressSpace,
+}
+
+/// Memory that this process may have, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// The limit; 0 where the kernel does not say.
+    pub limit: u64,
+    /// The bytes that can still be had now, without swapping; 0 where the kernel does not say.
+    pub available: u64,
+    /// Which limit it is.
+    pub bound: LimitSource,
+}
+
+impl MemoryLimit {
+    /// For messages: what has this limit.
+    pub const fn owner(&self) -> &'static str {
+        match self.bound {
+            LimitSource::Machine => "this machine",
+            LimitSource::Group => "the control group of this process",
+            LimitSource::AddressSpace => {
+                "half of the address space of this process (ulimit -v; a ring is mapped twice)"
+            }
+        }
+    }
+}
+
+/// The allowance of this process now.
+pub fn memory_limit() -> MemoryLimit {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let machine = (crate::cpu::memory_bytes(), crate::cpu::memory_available());
+    let all = of(machine, &groups, Path::new("/sys/fs/cgroup"));
+    // Where there is no limit a word stands in place of the number.
+    match number("/proc/self/limits", "Max address space") {
+        Some(limit) => within(all, limit, number("/proc/self/status", "VmSize:").unwrap_or(0).saturating_mul(1024)),
+        None => all,
+    }
+}
+
+/// Address space that glibc reserves for each of its heaps (malloc(3), `M_ARENA_MAX`), of which it makes one for nearly every thread.
+const HEAP: u64 = 64 << 20;
+
+/// Where the address space of this process has a limit, keeps the heaps to a sixteenth of it: otherwise they alone use up what
+/// rings and tables need, although next to nothing is in them. Called before the first thread is made.
+pub fn keep_heaps_within_limit() {
+    let Some(heaps) = number("/proc/self/limits", "Max address space").and_then(heaps_within) else { return };
+    // SAFETY: the call takes two numbers, and no other thread allocates yet.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, heaps);
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = heaps;
+}
+
+/// How many heaps a limit of the address space leaves room for, at least one; `None` where there is room for any number.
+fn heaps_within(limit: u64) -> Option<i32> {
+    const MANY: u64 = 64;
+    let heaps = limit / 16 / HEAP;
+    (heaps < MANY).then_some(heaps.max(1) as i32)
+}
+
+/// The first number behind a key in a file of `/proc`.
+fn number(path: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
+}
+
+/// The allowance where the address space has a limit, of which so many bytes are in use. A ring is mapped twice, so of the
+/// address space it takes twice its size: half of the limit counts.
+fn within(mut all: MemoryLimit, limit: u64, used: u64) -> MemoryLimit {
+    let half = limit / 2;
+    if all.limit == 0 || half < all.limit {
+        (all.limit, all.bound) = (half, LimitSource::AddressSpace);
+    }
+    let free = limit.saturating_sub(used) / 2;
+    all.available = if all.available == 0 { free.max(1) } else { all.available.min(free).max(1) };
+    all
+}
+
+/// From the machine's memory and what of it is available, the text of `/proc/self/cgroup`, and the folder where control groups
+/// are mounted.
+fn of((total, available): (u64, u64), groups: &str, mounted: &Path) -> MemoryLimit {
+    let mut all = MemoryLimit { limit: total, available, bound: LimitSource::Machine };
+    for folder in folders(groups, mounted) {
+        let Some((limit, free)) = limit_of(&folder) else { continue };
+        if total == 0 || limit < all.limit {
+            (all.limit, all.bound) = (limit, LimitSource::Group);
+        }
+        all.available = all.available.min(free);
+    }
+    all
+}
+
+/// The folders of all groups that limit the memory of a process, the innermost first.
+fn folders(groups: &str, mounted: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let roots = match controllers {
+            "" => vec![mounted.to_owned(), mounted.join("unified")],
+            some if some.split(',').any(|c| c == "memory") => vec![mounted.join("memory"), mounted.join(some)],
+            _ => continue,
+        };
+        for root in roots {
+            // In a container the path may be the one outside, of which nothing is mounted here but the root.
+            let within = Path::new(path.trim_start_matches('/'));
+            all.extend(within.ancestors().map(|group| root.join(group)));
+        }
+    }
+    all
+}
+
+/// The limit of a group, and how much of it is not in use; page cache that can be dropped is not in use.
+fn limit_of(group: &Path) -> Option<(u64, u64)> {
+    let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+    let second = [number("memory.max"), number("memory.high")].into_iter().flatten().min();
+    let limit = second.or_else(|| number("memory.limit_in_bytes"))?;
+    let used = number("memory.current").or_else(|| number("memory.usage_in_bytes")).unwrap_or(0);
+    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let cache =
+        |key: &str| stat.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
+    // Version 1 has the sum of a group and those below it under a name of its own.
+    let cache = cache("total_inactive_file").or_else(|| cache("inactive_file")).unwrap_or(0);
+    Some((limit, limit.saturating_sub(used.saturating_sub(cache))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that goes with the value.
+    struct TempDir(PathBuf);
+
+    impl TempDir {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("netgrain-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("a folder");
+            Self(path)
+        }
+
+        fn path(&self) -> &Path {
+            &self.0
+        }
+
+        fn join(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+    }
+
+    impl Drop for TempDir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    fn group(folder: &Path, files: &[(&str, &str)]) {
+        fs::create_dir_all(folder).expect("a folder");
+        files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).expect("a file"));
+    }
+
+    #[test]
+    fn half_of_a_limit_of_the_address_space_counts() {
+        let machine = MemoryLimit { limit: 8192 * MIB, available: 4096 * MIB, bound: LimitSource::Machine };
+        let narrow = within(machine, 1024 * MIB, 124 * MIB);
+        assert_eq!(narrow, MemoryLimit { limit: 512 * MIB, available: 450 * MIB, bound: LimitSource::AddressSpace });
+        assert!(narrow.owner().contains("ulimit -v"));
+        assert!(number("/proc/self/status", "VmSize:").is_some_and(|kib| kib > 0));
+        assert_eq!(within(machine, 65536 * MIB, 0), machine);
+        assert_eq!(within(machine, 16 * MIB, 16 * MIB).available, 1, "0 would mean that nobody knows");
+    }
+
+    #[test]
+    fn heaps_take_a_sixteenth_of_a_limit_of_the_address_space() {
+        assert_eq!([200 * MIB, 2048 * MIB, 16_384 * MIB].map(heaps_within), [Some(1), Some(2), Some(16)]);
+        assert_eq!(heaps_within(u64::MAX), None);
+    }
+
+    #[test]
+    fn the_least_limit_of_a_process_and_of_the_groups_above_counts() {
+        let dir = TempDir::new("the_least_limit_counts");
+        let machine = (8192 * MIB, 4096 * MIB);
+        let none = of(machine, "0::/a/b\n", dir.path());
+        assert_eq!(none, MemoryLimit { limit: 8192 * MIB, available: 4096 * MIB, bound: LimitSource::Machine });
+        group(&dir.join("a"), &[("memory.max", "838860800\n"), ("memory.current", "104857600\n")]);
+        group(&dir.join("a/b"), &[("memory.max", "max\n"), ("memory.high", "max\n"), ("memory.current", "1\n")]);
+        let outer = of(machine, "0::/a/b\n", dir.path());
+        assert_eq!(outer, MemoryLimit { limit: 800 * MIB, available: 700 * MIB, bound: LimitSource::Group });
+        assert_eq!(of(machine, "0::/c\n", dir.path()), none, "the group of another process");
+        let stat = "anon 1\ninactive_file 20971520\n";
+        group(
+            &dir.join("a/b"),
+            &[("memory.high", "104857600\n"), ("memory.current", "52428800"), ("memory.stat", stat)],
+        );
+        let inner = of(machine, "0::/a/b\n", dir.path());
+        assert_eq!(inner, MemoryLimit { limit: 100 * MIB, available: 70 * MIB, bound: LimitSource::Group });
+    }
+
+    #[test]
+    fn the_first_version_of_control_groups_is_understood_and_its_way_to_say_no_limit() {
+        let dir = TempDir::new("the_first_version_of_control_groups");
+        let machine = (1024 * MIB, 900 * MIB);
+        let text = "9:cpu,cpuacct:/x\n4:memory:/x/y\n0::/\n";
+        let (no_limit, used) = ("9223372036854771712", "314572800");
+        group(&dir.join("memory"), &[("memory.limit_in_bytes", no_limit), ("memory.usage_in_bytes", used)]);
+        assert_eq!(of(machine, text, dir.path()).bound, LimitSource::Machine);
+        let stat = "inactive_file 1\ntotal_inactive_file 104857600\n";
+        let files = [("memory.limit_in_bytes", "524288000\n"), ("memory.usage_in_bytes", used), ("memory.stat", stat)];
+        group(&dir.join("memory/x/y"), &files);
+        let found = of(machine, text, dir.path());
+        assert_eq!(found, MemoryLimit { limit: 500 * MIB, available: 300 * MIB, bound: LimitSource::Group });
+        // A container sees its own group as the root, whatever path the kernel tells.
+        fs::rename(dir.join("memory/x/y/memory.limit_in_bytes"), dir.join("memory/memory.limit_in_bytes"))
+            .expect("moved");
+        assert_eq!(of(machine, text, dir.path()).limit, 500 * MIB);
+    }
+}

@@ -1,0 +1,140 @@
+//! The memory that packets lie in: anonymous, in large pages where they are to be had, touched before use.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Which pages an [`Umem`] is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Reserved huge pages (`vm.nr_hugepages`).
+    Huge,
+    /// Ordinary pages that the kernel was asked to make huge ones of.
+    Transparent,
+    /// Ordinary pages.
+    Small,
+}
+
+/// Anonymous memory, page-aligned, all of it present. Only the sockets of this module look inside.
+#[derive(Debug)]
+pub struct Umem {
+    base: NonNull<u8>,
+    bytes: usize,
+    pages: Pages,
+    locked: bool,
+}
+
+// SAFETY: an Area is only an address range; who may touch which chunk of it is decided by the sockets, each of which
+// owns its chunks alone.
+unsafe impl Send for Umem {}
+// SAFETY: as above; no method reads or writes the memory.
+unsafe impl Sync for Umem {}
+
+const HUGE_PAGE: usize = 2 << 20;
+
+impl Umem {
+    /// At least `bytes`, rounded up to 2 MiB.
+    ///
+    /// # Errors
+    /// `ENOMEM` when there is not so much memory.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.max(1).next_multiple_of(HUGE_PAGE);
+        let (base, mut pages) = match map(bytes, libc::MAP_HUGETLB) {
+            Ok(base) => (base, Pages::Huge),
+            Err(_) => (map(bytes, 0)?, Pages::Small),
+        };
+        let mut area = Self { base, bytes, pages, locked: false };
+        if pages == Pages::Small && area.advise(libc::MADV_HUGEPAGE).is_ok() {
+            pages = Pages::Transparent;
+        }
+        area.pages = pages;
+        // Touched now, not under the first burst. A hugetlb mapping may still find its reservation gone.
+        area.advise(libc::MADV_POPULATE_WRITE)?;
+        // SAFETY: the range is ours; locking it changes nothing that anyone could observe.
+        area.locked = unsafe { libc::mlock(area.base.as_ptr().cast(), bytes) } == 0;
+        Ok(area)
+    }
+
+    /// Bytes.
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Which pages it is made of.
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// Whether the kernel also promised not to move it out (it pins registered memory in any case).
+    pub fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    pub(super) fn address(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+
+    /// The bytes `at..at + len`.
+    ///
+    /// # Safety
+    /// The range must lie in the area, and nobody may write to it while the answer lives.
+    pub(super) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        // SAFETY: the caller's word.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
+    }
+
+    /// The bytes `at..at + len`, to be written.
+    ///
+    /// # Safety
+    /// The range must lie in the area, and nobody else may look at it while the answer lives.
+    #[allow(clippy::mut_from_ref, reason = "chunks are owned one by one, by the sockets")]
+    pub(super) unsafe fn bytes_mut(&self, at: usize, len: usize) -> &mut [u8] {
+        // SAFETY: the caller's word.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
+    }
+
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        // SAFETY: the range is ours, and neither of the two advices used changes its contents.
+        let answer = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) };
+        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone by now: every socket that uses it holds the area.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn map(bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
+    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap answered address zero"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_much_is_an_error() {
+        assert!(Umem::new(1 << 46).is_err());
+    }
+
+    #[test]
+    fn an_area_is_whole_and_present() {
+        let area = Umem::new(5000).unwrap();
+        assert_eq!(area.len(), HUGE_PAGE);
+        // SAFETY: nobody else knows of the area.
+        let bytes = unsafe { area.bytes_mut(0, area.len()) };
+        assert!(bytes.iter().all(|&b| b == 0));
+        bytes[HUGE_PAGE - 1] = 7;
+        // SAFETY: the mutable borrow above has ended.
+        assert_eq!(unsafe { area.bytes(HUGE_PAGE - 1, 1) }, [7]);
+    }
+}

@@ -1,0 +1,86 @@
+//! Private memory by the page: zeroed, made only when it is touched, in huge pages where the kernel makes them on request
+//! (mmap(2), madvise(2) `MADV_HUGEPAGE`). For tables that are walked at random, where every small page is a miss of its own.
+
+use crate::memory::HUGE_PAGE;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// So many words, all 0 at first. They begin at a page.
+#[derive(Debug)]
+pub struct ZeroedPages {
+    base: NonNull<u64>,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to this value alone, and is reached only through it.
+unsafe impl Send for ZeroedPages {}
+// SAFETY: as above; `&ZeroedPages` gives only `&[u64]`.
+unsafe impl Sync for ZeroedPages {}
+
+impl ZeroedPages {
+    /// `len` words; the machine gives the memory when it is first written.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the address space, or a limit on it, is used up.
+    pub fn zeroed(len: usize) -> io::Result<Self> {
+        let too_long = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let bytes = len.max(1).checked_mul(8).filter(|b| isize::try_from(*b).is_ok()).ok_or_else(too_long)?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        if bytes >= HUGE_PAGE {
+            // Advice only: where there are no huge pages, the same memory is made of small ones.
+            // SAFETY: the range is the mapping made above.
+            unsafe { libc::madvise(at, bytes, libc::MADV_HUGEPAGE) };
+        }
+        let base = NonNull::new(at.cast()).ok_or_else(too_long)?;
+        Ok(Self { base, len })
+    }
+}
+
+impl Deref for ZeroedPages {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        // SAFETY: the mapping holds at least `len` words, begins at a page, is zeroed by the kernel, and lives as long as this.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for ZeroedPages {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above, and `&mut self` means that nobody else looks.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for ZeroedPages {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping of `zeroed`, to which no reference is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len.max(1) * 8) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_zero_hold_what_is_written_and_may_be_none() {
+        let mut words = ZeroedPages::zeroed(HUGE_PAGE / 8 + 3).expect("2 MiB are there");
+        assert!(words.iter().all(|w| *w == 0));
+        words[HUGE_PAGE / 8 + 2] = 7;
+        assert_eq!((words.len(), words.iter().sum::<u64>()), (HUGE_PAGE / 8 + 3, 7));
+        assert!(ZeroedPages::zeroed(0).expect("nothing").is_empty());
+    }
+
+    #[test]
+    fn more_than_there_can_be_is_an_error() {
+        assert!(ZeroedPages::zeroed(usize::MAX / 8).is_err());
+        assert!(ZeroedPages::zeroed(usize::MAX).is_err());
+    }
+}

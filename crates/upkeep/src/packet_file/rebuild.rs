@@ -1,0 +1,155 @@
+//! The index of what is kept of a packet file, made from its bytes; and its bytes without what is not kept.
+
+use super::{BLOCK, Findings, Layout, Window};
+use base::{Tally, Timestamp};
+use index::{BlockKeys, Builder, Entry, Header, Rows, SubBlocks, sub_block_of};
+use std::io;
+use store::device::Device;
+
+/// A packet file's index, and what it says of it.
+#[derive(Clone, Debug)]
+pub struct Rebuilt {
+    /// Block by block.
+    pub entries: Vec<Entry>,
+    /// Length of the packet file.
+    pub bytes: u64,
+    /// When it ended.
+    pub end: Timestamp,
+}
+
+impl Rebuilt {
+    /// The sealed index as bytes.
+    ///
+    /// # Errors
+    /// For more blocks than an index has room for.
+    pub fn encode(self, header: &Header) -> io::Result<Vec<u8>> {
+        let mut builder = Builder::new(header.clone());
+        self.entries.into_iter().for_each(|entry| builder.push(entry));
+        let mut bytes = Vec::new();
+        builder.finish(self.bytes, self.end, &[], &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Makes the index of what is kept, as if it were one file behind the head that `head` gives. Each stretch of it, the
+/// head first, is handed to `copy`.
+///
+/// # Errors
+/// What the device, or `copy`, says.
+pub fn rebuild<D: Device>(
+    window: &mut Window<'_, D>,
+    layout: Layout,
+    header: &Header,
+    findings: &Findings,
+    head: &[u8],
+    mut copy: impl FnMut(&mut D, u64, &[u8]) -> io::Result<()>,
+) -> io::Result<Rebuilt> {
+    let mut out = Output::default();
+    let mut rest = findings.rest.iter();
+    let mut waiting = rest.next();
+    copy(window.device(), 0, head)?;
+    out.bytes(head);
+    for kept in &findings.kept {
+        let mut at = kept.start.max(layout.file_header());
+        while at < kept.end {
+            // What is not vouched for keeps its order because the walk that found it asked for it.
+            let Some(record) = layout.next(window, at, Timestamp::ZERO)? else {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("byte {at} has changed under the repair"),
+                ));
+            };
+            while let Some((from, rows)) = waiting.filter(|(from, _)| *from <= record.at) {
+                debug_assert!(*from <= record.at);
+                out.rest(rows);
+                waiting = rest.next();
+            }
+            let whole = window.get(record.at, (record.end - record.at) as usize)?.to_vec();
+            if !record.padding {
+                let data = &whole[layout.record_header()..];
+                out.packet(data, record.ts, record.wire_len, header.link_type as u16);
+            }
+            copy(window.device(), out.len, &whole)?;
+            out.bytes(&whole);
+            at = record.end;
+        }
+    }
+    while let Some((_, rows)) = waiting {
+        out.rest(rows);
+        waiting = rest.next();
+    }
+    Ok(out.finish(header.start))
+}
+
+/// The index while the output grows.
+#[derive(Default)]
+struct Output {
+    len: u64,
+    entries: Vec<Entry>,
+    crc: u32,
+    first_record: Option<u32>,
+    parts: SubBlocks,
+    stamps: Option<(Timestamp, Timestamp)>,
+    rows: Rows,
+    keys: BlockKeys,
+    end: Timestamp,
+}
+
+impl Output {
+    fn packet(&mut self, data: &[u8], ts: Timestamp, wire_len: u32, link_type: u16) {
+        let offset = (self.len % BLOCK) as u32;
+        self.first_record.get_or_insert(offset);
+        self.parts.begin(offset, self.crc);
+        self.keys.enter(sub_block_of(offset));
+        self.stamps = Some(self.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
+        self.keys.add(data, wire_len, link_type);
+        let tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(wire_len), ..Tally::default() };
+        self.rows.add(ts.secs(), &tally);
+        self.end = self.end.max(ts);
+    }
+
+    fn rest(&mut self, rows: &Rows) {
+        self.rows.merge(rows);
+        if let Some(last) = rows.runs().next_back() {
+            self.end = self.end.max(Timestamp::from_secs_nanos(last.second + last.seconds - 1, 0));
+        }
+    }
+
+    fn bytes(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = (BLOCK - self.len % BLOCK) as usize;
+            let (here, later) = bytes.split_at(room.min(bytes.len()));
+            self.crc = crc32c::crc32c_append(self.crc, here);
+            self.len += here.len() as u64;
+            if self.len.is_multiple_of(BLOCK) {
+                self.entry(BLOCK as u32);
+            }
+            bytes = later;
+        }
+    }
+
+    fn entry(&mut self, bytes: u32) {
+        let (first, last) = self.stamps.take().unwrap_or_default();
+        let rows = std::mem::take(&mut self.rows);
+        self.entries.push(Entry {
+            block: self.entries.len() as u32,
+            bytes,
+            first_record: self.first_record.take(),
+            crc: std::mem::take(&mut self.crc),
+            sub_blocks: std::mem::take(&mut self.parts),
+            first,
+            last,
+            rows,
+            sets: self.keys.sets(),
+        });
+        self.keys.clear();
+    }
+
+    fn finish(mut self, start: Timestamp) -> Rebuilt {
+        let open = (self.len % BLOCK) as u32;
+        if open > 0 || !self.rows.is_empty() {
+            self.entry(open);
+        }
+        Rebuilt { entries: self.entries, bytes: self.len, end: self.end.max(start) }
+    }
+}

@@ -1,0 +1,213 @@
+//! What the files of a dead recorder are called, and what recovery calls its own while it works.
+
+use base::Timestamp;
+use std::path::{Path, PathBuf};
+use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
+
+/// How the names of files end that recovery makes before anything of the old is touched.
+const RECOVERED: &str = "mended";
+
+/// How the stem of a sealed index ends while it is hidden.
+const SEALED: &str = ".sealed";
+
+/// How the names of files end that hold what could not be vouched for.
+pub const DAMAGED: &str = "damaged";
+
+/// A packet file, under whatever name, by the name it should have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileNames {
+    /// The name without its ending.
+    pub stem: String,
+    /// That ending: `pcap` or `raw`.
+    pub ending: &'static str,
+}
+
+impl FileNames {
+    /// The packet file that this is the published name of.
+    pub fn published(name: &str) -> Option<Self> {
+        if name.starts_with('.') { None } else { Self::split(name) }
+    }
+
+    /// The packet file that this is the hidden name of.
+    pub fn hidden(name: &str) -> Option<Self> {
+        Self::split(inner(name, PARTIAL)?)
+    }
+
+    /// The packet file that this is a copy of, made by a recovery that did not come to its end.
+    pub fn recovered_stem(name: &str) -> Option<Self> {
+        Self::split(inner(name, RECOVERED)?)
+    }
+
+    fn split(name: &str) -> Option<Self> {
+        PACKETS.iter().find_map(|ending| {
+            let stem = name.strip_suffix(ending)?.strip_suffix('.')?;
+            (!stem.is_empty()).then(|| Self { stem: stem.to_owned(), ending })
+        })
+    }
+
+    /// `STEM.pcap`.
+    pub fn packets(&self) -> String {
+        format!("{}.{}", self.stem, self.ending)
+    }
+
+    /// `STEM.ngi`.
+    pub fn index(&self) -> String {
+        format!("{}.{INDEX}", self.stem)
+    }
+
+    /// `.STEM.pcap.partial`.
+    pub fn hidden_packets(&self) -> String {
+        store::names::hidden(&self.stem, self.ending)
+    }
+
+    /// `.STEM.ngi.partial`.
+    pub fn hidden_index(&self) -> String {
+        store::names::hidden(&self.stem, INDEX)
+    }
+
+    /// `.STEM.sealed.ngi.partial`: what the recorder seals a file with, before that has its name.
+    pub fn sealed_index(&self) -> String {
+        store::names::hidden(&format!("{}{SEALED}", self.stem), INDEX)
+    }
+
+    /// The copy without what is damaged.
+    pub fn recovered_packets(&self) -> String {
+        format!(".{}.{}.{RECOVERED}", self.stem, self.ending)
+    }
+
+    /// The index of what is kept.
+    pub fn recovered_index(&self) -> String {
+        format!(".{}.{INDEX}.{RECOVERED}", self.stem)
+    }
+
+    /// What was cut off, while it is being copied.
+    pub fn recovered_damaged(&self) -> String {
+        format!(".{}.{}.{DAMAGED}.{RECOVERED}", self.stem, self.ending)
+    }
+
+    /// What was cut off, or the whole file as it was.
+    pub fn damaged(&self, number: u32) -> String {
+        let number = if number > 0 { format!("_{number}") } else { String::new() };
+        format!("{}.{}{number}.{DAMAGED}", self.stem, self.ending)
+    }
+
+    /// The same moment under another number: 0 is the name without one.
+    pub fn numbered(&self, number: u32) -> Self {
+        let base = base(&self.stem);
+        let stem = if number > 0 { format!("{base}_{number}") } else { base.to_owned() };
+        Self { stem, ending: self.ending }
+    }
+
+    /// The moment in the name.
+    pub fn start(&self) -> Option<Timestamp> {
+        let (date, time) = (self.stem.get(..8)?, self.stem.get(9..15)?);
+        let fraction = self.stem.get(15..)?.split_once('Z')?.0;
+        let text = format!(
+            "{}-{}-{}T{}:{}:{}{fraction}Z",
+            date.get(..4)?,
+            date.get(4..6)?,
+            date.get(6..)?,
+            time.get(..2)?,
+            time.get(2..4)?,
+            time.get(4..)?
+        );
+        Timestamp::parse(&text, Timestamp::ZERO).ok()
+    }
+
+    /// The number behind the name.
+    pub fn number(&self) -> u32 {
+        self.stem[base(&self.stem).len()..].trim_start_matches('_').parse().unwrap_or(0)
+    }
+}
+
+/// A stem without the number that was put behind it where others had the name.
+fn base(stem: &str) -> &str {
+    match stem.rsplit_once('_') {
+        Some((base, digits)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => stem,
+    }
+}
+
+/// The stem of a hidden index that grew.
+pub fn hidden_index(name: &str) -> Option<&str> {
+    let stem = inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')?;
+    (!stem.ends_with(SEALED)).then_some(stem)
+}
+
+/// The stem of a hidden index that was sealed.
+pub fn sealed_index(name: &str) -> Option<&str> {
+    inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')?.strip_suffix(SEALED)
+}
+
+/// The stem of an index that has its real name.
+pub fn published_index(name: &str) -> Option<&str> {
+    if name.starts_with('.') { None } else { name.strip_suffix(INDEX)?.strip_suffix('.') }
+}
+
+/// The stem of an index that recovery made.
+pub fn recovered_index(name: &str) -> Option<&str> {
+    inner(name, RECOVERED)?.strip_suffix(INDEX)?.strip_suffix('.')
+}
+
+/// Whether recovery made this file and did not come to its end.
+pub fn is_recovered(name: &str) -> bool {
+    inner(name, RECOVERED).is_some()
+}
+
+/// Whether this is the name of a file made ahead of need, and how the packet file's would have ended.
+pub fn prepared(name: &str) -> Option<&'static str> {
+    let rest = name.strip_prefix(PREPARED)?.strip_suffix(PARTIAL)?.strip_suffix('.')?;
+    PACKETS.into_iter().find(|ending| rest.ends_with(&format!(".{ending}")))
+}
+
+/// The queue in the name of a file made ahead of need.
+pub fn prepared_queue(name: &str) -> u16 {
+    let rest = name.strip_prefix(PREPARED).and_then(|rest| rest.strip_prefix('q')).unwrap_or("");
+    rest.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// The folder above year, month, day and hour.
+pub fn interface_of(hour: &Path) -> PathBuf {
+    let is_number = |p: &Path| p.file_name().is_some_and(|n| n.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
+    let mut at = hour;
+    for _ in 0..4 {
+        match at.parent() {
+            Some(parent) if is_number(at) => at = parent,
+            _ => break,
+        }
+    }
+    at.to_owned()
+}
+
+fn inner<'n>(name: &'n str, ending: &str) -> Option<&'n str> {
+    let inner = name.strip_prefix('.')?.strip_suffix(ending)?.strip_suffix('.')?;
+    (!name.starts_with(PREPARED)).then_some(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_says_what_it_is_and_leads_back_to_the_file() {
+        let file = FileNames { stem: "20261121T194000.000000000Z-q3_2".into(), ending: "pcap" };
+        assert_eq!(FileNames::published(&file.packets()), Some(file.clone()));
+        assert_eq!(FileNames::hidden(&file.hidden_packets()), Some(file.clone()));
+        assert_eq!(FileNames::recovered_stem(&file.recovered_packets()), Some(file.clone()));
+        assert_eq!(hidden_index(&file.hidden_index()), Some(&file.stem[..]));
+        assert_eq!(
+            (hidden_index(&file.sealed_index()), sealed_index(&file.sealed_index())),
+            (None, Some(&file.stem[..]))
+        );
+        assert_eq!(published_index(&file.index()), Some(&file.stem[..]));
+        assert_eq!(recovered_index(&file.recovered_index()), Some(&file.stem[..]));
+        assert_eq!((file.number(), file.numbered(0).number(), file.numbered(7).number()), (2, 0, 7));
+        assert_eq!(file.start(), Some(Timestamp::from_secs_nanos(1_795_290_000, 0)));
+        assert_eq!(file.numbered(0).stem, "20261121T194000.000000000Z-q3");
+        for other in [file.hidden_packets(), file.recovered_packets(), file.damaged(1), file.index()] {
+            assert_eq!(FileNames::published(&other), None, "{other}");
+        }
+        assert_eq!(prepared(&store::names::prepared(1, 2, "raw")), Some("raw"));
+        assert_eq!(FileNames::hidden(&store::names::prepared(1, 2, "raw")), None);
+    }
+}

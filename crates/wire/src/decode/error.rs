@@ -1,0 +1,207 @@
+//! What is odd about a frame, by name: every frame that is not decoded to its end says why.
+//!
+//! A frame has at most one of these. What contradicts itself comes before what is merely unusual, and of two alike the
+//! outer one is said. The caller counts: one number per [`DecodeError`], at [`DecodeError::index`].
+
+use std::fmt;
+
+/// Why a frame was not decoded to its end, or what in it cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "Odd::meaning says each in a sentence, and docs/DECODING.md repeats it")]
+pub enum DecodeError {
+    LinkUnknown,
+    LinkShort,
+    TagsTooMany,
+    LabelsTooMany,
+    PppoeHeader,
+    IpVersion,
+    IpHeader,
+    IpLength,
+    ExtensionLength,
+    ExtensionsTooMany,
+    TransportShort,
+    TransportLength,
+    Cut,
+    TunnelHeader,
+    TunnelNotIp,
+    TunnelImplausible,
+    TunnelFragment,
+    TunnelsTooMany,
+    FragmentOrphan,
+}
+
+struct Entry {
+    odd: DecodeError,
+    malformed: bool,
+    name: &'static str,
+    meaning: &'static str,
+}
+
+const fn entry(odd: DecodeError, malformed: bool, name: &'static str, meaning: &'static str) -> Entry {
+    Entry { odd, malformed, name, meaning }
+}
+
+const MALFORMED: bool = true;
+const UNUSUAL: bool = false;
+
+/// In the order of the numbers.
+static TABLE: [Entry; DecodeError::COUNT] = [
+    entry(DecodeError::LinkUnknown, UNUSUAL, "link_unknown", "the link type of the capture is not understood"),
+    entry(
+        DecodeError::LinkShort,
+        MALFORMED,
+        "link_short",
+        "the frame, or what a tunnel carries, ends inside a link header, tag, label or IP header",
+    ),
+    entry(DecodeError::TagsTooMany, UNUSUAL, "tags_too_many", "more VLAN tags than are looked through (8)"),
+    entry(DecodeError::LabelsTooMany, UNUSUAL, "labels_too_many", "more MPLS labels than are looked through (16)"),
+    entry(
+        DecodeError::PppoeHeader,
+        MALFORMED,
+        "pppoe_header",
+        "a PPPoE session header of another version, or longer than its frame",
+    ),
+    entry(
+        DecodeError::IpVersion,
+        MALFORMED,
+        "ip_version",
+        "an IP header of another version than what is around it says",
+    ),
+    entry(DecodeError::IpHeader, MALFORMED, "ip_header", "an IPv4 header that says it is shorter than 20 bytes"),
+    entry(
+        DecodeError::IpLength,
+        MALFORMED,
+        "ip_length",
+        "an IP packet that is shorter than its header or longer than what is around it",
+    ),
+    entry(
+        DecodeError::ExtensionLength,
+        MALFORMED,
+        "extension_length",
+        "an IPv6 extension header that reaches beyond its packet",
+    ),
+    entry(
+        DecodeError::ExtensionsTooMany,
+        UNUSUAL,
+        "extensions_too_many",
+        "more IPv6 extension headers than are walked (8)",
+    ),
+    entry(
+        DecodeError::TransportShort,
+        MALFORMED,
+        "transport_short",
+        "an IP packet without room for the header of its protocol",
+    ),
+    entry(
+        DecodeError::TransportLength,
+        MALFORMED,
+        "transport_length",
+        "a TCP or UDP header whose length contradicts its packet",
+    ),
+    entry(DecodeError::Cut, UNUSUAL, "cut", "the captured bytes end before the headers do"),
+    entry(
+        DecodeError::TunnelHeader,
+        UNUSUAL,
+        "tunnel_header",
+        "a GRE or ERSPAN header of a kind that is not looked through",
+    ),
+    entry(DecodeError::TunnelNotIp, UNUSUAL, "tunnel_not_ip", "a tunnel that carries something else than IP"),
+    entry(
+        DecodeError::TunnelImplausible,
+        UNUSUAL,
+        "tunnel_implausible",
+        "UDP on the port of a tunnel that does not look like it",
+    ),
+    entry(
+        DecodeError::TunnelFragment,
+        UNUSUAL,
+        "tunnel_fragment",
+        "a part of a fragmented tunnel packet, which is not looked into",
+    ),
+    entry(
+        DecodeError::TunnelsTooMany,
+        UNUSUAL,
+        "tunnels_too_many",
+        "more tunnels in each other than are looked into (4)",
+    ),
+    entry(
+        DecodeError::FragmentOrphan,
+        UNUSUAL,
+        "fragment_orphan",
+        "a later fragment whose first was not seen before it: without ports",
+    ),
+];
+
+impl DecodeError {
+    /// How many there are.
+    pub const COUNT: usize = Self::FragmentOrphan as usize + 1;
+
+    /// All of them, in the order of [`DecodeError::index`].
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|entry| entry.odd)
+    }
+
+    /// Its place in a list of counters, below [`DecodeError::COUNT`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its name as a counter.
+    pub fn name(self) -> &'static str {
+        TABLE[self.index()].name
+    }
+
+    /// What it says of a frame, in a few words.
+    pub fn description(self) -> &'static str {
+        TABLE[self.index()].meaning
+    }
+
+    /// Whether a header contradicts its length or what is around it.
+    pub fn is_malformed(self) -> bool {
+        TABLE[self.index()].malformed
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{mpls, vlan};
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_numbers_and_names_are_unique() {
+        let mut names: Vec<_> = DecodeError::all().map(DecodeError::name).collect();
+        assert!(DecodeError::all().enumerate().all(|(i, odd)| odd.index() == i));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DecodeError::COUNT);
+    }
+
+    #[test]
+    fn the_documentation_has_this_table() {
+        let page = include_str!("../../../../docs/DECODING.md");
+        for odd in DecodeError::all() {
+            let lies = if odd.is_malformed() { "yes" } else { "" };
+            let row = format!("| `{odd}` | {lies} | {} |\n", odd.description());
+            assert!(page.contains(&row), "docs/DECODING.md lacks: {row}");
+        }
+    }
+
+    #[test]
+    fn limits_in_the_meanings_are_those_of_the_code() {
+        for (odd, limit) in [
+            (DecodeError::TagsTooMany, vlan::MAX_TAGS),
+            (DecodeError::LabelsTooMany, mpls::MAX_LABELS),
+            (DecodeError::ExtensionsTooMany, crate::ipv6::MAX_EXTENSIONS),
+            (DecodeError::TunnelsTooMany, crate::decode::MAX_TUNNELS.into()),
+        ] {
+            assert!(odd.description().contains(&format!("({limit})")), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What may lie between a link header and IP beside tags and labels: PPPoE sessions (RFC 2516), PPP (RFC 1661), Ethernet in a
+//! pseudowire (RFC 4448), SNAP behind an IEEE 802.3 length (RFC 1042). One step each.
+//!
+//! Both passes over the headers take these steps: [`crate::Headers`], which filter and index ask, and [`crate::Decoded`], which the
+//! meter asks. So the packet that a filter chooses is the one that the flow record tells of.
+
+use crate::bytes::{be16, chunk};
+use crate::{DecodeError, EtherType, ethernet, ipv4, ipv6, mpls};
+
+/// A PPPoE session header (RFC 2516 §4): version and type, code, session, length.
+mod pppoe {
+    pub const VERSION_TYPE: usize = 0;
+    pub const CODE: usize = 1;
+    pub const LEN: usize = 4;
+    pub const END: usize = 6;
+}
+
+/// Protocol numbers of PPP (RFC 1332, 5072, 3032).
+mod ppp {
+    pub const IPV4: u16 = 0x0021;
+    pub const IPV6: u16 = 0x0057;
+    pub const MPLS: u16 = 0x0281;
+}
+
+/// Both service access points of SNAP, unnumbered information, and the organisation whose types are ethertypes.
+const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
+
+/// Bytes of the control word of a pseudowire (RFC 4385 §3), whose first half-byte is 0.
+const CONTROL_WORD: usize = 4;
+
+/// `N` bytes at `at`, where a header must be that ends by `end` on the wire. If they are not there, that is the fault of the
+/// sender or of the capture.
+pub(crate) fn need<const N: usize>(frame: &[u8], at: usize, end: usize) -> Result<&[u8; N], DecodeError> {
+    if at + N > end {
+        return Err(DecodeError::LinkShort);
+    }
+    chunk(frame, at).ok_or(DecodeError::Cut)
+}
+
+/// What a PPPoE session carries, where, and where it ends; an ethertype of 0 stands for what is not looked into.
+pub(crate) fn pppoe(frame: &[u8], at: usize, end: usize) -> Result<(EtherType, usize, usize), DecodeError> {
+    let head: &[u8; pppoe::END] = need(frame, at, end)?;
+    let inner = at + pppoe::END + usize::from(be16(head, pppoe::LEN));
+    if (head[pppoe::VERSION_TYPE], head[pppoe::CODE]) != (0x11, 0) || inner > end {
+        return Err(DecodeError::PppoeHeader);
+    }
+    let (ethertype, at) = ppp(frame, at + pppoe::END, inner)?;
+    Ok((ethertype, at, inner))
+}
+
+/// PPP (RFC 1661 §2, 1662 §3.1): perhaps address and control, then a protocol of one or two bytes. The ethertype 0
+/// stands for a protocol that is not looked into.
+pub(crate) fn ppp(frame: &[u8], mut at: usize, end: usize) -> Result<(EtherType, usize), DecodeError> {
+    if chunk(frame, at) == Some(&[0xff, 0x03]) {
+        at += 2;
+    }
+    let first = u16::from(need::<1>(frame, at, end)?[0]);
+    // The last byte of a protocol number is odd, and no other is.
+    let (protocol, at) = if first & 1 == 1 { (first, at + 1) } else { (be16(need::<2>(frame, at, end)?, 0), at + 2) };
+    let ethertype = match protocol {
+        ppp::IPV4 => EtherType::IPV4,
+        ppp::IPV6 => EtherType::IPV6,
+        ppp::MPLS => EtherType::MPLS,
+        _ => EtherType(0),
+    };
+    Ok((ethertype, at))
+}
+
+/// The ethertype that SNAP has behind a length, and where what it announces begins.
+pub(crate) fn snap(length: EtherType, frame: &[u8], at: usize) -> Option<(EtherType, usize)> {
+    if !length.is_length() || chunk(frame, at) != Some(&SNAP) {
+        return None;
+    }
+    let ethertype = EtherType(be16(chunk::<2>(frame, at + SNAP.len())?, 0));
+    (!ethertype.is_length()).then_some((ethertype, at + SNAP.len() + 2))
+}
+
+/// What lies under a stack of labels.
+pub(crate) enum LabelPayload {
+    /// This, right here; [`EtherType::MPLS`] if that cannot be told.
+    Network(EtherType),
+    /// An Ethernet header, at this offset, captured whole.
+    Ethernet(usize),
+}
+
+/// RFC 4928 §3: 4 and 6 are IP. Else it may be Ethernet, behind a control word if the first half-byte is 0; nothing
+/// announces it, so its ethertype must be one that leads on. Where both would do (an address that begins with 0, and a tag),
+/// it is the control word if its first two bytes are 0, as RFC 4448 §4.6 has them. An IP packet is taken for Ethernet only if it cannot be
+/// IP: destination addresses that begin with 4 or 6 exist.
+pub(crate) fn under_labels(first: u8, frame: &[u8], at: usize, end: usize) -> LabelPayload {
+    let known = mpls::payload_ethertype(first);
+    let fits = |skip: usize| {
+        at + skip + ethernet::at::END <= end
+            && chunk::<2>(frame, at + skip + ethernet::at::ETHERTYPE)
+                .is_some_and(|b| leads_on(EtherType(be16(b, 0)), frame, at + skip + ethernet::at::END))
+    };
+    match known {
+        EtherType::IPV4 | EtherType::IPV6 if ip_fits(frame, at, end) || !fits(0) => LabelPayload::Network(known),
+        EtherType::IPV4 | EtherType::IPV6 => LabelPayload::Ethernet(at),
+        _ if first >> 4 == 0 && fits(CONTROL_WORD) && (chunk(frame, at) == Some(&[0, 0]) || !fits(0)) => {
+            LabelPayload::Ethernet(at + CONTROL_WORD)
+        }
+        _ if fits(0) => LabelPayload::Ethernet(at),
+        _ => LabelPayload::Network(known),
+    }
+}
+
+/// Whether the lengths of an IP header are possible here.
+fn ip_fits(frame: &[u8], at: usize, end: usize) -> bool {
+    let Some(head) = chunk::<{ ipv6::at::PAYLOAD_LEN + 2 }>(frame, at) else { return true };
+    let (first, room) = (head[ipv4::at::VERSION_IHL], end.saturating_sub(at));
+    match first >> 4 {
+        4 => first & 15 >= 5 && usize::from(be16(head, ipv4::at::TOTAL_LEN)) <= room,
+        _ => ipv6::at::END + usize::from(be16(head, ipv6::at::PAYLOAD_LEN)) <= room,
+    }
+}
+
+/// Whether what follows an Ethernet header of this type is looked into, or is ARP: what a pseudowire carries.
+fn leads_on(ethertype: EtherType, frame: &[u8], after: usize) -> bool {
+    matches!(ethertype, EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP | EtherType::PPPOE)
+        || ethertype.is_vlan()
+        || ethertype.is_mpls()
+        || snap(ethertype, frame, after).is_some()
+}
