@@ -46,7 +46,7 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
     };
     let after: u64 = records.iter().filter_map(|r| Some(r.initial_packets.last()?.offset_ns)).sum();
     assert_eq!(told[..3], [early(|_| 1), after.to_string(), early(|e| e.flags.into())]);
-    assert_eq!((told[5], told[7], told[8], told[9]), ("0", "eth1", "ended,idle", "tcp,udp"));
+    assert_eq!((told[5], told[7], told[8], told[9]), ("0", "eth1", "end_of_flow,idle_timeout", "tcp,udp"));
     let sums = [
         known(&records, |r| Some(r.directions[0].packets)),
         known(&records, |r| Some(r.directions[1].bytes)),
@@ -201,7 +201,7 @@ for path, name in [(path, name) for path in paths for name in pq.ParquetFile(pat
         ("pyarrow", lambda: pq.read_table(path, columns=[name])[name].null_count),
         ("duckdb", lambda: duckdb.connect().execute('select count(*) - count("%s"), max("%s") from \'%s\'' % (name, name, path)).fetchall()[0][0]),
     ]
-    if everything or not name.endswith("squares") and not name.startswith("early"):
+    if everything or not name.endswith("squares") and not name.startswith("initial"):
         readers.append(("polars", lambda: pl.read_parquet(path, columns=[name])[name].null_count()))
     nulls = []
     for reader, read in readers:
@@ -211,7 +211,7 @@ for path, name in [(path, name) for path in paths for name in pq.ParquetFile(pat
             troubles.append("%s of %s, %s: %s" % (name, path, reader, str(e)[:200]))
     if len(set(nulls)) > 1:
         troubles.append("%s of %s: %s nulls" % (name, path, nulls))
-    if not name.startswith("early"):
+    if not name.startswith("initial"):
         try:
             fastparquet.ParquetFile(path).to_pandas(columns=[name])
         except BaseException as e:
