@@ -68,7 +68,7 @@ fn the_header_has_the_numbers_of_the_layout() {
     let layout = constants(layout, None);
     assert_eq!((c["VERSION"], c["PAGE"], c["NAME"]), (layout["VERSION"], layout["PAGE"], layout["NAME"]));
     let attach = constants(include_str!("../src/attach.rs"), None);
-    assert_eq!((c["WELCOME"], c["RING"], c["RINGS_MAX"]), (attach["WELCOME"], attach["RING"], attach["RINGS_MAX"]));
+    assert_eq!((c["ACCEPT"], c["RING"], c["RINGS_MAX"]), (attach["ACCEPT"], attach["RING"], attach["RINGS_MAX"]));
     assert_eq!(c["RECORD_HEADER"], RECORD_HEADER as u64);
     assert_eq!(c["PACKET_MAX"], netgrain_ring::CAPLEN_MAX as u64);
     assert!(c["CAUSES"] >= base::Cause::COUNT as u64);

@@ -79,8 +79,8 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 type Claim = fn(&Positions<'_>, u64, u64);
 type Publish = fn(&Positions<'_>, u64, u64);
 type Oldest = fn(&Positions<'_>, u64) -> u64;
-type Set = fn(&Released<'_>, Place);
-type Believe = fn(&Released<'_>, Place, Place) -> Place;
+type Set = fn(&Released<'_>, DescPosition);
+type Believe = fn(&Released<'_>, DescPosition, DescPosition) -> DescPosition;
 
 fn claim(p: &Positions<'_>, desc: u64, pos: u64) {
     p.claim(desc, pos);
@@ -109,11 +109,11 @@ fn publish_relaxed(p: &Positions<'_>, head: u64, controls: u64) {
     p.controls_after.store(controls, Ordering::Relaxed);
 }
 
-fn set(r: &Released<'_>, to: Place) {
+fn set(r: &Released<'_>, to: DescPosition) {
     r.set(to);
 }
 
-fn credible(r: &Released<'_>, known: Place, written: Place) -> Place {
+fn credible(r: &Released<'_>, known: DescPosition, written: DescPosition) -> DescPosition {
     r.credible(known, written)
 }
 
@@ -271,9 +271,9 @@ fn gate(set: Set, believe: Believe) {
         let ring = Ring::<1>::new();
         let writer = Arc::clone(&ring);
         let thread = loom::thread::spawn(move || {
-            let (mut at, mut known) = (0, Place::default());
+            let (mut at, mut known) = (0, DescPosition::default());
             for _ in 0..3 {
-                known = believe(&writer.released(), known, Place { desc: at, pos: at });
+                known = believe(&writer.released(), known, DescPosition { desc: at, pos: at });
                 if at < known.desc + CAPACITY && at < known.pos + CAPACITY {
                     // SAFETY: loom's cell, which checks this very claim.
                     writer.held[0].with_mut(|p| unsafe { *p = at + 1 });
@@ -290,7 +290,7 @@ fn gate(set: Set, believe: Believe) {
             if head > ring.released().get().desc {
                 // SAFETY: as above.
                 ring.held[0].with(|p| assert_eq!(unsafe { *p }, head, "what is held stays"));
-                set(&ring.released(), Place { desc: head, pos: head });
+                set(&ring.released(), DescPosition { desc: head, pos: head });
             }
         }
         thread.join().unwrap();
@@ -338,7 +338,7 @@ fn through_a_branch(publish: Publish, claim: Claim) {
                 to.positions().claim(1, 0);
                 protocol::store(to.slot(0), desc(0));
                 publish(&to.positions(), 1, 0);
-                from.released().set(Place { desc: 1, pos: CAPACITY });
+                from.released().set(DescPosition { desc: 1, pos: CAPACITY });
             }
         });
         if branch.positions().head() == 1 {
@@ -376,12 +376,12 @@ fn a_gate_that_lies_is_not_believed() {
         let ring = Ring::<1>::new();
         let liar = Arc::clone(&ring);
         let thread = loom::thread::spawn(move || {
-            liar.released().set(Place { desc: u64::MAX, pos: 2 });
-            liar.released().set(Place { desc: 3, pos: 3 });
+            liar.released().set(DescPosition { desc: u64::MAX, pos: 2 });
+            liar.released().set(DescPosition { desc: 3, pos: 3 });
         });
-        let (known, written) = (Place { desc: 1, pos: 1 }, Place { desc: 3, pos: 3 });
+        let (known, written) = (DescPosition { desc: 1, pos: 1 }, DescPosition { desc: 3, pos: 3 });
         let believed = ring.released().credible(known, written);
-        assert!([known, written].contains(&believed) || believed == Place { desc: 3, pos: 2 }, "{believed:?}");
+        assert!([known, written].contains(&believed) || believed == DescPosition { desc: 3, pos: 2 }, "{believed:?}");
         thread.join().unwrap();
     });
 }
