@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A plan for each interface, or the one for files or a simulation. The meters' secrets come from [`super::secret`].
+/// A plan for each interface, or the one for files or a simulation. The meters' secrets come from [`super::address_key`].
 ///
 /// # Errors
 /// What contradicts, by the name of its key.
