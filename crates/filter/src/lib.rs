@@ -209,8 +209,8 @@ impl LinkFilter {
         Ok(Self { text: text.trim().to_owned(), link_type, test })
     }
 
-    /// The number of tests and numbers of the filter after lowering, in which `port 53` is one test for each protocol and
-    /// IP version.
+    /// The number of tests and numbers of the filter after lowering, in which `port 53` is one test for each protocol
+    /// and IP version.
     pub fn words(&self) -> usize {
         self.test.words()
     }
