@@ -214,7 +214,7 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// False if no tunnel around the packet has sequence numbers. If true, [`has_sequence`] gives the exact result, for
+    /// False if no tunnel around the packet has sequence numbers. If true, `has_sequence` gives the exact result, for
     /// all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode error.
     #[inline(always)]
     pub fn may_have_sequence(&self) -> bool {
