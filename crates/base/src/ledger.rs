@@ -1,13 +1,14 @@
 //! The loss ledger: for every second, `offered = stored + filtered + duplicate + lost(by cause)`.
 //!
 //! A [`Tally`] is one set of those terms; a [`Row`] is the tally of one second; a [`Ledger`] is the rows of one
-//! capture in time order. Any [`Tally::residue`] is a bug, and every test that moves packets asserts that it is zero.
+//! capture in time order. A [`Tally::residue`] other than zero is a bug in netgrain; every test that moves packets
+//! asserts that the residue is zero.
 
 use crate::events::{Cause, Note};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-/// The terms of the accounting equation over some period, in packets; bytes are those on the wire.
+/// The terms of the accounting equation over some period, in packets. Bytes are counted as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Packets that reached the counting point.
@@ -16,35 +17,35 @@ pub struct Tally {
     pub stored: u64,
     /// Wire bytes of the packets stored.
     pub stored_bytes: u64,
-    /// Packets the capture filter refused.
+    /// Packets rejected by the capture filter.
     pub filtered: u64,
     /// Packets removed as duplicates.
     pub duplicate: u64,
     /// Packets lost, by [`Cause`].
     pub lost: [u64; Cause::COUNT],
-    /// Remarks, by [`Note`]; not terms of the equation.
+    /// Informational counters, by [`Note`]; they are not terms of the equation.
     pub notes: [u64; Note::COUNT],
 }
 
 impl Tally {
-    /// All losses together.
+    /// The sum of the losses of all causes.
     pub fn lost_total(&self) -> u64 {
         self.lost.iter().sum()
     }
 
-    /// `offered - stored - filtered - duplicate - lost`; zero, or there is a bug.
+    /// `offered - stored - filtered - duplicate - lost`; a value other than zero is a bug.
     pub fn residue(&self) -> i64 {
         let accounted = self.stored + self.filtered + self.duplicate + self.lost_total();
         self.offered.wrapping_sub(accounted) as i64
     }
 
-    /// Counts packets that were offered and lost.
+    /// Counts packets as offered and as lost by this cause.
     pub fn add_lost(&mut self, cause: Cause, packets: u64) {
         self.offered += packets;
         self.lost[cause as usize] += packets;
     }
 
-    /// Whether nothing at all was counted.
+    /// True if all counters are zero.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -54,12 +55,12 @@ impl Tally {
         Cause::ALL.iter().map(|c| (*c, self.lost[*c as usize])).filter(|(_, n)| *n > 0)
     }
 
-    /// The remarks that are not zero, in the order of declaration.
+    /// The notes that are not zero, in the order of declaration.
     pub fn nonzero_notes(&self) -> impl Iterator<Item = (Note, u64)> + '_ {
         Note::ALL.iter().map(|c| (*c, self.notes[*c as usize])).filter(|(_, n)| *n > 0)
     }
 
-    /// Term by term `self - earlier`, for cumulative counters read twice.
+    /// `self - earlier`, term by term: the increase of cumulative counters between two readings.
     #[must_use]
     pub fn minus(&self, earlier: &Self) -> Self {
         let mut out = *self;
@@ -99,19 +100,19 @@ impl AddAssign<&Tally> for Tally {
 pub struct Row {
     /// Seconds since 1970 (UTC).
     pub second: u64,
-    /// What happened in it.
+    /// The counters of this second.
     pub tally: Tally,
 }
 
-/// Rows by second, merged from any number of queues or files. Holds at most [`Ledger::MAX_ROWS`]; older seconds are
-/// then folded into the oldest row kept, so that the total stays exact.
+/// Rows by second, merged from any number of queues or files. A ledger holds at most [`Ledger::MAX_ROWS`] rows. Older
+/// seconds are added to the oldest row that remains, so that the total stays exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     rows: BTreeMap<u64, Tally>,
 }
 
 impl Ledger {
-    /// A day of seconds.
+    /// The seconds of one day.
     pub const MAX_ROWS: usize = 86_400;
 
     /// An empty ledger.
@@ -119,7 +120,7 @@ impl Ledger {
         Self::default()
     }
 
-    /// Adds to the row of `second`.
+    /// Adds `tally` to the row of `second`.
     pub fn add(&mut self, second: u64, tally: &Tally) {
         *self.rows.entry(second).or_default() += tally;
         if self.rows.len() > Self::MAX_ROWS
@@ -142,7 +143,7 @@ impl Ledger {
         self.rows.iter().map(|(second, tally)| Row { second: *second, tally: *tally })
     }
 
-    /// Whether there is no row.
+    /// True if the ledger has no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

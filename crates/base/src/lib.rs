@@ -1,8 +1,12 @@
-//! Floor 0: the words that every other room speaks in.
+//! Layer 0: types that all other crates share.
 //!
-//! Time ([`Timestamp`], as people write it [`TimeSpec`]), sizes and rates as people write them ([`units`]), the portable mixing functions behind every
-//! hash ([`hash`]), reproducible randomness ([`Prng`]) and the counters with their accounting equation ([`ledger`]).
-//! Nothing here asks the machine for anything: time and seeds arrive as arguments.
+//! * [`Timestamp`] is a time in nanoseconds since 1970; [`TimeSpec`] is a time in the notation of the command line.
+//! * [`units`] reads and prints sizes, rates and durations.
+//! * [`hash`] has the mixing functions of every hash; they give the same numbers on every platform.
+//! * [`Prng`] generates reproducible random numbers.
+//! * [`ledger`] has the counters and their accounting equation.
+//!
+//! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
 #![forbid(unsafe_code)]
 
 pub mod events;

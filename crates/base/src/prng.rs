@@ -2,7 +2,8 @@
 
 use crate::hash::mix64;
 
-/// A small, fast, seeded generator. Equal seeds give equal sequences on every machine; not for secrets.
+/// A fast pseudo-random generator. Equal seeds give equal sequences on every platform. It is not cryptographically
+/// secure.
 #[derive(Clone, Debug)]
 pub struct Prng(u64);
 
@@ -31,7 +32,7 @@ impl Prng {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);

@@ -1,13 +1,12 @@
-//! A moment in UTC with nanosecond resolution. How people write one is in [`crate::TimeSpec`].
+//! A point in time in UTC with nanosecond resolution. [`crate::TimeSpec`] has the notation of the command line.
 //!
-//! The calendar is the proleptic Gregorian one; days are turned into dates by the era arithmetic that RFC 3339 users
-//! expect (no leap seconds, as in `CLOCK_REALTIME`).
+//! The calendar is the proleptic Gregorian calendar without leap seconds, as in `CLOCK_REALTIME`.
 
 use crate::{ParseTimeError, TimeSpec};
 use std::fmt;
 use std::time::Duration;
 
-/// Nanoseconds since 1970-01-01T00:00:00Z, as `CLOCK_REALTIME` counts them. Reaches to the year 2554.
+/// Nanoseconds since 1970-01-01T00:00:00Z, as `CLOCK_REALTIME` counts them. The range ends in the year 2554.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -15,17 +14,17 @@ pub struct Timestamp(u64);
 pub const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 impl Timestamp {
-    /// The epoch itself.
+    /// The epoch, 1970-01-01T00:00:00Z.
     pub const ZERO: Self = Self(0);
-    /// The last moment that fits.
+    /// The latest time that the type can hold.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// From nanoseconds since the epoch.
+    /// The time so many nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// From whole seconds and a fraction in nanoseconds; saturates at [`Timestamp::MAX`].
+    /// The time so many seconds and nanoseconds after the epoch; saturates at [`Timestamp::MAX`].
     pub const fn from_secs_nanos(secs: u64, nanos: u64) -> Self {
         Self(secs.saturating_mul(NANOS_PER_SEC).saturating_add(nanos))
     }
@@ -55,12 +54,12 @@ impl Timestamp {
         Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// `self - span`, stopping at the epoch.
+    /// `self - span`, or the epoch if the difference is negative.
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The latest multiple of `period` (counted from the epoch) that is not after `self`. A zero period changes nothing.
+    /// The latest multiple of `period` (counted from the epoch) that is not after `self`; `self` if `period` is zero.
     pub fn floor_to(self, period: Duration) -> Self {
         match u64::try_from(period.as_nanos()) {
             Ok(p) if p > 0 => Self(self.0 - self.0 % p),
@@ -75,10 +74,10 @@ impl Timestamp {
         (year, month, day, (rest / 3600) as u8, (rest / 60 % 60) as u8, (rest % 60) as u8)
     }
 
-    /// Reads a [`TimeSpec`](crate::TimeSpec) and says when it is.
+    /// Parses a [`TimeSpec`](crate::TimeSpec) and evaluates it at the time `now`.
     ///
     /// # Errors
-    /// [`ParseTimeError`] carries the text and says what would have been understood.
+    /// [`ParseTimeError`] has the text and the accepted forms.
     ///
     /// ```
     /// # use netgrain_base::Timestamp;
@@ -100,7 +99,8 @@ impl fmt::Display for Timestamp {
 }
 
 fn date_of(days_since_epoch: u64) -> (u64, u8, u8) {
-    // Eras of 400 years that begin on 1 March, so that the leap day is the last of its year.
+    // The algorithm counts in eras of 400 years that begin on 1 March, so that the leap day is the last day of its
+    // year.
     let z = days_since_epoch + 719_468;
     let era = z / 146_097;
     let doe = z % 146_097;
@@ -111,7 +111,7 @@ fn date_of(days_since_epoch: u64) -> (u64, u8, u8) {
     (yoe + era * 400 + u64::from(month <= 2), month as u8, (doy - (153 * mp + 2) / 5 + 1) as u8)
 }
 
-/// The inverse of `date_of`, from year, month and day that exist.
+/// The inverse of `date_of`, for a valid year, month and day.
 pub(crate) fn days_to(year: u64, month: u64, day: u64) -> u64 {
     let y = year - u64::from(month <= 2);
     let (era, yoe) = (y / 400, y % 400);

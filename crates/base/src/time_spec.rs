@@ -1,4 +1,4 @@
-//! A moment as people write it: on a command line, in a question.
+//! The notation of points in time on the command line and in queries.
 //!
 //! ```text
 //! moment   = "now" [signed] | signed | date "T" (clock | hour) [zone] | date [zone] | clock [zone] | number
@@ -9,10 +9,10 @@
 //! zone     = "Z" | +01:00 | +0100 | +01       after RFC 3339; without one: UTC, or the zone that the reader asks for
 //! number   = since 1970: seconds (to 11 digits), milli- (12-14), micro- (15-17) or nanoseconds (18-20), with a fraction
 //! ```
-//! A blank may stand for the `T`. A clock without a date is of today, in its zone. A text without a zone is UTC for
-//! [`TimeSpec::at`], as are the names of all files: a question must not mean something else on another machine. A reader
-//! that was told another zone takes [`TimeSpec::Civil`] apart. [`TimeSpec::parse`] needs no clock; [`TimeSpec::at`] is given
-//! one.
+//! A blank may replace the `T`. A clock without a date is a time of the current day, in the zone of the text.
+//! [`TimeSpec::at`] reads a text without a zone as UTC, as in the names of all files, so that a query has the same
+//! meaning on every machine. A caller with another default zone evaluates the fields of [`TimeSpec::Civil`] itself.
+//! [`TimeSpec::parse`] needs no clock; [`TimeSpec::at`] takes the current time as an argument.
 
 use crate::Timestamp;
 use crate::time::{NANOS_PER_SEC, days_to};
@@ -20,18 +20,18 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A moment, some of which only a clock can tell.
+/// A parsed point in time; some forms are relative to the current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeSpec {
-    /// This one.
+    /// An absolute time.
     At(Timestamp),
-    /// So long before now.
+    /// This duration before the current time.
     Ago(Duration),
-    /// So long after now, or after another moment where one is given.
+    /// This duration after the current time, or after the anchor of [`TimeSpec::at`] if there is an anchor.
     FromNow(Duration),
     /// A date and a time of day, or a time of day alone.
     Civil {
-        /// Days since 1970-01-01; `None`: today.
+        /// Days since 1970-01-01; `None`: the current day.
         day: Option<u64>,
         /// Nanoseconds since midnight.
         nanos: u64,
@@ -40,7 +40,7 @@ pub enum TimeSpec {
     },
 }
 
-/// The text was not a moment.
+/// The text is not a point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseTimeError {
     text: String,
@@ -60,10 +60,10 @@ impl fmt::Display for ParseTimeError {
 impl std::error::Error for ParseTimeError {}
 
 impl TimeSpec {
-    /// Reads a moment.
+    /// Parses a point in time.
     ///
     /// # Errors
-    /// [`ParseTimeError`] carries the text, what is wrong with it if that is plain, and what would have been understood.
+    /// [`ParseTimeError`] has the text, the mistake if the parser can name it, and the accepted forms.
     ///
     /// ```
     /// # use netgrain_base::{TimeSpec, Timestamp};
@@ -79,8 +79,8 @@ impl TimeSpec {
         Self::parse_with_precision(text).map(|(moment, _)| moment)
     }
 
-    /// As [`TimeSpec::parse`], with the length of the smallest unit that is written: a minute for `10:42`, a day for
-    /// `2026-11-21`, 10 ms for `10:42:07.25`. `None` for what is counted from now.
+    /// As [`TimeSpec::parse`], with the length of the smallest unit in the text: a minute for `10:42`, a day for
+    /// `2026-11-21`, 10 ms for `10:42:07.25`. `None` for times relative to the current time.
     ///
     /// # Errors
     /// As [`TimeSpec::parse`].
@@ -99,8 +99,8 @@ impl TimeSpec {
         read(t).map_err(|why| ParseTimeError { text: text.to_owned(), why })
     }
 
-    /// The moment, when it is `now`. `+SPAN` counts from `anchor` where there is one: the beginning of an interval whose
-    /// end is asked for.
+    /// The absolute time, if the current time is `now`. `+SPAN` counts from `anchor` if it is present: for the end of
+    /// an interval, `anchor` is the beginning of the interval.
     pub fn at(self, now: Timestamp, anchor: Option<Timestamp>) -> Timestamp {
         const DAY: i128 = 86_400 * NANOS_PER_SEC as i128;
         match self {
@@ -127,7 +127,7 @@ impl FromStr for TimeSpec {
 
 type Reason = Option<&'static str>;
 
-/// A moment, and the length of the smallest unit that is written.
+/// A point in time, and the length of the smallest unit in the text.
 type WithPrecision = (TimeSpec, Option<Duration>);
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -163,7 +163,8 @@ fn read(t: &str) -> Result<WithPrecision, Reason> {
     }
 }
 
-/// Digits that a person means as a year or as a date and a clock, and that would be a moment of the seventies as a number.
+/// Digits that look like a year or like a date and a clock; read as seconds since 1970 they would be a time in the
+/// 1970s.
 fn unclear(t: &str) -> Option<&'static str> {
     digits(t)?;
     match t.len() {
@@ -178,11 +179,11 @@ fn unclear(t: &str) -> Option<&'static str> {
     }
 }
 
-/// Since 1970, in the unit that its digits tell.
+/// A number since 1970; the count of its digits determines the unit.
 fn number(t: &str) -> Option<(Timestamp, Duration)> {
     let (whole, part) = t.split_once('.').unwrap_or((t, ""));
     let unit = match whole.len() {
-        // Eight digits are a date.
+        // Eight digits are a date (20261121).
         8 if !t.contains('.') => return None,
         1..=11 => NANOS_PER_SEC,
         12..=14 => 1_000_000,
@@ -199,7 +200,7 @@ fn number(t: &str) -> Option<(Timestamp, Duration)> {
     Some((Timestamp::from_nanos(u64::try_from(count).ok()?), Duration::from_nanos(precision)))
 }
 
-/// A date, a clock, or both, and a zone.
+/// A date, a clock, or both, with an optional zone.
 fn civil(t: &str) -> Result<WithPrecision, Reason> {
     let (date, rest) = match date(t)? {
         Some((days, left)) => (Some(days), &t[t.len() - left..]),
@@ -228,7 +229,7 @@ fn civil(t: &str) -> Result<WithPrecision, Reason> {
     }
 }
 
-/// The days since 1970 of a date that the text begins with, and how many bytes are left behind it.
+/// The days since 1970 of the date at the beginning of the text, and the number of bytes after the date.
 fn date(t: &str) -> Result<Option<(u64, usize)>, Reason> {
     let b = t.as_bytes();
     let run = b.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -254,7 +255,8 @@ fn date(t: &str) -> Result<Option<(u64, usize)>, Reason> {
     Ok(Some((days_to(year, month, day), t.len() - if run == 8 { 8 } else { 10 })))
 }
 
-/// The nanoseconds since midnight of an hour without minutes, which only a date makes plain, and the text behind it.
+/// The nanoseconds since midnight of an hour without minutes, and the text after the hour. An hour is unambiguous only
+/// after a date.
 fn hour(t: &str) -> Option<(u64, &str)> {
     let b = t.as_bytes();
     let is_alone = b.iter().take_while(|b| b.is_ascii_digit()).count() == 2 && b.get(2) != Some(&b':');
@@ -262,8 +264,8 @@ fn hour(t: &str) -> Option<(u64, &str)> {
     Some((hour * 3600 * NANOS_PER_SEC, &t[2..]))
 }
 
-/// The nanoseconds since midnight of a time of day that the text begins with, the length of its smallest unit, and the
-/// text behind it.
+/// The nanoseconds since midnight of the clock at the beginning of the text, the length of its smallest unit, and the
+/// text after the clock.
 fn clock(t: &str) -> Result<(u64, Duration, &str), Reason> {
     let b = t.as_bytes();
     let run = b.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -280,7 +282,7 @@ fn clock(t: &str) -> Result<(u64, Duration, &str), Reason> {
         _ => return Err(None),
     };
     let [Some(h), Some(m), Some(s)] = texts.map(|p| p.and_then(digits)) else { return Err(None) };
-    // A leap second is the first of the next minute, as the system's clock has it.
+    // A leap second (`:60`) becomes the first second of the next minute, as in `CLOCK_REALTIME`.
     if h > 23 || m > 59 || s > 60 {
         return Err(Some("there is no such time of day"));
     }
@@ -323,14 +325,14 @@ fn digits(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// Nanoseconds of the digits behind a point; beyond the ninth they are dropped.
+/// The nanoseconds of the digits after a decimal point; digits after the ninth are ignored.
 fn fraction(text: &str) -> Option<u64> {
     digits(text)?;
     let nine: String = text.chars().chain(std::iter::repeat('0')).take(9).collect();
     digits(&nine)
 }
 
-/// The length of the last digit behind a point; a nanosecond at least.
+/// The unit of the last digit after a decimal point, at least one nanosecond.
 fn precision_of(fraction: &str) -> Duration {
     Duration::from_nanos(NANOS_PER_SEC / 10u64.pow(fraction.len().min(9) as u32))
 }
@@ -410,7 +412,7 @@ mod tests {
             ("20261121", day, 0),
             ("10:42", 1_795_257_720, 0),
             ("10:41:59.999999999", 1_795_257_719, 999_999_999),
-            // Half past midnight in Kiribati is of the day that has begun there already.
+            // At 10:42 UTC it is already the next day in UTC+14 (Kiribati), so `00:30+14:00` is a time of that day.
             ("00:30+14:00", day + 1800 + 86_400 - 14 * 3600, 0),
             ("23:30-11:00", day + 23 * 3600 + 1800 + 11 * 3600 - 86_400, 0),
             ("0", 0, 0),
@@ -418,7 +420,7 @@ mod tests {
             ("1795257720.25", 1_795_257_720, 250_000_000),
             ("1795257720250", 1_795_257_720, 250_000_000),
             ("2026.0", 2026, 0),
-            // No date, so milliseconds.
+            // The digits are no valid date, so they are milliseconds.
             ("202613211042", 202_613_211, 42_000_000),
             ("1795257720250.5", 1_795_257_720, 250_500_000),
             ("1795257720250001", 1_795_257_720, 250_001_000),
@@ -465,7 +467,7 @@ mod tests {
         assert_eq!(TimeSpec::parse("-10s").expect("a span").at(NOW, Some(from)), NOW.before(Duration::from_secs(10)));
     }
 
-    /// Every way to write a random moment gives it back, in any zone.
+    /// Every notation of a random time, in any zone, is parsed to that time.
     #[test]
     fn all_spellings_of_a_moment_agree() {
         let seed = 7;

@@ -1,10 +1,10 @@
-//! Sizes, rates and spans as people write them: `512MiB`, `1.6Mpps`, `10Gbit`, `1h30min`.
+//! Parsing and printing of sizes, rates and durations with units: `512MiB`, `1.6Mpps`, `10Gbit`, `1h30min`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A text that is not the quantity it should be; says what was expected.
+/// A text that is not a valid quantity, with the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
     text: String,
@@ -19,10 +19,10 @@ impl fmt::Display for ParseUnitError {
 
 impl std::error::Error for ParseUnitError {}
 
-/// How fast a generator or replay goes.
+/// The rate at which a generator or replay sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// As fast as it can.
+    /// The highest rate that the machine reaches.
     Flat,
     /// Packets per second.
     Packets(f64),
@@ -30,10 +30,10 @@ pub enum Rate {
     Bits(f64),
 }
 
-/// Reads a number of bytes: `2GiB`, `2G` (both 2^31), `512MB` (10^6), `65536`.
+/// Parses a number of bytes: `2GiB`, `2G` (both 2^31), `512MB` (10^6), `65536`.
 ///
 /// # Errors
-/// When the number or the unit is not understood, or the result exceeds 2^63.
+/// If the number or the unit is invalid, or the result exceeds 2^63.
 ///
 /// ```
 /// # use netgrain_base::units::parse_bytes;
@@ -59,10 +59,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseUnitError> {
     if bytes < 9.2e18 { Ok(bytes.round() as u64) } else { Err(error(text, EXPECTED)) }
 }
 
-/// Reads a count with a decimal multiplier: `100k`, `2.5M`, `1G`; the result must be whole.
+/// Parses a count with a decimal multiplier: `100k`, `2.5M`, `1G`; the result must be an integer.
 ///
 /// # Errors
-/// When the number or the multiplier is not understood, or the result is not whole or does not fit.
+/// If the number or the multiplier is invalid, or the result is not an integer or overflows.
 ///
 /// ```
 /// # use netgrain_base::units::parse_count;
@@ -90,7 +90,7 @@ fn whole_count(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
 }
 
-/// A reader of whole numbers within a range, for the flags of a command line; its errors say the range and an example.
+/// A parser of integers within a range, for command-line options; its error texts have the range and an example.
 ///
 /// ```
 /// # use netgrain_base::units::whole;
@@ -110,10 +110,10 @@ pub fn whole<T: TryFrom<u64>>(
     }
 }
 
-/// Reads a rate: `flat`, `1.6Mpps`, `250kpps`, `10Gbit`, `900Mbps`.
+/// Parses a rate: `flat`, `1.6Mpps`, `250kpps`, `10Gbit`, `900Mbps`.
 ///
 /// # Errors
-/// When the number or the unit is not understood, or the rate is zero.
+/// If the number or the unit is invalid, or the rate is zero.
 pub fn parse_rate(text: &str) -> Result<Rate, ParseUnitError> {
     const EXPECTED: &str = "a rate: write 1.6Mpps, 10Gbit, or flat";
     if text == "flat" {
@@ -139,21 +139,21 @@ pub fn parse_rate(text: &str) -> Result<Rate, ParseUnitError> {
     if value * scale > 0.0 { Ok(rate(value * scale)) } else { Err(error(text, EXPECTED)) }
 }
 
-/// Reads an age, after which something is removed: a span whose unit is written. Who writes 30 may mean days, and seconds would
-/// empty a store.
+/// Parses an age after which retention removes files: a duration whose unit is mandatory. A `30` that means days, read
+/// as seconds, would empty a store.
 ///
 /// # Errors
-/// As [`parse_span`], and for a number without its unit.
+/// As [`parse_span`], and for a number without a unit.
 pub fn parse_age(text: &str) -> Result<Duration, ParseUnitError> {
     let unit = text.trim_end().bytes().last().is_some_and(|b| b.is_ascii_alphabetic());
     if unit { parse_span(text) } else { Err(error(text, "an age with its unit: write 30d, 12h")) }
 }
 
-/// Reads a span: `10s`, `250ms`, `1h30min`, `2d`, `30 days`. Each number has its unit, for a reader of `10` may mean seconds or
-/// minutes; `0` alone needs none.
+/// Parses a duration: `10s`, `250ms`, `1h30min`, `2d`, `30 days`. Each number needs a unit, because `10` could mean
+/// seconds or minutes; only `0` needs none.
 ///
 /// # Errors
-/// When a number or a unit is not understood or missing, or the span exceeds 584 years.
+/// If a number or a unit is invalid or missing, or the duration exceeds 584 years.
 pub fn parse_span(text: &str) -> Result<Duration, ParseUnitError> {
     const EXPECTED: &str = "a span of time: write 250ms, 10s, 5min, 1h30min, 30d";
     const NO_UNIT: &str = "a span of time, because its unit is missing: write 250ms, 10s, 5min, 1h30min, 30d";
@@ -189,7 +189,7 @@ pub fn parse_span(text: &str) -> Result<Duration, ParseUnitError> {
     if nanos < 1.8e19 { Ok(Duration::from_nanos(nanos.round() as u64)) } else { Err(error(text, EXPECTED)) }
 }
 
-/// Binary size with three significant digits: `1.00 GiB`.
+/// A size in binary units with three significant digits: `1.00 GiB`.
 pub fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let step = (0..UNITS.len() - 1).take_while(|i| bytes >> (10 * (i + 1)) > 0).count();
@@ -199,7 +199,7 @@ pub fn show_bytes(bytes: u64) -> String {
     three_digits(bytes as f64 / (1u64 << (10 * step)) as f64, UNITS[step])
 }
 
-/// Decimal quantity with three significant digits: `1.60 Mpps` for `show_si(1.6e6, "pps")`.
+/// A quantity in decimal units with three significant digits: `1.60 Mpps` for `show_si(1.6e6, "pps")`.
 pub fn show_si(value: f64, unit: &str) -> String {
     for (scale, prefix) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
         if value >= scale {

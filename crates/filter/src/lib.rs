@@ -1,27 +1,31 @@
-//! Floor 0: the filter language, which is that of tcpdump (pcap-filter(7)) with a few words more.
+//! Layer 0: the filter language, which is that of tcpdump (pcap-filter(7)) with a few additional primitives.
 //!
-//! One lexer, one parser and one syntax tree ([`tree`]), one table of services, one kind of error ([`FilterError`]). The tree is then
-//! asked, each with its own words and refusals:
-//! * of packets: [`Filter`] (an interpreter); `netgrain-lang` makes its intermediate form of a [`LinkFilter`], and with it machine code
-//!   and programs for the kernel;
-//! * of flow records: [`FlowFilter`];
-//! * of the key sets of an index: [`KeyCondition`], what every packet (or record) has that matches.
+//! There is one lexer, one parser, one syntax tree ([`tree`]), one table of services and one error type
+//! ([`FilterError`]). Three consumers evaluate the tree; each supports its own primitives and rejects the others:
+//! * packets: [`Filter`] is an interpreter. `netgrain-lang` translates a [`LinkFilter`] to its intermediate
+//!   representation, and from there to native code and to XDP programs;
+//! * flow records: [`FlowFilter`];
+//! * key sets of an index: [`KeyCondition`], the keys that every matching packet (or flow record) has.
 //!
 //! # Packets
-//! The meaning is libpcap's down to its corners, because people bring filters that work for them, and the tests hold it against
-//! tcpdump's own verdicts packet by packet:
-//! * Words are read from left to right, and `vlan`, `mpls`, `pppoes` and `geneve` move what the words *after* them look at.
-//! * IPv6 extension headers are not walked, but for one fragment header where a protocol is asked; `protochain` walks them.
-//! * A byte that was not captured rejects the packet, whatever `not` may stand before; so does a division by 0. (libpcap's optimiser
-//!   may leave out a load that decides nothing and then does not miss the byte; this is the meaning without it, `tcpdump -O`.)
-//! * Arithmetic has 32 bits, and only the left operand of an operator asks for its protocol.
+//! The semantics are those of libpcap, including special cases, so that existing filters keep their results. Tests
+//! compare the results with those of tcpdump, packet by packet:
+//! * The filter is read from left to right; `vlan`, `mpls`, `pppoes` and `geneve` move the header offsets of the
+//!   primitives *after* them.
+//! * IPv6 extension headers are not skipped, except one fragment header in tests of the protocol; `protochain` follows
+//!   all of them.
+//! * A load of a byte that was not captured rejects the packet, even under `not`; so does a division by 0. (The
+//!   optimiser of libpcap may remove a load whose value has no effect; the filter then accepts a packet without that
+//!   byte. The semantics here are those without the optimiser, `tcpdump -O`.)
+//! * Arithmetic has 32 bits, and only the left operand of an operator implies a test of its protocol.
 //!
-//! `anylink` before a test, or before a parenthesis, asks the packet under all VLAN tags, MPLS labels, pseudowires and PPPoE sessions, and
-//! behind all extension headers of IPv6.
+//! `anylink` before a test or a parenthesis applies the test to the packet under all VLAN tags, MPLS labels,
+//! pseudowires and PPPoE sessions, and behind all extension headers of IPv6.
 //!
-//! Refused, each with its reason: what needs a look at the machine (names of hosts, `gateway`, the words of firewalls), and words of
-//! link layers that [`wire`] does not read (`type mgt`, `vpi`, …). `inbound` and `outbound` are read where libpcap refuses them, in files
-//! of Ethernet: a file that does not say which way a frame went says "in".
+//! The parser rejects, with the reason, primitives that need the state of the host (host names, `gateway`, firewall
+//! primitives) and primitives of link layers that [`wire`] does not decode (`type mgt`, `vpi`, …). `inbound` and
+//! `outbound` are accepted for Ethernet files, where libpcap rejects them: in a file without the direction of frames,
+//! every frame counts as inbound.
 #![forbid(unsafe_code)]
 
 pub mod anylink;
@@ -63,28 +67,28 @@ use test::Test;
 use tree::Expr;
 use wire::{Headers, link as wire_link};
 
-/// Most parentheses and `not` inside one another.
+/// The greatest nesting depth of parentheses and `not`.
 pub const MAX_DEPTH: usize = 100;
 
-/// Most tests, values and numbers: trees of them are as deep as they are long.
+/// The most tests, values and numbers of a filter. It bounds recursion: a chain of operands makes a tree of that depth.
 pub const MAX_TESTS: usize = 4000;
 
-/// A filter of packets, ready to match, of whatever link they are.
+/// A packet filter compiled for every link type.
 ///
-/// Of links that cannot answer it (`vlan` of raw IP), no frame matches, whatever `not` may stand before.
+/// If a filter is invalid for a link type (`vlan` for raw IP), no frame of that link type matches, even under `not`.
 #[derive(Clone, Debug)]
 pub struct Filter {
     text: String,
-    /// By the number of the link in [`Headers::link`]; `None` where the filter cannot be asked.
+    /// Indexed by [`Headers::link`]; `None` where the filter is invalid for the link type.
     programs: Arc<[Option<Program>]>,
     need: KeyCondition,
 }
 
 impl Filter {
-    /// Reads a filter. The empty one matches everything.
+    /// Parses a filter. The empty filter matches every frame.
     ///
     /// # Errors
-    /// Where, what is wrong, and what to write instead; also a word that frames of no link can answer.
+    /// The column, the mistake and a correction; also a primitive that is invalid for all link types.
     ///
     /// ```
     /// use netgrain_filter::Filter;
@@ -109,22 +113,22 @@ impl Filter {
         Ok(Self { text: text.trim().to_owned(), programs, need: KeyCondition::of(expr.as_ref()) })
     }
 
-    /// Whether frames of this link type can be asked.
+    /// Checks that the filter is valid for frames of this link type.
     ///
     /// # Errors
-    /// The first word that they cannot answer, and why.
+    /// The first primitive that is invalid for this link type, and the reason.
     pub fn fits(&self, link_type: u16) -> Result<(), FilterError> {
         LinkFilter::parse(&self.text, link_type).map(|_| ())
     }
 
-    /// Whether a frame matches, which came in. `headers` must be those of this frame; with others the answer is meaningless but no
-    /// harm is done.
+    /// True if a received frame matches. `headers` must be those of this frame; with other headers the result is
+    /// meaningless, but the call is safe.
     #[inline]
     pub fn matches(&self, frame: &[u8], wire_len: u32, headers: &Headers) -> bool {
         self.matches_way(frame, wire_len, headers, false)
     }
 
-    /// The same of a frame that this host may have sent.
+    /// As [`Filter::matches`], for a frame that this host sent if `outgoing` is true.
     #[inline]
     pub fn matches_way(&self, frame: &[u8], wire_len: u32, headers: &Headers, outgoing: bool) -> bool {
         match self.programs.get(headers.link()) {
@@ -133,7 +137,7 @@ impl Filter {
         }
     }
 
-    /// What every frame has that matches, for an index.
+    /// The keys that every matching frame has: the condition with which a query selects blocks of an index.
     ///
     /// ```
     /// use netgrain_filter::{Filter, KeyCondition};
@@ -145,7 +149,7 @@ impl Filter {
         self.need.clone()
     }
 
-    /// Whether it matches every frame because it says nothing.
+    /// True for the empty filter, which matches every frame.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -158,14 +162,14 @@ impl Default for Filter {
     }
 }
 
-/// Of the same words.
+/// Filters are equal if their texts are equal.
 impl PartialEq for Filter {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
 }
 
-/// As it was written.
+/// The text of the filter as the user wrote it.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -180,7 +184,7 @@ impl FromStr for Filter {
     }
 }
 
-/// A filter for frames of one link, as libpcap's are: what `netgrain-lang` translates.
+/// A filter for frames of one link type, as in libpcap; `netgrain-lang` translates it to its programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkFilter {
     text: String,
@@ -189,10 +193,10 @@ pub struct LinkFilter {
 }
 
 impl LinkFilter {
-    /// Reads a filter for frames of this link type, as pcap numbers it. The empty one matches everything.
+    /// Parses a filter for frames of this link type (a pcap `LINKTYPE_` number). The empty filter matches every frame.
     ///
     /// # Errors
-    /// Where, what is wrong, and what to write instead; and where such frames have nothing of what is asked for.
+    /// The column, the mistake and a correction; also a primitive that is invalid for this link type.
     ///
     /// ```
     /// use netgrain_filter::LinkFilter;
@@ -205,27 +209,28 @@ impl LinkFilter {
         Ok(Self { text: text.trim().to_owned(), link_type, test })
     }
 
-    /// How many tests and numbers it is made of: what `port 53` says once is tested for each protocol and version.
+    /// The number of tests and numbers of the filter after lowering, in which `port 53` is one test for each protocol
+    /// and IP version.
     pub fn words(&self) -> usize {
         self.test.words()
     }
 
-    /// As the user wrote it.
+    /// The text of the filter as the user wrote it.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The link type of the frames that it is for.
+    /// The link type of the frames that the filter is valid for.
     pub fn link_type(&self) -> u16 {
         self.link_type
     }
 
-    /// Whether a frame of this link matches. Slower than [`Filter::matches`], which is made for many frames.
+    /// True if a frame of this link type matches. Slower than [`Filter::matches`], which runs a compiled program.
     pub fn matches(&self, frame: &[u8], wire_len: u32, headers: &Headers, outgoing: bool) -> bool {
         program::holds(&self.test, &Frame { bytes: frame, wire_len, headers, outgoing })
     }
 
-    /// The test that the words stand for.
+    /// The test that results from lowering the syntax tree for the link type.
     pub fn test(&self) -> &Test {
         &self.test
     }

@@ -1,4 +1,4 @@
-//! What a meter is told: how long flows live, what tells them apart, how many there may be, and what is kept of each.
+//! The configuration of a meter: timeouts, fields of the flow key, limits, and optional contents of the records.
 
 use base::Timestamp;
 use std::time::Duration;
@@ -7,35 +7,37 @@ use wire::{Decoded, IpProtocol};
 /// Settings of a [`crate::Meter`]. All timeouts are in packet time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// A flow without a packet for so long is over: the next one begins another.
+    /// A flow ends after this time without a packet; a later packet begins a new flow.
     pub idle_timeout: Duration,
-    /// The same for single protocols, instead of [`Config::idle`]; of several for one protocol the last counts.
+    /// Idle timeouts of single protocols, in place of [`Config::idle_timeout`]; the last entry of a protocol applies.
     pub protocol_idle_timeouts: Vec<(IpProtocol, Duration)>,
-    /// A record that is so old is made, and the flow goes on in another; `None`: only ended flows make records.
+    /// When a record reaches this age, the meter emits it and the flow continues in a new record. `None`: the meter
+    /// emits records of ended flows only.
     pub active_timeout: Option<Duration>,
-    /// What takes the place of the idle timeout once TCP has ended (FIN in both directions, or RST). Long enough that
-    /// retransmitted FINs, which come 0.2 to a few seconds after each other, still find their flow.
+    /// The idle timeout of a closed TCP flow (FIN in both directions, or RST). It must be long enough that
+    /// retransmitted FINs, which arrive 0.2 s to a few seconds after each other, still belong to their flow.
     pub close_timeout: Duration,
-    /// A flow of many packets that has had none for so long is packed until the next one, or its record, needs it. It has
-    /// no influence on the records; zero: never. Of less than [`Config::idle`], or nothing is left to be gained.
+    /// A flow of many packets without a packet for this time is kept in compressed form until its next packet or
+    /// record. It has no influence on the records. Zero: never. A value of [`Config::idle_timeout`] or more has no use,
+    /// because the flow ends first.
     pub compress_after: Duration,
-    /// What tells flows apart besides addresses, protocol and ports.
+    /// Fields of the flow key in addition to addresses, protocol and ports.
     pub key_fields: KeyFields,
-    /// Both directions in one record (RFC 5103), or each in one of its own.
+    /// True: one record for both directions (biflow, RFC 5103). False: one record for each direction (uniflow).
     pub bidirectional: bool,
-    /// Most flows at once; at least 1, at most [`Config::MAX_FLOWS`]. Memory is reserved for all of them at the start and
-    /// touched when they come (`docs/METER.md` has the bytes).
+    /// The most active flows; at least 1, at most [`Config::MAX_FLOWS`]. The meter reserves address space for all of
+    /// them at the start; the kernel allocates the memory on the first write (`docs/METER.md` has the bytes per flow).
     pub capacity: usize,
-    /// How many of its first packets a flow remembers; up to 10 cost nothing more.
+    /// The number of initial packets in a record; up to 10 have no additional cost.
     pub initial_packets: usize,
-    /// How many of the first bytes carried in each direction are kept; 0: none. Up to 65535.
+    /// The number of payload bytes to keep from the beginning of each direction, at most 65535; 0: none.
     pub payload: u16,
-    /// The secret under which flows are hashed. It has no influence on the records.
+    /// The secret key of the flow hash. It has no influence on the records.
     pub seed: u64,
 }
 
 impl Config {
-    /// 2^30.
+    /// The upper limit of [`Config::capacity`]: 2^30 flows.
     pub const MAX_FLOWS: usize = 1 << 30;
 
     /// The idle timeout of a protocol, in nanoseconds.
@@ -70,16 +72,16 @@ impl Default for Config {
     }
 }
 
-/// What tells flows apart besides addresses, protocol and ports. What does not is still in the record, as the first packet
-/// had it.
+/// Fields of the flow key in addition to addresses, protocol and ports. A field that is not part of the key is still in
+/// the record, with the value of the first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyFields {
     /// The ids of the two VLAN tags.
     pub vlans: bool,
-    /// Kind and number of the tunnel.
+    /// Kind and id of the tunnel.
     pub tunnel: bool,
-    /// Also the TEID of GTP-U. Each direction has one of its own, so with it a conversation is two flows: off by default,
-    /// when only that they are in GTP-U counts.
+    /// Also the TEID of GTP-U. The TEIDs of both directions differ, so that this field splits a biflow into two flows.
+    /// It is off by default; then only the kind of a GTP-U tunnel is part of the key.
     pub teid: bool,
 }
 
@@ -89,24 +91,24 @@ impl Default for KeyFields {
     }
 }
 
-/// One packet, as a meter takes it.
+/// A packet as input of a meter.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// When it came.
+    /// Timestamp of the packet.
     pub ts: Timestamp,
     /// Bytes of the frame on the wire.
     pub wire_len: u32,
-    /// What was captured of it.
+    /// The captured bytes.
     pub data: &'a [u8],
-    /// What it is: [`Decoded::of`] the same bytes.
+    /// The result of [`Decoded::of`] for the same bytes.
     pub decoded: &'a Decoded,
-    /// Where its record begins in the queue's stream, or in its file; [`Packet::NOWHERE`] if it is kept nowhere.
+    /// Stream position of the packet, or offset in its capture file; [`Packet::NOWHERE`] if the packet is not stored.
     pub position: u64,
-    /// Which queue's stream that is.
+    /// The queue of the stream.
     pub queue: u16,
 }
 
 impl Packet<'_> {
-    /// The position of a packet that is not stored: its flow has no locator.
+    /// The position of a packet that is not stored: its flow record has no packet location.
     pub const NOWHERE: u64 = u64::MAX;
 }

@@ -1,23 +1,24 @@
-//! What a meter counts about itself. Every packet is in a flow or in [`Counts::other`], every flow that began is still there
-//! or ended for a reason.
+//! The accounting of a meter. Every packet is counted in a flow or in [`Counts::other`]; every flow that started is
+//! active or has ended with a flow end reason.
 
 use crate::record::EndReason;
 
-/// How late records are made, in steps of [`Lateness::STEP_MS`].
+/// A histogram of the delay of records, in steps of [`Lateness::STEP_MS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Records by time between the moment at which a timeout was over and the whole second at which the record was made:
-    /// the first counts those up to [`Lateness::STEP_MS`] late, the next those up to twice that, the last all beyond a second.
+    /// Records by the time from the end of the timeout to the whole second at which the meter made the record. The
+    /// first element counts delays up to [`Lateness::STEP_MS`], the second up to twice that, the last all above one
+    /// second.
     pub records: [u64; Lateness::STEPS],
-    /// The same times added up, in nanoseconds.
+    /// The sum of these delays in nanoseconds.
     pub nanos: u64,
 }
 
 impl Lateness {
-    /// Steps that are counted, the last one included.
+    /// The number of steps, including the last step for delays above one second.
     pub const STEPS: usize = 9;
 
-    /// Milliseconds of one step.
+    /// The width of a step in milliseconds.
     pub const STEP_MS: u64 = 125;
 
     pub(crate) fn count(&mut self, late_nanos: u64) {
@@ -27,34 +28,37 @@ impl Lateness {
     }
 }
 
-/// See the module. Sums over the life of the meter, but for what is said to be there now.
+/// The counters of a meter since its start; fields described as "current" are gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that were given to a flow.
+    /// Packets counted in a flow.
     pub packets: u64,
-    /// Packets that are not IP, and make no flow.
+    /// Packets that are not IP and belong to no flow.
     pub other: u64,
-    /// Flows that are there now, those included that wait for their record.
+    /// Current number of flows, including the flows whose record is due.
     pub active: u64,
-    /// Of these, those at rest: packed, until a packet or a record needs them ([`crate::Config::rest`]).
+    /// Current number of idle-compressed flows ([`crate::Config::compress_after`]); they are included in `active`.
     pub compressed: u64,
-    /// Flows that began.
+    /// Flows that started.
     pub started: u64,
-    /// Records by [`EndReason`], which is the index. All but those of [`EndReason::ActiveTimeout`] ended a flow.
+    /// Records by [`EndReason`], whose number is the index. Each record except [`EndReason::ActiveTimeout`] ended a
+    /// flow.
     pub records: [u64; 6],
-    /// Flows that ended after an active timeout without another packet, and so without another record.
+    /// Flows that ended after an active timeout without another packet, hence without another record.
     pub ended_without_record: u64,
-    /// Of the records of [`EndReason::LackOfResources`], those whose part of the table was full though the rest was not.
+    /// The records of [`EndReason::LackOfResources`] that occurred because one shard was full while others were not.
     pub shard_full: u64,
-    /// Packets that came with a time before that of an earlier packet of their flow, and were counted with that one's.
+    /// Packets with a timestamp before that of an earlier packet of their flow; they were counted at the earlier
+    /// packet's timestamp.
     pub backward_timestamps: u64,
-    /// Steps back of more than [`crate::STEP_BACK`]: every flow ended, and time began anew.
+    /// Backward clock steps of more than [`crate::STEP_BACK`]; at each, all flows ended and the meter's time restarted.
     pub restarts: u64,
-    /// How late idle, active and ended records were made.
+    /// The delay of records with idle timeout, active timeout and end of flow.
     pub lateness: Lateness,
     /// Bytes of memory touched for flows so far, tables included.
     pub bytes: u64,
-    /// Of these, what is taken now: by flows, and by the table and the lists that find room for more. Others can use the rest.
+    /// Current bytes in use by flows, by the table and by the lists of free memory; the remainder of `bytes` is
+    /// reusable.
     pub held: u64,
 }
 
@@ -64,7 +68,7 @@ impl Counts {
         self.records.iter().sum::<u64>() - self.records[EndReason::ActiveTimeout as usize] + self.ended_without_record
     }
 
-    /// Those of several meters together.
+    /// The sum of the counters of several meters.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.packets += other.packets;
@@ -78,7 +82,7 @@ impl Counts {
         self.ended_without_record += other.ended_without_record;
         self.shard_full += other.shard_full;
         self.backward_timestamps += other.backward_timestamps;
-        // Every meter sees every step of the clock.
+        // Every meter counts every clock step, so the sum would count each step once per meter.
         self.restarts = self.restarts.max(other.restarts);
         for (a, b) in self.lateness.records.iter_mut().zip(other.lateness.records) {
             *a += b;

@@ -1,11 +1,11 @@
-//! Floor 1: flow records.
+//! Layer 1: the metering process (RFC 7011), which makes flow records from packets.
 //!
-//! Packets in, [`Record`]s out; time is that of the packets.
+//! The input is a sequence of [`Packet`]s, the output is [`Record`]s. The clock is the timestamps of the packets.
 //!
-//! * [`Meter`] makes the records of one interface, [`Shards`] is several of them as one; both take [`Packet`]s in the order
-//!   in which they came, and give records to a [`Sink`].
-//! * [`Router`] and [`ShardMerger`] let the shards run in threads of their own, with the same outcome.
-//! * [`Config`] says what flows are and how long they live; [`Counts`] what happened.
+//! * [`Meter`] makes the flow records of one interface. [`Shards`] combines several meters into one. Both take
+//!   [`Packet`]s in the order of their arrival and pass the records to a [`Sink`].
+//! * [`Router`] and [`ShardMerger`] run each shard in its own thread, with the same records as [`Shards`].
+//! * [`Config`] has the fields of the flow key, the timeouts and the limits; [`Counts`] has the counters.
 //!
 //! ```
 //! use base::Timestamp;

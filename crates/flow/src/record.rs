@@ -1,27 +1,29 @@
-//! The flow record: what one conversation did on one interface in one period, per direction. It is M3OMon's record
-//! (Moreno, PhD thesis, 2015, section 5.2) and RFC 5103's biflow, and what every export format and the store are made from.
+//! The flow record: the measured properties of one flow on one interface over one period, per direction. Its fields are
+//! those of M3OMon (Moreno, PhD thesis, 2015, section 5.2) and of the biflow of RFC 5103. The store and all export
+//! formats are made from it.
 
 use base::Timestamp;
 use std::net::IpAddr;
 use wire::{FlowKey, IpProtocol, MacAddr, Port, TunnelKind};
 
-/// Who talks to whom: source is whoever sent the first packet.
+/// The flow key. The source is the sender of the first packet of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Who began.
+    /// Source address.
     pub src: IpAddr,
-    /// With whom; of the same family.
+    /// Destination address, of the same family as `src`.
     pub dst: IpAddr,
-    /// From which port; 0 where the protocol has none. ICMP: 0.
+    /// Source port; 0 for ICMP and for protocols without ports.
     pub src_port: u16,
-    /// To which port. ICMP and ICMPv6: type × 256 + code of the first packet, as NetFlow has it.
+    /// Destination port. ICMP and ICMPv6: type × 256 + code of the first packet, as in NetFlow.
     pub dst_port: u16,
     /// The protocol above IP.
     pub protocol: IpProtocol,
 }
 
 impl Key {
-    /// The key of the first packet, as [`wire::community_id`] wants it: with type and code of ICMP in a port each.
+    /// The key of the first packet as [`wire::community_id`] expects it: the ICMP type as source port, the code as
+    /// destination port.
     pub fn of_packet(&self) -> FlowKey {
         let (src_port, dst_port) = match self.protocol {
             IpProtocol::ICMP | IpProtocol::ICMPV6 => (self.dst_port >> 8, self.dst_port & 0xff),
@@ -32,39 +34,39 @@ impl Key {
     }
 }
 
-/// What was around the packets: those of the first one, where they differ.
+/// The encapsulation of the first packet of the flow; that of later packets may differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Encapsulation {
     /// Ids of the VLAN tags, outer first.
     pub vlans: [Option<u16>; 2],
     /// The topmost MPLS label.
     pub mpls: Option<u32>,
-    /// What tunnel, and its number.
+    /// Kind and id of the innermost tunnel.
     pub tunnel: Option<(TunnelKind, u32)>,
 }
 
-/// Why a record was made.
+/// The flow end reason: why the meter made the record. The numbers are those of flowEndReason (IPFIX element 136).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EndReason {
-    /// No packet for the idle timeout. The numbers are those of flowEndReason (IPFIX element 136).
+    /// The flow had no packet for the idle timeout.
     IdleTimeout = 1,
-    /// The active timeout; the flow goes on, and its next record continues where this one ends.
+    /// The flow reached the active timeout and continues; its next record begins at the end of this record.
     ActiveTimeout = 2,
-    /// TCP's FIN in both directions, or a RST, and the linger after it.
+    /// TCP sent FIN in both directions or a RST, and the close timeout expired.
     EndOfFlow = 3,
-    /// The meter was stopped, or the capture ended.
+    /// The meter stopped or the capture ended.
     ForcedEnd = 4,
-    /// The table was full.
+    /// The flow table was full.
     LackOfResources = 5,
 }
 
 impl EndReason {
-    /// All of them.
+    /// All flow end reasons.
     pub const ALL: [Self; 5] =
         [Self::IdleTimeout, Self::ActiveTimeout, Self::EndOfFlow, Self::ForcedEnd, Self::LackOfResources];
 
-    /// In a word, as text and columns have it.
+    /// The name in text output and columns.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IdleTimeout => "idle_timeout",
@@ -76,7 +78,7 @@ impl EndReason {
     }
 }
 
-/// A kind of tunnel in a word, as text and columns have it.
+/// The name of a tunnel kind in text output and columns.
 pub const fn tunnel_name(kind: TunnelKind) -> &'static str {
     match kind {
         TunnelKind::Gre => "gre",
@@ -92,31 +94,31 @@ pub const fn tunnel_name(kind: TunnelKind) -> &'static str {
     }
 }
 
-/// How far a TCP conversation got, by what was seen of it.
+/// How far a TCP connection got (RFC 9293 §3.3.2), according to the captured packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum TcpState {
     /// Not TCP.
     #[default]
     None = 0,
-    /// Packets without a beginning.
+    /// The capture has no SYN of the connection.
     Midstream,
-    /// SYN without an answer.
+    /// SYN without SYN+ACK.
     SynSent,
     /// SYN and SYN+ACK.
     SynReceived,
     /// The handshake was seen.
     Established,
-    /// FIN of one side.
+    /// FIN in one direction.
     HalfClosed,
-    /// FIN of both sides.
+    /// FIN in both directions.
     Closed,
     /// RST.
     Reset,
 }
 
 impl TcpState {
-    /// All of them, in the order of their numbers.
+    /// All TCP states, in the order of their numbers.
     pub const ALL: [Self; 8] = {
         use TcpState::*;
         [None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset]
@@ -128,7 +130,7 @@ impl TcpState {
         Self::ALL[number as usize & 7]
     }
 
-    /// In a word, as text and columns have it; none of what is not TCP.
+    /// The name in text output and columns; `None` if the flow is not TCP.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::None => return None,
@@ -143,31 +145,32 @@ impl TcpState {
     }
 }
 
-/// Least, greatest, sum and sum of squares; the number of values is known beside it.
+/// Minimum, maximum, sum and sum of squares of a quantity. The number of values is stored in another field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// The least; 0 if there is none.
+    /// The minimum; 0 if there are no values.
     pub min: u64,
-    /// The greatest.
+    /// The maximum.
     pub max: u64,
-    /// All together.
+    /// The sum.
     pub sum: u64,
-    /// Their squares together: mean and deviation of any union of records follow exactly.
+    /// The sum of squares, so that mean and deviation of merged records are exact.
     pub squares: u128,
 }
 
 impl Stats {
-    /// The mean of `n` values; 0 of none.
+    /// The mean of `n` values; 0 if `n` is 0.
     pub fn mean(&self, n: u64) -> f64 {
         if n == 0 { 0.0 } else { self.sum as f64 / n as f64 }
     }
 
-    /// The sample deviation (n - 1) of `n` values, as M3OMon has it; 0 of fewer than two.
+    /// The sample standard deviation (divisor n - 1) of `n` values, as in M3OMon; 0 for fewer than two values.
     pub fn deviation(&self, n: u64) -> f64 {
         if n < 2 {
             return 0.0;
         }
-        // In whole numbers, as the difference of two large ones may be small. What is too large for that is no small difference.
+        // Integers avoid cancellation: the difference of two large numbers may be small. If the integers overflow, the
+        // difference is not small.
         let (count, sum) = (u128::from(n), u128::from(self.sum));
         let spread = match (self.squares.checked_mul(count), sum.checked_mul(sum)) {
             (Some(squares), Some(sum)) => squares.saturating_sub(sum) as f64,
@@ -177,68 +180,68 @@ impl Stats {
     }
 }
 
-/// One direction.
+/// The counters of one direction of a flow record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionStats {
-    /// When its first packet in this record came; zero if there is none.
+    /// Timestamp of the first packet of this direction in the record; zero if there is none.
     pub first: Timestamp,
-    /// And its last.
+    /// Timestamp of the last packet of this direction in the record.
     pub last: Timestamp,
     /// Packets.
     pub packets: u64,
     /// Bytes of the frames on the wire.
     pub bytes: u64,
-    /// Bytes of the (inner) IP packets on the wire: what NetFlow counts.
+    /// Bytes of the (inner) IP packets on the wire, the count of NetFlow.
     pub ip_bytes: u64,
     /// Bytes carried by the transport protocol.
     pub payload_bytes: u64,
-    /// Packets that carried any.
+    /// Packets with transport payload.
     pub payload_packets: u64,
     /// Lengths of the IP packets; `sum` is [`DirectionStats::ip_bytes`].
     pub length: Stats,
-    /// Nanoseconds between packets of this direction (`packets - 1` values in all records of a flow together; the gap
-    /// to the record before belongs to the later one). Steps back in time count as 0.
+    /// Inter-arrival times of this direction in nanoseconds. All records of a flow together have `packets - 1` values;
+    /// the time between the packets of two successive records belongs to the later record. A negative time counts as 0.
     pub iat: Stats,
-    /// How many gaps these are.
+    /// The number of inter-arrival times.
     pub iat_count: u64,
-    /// Packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR: in the order of their bits.
+    /// Packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR, in the order of the flag bits.
     pub flags: [u64; 8],
-    /// Packets that advertised a window of zero (without RST).
+    /// Packets without RST that advertised a TCP window of zero.
     pub zero_window: u64,
-    /// Packets whose bytes were all sent before.
+    /// Packets whose payload was sent completely in earlier packets.
     pub retransmitted: u64,
-    /// Their payload.
+    /// Payload bytes of the retransmitted packets.
     pub retransmitted_bytes: u64,
-    /// Packets that came behind bytes that follow them, and were not sent before.
+    /// Packets, not retransmitted, that arrived after packets with higher sequence numbers.
     pub out_of_order: u64,
-    /// Least and greatest TTL or hop limit.
+    /// Minimum and maximum of TTL or hop limit.
     pub ttl: (u8, u8),
-    /// Least and greatest DSCP.
+    /// Minimum and maximum of DSCP.
     pub dscp: (u8, u8),
-    /// Who sent its first frame, if there was an Ethernet header.
+    /// Source MAC address of the first frame, if the frame had an Ethernet header.
     pub mac: Option<MacAddr>,
-    /// Sequence numbers of the first and the last of its packets that had one, where the tunnel around them counts. It counts
-    /// the packets of all flows in it: what lies between the two is not this flow's.
+    /// Tunnel sequence numbers of the first and the last packet of this direction with a sequence number. The tunnel
+    /// numbers the packets of all its flows, so the difference is not the packet count of this flow.
     pub tunnel_sequence: Option<(u32, u32)>,
 }
 
-/// One of the first packets of a flow.
+/// Length, TCP flags and time of one of the initial packets of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InitialPacket {
-    /// Nanoseconds after the first packet of the flow: exact within 2^38 of them (274 s), then in steps of 16; saturating at
-    /// `u32::MAX` microseconds.
+    /// Nanoseconds after the first packet of the flow: exact below 2^38 ns (274 s), then in steps of 16 ns; saturates
+    /// at `u32::MAX` microseconds.
     pub offset_ns: u64,
     /// Bytes of the IP packet on the wire.
     pub length: u16,
-    /// TCP's flags; 0 of others.
+    /// The TCP flags; 0 for other protocols.
     pub flags: u8,
-    /// Sent by whom the first packet was not.
+    /// True for a packet of the reverse direction.
     pub reverse: bool,
 }
 
 impl InitialPacket {
-    /// Its length as lists have it: that of the other direction is negative, and one of zero, which no packet has, the least
-    /// number of 32 bits.
+    /// The length with a sign, as in exported lists: a length of the reverse direction is negative. A reverse length of
+    /// 0, which no packet has, becomes `i32::MIN`.
     #[inline(always)]
     pub const fn signed_length(&self) -> i64 {
         let length = self.length as i64;
@@ -250,55 +253,56 @@ impl InitialPacket {
     }
 }
 
-/// Where packets lie in the store: `netgrain packets --flow` goes there without searching.
+/// The location of packets in the store, with which `netgrain packets --flow` reads them without a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketLocation {
-    /// The queue whose files they are in.
+    /// The queue whose packet files have the packets.
     pub queue: u16,
-    /// Position of the first packet's record in the queue's stream; in a capture file, its offset.
+    /// Stream position of the first packet; for a capture file, the file offset.
     pub first: u64,
-    /// Position of the last packet's record.
+    /// Stream position (or file offset) of the last packet.
     pub last: u64,
 }
 
-/// See the module.
+/// A flow record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The same for all records of one flow: a hash of interface, key, surroundings and first moment of the flow. Two flows between
-    /// the same ends that begin in the same nanosecond have one, since nothing of the packets tells them apart.
+    /// The flow ID, equal in all records of a flow: a hash of interface, key, encapsulation and start time of the flow.
+    /// Two flows with the same key that start in the same nanosecond have the same ID, because their packets do not
+    /// differ.
     pub id: u64,
-    /// Who with whom.
+    /// The flow key.
     pub key: Key,
-    /// In what.
+    /// VLAN ids, MPLS label and tunnel.
     pub encapsulation: Encapsulation,
-    /// Number of the interface, as the meter was given it.
+    /// Number of the interface, from the constructor of the meter.
     pub interface: u16,
-    /// When the first packet of the flow came: before `first` of the sides in the records after an active timeout.
+    /// Timestamp of the first packet of the flow. After an active timeout it is earlier than `first` of the directions.
     pub flow_start: Timestamp,
-    /// Records of this flow before this one.
+    /// The number of earlier records of this flow.
     pub record_index: u32,
-    /// From source to destination, and back (all zero in unidirectional metering).
+    /// Forward and reverse direction; the reverse direction is all zero in uniflows.
     pub directions: [DirectionStats; 2],
-    /// Why now.
+    /// The flow end reason.
     pub end_reason: EndReason,
-    /// How far TCP got.
+    /// The TCP state at the end of the record.
     pub tcp_state: TcpState,
     /// Nanoseconds from SYN to SYN+ACK.
     pub syn_rtt: Option<u64>,
-    /// And from SYN+ACK to the ACK.
+    /// Nanoseconds from SYN+ACK to the ACK of the handshake.
     pub ack_rtt: Option<u64>,
-    /// The first packets, in the first record of the flow.
+    /// The initial packets; empty except in the first record of the flow.
     pub initial_packets: Vec<InitialPacket>,
-    /// The first bytes carried, by direction, in the first record, where the meter was asked to keep them.
+    /// The first payload bytes of each direction, in the first record of the flow, if the configuration keeps them.
     pub payload: [Vec<u8>; 2],
-    /// Where the packets are.
+    /// The location of the packets in the store.
     pub location: Option<PacketLocation>,
-    /// Packets that the interface lost in the seconds of this record, and whether that is all that is known to be lost.
+    /// Packets that the interface lost in the seconds of this record, as far as the losses were reported to the meter.
     pub lost: u64,
 }
 
 impl Record {
-    /// When its first packet came.
+    /// Timestamp of the first packet of the record.
     pub fn first(&self) -> Timestamp {
         match self.directions {
             [a, b] if b.packets == 0 => a.first,
@@ -307,34 +311,34 @@ impl Record {
         }
     }
 
-    /// When its last packet came.
+    /// Timestamp of the last packet of the record.
     pub fn last(&self) -> Timestamp {
         self.directions[0].last.max(self.directions[1].last)
     }
 
-    /// What decides, among records that are made in the same second of packet time, which comes first.
+    /// The sort key of records that are made in the same second of packet time.
     pub(crate) fn order(&self) -> (Timestamp, u64, u64) {
         (self.last(), self.id, self.location.map_or(u64::MAX, |l| l.first))
     }
 
-    /// Packets of both directions. A record of the network may claim any number, so the sum ends at the largest.
+    /// Packets of both directions. The sum saturates, because a record from the network may have any number.
     pub fn packets(&self) -> u64 {
         self.directions[0].packets.saturating_add(self.directions[1].packets)
     }
 
-    /// Bytes of the frames of both directions, at most the largest number.
+    /// Bytes of the frames of both directions; the sum saturates.
     pub fn bytes(&self) -> u64 {
         self.directions[0].bytes.saturating_add(self.directions[1].bytes)
     }
 }
 
-/// Who takes records. The table lends each one; it is overwritten afterwards.
+/// A receiver of flow records. A record is borrowed for the call; the meter overwrites it afterwards.
 pub trait Sink {
-    /// One record.
+    /// Receives one record.
     fn record(&mut self, record: &Record);
 
-    /// The records that follow, until the next call, were due when this second of packet time came. Only who puts the
-    /// records of several meters together needs to know ([`crate::ShardMerger`]).
+    /// Announces that the records until the next call of `second` were due at this second of packet time. Only the
+    /// merging of several meters ([`crate::ShardMerger`]) needs it.
     fn second(&mut self, _second: u64) {}
 }
 
@@ -360,7 +364,7 @@ mod tests {
         assert_eq!(deviation(&[beacon; 9]), 0.0);
         assert_eq!(deviation(&[1, 2, 3, 4]), (5.0_f64 / 3.0).sqrt());
         assert_eq!((deviation(&[7]), deviation(&[])), (0.0, 0.0));
-        // Beyond 128 bits: a year between packets, twice.
+        // Two inter-arrival times of a year: the calculation exceeds 128 bits.
         let year = 31_536_000_000_000_000;
         let wide = deviation(&[0, year, 0, year]);
         assert!((wide / (year as f64 / 3_f64.sqrt()) - 1.0).abs() < 1e-9, "{wide}");

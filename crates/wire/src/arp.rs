@@ -1,4 +1,4 @@
-//! ARP for IPv4 over 48-bit link addresses (RFC 826), the only kind in use.
+//! ARP for IPv4 over Ethernet (RFC 826); other address types are not supported.
 
 use crate::bytes::{be16, copy};
 use crate::error::take;
@@ -14,7 +14,7 @@ pub(crate) mod at {
     pub const END: usize = 28;
 }
 
-/// A request or reply.
+/// An ARP request or reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Arp<'a> {
     head: &'a [u8; at::END],
@@ -37,22 +37,22 @@ impl<'a> Arp<'a> {
         be16(self.head, at::OPERATION)
     }
 
-    /// Link address of the one who asks or answers.
+    /// Sender hardware address.
     pub fn sender_mac(&self) -> MacAddr {
         MacAddr(copy(self.head, at::SENDER_MAC))
     }
 
-    /// IPv4 address of the one who asks or answers.
+    /// Sender protocol address.
     pub fn sender_ip(&self) -> Ipv4Addr {
         Ipv4Addr::from(copy::<4, _>(self.head, at::SENDER_IP))
     }
 
-    /// Link address of the one who is asked; zero in a request.
+    /// Target hardware address; zero in a request.
     pub fn target_mac(&self) -> MacAddr {
         MacAddr(copy(self.head, at::TARGET_MAC))
     }
 
-    /// IPv4 address of the one who is asked.
+    /// Target protocol address.
     pub fn target_ip(&self) -> Ipv4Addr {
         Ipv4Addr::from(copy::<4, _>(self.head, at::TARGET_IP))
     }

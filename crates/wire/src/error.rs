@@ -1,8 +1,8 @@
-//! Why a header view cannot be had.
+//! The error type of the header views.
 
 use std::fmt;
 
-/// The header that a [`ParseError`] speaks of.
+/// The header in which a [`ParseError`] occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the protocols")]
 pub enum Layer {
@@ -35,31 +35,31 @@ impl fmt::Display for Layer {
     }
 }
 
-/// What is wrong with a header, and where. Offsets count from the first byte of the frame.
+/// A truncated or malformed header, with its position. Offsets count from the first byte of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// The captured bytes end before the header does.
+    /// The captured bytes end before the end of the header.
     TooShort {
-        /// Which header.
+        /// The header.
         layer: Layer,
-        /// Where it begins.
+        /// Offset of the first byte of the header.
         offset: usize,
-        /// Bytes it needs.
+        /// Length of the header in bytes.
         need: usize,
-        /// Bytes there are from `offset` on.
+        /// Captured bytes from `offset` on.
         have: usize,
     },
-    /// A field has a value that no such header can have.
+    /// A field has an invalid value.
     Contradiction {
-        /// Which header.
+        /// The header.
         layer: Layer,
-        /// Where it begins.
+        /// Offset of the first byte of the header.
         offset: usize,
-        /// The field, by the name its RFC gives.
+        /// The name of the field in its RFC.
         field: &'static str,
-        /// What it says.
+        /// The value of the field.
         value: u32,
-        /// The smallest value it may have; for the version, the only one.
+        /// The smallest valid value of the field; for the version, the only valid value.
         least: u32,
     },
 }
@@ -79,7 +79,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// The first `N` bytes of the header at `offset`, and everything after them.
+/// The first `N` bytes of the header at `offset`, and all bytes after them.
 pub fn take<const N: usize>(frame: &[u8], offset: usize, layer: Layer) -> Result<(&[u8; N], &[u8]), ParseError> {
     let from = frame.get(offset..).unwrap_or_default();
     from.split_first_chunk().ok_or(ParseError::TooShort { layer, offset, need: N, have: from.len() })

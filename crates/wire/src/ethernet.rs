@@ -30,17 +30,17 @@ impl<'a> Ethernet<'a> {
         take(frame, offset, Layer::Ethernet).map(|(head, rest)| Self { head, rest })
     }
 
-    /// To whom.
+    /// Destination MAC address.
     pub fn dst(&self) -> MacAddr {
         MacAddr(copy(self.head, at::DST))
     }
 
-    /// From whom.
+    /// Source MAC address.
     pub fn src(&self) -> MacAddr {
         MacAddr(copy(self.head, at::SRC))
     }
 
-    /// What follows; a VLAN ethertype where the frame is tagged.
+    /// The ethertype of the next header; a VLAN ethertype if the frame is tagged.
     pub fn ethertype(&self) -> EtherType {
         EtherType(be16(self.head, at::ETHERTYPE))
     }

@@ -1,9 +1,9 @@
-//! Which conversation a packet belongs to, and a keyed hash that is the same in both directions.
+//! The flow key of a packet, and a keyed hash of it that is the same in both directions.
 //!
-//! Ports are 0 where the protocol has none, where they were not captured, and for *all* fragments (also the first, which
-//! has them), so that a datagram stays together. The hash orders the two ends of the conversation and folds them with
-//! [`base::hash::mix64`]. It is made only of 64-bit add, multiply, xor, rotate and shift: an eBPF program computes the same
-//! number.
+//! Ports are 0 if the protocol has none, if they were not captured, and for *all* fragments (also for the first
+//! fragment, which has ports), so that all fragments of a datagram have the same hash. The hash function orders the two
+//! endpoints of the flow and combines them with [`base::hash::mix64`]. It uses only 64-bit add, multiply, xor, rotate
+//! and shift, so that an eBPF program computes the same number.
 //!
 //! ```text
 //! IPv4   end = address << 16 | port
@@ -14,8 +14,8 @@
 //! else   state = mix(mix((key + 2) ^ (lesser MAC | ethertype << 48)) + greater MAC)         (Ethernet only)
 //! hash   the upper 32 bits of state; 1 instead of 0, because 0 stands for "no flow"
 //! ```
-//! All numbers are what their big-endian bytes say. The key makes collisions depend on a secret, so that nobody outside
-//! can aim a flood at one bucket; it is no signature.
+//! All numbers are read as big-endian. Collisions depend on the secret key, so that an attacker cannot direct a flood
+//! at one bucket. The hash is not a message authentication code.
 
 use crate::bytes::{be16, be32, chunk};
 use crate::{Family, Fragment, Headers, IpProtocol, Port, ethernet, ipv4, ipv6};
@@ -26,20 +26,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// Addresses, ports and protocol of a packet, in the packet's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
-    /// From whom.
+    /// Source address.
     pub src: IpAddr,
-    /// To whom; of the same family as `src`.
+    /// Destination address, of the same family as `src`.
     pub dst: IpAddr,
-    /// From which port; 0 where there is none.
+    /// Source port; 0 if there is none.
     pub src_port: Port,
-    /// To which port; 0 where there is none.
+    /// Destination port; 0 if there is none.
     pub dst_port: Port,
     /// The protocol above IP.
     pub protocol: IpProtocol,
 }
 
 impl FlowKey {
-    /// The key of a frame; `None` if it is not IP.
+    /// The key of a frame; `None` if the frame is not IP.
     pub fn of(frame: &[u8], headers: &Headers) -> Option<Self> {
         let ends = Endpoints::of(frame, headers)?;
         let (src, dst) = match ends.addresses {
@@ -56,7 +56,8 @@ impl FlowKey {
         Self { src: self.dst, dst: self.src, src_port: self.dst_port, dst_port: self.src_port, protocol: self.protocol }
     }
 
-    /// The same key for both directions: the lesser end (address, then port) as source. Also whether it was turned.
+    /// The same key for both directions: the source is the lesser endpoint (address, then port). The second result is
+    /// true if source and destination were exchanged.
     #[must_use]
     pub fn canonical(self) -> (Self, bool) {
         let turn = (self.src, self.src_port) > (self.dst, self.dst_port);
@@ -64,7 +65,7 @@ impl FlowKey {
     }
 }
 
-/// `10.0.0.1:5353 > [2001:db8::1]:53 udp`; without ports where both are 0.
+/// `10.0.0.1:5353 > [2001:db8::1]:53 udp`; without ports if both are 0.
 impl fmt::Display for FlowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if (self.src_port.0, self.dst_port.0) == (0, 0) {
@@ -75,13 +76,13 @@ impl fmt::Display for FlowKey {
     }
 }
 
-/// The hash under one secret key.
+/// The hash function with its secret key.
 #[derive(Clone, Copy)]
 pub struct FlowHasher {
     key: u64,
 }
 
-/// Keeps the key out of logs.
+/// Omits the secret key, so that logs do not contain it.
 impl fmt::Debug for FlowHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FlowHasher")
@@ -89,15 +90,15 @@ impl fmt::Debug for FlowHasher {
 }
 
 impl FlowHasher {
-    /// Under this key; equal keys give equal hashes on every machine.
+    /// A hasher with this key; equal keys give equal hashes on every platform.
     pub const fn new(key: u64) -> Self {
         Self { key }
     }
 
-    // PERF: 5.2 ns for IPv4, 9.5 ns for IPv6; together with `Headers::of` 7.4 and 11.4 ns, since the two overlap. Least of
-    // 400 runs over 1024 frames in cache, on two cores shared with other builds.
-    /// The hash of a frame: that of its flow if it is IP, else of its link addresses and ethertype, else 0. Never 0 for
-    /// IP.
+    // PERF: 5.2 ns for IPv4, 9.5 ns for IPv6; together with `Headers::of` 7.4 and 11.4 ns, since the two overlap. Least
+    // of 400 runs over 1024 frames in cache, on two cores shared with other builds.
+    /// The hash of a frame: for IP the hash of its flow key, which is never 0; for other Ethernet frames the hash of
+    /// MAC addresses and ethertype; for other frames 0.
     #[inline]
     pub fn hash(&self, frame: &[u8], headers: &Headers) -> u32 {
         match Endpoints::of(frame, headers) {
@@ -106,8 +107,8 @@ impl FlowHasher {
         }
     }
 
-    /// The hash that a packet with this key has. A key whose two addresses are of different families (no packet has
-    /// one) is hashed as if both were IPv6.
+    /// The hash of packets with this key. A key whose two addresses are of different families, which no packet has, is
+    /// hashed as IPv6.
     pub fn hash_key(&self, key: &FlowKey) -> u32 {
         let wide = |a: IpAddr| match a {
             IpAddr::V4(a) => u128::from(a.to_ipv6_mapped()),
@@ -137,7 +138,7 @@ impl FlowHasher {
     #[inline]
     fn of_v6(&self, src: (u128, u16), dst: (u128, u16), protocol: u64) -> u64 {
         let (low, high) = if src <= dst { (src, dst) } else { (dst, src) };
-        // The two ends are folded side by side, not one after the other: half the latency of one long chain.
+        // The two endpoints are combined in parallel, with half the latency of one long chain of operations.
         let low_end = fold(self.key, (low.0 >> 64) as u64, low.0 as u64);
         let high_end = fold(self.key.wrapping_add(1), (high.0 >> 64) as u64, high.0 as u64);
         let ends = low_end.wrapping_add(high_end.rotate_left(32));
@@ -156,8 +157,8 @@ impl FlowHasher {
     }
 }
 
-/// Two words under a key. The second is added to what the key and the first became, which nobody without the key knows,
-/// so two pairs of words collide under some keys and not under others.
+/// Combines two words under a key. The second word is added to the mix of the key and the first word, which is unknown
+/// without the key; therefore two pairs of words collide under some keys only.
 #[inline(always)]
 const fn fold(key: u64, first: u64, second: u64) -> u64 {
     mix64(mix64(key ^ first).wrapping_add(second))
@@ -169,7 +170,7 @@ const fn shorten(state: u64) -> u32 {
     if hash == 0 { 1 } else { hash }
 }
 
-/// What the key and the hash are made of, as numbers.
+/// The fields of the flow key as numbers, from which key and hash are made.
 struct Endpoints {
     addresses: Addresses,
     src_port: u16,

@@ -1,34 +1,35 @@
-//! Later fragments inherit the ports of the first one of their datagram.
+//! Fragment tracking: later fragments get the ports of the first fragment of their datagram.
 //!
-//! A first fragment is remembered by source, destination, identification, protocol and tunnel (RFC 791 §3.2, RFC 8200
-//! §4.5) for [`TIMEOUT`] of *packet* time. Memory is fixed: where a new one finds its four places taken, the oldest of
-//! them goes. A later fragment that comes before its first, or whose first is forgotten, has addresses and protocol only;
-//! [`Decoded::error`] says so. Nothing is reassembled.
+//! A table keeps the first fragments by source, destination, identification, protocol and tunnel (RFC 791 §3.2, RFC
+//! 8200 §4.5) for [`TIMEOUT`] of *packet* time. Memory is fixed: if the four entries of a bucket are in use, a new
+//! first fragment evicts the oldest entry. A later fragment that arrives before its first fragment, or after its
+//! eviction, has addresses and protocol only, and [`Decoded::error`] reports an orphan fragment. Nothing is
+//! reassembled.
 //!
-//! The answer depends on the packets seen before, so that whoever spreads packets over several threads resolves them
-//! before, where all fragments between two addresses come by.
+//! The result depends on earlier packets. A program that distributes packets over several threads must therefore
+//! resolve fragments before, in a thread that gets all fragments between two addresses.
 
 use crate::bytes::{be16, be32, chunk};
 use crate::{DecodeError, Decoded, Family, Fragment, IpProtocol, Port, ipv4, ipv6};
 use base::{Timestamp, hash};
 use std::time::Duration;
 
-/// How long a first fragment is remembered: 30 s, as hosts do for reassembly.
+/// The time for which the table keeps a first fragment: 30 s, the reassembly timeout of hosts.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// First fragments that are remembered: 4096, in 256 KiB.
+/// The number of first fragments in the table: 4096, in 256 KiB.
 pub const CAPACITY: usize = 4096;
 
-/// Places that a datagram may have.
+/// Entries of a bucket.
 const BUCKET_ENTRIES: usize = 4;
 
-/// What ties fragments together.
+/// The key of a datagram, equal in all its fragments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     src: u128,
     dst: u128,
     id: u32,
-    /// Kind and number of the tunnel, 0 without one: addresses in different tunnels have nothing to do with each other.
+    /// Kind and id of the tunnel, 0 without tunnel. Equal addresses in different tunnels may be different hosts.
     tunnel: u64,
     protocol: IpProtocol,
     is_v6: bool,
@@ -42,23 +43,23 @@ struct Entry {
     seen: Timestamp,
 }
 
-// One cache line each.
+// An entry fits one cache line.
 const _: () = assert!(size_of::<Option<Entry>>() == 64);
 
-/// What became of the fragments so far.
+/// The counters of fragment tracking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
-    /// First fragments that were remembered.
+    /// First fragments stored in the table.
     pub first: u64,
-    /// Later ones that inherited their ports.
+    /// Later fragments that got their ports.
     pub resolved: u64,
-    /// Later ones without a first one.
+    /// Orphan fragments: later fragments whose first fragment is not in the table.
     pub orphaned: u64,
-    /// First ones that had to make place before their time.
+    /// First fragments evicted before the timeout.
     pub evicted: u64,
 }
 
-/// See the module.
+/// The table of first fragments.
 pub struct Fragments {
     buckets: Box<[[Option<Entry>; BUCKET_ENTRIES]]>,
     key: u64,
@@ -67,18 +68,18 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// With room for [`CAPACITY`] datagrams. The key keeps strangers from aiming at one bucket.
+    /// A table for [`CAPACITY`] datagrams. The secret key prevents attacks on one bucket.
     pub fn new(key: u64) -> Self {
         Self::with(CAPACITY, TIMEOUT, key)
     }
 
-    /// With room for at least `capacity` datagrams, each remembered for `timeout`.
+    /// A table for at least `capacity` datagrams, each kept for `timeout`.
     pub fn with(capacity: usize, timeout: Duration, key: u64) -> Self {
         let buckets = capacity.div_ceil(BUCKET_ENTRIES).next_power_of_two();
         Self { buckets: vec![[None; BUCKET_ENTRIES]; buckets].into(), key, timeout, counts: FragmentCounts::default() }
     }
 
-    /// Gives a later fragment its ports, and remembers those of a first one. Whole datagrams pass untouched.
+    /// Sets the ports of a later fragment, or stores the ports of a first fragment. Whole packets remain unchanged.
     #[inline]
     pub fn resolve(&mut self, decoded: &mut Decoded, frame: &[u8], now: Timestamp) {
         if decoded.fragment != Fragment::Whole {
@@ -86,7 +87,7 @@ impl Fragments {
         }
     }
 
-    /// What became of the fragments so far.
+    /// The counters since the table was made.
     pub const fn counts(&self) -> FragmentCounts {
         self.counts
     }
@@ -134,7 +135,7 @@ impl Fragments {
         self.buckets[index][place] = Some(new);
     }
 
-    /// Packet time may step back, also by years: what lies too far ahead is as good as forgotten.
+    /// Packet time may step back, even by years: an entry too far in the future counts as expired.
     fn is_fresh(&self, entry: &Entry, now: Timestamp) -> bool {
         now.since(entry.seen).max(entry.seen.since(now)) <= self.timeout
     }
@@ -168,7 +169,7 @@ impl Key {
     }
 }
 
-/// What the fragments of one datagram have in common beside their addresses: the identification of the IP packet at `l3`.
+/// The identification of the IP packet at `l3`, equal in all fragments of a datagram.
 pub fn identification(frame: &[u8], l3: usize) -> Option<u32> {
     match frame.get(l3 + ipv4::at::VERSION_IHL)? >> 4 {
         4 => chunk(frame, l3 + ipv4::at::ID).map(|id: &[u8; 2]| be16(id, 0).into()),
@@ -177,7 +178,8 @@ pub fn identification(frame: &[u8], l3: usize) -> Option<u32> {
     }
 }
 
-/// The identification in the fragment header: the way there is walked once more, since few packets need it.
+/// The identification in the fragment header. The function searches the extension headers again, because few packets
+/// need the identification.
 fn ipv6_id(frame: &[u8], l3: usize) -> Option<u32> {
     let mut kind = IpProtocol(*frame.get(l3 + ipv6::at::NEXT)?);
     let mut at = l3 + ipv6::at::END;

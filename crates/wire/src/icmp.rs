@@ -1,4 +1,4 @@
-//! ICMP (RFC 792) and ICMPv6 (RFC 4443 §2.1): both begin alike.
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443 §2.1) headers; the first 8 bytes have the same layout.
 
 use crate::bytes::{be16, copy};
 use crate::error::take;
@@ -31,12 +31,12 @@ impl<'a> Icmp<'a> {
         take(frame, offset, Layer::Icmp).map(|(head, rest)| Self { head, rest })
     }
 
-    /// What it says.
+    /// The ICMP type.
     pub fn kind(&self) -> u8 {
         self.head[at::TYPE]
     }
 
-    /// What it says more exactly.
+    /// The ICMP code.
     pub fn code(&self) -> u8 {
         self.head[at::CODE]
     }
@@ -46,7 +46,7 @@ impl<'a> Icmp<'a> {
         be16(self.head, at::CHECKSUM)
     }
 
-    /// Four bytes whose meaning depends on the type: identifier and sequence of an echo.
+    /// Four bytes whose meaning depends on the type, for example identifier and sequence number of an echo request.
     pub fn rest_of_header(&self) -> [u8; 4] {
         copy(self.head, at::REST)
     }

@@ -52,8 +52,8 @@ impl<'a> Ipv4<'a> {
     /// The header at byte `offset` of the frame.
     ///
     /// # Errors
-    /// [`ParseError::TooShort`] where header or options are cut; [`ParseError::Contradiction`] where version, IHL or
-    /// total length cannot be.
+    /// [`ParseError::TooShort`] if header or options are truncated; [`ParseError::Contradiction`] if version, IHL or
+    /// total length is invalid.
     pub fn parse(frame: &'a [u8], offset: usize) -> Result<Self, ParseError> {
         let wrong = |field, value, least| ParseError::Contradiction { layer: Layer::Ipv4, offset, field, value, least };
         let (head, after) = take(frame, offset, Layer::Ipv4)?;
@@ -74,7 +74,7 @@ impl<'a> Ipv4<'a> {
             need: ihl * 4,
             have: at::END + after.len(),
         })?;
-        // What lies beyond the total length is padding of the link and belongs to nobody.
+        // Bytes after the total length are padding of the link layer.
         let rest = rest.get(..total - ihl * 4).unwrap_or(rest);
         Ok(Self { head, options, rest })
     }
@@ -94,47 +94,47 @@ impl<'a> Ipv4<'a> {
         be16(self.head, at::TOTAL_LEN)
     }
 
-    /// Ties the fragments of one datagram together.
+    /// The identification, which is equal in all fragments of a datagram.
     pub fn id(&self) -> u16 {
         be16(self.head, at::ID)
     }
 
-    /// Whether routers must not fragment it.
+    /// The flag "don't fragment".
     pub fn dont_fragment(&self) -> bool {
         be16(self.head, at::FRAGMENT) & at::DONT_FRAGMENT != 0
     }
 
-    /// Which part of a datagram this is.
+    /// Whole packet, first fragment or later fragment.
     pub fn fragment(&self) -> Fragment {
         fragment(be16(self.head, at::FRAGMENT))
     }
 
-    /// Where the payload lies in its datagram, in bytes.
+    /// Offset of the payload in its datagram, in bytes.
     pub fn fragment_offset(&self) -> usize {
         usize::from(be16(self.head, at::FRAGMENT) & at::OFFSET_MASK) * 8
     }
 
-    /// Hops left.
+    /// Time to live: the hops left.
     pub fn ttl(&self) -> u8 {
         self.head[at::TTL]
     }
 
-    /// What the payload is.
+    /// The protocol of the payload.
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(self.head[at::PROTOCOL])
     }
 
-    /// The header checksum as sent; [`crate::checksum()`] over the header is 0 where it is right.
+    /// The header checksum as sent; [`crate::checksum()`] over the header is 0 if the header checksum is correct.
     pub fn checksum(&self) -> u16 {
         be16(self.head, at::CHECKSUM)
     }
 
-    /// From whom.
+    /// Source address.
     pub fn src(&self) -> Ipv4Addr {
         Ipv4Addr::from(copy::<4, _>(self.head, at::SRC))
     }
 
-    /// To whom.
+    /// Destination address.
     pub fn dst(&self) -> Ipv4Addr {
         Ipv4Addr::from(copy::<4, _>(self.head, at::DST))
     }
@@ -144,13 +144,13 @@ impl<'a> Ipv4<'a> {
         self.options
     }
 
-    /// The captured bytes of the payload, without padding of the link.
+    /// The captured bytes of the payload, without padding of the link layer.
     pub const fn payload(&self) -> &'a [u8] {
         self.rest
     }
 }
 
-/// Reads the fragment field.
+/// Decodes the 16 bits of flags and fragment offset.
 #[inline]
 pub(crate) const fn fragment(field: u16) -> Fragment {
     if field & at::OFFSET_MASK != 0 {

@@ -1,4 +1,4 @@
-//! IPv6 header (RFC 8200 §3) and the walk along its extension headers (§4; AH from RFC 4302 §2).
+//! IPv6 header (RFC 8200 §3) and the parser of its extension headers (§4; AH from RFC 4302 §2).
 //!
 //! ```text
 //!  0       1       2       3
@@ -36,8 +36,8 @@ pub(crate) mod at {
     pub const MORE_FRAGMENTS: u16 = 1;
 }
 
-/// The most extension headers that are walked. RFC 8200 sets no bound; real packets have one or two, and a packet of
-/// nothing but headers must not hold up the packet path.
+/// The most extension headers that the parser follows. RFC 8200 sets no limit; real packets have one or two. The limit
+/// bounds the time for a packet that consists of extension headers only.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// The fixed 40 bytes.
@@ -47,14 +47,14 @@ pub struct Ipv6<'a> {
     rest: &'a [u8],
 }
 
-/// Where the walk along the extension headers ended.
+/// The header after the extension headers, at which the parser stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer<'a> {
-    /// The first header that is not an extension; an extension's number where the walk could not go on.
+    /// The first header that is not an extension; the number of an extension header if the parser could not continue.
     pub protocol: IpProtocol,
-    /// Which part of a datagram this is.
+    /// Whole packet, first fragment or later fragment.
     pub fragment: Fragment,
-    /// The captured bytes from that header on; `None` where the walk could not go on.
+    /// The captured bytes from that header on; `None` if the parser could not continue.
     pub payload: Option<&'a [u8]>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Ipv6<'a> {
     /// The header at byte `offset` of the frame.
     ///
     /// # Errors
-    /// [`ParseError::TooShort`] below 40 bytes; [`ParseError::Contradiction`] where the version is not 6.
+    /// [`ParseError::TooShort`] below 40 bytes; [`ParseError::Contradiction`] if the version is not 6.
     pub fn parse(frame: &'a [u8], offset: usize) -> Result<Self, ParseError> {
         let (head, rest) = take(frame, offset, Layer::Ipv6)?;
         let version = u32::from(head[at::VERSION] >> 4);
@@ -73,7 +73,7 @@ impl<'a> Ipv6<'a> {
             let (layer, field) = (Layer::Ipv6, "version");
             return Err(ParseError::Contradiction { layer, offset, field, value: version, least: 6 });
         }
-        // A length of zero belongs to a jumbogram, whose true length stands in a hop-by-hop option (RFC 2675).
+        // A length of zero denotes a jumbogram, whose length is in a hop-by-hop option (RFC 2675).
         let rest = match usize::from(be16(head, at::PAYLOAD_LEN)) {
             0 if head[at::NEXT] == IpProtocol::HOP_BY_HOP.0 => rest,
             len => rest.get(..len).unwrap_or(rest),
@@ -96,22 +96,22 @@ impl<'a> Ipv6<'a> {
         be16(self.head, at::PAYLOAD_LEN)
     }
 
-    /// What follows: an extension or the protocol.
+    /// The number of the next header: an extension header or the protocol.
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(self.head[at::NEXT])
     }
 
-    /// Hops left.
+    /// Hop limit: the hops left.
     pub fn hop_limit(&self) -> u8 {
         self.head[at::HOPS]
     }
 
-    /// From whom.
+    /// Source address.
     pub fn src(&self) -> Ipv6Addr {
         Ipv6Addr::from(copy::<16, _>(self.head, at::SRC))
     }
 
-    /// To whom.
+    /// Destination address.
     pub fn dst(&self) -> Ipv6Addr {
         Ipv6Addr::from(copy::<16, _>(self.head, at::DST))
     }
@@ -121,8 +121,8 @@ impl<'a> Ipv6<'a> {
         self.rest
     }
 
-    /// Walks along at most eight extension headers. After a fragment header the walk ends with the protocol that
-    /// header names, because later fragments know no other and all fragments must give the same.
+    /// Follows at most eight extension headers. After a fragment header the parser stops; the protocol is that of the
+    /// fragment header, because later fragments have no other header and all fragments must have the same protocol.
     pub fn upper(&self) -> UpperLayer<'a> {
         let mut upper =
             UpperLayer { protocol: self.next_header(), fragment: Fragment::Whole, payload: Some(self.rest) };
@@ -148,7 +148,7 @@ impl<'a> Ipv6<'a> {
     }
 }
 
-/// Bytes of an extension header from its length field, which counts in three ways.
+/// Bytes of an extension header from its length field, whose unit depends on the header.
 #[inline]
 pub(crate) const fn extension_len(kind: IpProtocol, field: u8) -> usize {
     match kind {
@@ -158,7 +158,8 @@ pub(crate) const fn extension_len(kind: IpProtocol, field: u8) -> usize {
     }
 }
 
-/// Reads the field of a fragment header. One that is first and last at once is an atomic fragment (RFC 6946): whole.
+/// Decodes the offset field of a fragment header. A fragment that is both the first and the last is an atomic fragment
+/// (RFC 6946) and counts as a whole packet.
 #[inline]
 pub(crate) const fn fragment(field: u16) -> Fragment {
     if field & at::OFFSET_MASK != 0 {

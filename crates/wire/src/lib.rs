@@ -1,19 +1,20 @@
-//! Floor 0: what the bytes on the wire mean.
+//! Layer 0: decoding of packet headers, and construction of test frames.
 //!
-//! * Header views, one protocol per file and every file the same shape: [`Ethernet`], [`VlanTag`], [`mpls`], [`Arp`],
-//!   [`Ipv4`], [`Ipv6`], [`Tcp`], [`Udp`], [`Sctp`], [`Icmp`]. `parse` checks the lengths once; afterwards no accessor
-//!   panics.
-//! * [`Headers`]: the offsets of all of them in one pass without allocation, for the packet path.
-//! * [`Decoded`]: the same for the innermost packet, through tunnels, for flow metering; [`Fragments`], by which later
-//!   fragments inherit ports; [`Sessions`], what is missing in tunnels that count; [`DecodeError`], what is odd about a frame.
-//! * [`FlowKey`] and [`FlowHasher`]: which conversation a frame belongs to, and a keyed hash that is the same for both
+//! * Header views, one protocol per file, all files with the same structure: [`Ethernet`], [`VlanTag`], [`mpls`],
+//!   [`Arp`], [`Ipv4`], [`Ipv6`], [`Tcp`], [`Udp`], [`Sctp`], [`Icmp`]. `parse` checks the lengths once; afterwards no
+//!   accessor panics.
+//! * [`Headers`]: the offsets of the outermost headers, found in one pass without allocation, for the capture path.
+//! * [`Decoded`]: the offsets of the innermost headers, through tunnels, for flow metering. [`Fragments`] gives later
+//!   fragments the ports of their first fragment. [`Sessions`] counts missing sequence numbers of tunnels.
+//!   [`DecodeError`] names the reason why a frame was not decoded to its transport header.
+//! * [`FlowKey`] and [`FlowHasher`]: the flow that a frame belongs to, and a keyed hash that is the same for both
 //!   directions.
-//! * [`community_id`]: the name of a conversation that other programs give it too.
+//! * [`community_id`]: the flow hash that Zeek, Suricata and Arkime share.
 //! * [`build`]: frames with correct lengths and checksums, for tests, the simulator and the generator.
 //!
-//! Two lengths run through the whole room: that of the slice (what was captured) and the *wire length* (what was
-//! sent). A header that does not fit the slice is merely cut; one that does not fit the wire length, or the length that
-//! the header around it states, is malformed.
+//! All modules of this crate distinguish two lengths: the length of the slice (the captured bytes, caplen) and the
+//! *wire length* (the bytes sent). A header that ends after the slice is truncated by the capture. A header that ends
+//! after the wire length, or after the length stated by the enclosing header, is malformed.
 #![forbid(unsafe_code)]
 
 mod arp;

@@ -1,5 +1,5 @@
-//! MPLS label stack (RFC 3032 §2.1). Nothing in the stack says what lies under it, so the first half-byte after the
-//! bottom label decides, as RFC 4928 §3 describes: 4 is IPv4, 6 is IPv6, anything else is not looked into.
+//! MPLS label stack (RFC 3032 §2.1). The stack does not identify the protocol of its payload. As RFC 4928 §3 describes,
+//! the first half-byte after the bottom label determines the protocol: 4 is IPv4, 6 is IPv6, other values are unknown.
 
 use crate::bytes::be32;
 use crate::error::take;
@@ -8,7 +8,7 @@ use crate::{EtherType, Layer, ParseError};
 /// Bytes of one stack entry.
 pub const LABEL_LEN: usize = 4;
 
-/// The most labels that are looked through; a deeper stack is treated as an unknown payload.
+/// The most labels that the decoder follows; a deeper stack is treated as an unknown payload.
 pub const MAX_LABELS: usize = 16;
 
 /// One stack entry.
@@ -16,9 +16,9 @@ pub const MAX_LABELS: usize = 16;
 pub struct Label {
     /// The label, 20 bits.
     pub label: u32,
-    /// Whether it is the last one.
+    /// The bottom-of-stack bit: true for the last label.
     pub bottom: bool,
-    /// Hops left.
+    /// Time to live: the hops left.
     pub ttl: u8,
 }
 
@@ -31,14 +31,14 @@ impl Label {
         take::<LABEL_LEN>(frame, offset, Layer::Mpls).map(|(head, _)| Self::from_word(be32(head, 0)))
     }
 
-    /// From the four bytes as one number.
+    /// The entry with these four bytes, read as a big-endian number.
     #[inline]
     pub const fn from_word(word: u32) -> Self {
         Self { label: word >> 12, bottom: word & 0x100 != 0, ttl: word as u8 }
     }
 }
 
-/// What begins with this byte, if the stack above it does not say.
+/// The ethertype of a payload below a label stack that begins with this byte.
 #[inline]
 pub const fn payload_ethertype(first: u8) -> EtherType {
     match first >> 4 {

@@ -1,20 +1,22 @@
-//! Which conversation a frame belongs to, tunnels included: the pass that flow metering makes over every packet.
+//! The decoder of the metering process: it finds the flow of a packet, also inside tunnels.
 //!
-//! [`crate::Headers`] is what the capture thread knows of a packet: the outermost headers, in a few nanoseconds. [`Decoded`] goes
-//! on inwards: the flow is the *inner* one, and what was around it (VLANs, labels, the tunnel's identity) is kept beside it.
+//! [`crate::Headers`] has the offsets of the outermost headers; the capture thread finds them in a few nanoseconds.
+//! [`Decoded`] has those of the innermost headers: the flow is the *inner* flow, and its encapsulation (VLAN ids, MPLS
+//! label, identity of the tunnel) is stored beside it.
 //!
-//! Invariants, whatever the bytes are: every offset lies inside the captured bytes or is 0; [`Decoded::family`] is not
-//! [`Family::Other`] only if the whole fixed network header of the inner packet was captured; every loop has a bound.
+//! Invariants for arbitrary bytes: every offset lies inside the captured bytes or is 0; [`Decoded::family`] differs
+//! from [`Family::Other`] only if the whole fixed network header of the inner packet was captured; every loop has a
+//! bound.
 //!
-//! A tunnel is entered only if an IP packet is found in it. What carries anything else (ARP in VXLAN, keepalives, a
-//! packet of which the inner header was not captured) stays a packet of the tunnel's own conversation, so that every IP
-//! packet belongs to one; [`Decoded::error`] then says why. So it is with the fragments of a tunnel's packets, which are
-//! not looked into; only [`Decoded::through_parts`] goes on into first ones.
+//! The decoder enters a tunnel only if it finds an IP packet inside. A tunnel packet with another content (ARP in
+//! VXLAN, a keepalive, an inner header that was not captured) belongs to the flow of the tunnel itself, so that every
+//! IP packet belongs to a flow; [`Decoded::error`] has the reason. The same applies to fragments of tunnel packets;
+//! only `Decoded::for_each_fragment` decodes the contents of first fragments.
 //!
-//! Protocol numbers and ethertypes say for certain what follows; a UDP port does not. So on the port of a tunnel a
-//! datagram is taken for it only if the fixed bits of its header are as they must be *and* an IP header follows whose
-//! version, header length and total length fit into the datagram (`udp.rs` has the rule of each). Everything else on such a
-//! port is ordinary UDP.
+//! A protocol number or an ethertype determines the next header; a UDP port does not. Therefore the decoder accepts a
+//! datagram on a tunnel port as a tunnel packet only if the fixed bits of the tunnel header are valid *and* the
+//! version, header length and total length of the IP header after it fit the datagram (`udp.rs` has the rule of each
+//! tunnel kind). Every other datagram on such a port is ordinary UDP.
 
 mod common_case;
 mod decoder;
@@ -30,28 +32,29 @@ pub use error::DecodeError;
 use std::net::IpAddr;
 pub use udp::TUNNEL_PORTS;
 
-/// The most tunnels in each other that are looked into; of a packet in more, the flow is that of the fourth.
+/// The most nested tunnels that the decoder enters. A packet inside more tunnels belongs to the flow inside the fourth.
 pub const MAX_TUNNELS: u8 = 4;
 
-/// What a tunnel is made of.
+/// The protocol of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum TunnelKind {
-    /// GRE (RFC 2784, 2890, 8086), also as PPTP has it (RFC 2637); the id is the key (PPTP: the call), 0 without one.
+    /// GRE (RFC 2784, 2890, 8086), also the GRE of PPTP (RFC 2637); the id is the key (PPTP: the call ID), or 0 without
+    /// key.
     Gre = 1,
     /// NVGRE (RFC 7637): GRE around Ethernet with a key and nothing else; the id is the VSID.
     Nvgre,
-    /// ERSPAN type I, which has neither session nor sequence of its own.
+    /// ERSPAN type I, which has neither a session ID nor a sequence number.
     Erspan1,
-    /// ERSPAN type II; the id is the session, the sequence that of GRE.
+    /// ERSPAN type II; the id is the session ID, the sequence number is that of GRE.
     Erspan2,
-    /// ERSPAN type III; the same.
+    /// ERSPAN type III; id and sequence number as in type II.
     Erspan3,
-    /// VXLAN (RFC 7348), also with group policy or a next protocol (drafts of its successors); the id is the VNI.
+    /// VXLAN (RFC 7348), also with the group policy extension or VXLAN-GPE (Internet drafts); the id is the VNI.
     Vxlan,
     /// GENEVE (RFC 8926); the id is the VNI.
     Geneve,
-    /// GTP-U (3GPP TS 29.281); the id is the TEID, which each direction has its own of.
+    /// GTP-U (3GPP TS 29.281); the id is the TEID, which differs between the two directions.
     GtpU,
     /// IPv4 or IPv6 in IPv4 or IPv6 (RFC 2003, 2473, 4213).
     IpInIp,
@@ -60,7 +63,7 @@ pub enum TunnelKind {
 }
 
 impl TunnelKind {
-    /// All of them, in the order of their numbers.
+    /// All tunnel kinds, in the order of their numbers.
     pub const ALL: [Self; 10] = [
         Self::Gre,
         Self::Nvgre,
@@ -75,92 +78,92 @@ impl TunnelKind {
     ];
 }
 
-/// The identity of what is around a flow: of the innermost tunnel, where there are several.
+/// The identity of the innermost tunnel around a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// What it is.
+    /// The protocol of the tunnel.
     pub kind: TunnelKind,
-    /// Its number: VNI, VSID, TEID, session or key, as the kind says; 0 where it has none.
+    /// VNI, VSID, TEID, session ID or key, depending on the kind; 0 if the tunnel header has none.
     pub id: u32,
-    /// The sequence number of this packet in it, where it counts: 32 bits of GRE and ERSPAN, 16 of GTP-U.
+    /// The sequence number of this packet in the tunnel, if present: 32 bits in GRE and ERSPAN, 16 bits in GTP-U.
     pub sequence: Option<u32>,
-    /// Offset of the network header that carries it.
+    /// Offset of the outer network header, which carries the tunnel.
     pub outer_l3: u16,
 }
 
-/// What a packet, or one around it, is a part of.
+/// The fragmentation state of a packet or of an outer packet around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentKey {
-    /// Which part.
+    /// Whole packet, first fragment or later fragment.
     pub fragment: Fragment,
-    /// Offset of its network header.
+    /// Offset of the network header of that packet.
     pub l3: u16,
 }
 
-/// The tunnels around a frame that number their packets, from the outside in: those that [`Decoded::of`] went into, and the one at
-/// which it stopped because what is in there is no IP, if a protocol number or an ethertype says what it is. Walks once more;
-/// [`Decoded::may_have_sequence`] says when it is worth it.
+/// The tunnels of a frame with sequence numbers, outermost first: the tunnels that [`Decoded::of`] entered, and the
+/// tunnel that it did not enter because the content is not IP, if a protocol number or an ethertype identifies that
+/// tunnel. The function decodes the frame again; call it only if [`Decoded::may_have_sequence`] is true.
 pub fn has_sequence(frame: &[u8], wire_len: u32, link_type: u16) -> impl Iterator<Item = Tunnel> {
     let mut walk = decoder::Decoder::new(frame, frame.len().max(wire_len as usize));
     walk.run(link_type);
     walk.numbered.into_iter().take(walk.count).flatten()
 }
 
-/// See the module.
+/// The offsets and fields of the innermost headers of a frame, with its encapsulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// Offset of the inner Ethernet header; `None` where the innermost packet has none.
+    /// Offset of the inner Ethernet header; `None` if the innermost packet has no Ethernet header.
     pub l2: Option<u16>,
     /// Offset of the inner network header.
     pub l3: u16,
-    /// Offset of the inner transport header; 0 where there is none, or it was not captured.
+    /// Offset of the inner transport header; 0 if there is no such header or it was not captured.
     pub l4: u16,
-    /// Offset of what the transport header carries; 0 where that is not known, or nothing of it was captured. Of later
-    /// fragments and of protocols whose header is not known here, all that IP carries.
+    /// Offset of the payload of the transport header; 0 if it is unknown or no byte of it was captured. For later
+    /// fragments and for protocols that the decoder does not know, the offset of the payload of IP.
     pub payload: u16,
-    /// Bytes of that on the wire.
+    /// Bytes of the payload on the wire.
     pub payload_len: u32,
-    /// Bytes of the inner IP packet on the wire, header included; 0 if it is none.
+    /// Bytes of the inner IP packet on the wire, header included; 0 if the packet is not IP.
     pub ip_len: u32,
-    /// What the inner network layer is.
+    /// The protocol of the inner network header.
     pub family: Family,
     /// The protocol above the inner IP.
     pub protocol: IpProtocol,
-    /// Which part of a datagram this is.
+    /// Whole packet, first fragment or later fragment.
     pub fragment: Fragment,
     /// The innermost ethertype.
     pub ethertype: EtherType,
-    /// Source port; type of ICMP and ICMPv6; 0 where there is none (later fragments get theirs from
-    /// [`crate::Fragments`]).
+    /// Source port; the type of ICMP and ICMPv6; 0 if there is none. [`crate::Fragments`] sets the ports of later
+    /// fragments.
     pub src_port: Port,
-    /// Destination port; code of ICMP.
+    /// Destination port; the code of ICMP and ICMPv6; 0 if there is none.
     pub dst_port: Port,
-    /// Ids of the outermost two VLAN tags nearest to the flow, outer first: those of the innermost Ethernet header that
-    /// has any.
+    /// Ids of the two outermost VLAN tags of the innermost Ethernet header that has VLAN tags, outer first.
     pub vlans: [Option<u16>; 2],
-    /// The topmost MPLS label nearest to the flow.
+    /// The topmost label of the innermost MPLS label stack.
     pub mpls: Option<u32>,
-    /// What is around it.
+    /// The innermost tunnel around the flow.
     pub tunnel: Option<Tunnel>,
-    /// How many tunnels are around it.
+    /// The number of tunnels around the flow.
     pub depth: u8,
-    /// Whether it is what most packets are: TCP or UDP, whole, over IPv4 without options and outside of tunnels, its transport
-    /// header 20 bytes after [`Decoded::l3`]. It follows from the other fields, and is one question instead of six.
+    /// True for the common case: TCP or UDP, not fragmented, over IPv4 without options, not in a tunnel, with the
+    /// transport header 20 bytes after [`Decoded::l3`]. The other fields imply it; the field replaces six comparisons
+    /// by one.
     pub is_common_case: bool,
-    /// A header contradicts its length somewhere. Being cut by the capture is no contradiction.
+    /// True if a header contradicts its length. Truncation by the capture is no contradiction.
     pub malformed: bool,
-    /// What is odd about the frame.
+    /// The reason why the frame was not decoded to its transport header.
     pub error: Option<DecodeError>,
 }
 
-// One cache line: the meter reads all of it for each packet.
+// `Decoded` fits one cache line, because the meter reads all fields for each packet.
 const _: () = assert!(size_of::<Decoded>() <= 64);
 
 impl Decoded {
-    // PERF: 0.6 to 1.6 ns more than `Headers::of` for TCP and UDP over IPv4 and IPv6 (9 ns in all), 21 ns with two tags or
-    // labels, 33 to 37 ns through a tunnel. Least of 400 runs over 1024 frames in cache, on two cores shared with other
-    // builds (`cargo bench -p netgrain-wire`).
-    /// Decodes a frame of which `frame` was captured and `wire_len` bytes were sent (at least the former).
+    // PERF: 0.6 to 1.6 ns more than `Headers::of` for TCP and UDP over IPv4 and IPv6 (9 ns in all), 21 ns with two tags
+    // or labels, 33 to 37 ns through a tunnel. Least of 400 runs over 1024 frames in cache, on two cores shared with
+    // other builds (`cargo bench -p netgrain-wire`).
+    /// Decodes a frame. `frame` is the captured bytes; `wire_len` is the wire length, at least the length of `frame`.
     ///
     /// ```
     /// use netgrain_wire::build::{Frame, tunnel};
@@ -181,8 +184,8 @@ impl Decoded {
         decoded
     }
 
-    /// The same written over whatever was there, for who keeps many: putting the fields together to hand them over takes a
-    /// third of the time that finding them does.
+    /// As [`Decoded::of`], in place, for callers with an array of `Decoded`: returning the value by copy would add a
+    /// third of the time of decoding.
     #[inline(always)]
     pub fn read(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
         let wire = frame.len().max(wire_len as usize);
@@ -191,16 +194,18 @@ impl Decoded {
         }
     }
 
-    /// The same, but that first fragments of tunnels' packets are looked into as well, as far as they go: a datagram of which no more
-    /// was captured. Which fragment that is, or the outermost one if there are several, is told beside it; a
-    /// [`Fragment::Whole`] if there is none.
+    /// As [`Decoded::of`], but the decoder also enters first fragments of tunnel packets and treats their end like the
+    /// end of the captured bytes. The second result is the fragmentation state of that outer packet (the outermost if
+    /// there are several), with [`Fragment::Whole`] if there is no such packet.
     ///
-    /// It is for who decides where packets go: in flow records, later fragments would be missing from the flow.
+    /// This is for the steering of packets. Flow records do not use it, because the inner flow would lack the later
+    /// fragments.
     pub fn for_each_fragment(frame: &[u8], wire_len: u32, link_type: u16) -> (Self, FragmentKey) {
         decoder::Decoder::through_parts(frame, frame.len().max(wire_len as usize), link_type)
     }
 
-    /// What [`Decoded::is_common_case`] has to be, from the other fields: for who changes them.
+    /// The value of the field [`Decoded::is_common_case`] that follows from the other fields, for code that changes
+    /// them.
     pub fn is_common_case(&self) -> bool {
         self.family == Family::V4
             && u32::from(self.l4) == u32::from(self.l3) + ipv4::at::END as u32
@@ -209,8 +214,8 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// Whether there may be a tunnel around it that numbers its packets, be it the innermost or not, entered or not: [`numbered`] then
-    /// knows. It follows from the other fields, since what is not entered is odd.
+    /// False if no tunnel around the packet has sequence numbers. If true, `has_sequence` gives the exact result, for
+    /// all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode error.
     #[inline(always)]
     pub fn may_have_sequence(&self) -> bool {
         !self.is_common_case && self.has_tunnel_or_error()
@@ -221,8 +226,8 @@ impl Decoded {
         self.depth > 1 || self.tunnel.is_some_and(|t| t.sequence.is_some()) || self.error.is_some() && is_part
     }
 
-    /// Who with whom, in the packet's direction; of ICMP with type and code as ports, as [`crate::community_id`] wants it.
-    /// `None` if it is not IP.
+    /// The flow key, in the direction of the packet, with type and code of ICMP as ports (as [`crate::community_id`]
+    /// expects). `None` if the packet is not IP.
     pub fn key(&self, frame: &[u8]) -> Option<FlowKey> {
         let l3 = usize::from(self.l3);
         let v4 = |at| chunk(frame, l3 + at).map(|b: &[u8; 4]| IpAddr::from(*b));
