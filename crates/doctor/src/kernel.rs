@@ -310,7 +310,7 @@ mod tests {
     fn huge_pages_are_offered_only_where_they_leave_enough_for_others() {
         let pool = HugePages { total: 100, free: 40, transparent: true };
         let room = Facts { huge_pages: Some(pool.clone()), ..well() };
-        // 1 GiB and a quarter are 640 pages; with 100 pages in use as they are, 600 are missing.
+        // 1 GiB and a quarter are 640 pages; 40 pages of the pool are free, so 600 more make a pool of 700.
         assert_eq!(found(&room, "huge-pages").changes[0].value, "700");
         let tight = Facts { huge_pages: Some(pool), memory_available: 2 << 30, ..well() };
         let finding = found(&tight, "huge-pages");
