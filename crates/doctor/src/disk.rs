@@ -25,7 +25,7 @@ const DEPTH: usize = 16;
 /// The probe uses at most the free space divided by this number.
 const PROBE_SHARE: u64 = 4;
 
-/// File systems in memory; the next table has those behind a network or a process.
+/// File systems in memory; the constant below names those behind a network or a process.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 const FAR: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse", "glusterfs"];
 
