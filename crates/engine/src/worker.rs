@@ -91,7 +91,8 @@ pub struct WorkerLinks {
 
 /// One engine thread, ready to run.
 pub struct Worker<S> {
-    /// `None` while the interface is missing: an open source holds the interface, and no other source could be opened on it.
+    /// `None` while the interface is missing: an open source holds the interface, and no other source could be
+    /// opened on it.
     source: Option<S>,
     producer: Producer,
     settings: Settings,
