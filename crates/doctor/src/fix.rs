@@ -19,7 +19,7 @@ pub struct Step {
     pub check: &'static str,
 }
 
-/// The result of [`apply`].
+/// The result of `apply`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixResult {
     /// Steps made.

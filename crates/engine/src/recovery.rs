@@ -87,7 +87,7 @@ impl RecoveryTask {
         self.told.clone()
     }
 
-    /// Waits up to [`GRACE`] for the end; then stops recovery between two blocks of a file or after its sync.
+    /// Waits up to `GRACE` for the end; then stops recovery between two blocks of a file or after its sync.
     pub fn wait(&mut self) {
         if let Some(ended) = self.ended.take() {
             // The channel carries no messages: the receive ends when the thread has ended or the time is over.

@@ -69,7 +69,7 @@ pub struct SinkCounts {
     own: AtomicU64,
 }
 
-/// A snapshot of [`SinkCounts`].
+/// A snapshot of `SinkCounts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SinkTotals {
     /// Packets sent or written.

@@ -214,7 +214,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sets the time limit that replaces [`GRACE`].
+    /// Sets the time limit that replaces `GRACE`.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

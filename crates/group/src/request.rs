@@ -141,7 +141,7 @@ pub enum Request {
         #[serde(default)]
         filter: Option<String>,
     },
-    /// Remove a member that was added by [`Request::Attach`].
+    /// Remove a member that was added by `attach`.
     Detach {
         /// The group's name.
         group: String,

@@ -87,8 +87,8 @@ pub(crate) struct DispatcherSetup {
 }
 
 impl DispatcherSetup {
-    /// `live` means that the source cannot wait for the ring. `now` means that groups exist before the first packet and must get it;
-    /// otherwise the dispatcher joins the ring with its first group.
+    /// `live` means that the source cannot wait for the ring. `now` means that groups exist before the first packet and
+    /// must get it; otherwise the dispatcher joins the ring with its first group.
     pub fn take(producer: &mut Producer, live: bool, now: bool) -> Result<Self, EngineError> {
         let (orders, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(producer));
         let mut dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), live);

@@ -10,9 +10,9 @@
 //! as *filtered* in the ledger. The descriptor of a packet that goes on to the ring has its mark and, if the program
 //! steers, its hash. Classes have no effect here: they select members of groups, and there are none before the ring.
 //!
-//! **A swap** ([`PortProgram::swap`]) first does everything that can fail: it checks the text, compiles the user part, and
-//! lets the kernel verify the kernel part. Then it leaves the new user part in the mailbox of every queue, and after
-//! that it replaces the kernel part. A program that is refused at any step replaces nothing.
+//! **A swap** ([`PortProgram::swap`]) first does everything that can fail: it checks the text, compiles the user part,
+//! and lets the kernel verify the kernel part. Then it leaves the new user part in the mailbox of every queue, and
+//! after that it replaces the kernel part. A program that is refused at any step replaces nothing.
 
 mod accounting;
 mod egress_monitor;
