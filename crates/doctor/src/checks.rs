@@ -1,38 +1,38 @@
-//! The table of checks: what is looked at, what it costs when it is wrong, and whether `--fix` can mend it. Help,
-//! documentation (`docs/DOCTOR.md`) and findings all come from these rows.
+//! The table of checks: the subject of each check, the cost of a wrong setting, and whether `--fix` can correct it.
+//! Help, documentation (`docs/DOCTOR.md`) and findings are generated from these rows.
 
 use std::fmt::Write as _;
 
-/// What a check is about.
+/// The kind of subject of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckSubject {
-    /// One port.
+    /// An interface.
     Port,
     /// The machine.
     Machine,
-    /// The folder of a store.
+    /// The directory of a store.
     Store,
 }
 
-/// What goes wrong.
+/// The cost of a wrong setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Capture does not begin.
+    /// Capture does not start.
     Fails,
-    /// Packets are missing.
+    /// Packets are lost.
     Loses,
-    /// Packets come in another order than on the wire.
+    /// Packets arrive in another order than on the wire.
     Reorders,
-    /// Several packets become one.
+    /// Several packets are merged into one.
     Merges,
-    /// Bytes, lengths or stamps are not those of the wire.
+    /// Bytes, lengths or timestamps differ from those on the wire.
     Lies,
-    /// The rate at which nothing is lost is lower than it could be.
+    /// The rate that is captured without loss is lower than possible.
     Slows,
 }
 
 impl Cost {
-    /// The word in tables and documents.
+    /// Returns the name in tables and documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fails => "fails",
@@ -48,14 +48,14 @@ impl Cost {
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Its name, as `--only` takes it.
+    /// The name, as `--only` takes it.
     pub name: &'static str,
     pub(crate) about: CheckSubject,
-    /// What kind of harm.
+    /// The kind of cost.
     pub cost: Cost,
-    /// The harm in a sentence.
+    /// The cost in a sentence.
     pub why: &'static str,
-    /// Whether `--fix` can mend it, at least sometimes.
+    /// True if `--fix` can correct the setting in at least some cases.
     pub can_fix: bool,
 }
 
@@ -153,12 +153,12 @@ checks! {
 }
 
 impl Check {
-    /// The check of this name.
+    /// Returns the check with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         Self::ALL.iter().copied().find(|c| c.name == name)
     }
 
-    /// The table as it stands in `docs/DOCTOR.md`.
+    /// Returns the table as in `docs/DOCTOR.md`.
     pub fn table() -> String {
         let mut out = String::from("| check | about | costs | why | `--fix` |\n|---|---|---|---|---|\n");
         for c in Self::ALL {

@@ -1,4 +1,5 @@
-//! The volume of a store: whether it can be written, how, and how fast, tried through the recorder's own device.
+//! The volume of a store: free space, write access, block device, and write speed, measured through the recorder's own
+//! disk code.
 
 use crate::Request;
 use crate::checks;
@@ -13,22 +14,22 @@ use store::device::{Content, Device, DiskDevice, FileId, Op};
 use sys::sysfs::Tree;
 use sys::timex::{self, FsSpace};
 
-/// Bytes of one write, as the recorder's.
+/// Bytes of one write, as in the recorder.
 const BLOCK: usize = 1 << 20;
-/// Most bytes that the probe writes.
+/// The most bytes that the probe writes.
 const PROBE_MAX: u64 = 256 << 20;
-/// It stops at the next block after this.
+/// The probe stops at the first block after this time.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 /// Writes in flight.
 const DEPTH: usize = 16;
-/// The probe leaves at least this much of the room that it finds.
+/// The probe uses at most the free space divided by this number.
 const PROBE_SHARE: u64 = 4;
 
-/// File systems whose files are in memory, and those that answer through a network or a process.
+/// File systems in memory; the constant below names those behind a network or a process.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 const FAR: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse", "glusterfs"];
 
-/// Looks at the volume below `store`, which need not exist yet.
+/// Inspects the volume of the directory `store`, which need not exist yet.
 pub fn examine(store: &Path, question: &Request, fastest: Option<u32>, tree: &Tree) -> Vec<Finding> {
     let s = Subject::Store(store.display().to_string());
     let Some(folder) = existing(store) else {
@@ -59,23 +60,24 @@ pub fn examine(store: &Path, question: &Request, fastest: Option<u32>, tree: &Tr
     all
 }
 
-/// The folder itself, or the nearest above it that is there.
+/// Returns the directory itself, or its nearest ancestor that exists.
 fn existing(store: &Path) -> Option<PathBuf> {
     let whole = std::path::absolute(store).ok()?;
     whole.ancestors().find(|p| p.is_dir()).map(Path::to_owned)
 }
 
-/// Type of the file system that holds `folder`: the mount whose point is the longest above it (proc_pid_mountinfo(5)).
+/// Returns the type of the file system of `folder`: the mount with the longest mount point above it
+/// (proc_pid_mountinfo(5)).
 fn mounted(folder: &Path, mountinfo: &str) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let mut best: Option<(usize, &str)> = None;
     for line in mountinfo.lines() {
         let Some((front, back)) = line.split_once(" - ") else { continue };
         let Some(point) = front.split(' ').nth(4) else { continue };
-        // Spaces in names are written as octal numbers.
+        // mountinfo writes spaces in names as octal numbers.
         let point = point.replace("\\040", " ");
         let kind = back.split(' ').next().unwrap_or_default();
-        // Of two mounts at one point, the later one is on top.
+        // Of two mounts at the same point, the later mount hides the earlier.
         if folder.starts_with(&point) && best.is_none_or(|(len, _)| len <= point.len()) {
             best = Some((point.len(), kind));
         }
@@ -103,9 +105,9 @@ fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
 }
 
 fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Finding {
-    /// Below this share file systems slow down, whatever their size.
+    /// Below this share of free space file systems slow down, whatever their size.
     const LITTLE: f64 = 0.05;
-    /// Nobody comes to look within so many minutes.
+    /// Minutes until the volume is full that are too few for an operator to react.
     const SHORT: f64 = 5.0;
     if room.total == 0 {
         return Finding::new(&checks::SPACE, s, State::Unknown, "the file system does not tell");
@@ -124,7 +126,7 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
     Finding::good(&checks::SPACE, s, found)
 }
 
-/// What the block layer does with the volume's writes; nothing for file systems without one block device.
+/// Inspects the block device of the volume; good for file systems without a block device of their own.
 fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let device = folder.metadata().map(|m| m.dev()).unwrap_or(0);
     // Linux's encoding of st_dev (include/linux/kdev_t.h, new_encode_dev).
@@ -152,7 +154,7 @@ fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     Finding::good(&checks::DEVICE, s, found)
 }
 
-/// What the probe saw.
+/// The result of the probe.
 struct Probe {
     how: String,
     best: bool,
@@ -160,17 +162,17 @@ struct Probe {
     seconds: f64,
 }
 
-/// Removes the probe's file however the probe ends.
+/// Removes the probe's file in every case.
 struct Cleared(PathBuf);
 
 impl Drop for Cleared {
     fn drop(&mut self) {
-        // Without it, nothing was written.
+        // Fails only if the file was not created.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Writes up to `most` bytes the way the recorder does, and removes them.
+/// Writes up to `most` bytes as the recorder does, and removes them.
 fn probe(folder: &Path, most: u64) -> io::Result<Probe> {
     let mut device = DiskDevice::new(DEPTH as u32 * 2);
     let path = folder.join(format!(".netgrain-doctor-{}", std::process::id()));
@@ -192,7 +194,7 @@ fn write(device: &mut DiskDevice, file: FileId, blocks: u64) -> io::Result<(u64,
             for end in done.drain(..) {
                 *in_flight -= 1;
                 match end.result {
-                    // Not every file system can allocate ahead, and none has to.
+                    // A file system need not support preallocation.
                     Err(_) if end.token == ALLOCATE => {}
                     result => drop(result?),
                 }

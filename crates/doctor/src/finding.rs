@@ -1,4 +1,4 @@
-//! What a check has found.
+//! The result of a check.
 
 use crate::checks::Check;
 use crate::setting::Change;
@@ -6,21 +6,21 @@ use serde::Serialize;
 use serde::ser::SerializeMap;
 use std::fmt;
 
-/// How it stands.
+/// The state of the subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// As it should be, or does not apply.
+    /// The setting is good, or the check does not apply.
     Good,
-    /// The kernel does not tell.
+    /// The kernel does not report the fact.
     Unknown,
-    /// Could be better, or is worth knowing.
+    /// The setting could be better, or the fact is worth knowing.
     Warning,
-    /// Makes capture fail, lose or lie.
+    /// The setting makes capture fail, lose packets or record them wrongly.
     Bad,
 }
 
 impl State {
-    /// The word in tables and documents.
+    /// Returns the name in tables and documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -31,14 +31,14 @@ impl State {
     }
 }
 
-/// What it was found on.
+/// The subject of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// A port, by name.
+    /// An interface, by name.
     Port(String),
     /// The machine.
     Machine,
-    /// A store, by its folder.
+    /// A store, by its directory.
     Store(String),
 }
 
@@ -51,42 +51,42 @@ impl fmt::Display for Subject {
     }
 }
 
-/// One answer.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which check.
+    /// The check.
     pub check: &'static Check,
-    /// Of what.
+    /// The subject.
     pub subject: Subject,
-    /// How it stands.
+    /// The state.
     pub state: State,
-    /// What was found, in a few words.
+    /// The observed fact, in a few words.
     pub found: String,
-    /// The command or the step that mends it.
+    /// The command or the step that fixes it.
     pub fix: Option<String>,
-    /// What `--fix` would change.
+    /// The changes that `--fix` would make.
     pub changes: Vec<Change>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// Makes a finding of state good.
     pub fn good(check: &'static Check, subject: &Subject, found: impl Into<String>) -> Self {
         Self::new(check, subject, State::Good, found)
     }
 
-    /// Of a state, with nothing said yet of how to mend it.
+    /// Makes a finding of any state, without a fix.
     pub fn new(check: &'static Check, subject: &Subject, state: State, found: impl Into<String>) -> Self {
         Self { check, subject: subject.clone(), state, found: found.into(), fix: None, changes: Vec::new() }
     }
 
-    /// How a person mends it.
+    /// Adds the command or step that fixes the finding.
     #[must_use]
     pub fn fix(mut self, command: impl Into<String>) -> Self {
         self.fix = Some(command.into());
         self
     }
 
-    /// How `--fix` mends it.
+    /// Adds a change for `--fix`.
     #[must_use]
     pub fn change(mut self, change: Change) -> Self {
         self.changes.push(change);

@@ -1,4 +1,5 @@
-//! Changing what findings offer to change: each step shown before, written down with its old value, made, and looked at.
+//! Carries out the changes that findings offer. Each step is shown first, journalled with its old value, made, and
+//! verified.
 
 use crate::finding::{Finding, State};
 use crate::netns::Netns;
@@ -7,28 +8,28 @@ use crate::undo::{Entry, Journal, JournalError, boot};
 use std::io;
 use sys::sysfs::Tree;
 
-/// One thing that would be done.
+/// One change to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What.
+    /// The setting and its new value.
     pub change: Change,
-    /// The value now.
+    /// The current value.
     pub was: String,
-    /// The check that asks for it.
+    /// The check whose finding offers the change.
     pub check: &'static str,
 }
 
-/// How it went.
+/// The result of `apply`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixResult {
     /// Steps made.
     pub made: usize,
-    /// Steps that the kernel refused; nothing of them is in force.
+    /// Steps that the kernel refused; none of them is in force.
     pub refused: usize,
 }
 
-/// The steps that mend these findings, each setting once. A setting that cannot be read now is left out: what cannot be
-/// read could not be put back.
+/// Returns the steps that fix these findings, each setting once. A setting that cannot be read is left out, because it
+/// could not be restored.
 pub fn steps(findings: &[Finding], tree: &Tree) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for finding in findings.iter().filter(|f| matches!(f.state, State::Bad | State::Warning)) {
@@ -46,10 +47,10 @@ pub fn steps(findings: &[Finding], tree: &Tree) -> Vec<Step> {
     steps
 }
 
-/// Makes the steps in order; `tell` hears how each went. One that is refused does not keep the others from being made.
+/// Makes the steps in order and calls `tell` with the result of each. After a refused step the others are still made.
 ///
 /// # Errors
-/// When the journal cannot be written; the step at hand is not made then, those before it are and can be undone.
+/// The journal cannot be written. The step in question is not made; the steps before it are made and can be undone.
 pub fn apply(
     steps: &[Step],
     journal: &mut Journal,
@@ -73,7 +74,8 @@ pub fn apply(
             continue;
         }
         done.refused += 1;
-        // A setting that went half the way (huge pages that were not all to be had) goes back, or stays in the journal.
+        // A partial change (fewer huge pages than requested) is reverted; if that fails, its entry stays in the
+        // journal.
         let back = match step.change.setting.read(tree) {
             Ok(now) if now == step.was => Ok(()),
             _ => step.change.setting.write(tree, &step.was),

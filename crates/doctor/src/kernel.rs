@@ -1,4 +1,5 @@
-//! What the kernel allows: AF_XDP, BPF, io_uring, capabilities, locked memory, huge pages; and what its network stack lost.
+//! Checks of the kernel: AF_XDP, BPF, io_uring, capabilities, locked memory, huge pages, and losses of its network
+//! stack.
 
 use crate::Request;
 use crate::checks;
@@ -8,28 +9,28 @@ use base::units::{show_bytes, show_count};
 use sys::privilege::{self, CAPTURE, CAPTURE_OPTIONAL, Capabilities, Capability};
 use sys::sysfs::Tree;
 
-/// From this release on drivers tell of XDP, and links carry programs.
+/// From this release on drivers report their XDP features, and XDP programs are attached by links.
 const OLDEST: (u32, u32) = (6, 3);
 
-/// Bytes of a huge page that the ring asks for.
+/// Bytes of a huge page, as the ring requests them.
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// Packets of one processor that may wait for the network stack, at most: at a million a second they wait 65 ms, and beyond
-/// it is the processor that is too slow, not the queue too short.
+/// The largest recommended backlog of one processor in packets: at a million packets per second they wait 65 ms; beyond
+/// that the processor is too slow, and a longer queue does not help.
 const MAX_BACKLOG: u64 = 65_536;
 
-/// Packets of one round of the network stack, at most: eight times the kernel's own value; a longer round keeps everything
-/// else on the processor waiting.
+/// The largest recommended budget of one NAPI round in packets: eight times the kernel's default. A longer round delays
+/// everything else on the processor.
 const MAX_BUDGET: u64 = 2400;
 
 const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// What the kernel tells.
+/// The facts that the kernel reports.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub release: String,
     pub has_xdp_sockets: bool,
-    /// `None` where the file cannot be read.
+    /// `None` if the file cannot be read.
     pub bpf_jit: Option<u32>,
     pub io_uring_disabled: u32,
     pub capabilities: Capabilities,
@@ -40,7 +41,7 @@ pub struct Facts {
     pub softnet: Softnet,
 }
 
-/// The pool of 2 MiB pages, and whether shared memory gets some without it.
+/// The pool of 2 MiB pages, and whether shared memory can get huge pages without the pool.
 #[derive(Clone, Debug, Default)]
 pub struct HugePages {
     pub total: u64,
@@ -59,7 +60,7 @@ pub struct Softnet {
 }
 
 impl Facts {
-    /// Asks the kernel.
+    /// Gathers the facts from the kernel.
     pub fn gather(tree: &Tree) -> Self {
         let protocols = tree.text("proc/net/protocols").unwrap_or_default();
         let available = tree.text("proc/meminfo").unwrap_or_default();
@@ -79,7 +80,7 @@ impl Facts {
     }
 }
 
-/// The limit in `/proc/self/limits`; none if it says so or is not there.
+/// Returns the limit in `/proc/self/limits`; `None` if it is unlimited or missing.
 fn memlock(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|l| l.strip_prefix("Max locked memory"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -108,9 +109,9 @@ fn softnet(tree: &Tree) -> Softnet {
     sum
 }
 
-/// All checks of the kernel.
+/// Runs all checks of the kernel.
 pub fn judge(f: &Facts, question: &Request) -> Vec<Finding> {
-    // Descriptors take a quarter more.
+    // The descriptors add a quarter to the packet memory.
     let ring = question.ring + question.ring / 4;
     vec![
         kernel(f),
@@ -232,7 +233,8 @@ fn pages(f: &Facts, ring: u64) -> Finding {
     let found = format!("{} of the {wanted} wanted are reserved and free; {otherwise}", pool.free);
     let (missing, total) = (wanted - pool.free, pool.total + wanted - pool.free);
     let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Warning, found);
-    // Reserving takes memory from everybody else; half of what is free is for a person to give.
+    // Reserved pages are lost to all other processes. A change that takes more than half of the available memory is
+    // left to the administrator.
     if missing * HUGE_PAGE > f.memory_available / 2 {
         return finding
             .fix(format!("a smaller --ring, or as long as memory suffices: sysctl -w vm.nr_hugepages={total}"));
@@ -242,13 +244,13 @@ fn pages(f: &Facts, ring: u64) -> Finding {
 }
 
 fn network_stack(f: &Facts) -> Finding {
-    /// One in so many batches may run out of time.
+    /// Tolerated share of rounds that run out of time: one in this number.
     const SQUEEZED: u64 = 1000;
     let (s, n) = (Subject::Machine, &f.softnet);
     let found =
         format!("{} dropped, {} times out of time since the start", show_count(n.dropped), show_count(n.squeezed));
-    // The counters begin at the start of the machine: what a longer queue has mended since is still in them, so that what
-    // is long enough is left alone, whatever they say.
+    // The counters start at boot and still contain losses from before an earlier fix. So a value that is already large
+    // enough is not raised, whatever the counters say.
     let (path, value) = if n.dropped > 0 && (1..MAX_BACKLOG).contains(&n.backlog) {
         ("proc/sys/net/core/netdev_max_backlog", (n.backlog * 4).min(MAX_BACKLOG))
     } else if n.squeezed * SQUEEZED > n.processed && (1..MAX_BUDGET).contains(&n.budget) {
@@ -308,7 +310,7 @@ mod tests {
     fn huge_pages_are_offered_only_where_they_leave_enough_for_others() {
         let pool = HugePages { total: 100, free: 40, transparent: true };
         let room = Facts { huge_pages: Some(pool.clone()), ..well() };
-        // 1 GiB and a quarter are 640 pages; 600 are missing to the 100 that are there.
+        // 1 GiB and a quarter are 640 pages; 40 pages of the pool are free, so 600 more make a pool of 700.
         assert_eq!(found(&room, "huge-pages").changes[0].value, "700");
         let tight = Facts { huge_pages: Some(pool), memory_available: 2 << 30, ..well() };
         let finding = found(&tight, "huge-pages");
@@ -340,7 +342,7 @@ mod tests {
         }
         assert_eq!(steps, [4000, 16_000, 64_000, 65_536, 600, 1200, 2400]);
         assert_eq!(found(&Facts { softnet: n, ..well() }, "softnet").state, State::Good);
-        // What somebody has set beyond is theirs.
+        // A value beyond the recommended maximum, set by the administrator, stays.
         let beyond = Softnet { dropped: 3, backlog: 1 << 20, ..Softnet::default() };
         assert_eq!(found(&Facts { softnet: beyond, ..well() }, "softnet").state, State::Good);
     }

@@ -1,12 +1,14 @@
-//! What makes capture fail, lose or lie on this machine, what it costs, and the command that mends it.
+//! Host settings that make capture fail, lose packets or record them wrongly, with their cost and their repair.
 //!
-//! [`examine`] looks and changes nothing. Each look is two steps: facts are gathered from the kernel (sysfs and procfs
-//! through a root that can be a test's folder, ethtool, netlink), then a pure function judges them. Every [`Finding`]
-//! belongs to a row of the one table of checks ([`Check::ALL`]), from which the documentation is made. [`mend`] changes
-//! what findings offer to change, with the old value on disk before the new one is in force, and [`undo`] puts it back.
+//! [`examine`] inspects the host and changes nothing. Each inspection has two steps: it gathers facts from the kernel
+//! (sysfs and procfs below a root that a test can replace, ethtool, netlink), then a pure function evaluates them. Each
+//! [`Finding`] belongs to a row of the table of checks ([`Check::ALL`]), from which the documentation is generated.
+//! `--fix` makes the changes that findings offer and first writes the old value to disk; [`undo`] restores the old
+//! values.
 //!
-//! What is worth looking at comes from the reports of others: HPCAP's bug diary (tags stripped, offloads), the kernel's
-//! `af_xdp.rst` and `scaling.rst`, and the thesis's 34 to 47 % loss with memory of the wrong NUMA node.
+//! The checks come from published experience: HPCAP's list of bugs (tags stripped, offloads), the kernel's `af_xdp.rst`
+//! and
+//! `scaling.rst`, and the thesis's 34 to 47 % loss with memory of the wrong NUMA node.
 #![forbid(unsafe_code)]
 
 mod checks;
@@ -34,38 +36,38 @@ use std::path::PathBuf;
 use sys::netlink::{Link, Netlink};
 use sys::sysfs::Tree;
 
-/// What to look at.
+/// The subjects of an inspection.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// These ports; none means every physical one, of which nothing is offered to be changed.
+    /// These interfaces; if empty, all physical interfaces, and then no finding about an interface offers a change.
     pub ports: Vec<String>,
-    /// A store's folder, which is written to for a moment.
+    /// The directory of a store; the inspection writes a test file to it.
     pub store: Option<PathBuf>,
-    /// Only these checks, by name; none means all.
+    /// Only these checks, by name; if empty, all.
     pub only: Vec<String>,
-    /// Bytes of all rings together, as the recorder would make them.
+    /// Bytes of all rings together, as the recorder would allocate them.
     pub ring: u64,
-    /// Bytes of one file, as the recorder would allocate them.
+    /// Bytes of one packet file, as the recorder would allocate it.
     pub segment: u64,
-    /// Ports are taken for capture alone, although the host uses them.
+    /// True if the interfaces are dedicated to capture although the host uses them.
     pub dedicated: bool,
-    /// Also capture a few frames on a private pair of ports.
+    /// True to capture test frames on a private veth pair as well.
     pub trial: bool,
 }
 
 impl Request {
-    /// Whether any of these checks is asked for.
+    /// True if the request includes at least one of these checks.
     fn wants(&self, checks: &[&Check]) -> bool {
         self.only.is_empty() || checks.iter().any(|c| self.only.iter().any(|o| o == c.name))
     }
 }
 
-/// Looks at everything that was asked for: ports first, then the machine, then the store. Findings come in the order of
-/// the table.
+/// Inspects the subjects of the request: interfaces first, then the machine, then the store. Findings come in the order
+/// of the table.
 ///
 /// # Errors
-/// When a port that was named is not there, or the kernel does not tell of its ports at all. What it refuses to tell in
-/// particular is a finding of unknown state.
+/// A named interface does not exist, or the kernel does not list its interfaces. A single fact that the kernel refuses
+/// becomes a finding with state unknown.
 pub fn examine(question: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceError> {
     let mut findings = Vec::new();
     let mut fastest = None;
@@ -90,8 +92,8 @@ pub fn examine(question: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceEr
     Ok(findings)
 }
 
-/// What is found of a port offers a change only where the port was named. Nobody who lets the machine be mended means
-/// the port that they are logged in through, whose driver may start it again.
+/// Removes the changes of an interface that the request does not name. A user who lets the doctor change the machine
+/// may be logged in through this interface, and the change can make its driver reset it.
 fn offered(mut finding: Finding, question: &Request) -> Finding {
     if question.ports.is_empty() {
         finding.changes.clear();
@@ -99,7 +101,7 @@ fn offered(mut finding: Finding, question: &Request) -> Finding {
     finding
 }
 
-/// The ports to look at: those named, or every one with a card behind it.
+/// Returns the interfaces to inspect: those of the request, or every physical interface.
 fn ports(question: &Request) -> Result<Vec<String>, SourceError> {
     if !question.ports.is_empty() {
         return Ok(question.ports.clone());

@@ -1,5 +1,5 @@
-//! Which network namespace (network_namespaces(7)) a setting was changed in. Ports are of one, and their names mean others
-//! in another: what was changed there can only be put back there.
+//! The network namespace (network_namespaces(7)) of a change. An interface belongs to one namespace, and its name can
+//! denote another interface elsewhere, so a change must be undone in its own namespace.
 
 use crate::setting::Setting;
 use serde::{Deserialize, Serialize};
@@ -7,30 +7,31 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use sys::sysfs::Tree;
 
-/// Where `ip netns` keeps namespaces by name.
+/// The directory of named namespaces (`ip netns`).
 const NAMED: &str = "run/netns";
 
-/// The namespace of the thread that asks.
+/// The namespace of the calling thread.
 const HERE: &str = "proc/thread-self/ns/net";
 
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Netns {
-    /// The number that the kernel gives it, as in `net:[4026531840]`.
+    /// The inode number, as in `net:[4026531840]`.
     pub inode: u64,
-    /// What `ip netns` calls it, if it does.
+    /// The name in `ip netns`, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 impl Netns {
-    /// The one in which this thread is.
+    /// Returns the namespace of the calling thread.
     pub fn here(tree: &Tree) -> Option<Self> {
         let inode = inode(tree, HERE)?;
         Some(Self { inode, name: name_of(tree, inode) })
     }
 
-    /// That of a setting, where it has one: ports do, and what lies below the kernel's folders of the network.
+    /// Returns the namespace that a setting depends on: settings of interfaces and files below the kernel's network
+    /// directories do.
     pub fn of(setting: &Setting, tree: &Tree) -> Option<Self> {
         let has_one = match setting {
             Setting::File { path } => path.starts_with("proc/sys/net/") || path.starts_with("sys/class/net/"),
@@ -39,7 +40,7 @@ impl Netns {
         has_one.then(|| Self::here(tree)).flatten()
     }
 
-    /// What to put before a command so that it runs there; `None` if nobody is in it and it has no name.
+    /// Returns the command prefix that runs a command in this namespace; `None` if it has neither a process nor a name.
     pub fn way_in(&self, tree: &Tree) -> Option<String> {
         if let Some(name) = name_of(tree, self.inode) {
             return Some(format!("ip netns exec {name}"));

@@ -1,4 +1,4 @@
-//! One port: what its driver can, what its card was told, what it has already lost.
+//! Checks of one interface: driver capabilities, NIC settings, losses so far.
 
 use crate::checks::{self, Check};
 use crate::finding::{Finding, State, Subject};
@@ -12,10 +12,10 @@ use sys::netlink::netdev::feature;
 use sys::netlink::{Link, Netlink};
 use sys::sysfs::Tree;
 
-/// From this speed on one queue is not enough for small packets.
+/// From this speed on one queue does not suffice for small packets.
 const FAST_MEGABITS: u32 = 10_000;
 
-/// Names under which drivers count what they lost for want of descriptors or memory (ixgbe and igb; i40e and ice; mlx5;
+/// Names of the drivers' counters of packets lost for want of descriptors or memory (ixgbe and igb; i40e and ice; mlx5;
 /// virtio_net and ena; bnxt).
 const LOSS_NAMES: [&str; 9] = [
     "rx_no_dma_resources",
@@ -29,14 +29,14 @@ const LOSS_NAMES: [&str; 9] = [
     "rx_total_discard_pkts",
 ];
 
-/// An interrupt of the port and the processors that may get it.
+/// An interrupt of the interface, with the processors that may handle it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Irq {
     pub number: u32,
     pub cpus: Vec<usize>,
 }
 
-/// What the kernel tells of a port.
+/// The facts that the kernel reports about an interface.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub port: PortFacts,
@@ -50,11 +50,11 @@ pub struct Facts {
     pub stamping: Option<Stamping>,
     pub stamps_all: bool,
     pub rss: Option<Rss>,
-    /// Kinds of packets whose transport ports are hashed, and whether they are.
+    /// Packet types for which RSS can include the transport ports, and whether it does.
     pub hashed: Vec<(&'static str, bool)>,
     pub lost: Vec<(String, u64)>,
     pub irqs: Vec<Irq>,
-    /// NUMA node of the card, where there are several, and its processors.
+    /// NUMA node of the NIC with its processors, if the machine has several nodes.
     pub node: Option<(usize, Vec<usize>)>,
     /// Processors that this process may use.
     pub allowed: Vec<usize>,
@@ -62,7 +62,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Asks the kernel.
+    /// Gathers the facts from the kernel.
     pub fn gather(name: &str, dedicated: bool, tree: &Tree) -> Result<Self, SourceError> {
         let port = PortFacts::gather(name)?;
         let name = port.name.clone();
@@ -75,7 +75,7 @@ impl Facts {
         let device = link.parent_device.as_deref().and_then(|d| tree.device(d));
         let file = |file: &str| device.as_ref().map(|d| format!("{d}/{file}"));
         let several_nodes = tree.names("sys/devices/system/node").iter().filter(|n| is_node(n)).count() > 1;
-        // The device of a virtual function has a link to the one that it is a function of; virtio sits on its bus device.
+        // A virtual function links to its physical function; a virtio device has its node in the parent bus device.
         let node = [file("numa_node"), file("../numa_node")].into_iter().flatten().find_map(|f| tree.value::<i64>(&f));
         let node = node.and_then(|n| usize::try_from(n).ok()).filter(|_| several_nodes);
         let node =
@@ -108,7 +108,8 @@ impl Facts {
         self.features.as_deref().unwrap_or_default().iter().find(|f| f.name == name)
     }
 
-    /// The names of these features that are on: those that can be switched off, and those that cannot.
+    /// Returns the names of those of these features that are on: first those that can be switched off, then the fixed
+    /// ones.
     fn on(&self, names: &[&'static str]) -> (Vec<&'static str>, Vec<&'static str>) {
         let on = names.iter().copied().filter(|n| self.feature(n).is_some_and(|f| f.on));
         on.partition(|n| self.feature(n).is_some_and(|f| f.can_change))
@@ -127,8 +128,8 @@ fn is_node(name: &str) -> bool {
     name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok())
 }
 
-/// The interrupts of `/proc/interrupts` that bear the name of the port or of its device, those of its administration left
-/// out.
+/// Returns the interrupts in `/proc/interrupts` whose label names the interface or its device, without the
+/// administrative interrupts.
 pub fn irqs(port: &str, device: Option<&str>, tree: &Tree) -> Vec<Irq> {
     const ADMINISTRATION: [&str; 5] = ["config", "async", "mbx", "other", "misc"];
     let text = tree.text("proc/interrupts").unwrap_or_default();
@@ -142,14 +143,14 @@ pub fn irqs(port: &str, device: Option<&str>, tree: &Tree) -> Vec<Irq> {
             continue;
         }
         let list = |file: &str| tree.cpus(&format!("proc/irq/{number}/{file}")).filter(|c| !c.is_empty());
-        // Where the interrupt really goes, if the controller tells.
+        // The effective affinity is where the interrupt really goes; not every interrupt controller reports it.
         let cpus = list("effective_affinity_list").or_else(|| list("smp_affinity_list"));
         irqs.push(Irq { number, cpus: cpus.unwrap_or_default() });
     }
     irqs
 }
 
-/// Whether `label` has `name` in it as a whole: `eth1` is in `ice-eth1-TxRx-0` and not in `eth10-rx`.
+/// True if `label` contains `name` as a whole word: `eth1` is in `ice-eth1-TxRx-0` and not in `eth10-rx`.
 fn names(label: &str, name: &str) -> bool {
     let edge = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
     label
@@ -157,7 +158,7 @@ fn names(label: &str, name: &str) -> bool {
         .any(|(at, _)| edge(label[..at].chars().next_back()) && edge(label[at + name.len()..].chars().next()))
 }
 
-/// All checks of a port.
+/// Runs all checks of an interface.
 pub fn judge(f: &Facts) -> Vec<Finding> {
     let choice = decide(&f.port, f.dedicated);
     let kind = choice.kind;
@@ -202,7 +203,7 @@ fn source(f: &Facts, kind: SourceKind, explanation: &str) -> Finding {
         return Finding::new(&checks::SOURCE, &s, state, found)
             .fix(format!("another card: the driver ({driver}) has no native XDP"));
     }
-    // What takes a copy on a virtual port has no other way.
+    // A virtual interface has no zero-copy alternative, so only physical interfaces get the warning.
     if kind == SourceKind::AfXdp && f.is_physical() && !can(feature::XSK_ZEROCOPY) {
         return Finding::new(&checks::SOURCE, &s, State::Warning, found).fix("a card whose driver has zero copy");
     }
@@ -231,7 +232,7 @@ fn virtual_function(f: &Facts) -> Finding {
     }
 }
 
-/// The finding of features that should be off and are on, with the change that switches them off.
+/// Makes the finding about features that are on and should be off, with the change that switches them off.
 fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: State, fix: bool) -> Finding {
     let s = f.subject();
     if f.features.is_none() {
@@ -263,7 +264,7 @@ fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: Sta
     finding
 }
 
-/// The name that ethtool(8) gives a feature of the kernel.
+/// Returns the name that ethtool(8) uses for a kernel feature.
 fn command_name(feature: &str) -> &str {
     match feature {
         "rx-gro" => "gro",
@@ -279,7 +280,7 @@ fn merging(f: &Facts, kind: SourceKind) -> Finding {
     const IN_THE_CARD: [&str; 2] = ["rx-lro", "rx-gro-hw"];
     const EVERYWHERE: [&str; 5] = ["rx-gro", "rx-lro", "rx-gro-hw", "rx-gro-list", "rx-udp-gro-forwarding"];
     match kind {
-        // XDP runs before the kernel merges. On veth it even needs GRO where no program is attached at the other end.
+        // XDP runs before GRO merges packets. On veth XDP even needs GRO if no program is attached at the other end.
         SourceKind::AfXdp => switched(&checks::MERGING, f, &IN_THE_CARD, State::Bad, true),
         SourceKind::Tpacket => switched(&checks::MERGING, f, &EVERYWHERE, State::Bad, true),
     }
@@ -290,7 +291,7 @@ fn sending(f: &Facts, kind: SourceKind) -> Finding {
     if kind == SourceKind::AfXdp || f.port.uses.is_empty() {
         return Finding::good(&checks::SENDING, &f.subject(), "nothing that this host sends is captured here");
     }
-    // Not for --fix: it slows the host, and says nothing wrong of what others send.
+    // No change for --fix: it would slow the host down, and received packets are not affected.
     switched(&checks::SENDING, f, &NAMES, State::Warning, false)
 }
 
@@ -412,7 +413,7 @@ fn numa(f: &Facts) -> Finding {
 
 fn mtu(f: &Facts, kind: SourceKind) -> Finding {
     let (s, mtu) = (f.subject(), f.link.mtu);
-    // The source's own words carry the limit.
+    // The explanation of the source contains the limit.
     let explanation = decide(&f.port, true).explanation;
     if kind == SourceKind::Tpacket && explanation.contains("cannot spread") {
         return Finding::new(&checks::MTU, &s, State::Warning, format!("MTU {mtu} is more than one XDP buffer holds"))

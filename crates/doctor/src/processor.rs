@@ -1,4 +1,4 @@
-//! Processors: how fast they run, how deeply they sleep, who moves interrupts between them, and who takes them away.
+//! Checks of the processors: frequency, idle states, isolation, interrupt balancing, and time stolen by a hypervisor.
 
 use crate::checks;
 use crate::finding::{Finding, State, Subject};
@@ -6,27 +6,27 @@ use crate::setting::{Change, Setting};
 use sys::cpu::Ticks;
 use sys::sysfs::Tree;
 
-/// A processor that takes longer to wake up lets a ring of 512 descriptors fill at 10 Gb/s (34 us at 14.88 Mpps).
+/// If a processor takes longer to wake up, a ring of 512 descriptors fills at 10 Gb/s (34 us at 14.88 Mpps).
 const LONG_WAKE_MICROS: u64 = 30;
 
-/// What the machine tells of its processors.
+/// The facts that the kernel reports about the processors.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Processor and its governor, where frequencies can be chosen.
+    /// Processors with their governors, where the frequency can be scaled.
     pub governors: Vec<(usize, String)>,
-    /// All of those offer `performance`.
+    /// True if all of these processors offer the governor `performance`.
     pub can_perform: bool,
-    /// Name and exit latency of the deepest idle state that is allowed, of the worst processor.
+    /// Name and exit latency of the deepest enabled idle state, of the processor with the largest latency.
     pub deepest: Option<(String, u64)>,
     pub isolated: Vec<usize>,
     pub irqbalance: bool,
-    /// Share of the time since the start that the hypervisor gave to others.
+    /// Share of the time since boot that the hypervisor gave to other guests.
     pub stolen: f64,
     pub is_virtual: bool,
 }
 
 impl Facts {
-    /// Asks the kernel.
+    /// Gathers the facts from the kernel.
     pub fn gather(tree: &Tree) -> Self {
         const CPUS: &str = "sys/devices/system/cpu";
         let cpus: Vec<usize> = tree.names(CPUS).iter().filter_map(|n| n.strip_prefix("cpu")?.parse().ok()).collect();
@@ -64,7 +64,7 @@ fn governor_file(cpu: usize) -> String {
     format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
 }
 
-/// All checks of processors.
+/// Runs all checks of processors.
 pub fn judge(f: &Facts) -> Vec<Finding> {
     vec![governor(f), idle(f), isolation(f), irqbalance(f), steal(f)]
 }
@@ -121,7 +121,7 @@ fn irqbalance(f: &Facts) -> Finding {
 }
 
 fn steal(f: &Facts) -> Finding {
-    /// More than this is felt in rings of microseconds.
+    /// A larger share of stolen time overflows rings that hold microseconds of traffic.
     const NOTICEABLE: f64 = 0.01;
     let s = Subject::Machine;
     let place = if f.is_virtual { "a virtual machine" } else { "no hypervisor" };
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use testkit::TempDir;
 
-    /// A machine of two processors, as a folder.
+    /// A machine with two processors, as a directory tree.
     fn machine(dir: &TempDir, files: &[(&str, &str)]) -> Tree {
         let tree = Tree::at(dir.path());
         for (path, text) in files {

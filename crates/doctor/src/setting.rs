@@ -1,4 +1,4 @@
-//! Settings of the kernel that can be read, changed and put back, each with its value as text.
+//! Kernel settings that can be read, changed and restored, each with its value as text.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,39 +12,39 @@ use sys::sysfs::Tree;
 pub enum Setting {
     /// A file below `/proc` or `/sys`.
     File {
-        /// Its path, without the leading slash.
+        /// The path, without the leading slash.
         path: String,
     },
-    /// A feature of a port, `on` or `off`.
+    /// A feature of an interface, `on` or `off`.
     Feature {
-        /// The port.
+        /// The interface.
         port: String,
-        /// The kernel's name for the feature.
+        /// The kernel's name of the feature.
         feature: String,
     },
-    /// Descriptors of a port's receive rings.
+    /// Number of descriptors of an interface's receive rings.
     RxRing {
-        /// The port.
+        /// The interface.
         port: String,
     },
-    /// Receiving queues of a port.
+    /// Number of receive queues of an interface.
     Queues {
-        /// The port.
+        /// The interface.
         port: String,
     },
-    /// Pause frames of a port: `autoneg rx tx`, each 0 or 1.
+    /// Pause frames of an interface: `autoneg rx tx`, each 0 or 1.
     Pause {
-        /// The port.
+        /// The interface.
         port: String,
     },
 }
 
-/// A setting and the value that it should have.
+/// A setting with the value that it should have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What.
+    /// The setting.
     pub setting: Setting,
-    /// To what.
+    /// The value.
     pub value: String,
 }
 
@@ -81,10 +81,10 @@ fn number(value: &str) -> io::Result<u32> {
 }
 
 impl Setting {
-    /// Its value now.
+    /// Reads the current value.
     ///
     /// # Errors
-    /// What the kernel says; `NotFound` where there is no such setting.
+    /// The error of the kernel; `NotFound` if the setting does not exist.
     pub fn read(&self, tree: &Tree) -> io::Result<String> {
         match self {
             Self::File { path } => tree.text(path).ok_or_else(|| io::ErrorKind::NotFound.into()),
@@ -102,10 +102,10 @@ impl Setting {
         }
     }
 
-    /// Gives it a value, and looks whether it has it then: some drivers and files take what they do not keep.
+    /// Writes a value and reads it back, because some drivers and files accept values that they do not keep.
     ///
     /// # Errors
-    /// What the kernel says; [`io::ErrorKind::Other`] when it kept another value.
+    /// The error of the kernel; [`io::ErrorKind::Other`] if the setting has another value afterwards.
     pub fn write(&self, tree: &Tree, value: &str) -> io::Result<()> {
         match self {
             Self::File { path } => tree.write(path, value)?,

@@ -1,4 +1,4 @@
-//! Clocks: what stamps are taken with, and who keeps it right.
+//! Checks of the clocks: the source of timestamps, and the synchronisation of the system clock.
 
 use crate::checks;
 use crate::finding::{Finding, State, Subject};
@@ -6,24 +6,24 @@ use std::time::Duration;
 use sys::sysfs::Tree;
 use sys::timex::{self, ClockStatus};
 
-/// Clock sources of the kernel that are read without a system call and count steadily.
+/// Kernel clock sources that are read without a system call and count at a steady rate.
 const STEADY: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
-/// A larger error makes packets of two machines hard to put in order.
+/// With a larger error, packets of two machines are hard to put in order.
 const ERROR_MAX: Duration = Duration::from_millis(10);
 
-/// What the kernel tells of its clocks.
+/// The facts that the kernel reports about its clocks.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub source: String,
     pub available: String,
-    /// The processor's counter runs at one rate and never stops; `None` on processors of another kind.
+    /// True if the TSC runs at one rate and never stops; `None` on processors without TSC.
     pub steady_counter: Option<bool>,
     pub clock_status: Option<ClockStatus>,
 }
 
 impl Facts {
-    /// Asks the kernel.
+    /// Gathers the facts from the kernel.
     pub fn gather(tree: &Tree) -> Self {
         const FOLDER: &str = "sys/devices/system/clocksource/clocksource0";
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
@@ -38,7 +38,7 @@ impl Facts {
     }
 }
 
-/// All checks of clocks.
+/// Runs all checks of clocks.
 pub fn judge(f: &Facts) -> Vec<Finding> {
     vec![source(f), synchronisation(f)]
 }

@@ -1,5 +1,5 @@
-//! A capture tried out: a private pair of ports in a network of its own, a few frames sent into one end, AF_XDP at the
-//! other. Nothing of the host's network is touched, and it goes away with the thread that tries.
+//! A trial capture: a private veth pair in a network namespace of its own, test frames sent into one end, AF_XDP at the
+//! other. It does not touch the host's network; the namespace ends with the thread.
 
 use crate::checks;
 use crate::finding::{Finding, State, Subject};
@@ -11,14 +11,14 @@ use sys::netlink::{Netlink, Veth};
 use sys::netns::Namespace;
 use sys::packet::PacketSocket;
 
-/// Frames sent.
+/// Number of frames sent.
 const FRAMES: u32 = 1000;
-/// They take milliseconds; a kernel that needs this long loses them.
+/// The frames take milliseconds; after this time they count as lost.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// RFC 2863: `ifOperStatus` up.
 const OPERATIONAL: u8 = 6;
 
-/// Tries it.
+/// Runs the trial.
 pub fn run() -> Finding {
     let s = Subject::Machine;
     match std::thread::Builder::new().name("trial".into()).spawn(attempt).map(std::thread::JoinHandle::join) {
@@ -54,7 +54,7 @@ fn attempt() -> Result<(u32, String), Finding> {
     while came < FRAMES && Instant::now() < until {
         for source in &mut sources {
             how.clone_from(&source.info().description);
-            // Only ours count: each once, in order.
+            // Count only the test frames, each once and in order.
             let take = |f: &capture::Frame<'_>| came += u32::from(f.bytes == frame(came).as_slice());
             match source.poll(256, Duration::from_millis(10), take).map_err(refused)? {
                 Polled::End => return Ok((came, how)),
@@ -65,11 +65,11 @@ fn attempt() -> Result<(u32, String), Finding> {
     Ok((came, how))
 }
 
-/// A new network with two ports that are connected; the calling thread is in it from now on.
+/// Makes a network namespace with a veth pair; the calling thread enters it for good.
 fn pair() -> io::Result<(u32, u32)> {
     Namespace::unshare()?;
     for file in ["all/disable_ipv6", "default/disable_ipv6"] {
-        // The file is missing where the kernel has no IPv6, and then there is nothing to silence.
+        // Without IPv6 in the kernel the file does not exist, and the kernel sends no IPv6 frames.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{file}"), "1");
     }
     let mut netlink = Netlink::route()?;
@@ -95,7 +95,7 @@ fn wait_up(near: u32, far: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Frame number `n`: an experimental EtherType (IEEE 802a), then the number.
+/// Returns frame number `n`: an experimental EtherType (IEEE 802a), then the number.
 fn frame(n: u32) -> Vec<u8> {
     let mut bytes = vec![0; 60];
     bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);

@@ -1,7 +1,7 @@
-//! What was changed and what it was before, on disk, so that another run can put it back.
+//! The journal of changes with their old values, on disk, so that a later run can undo them.
 //!
-//! The invariant: a change is in the journal, and the journal on disk, before it is made. Whatever happens in between, the
-//! worst is an entry whose setting never changed, and putting that back changes nothing.
+//! Invariant: the entry of a change is on disk before the change is made. After a crash the journal has at most one
+//! entry whose change was not made, and to undo that entry changes nothing.
 
 use crate::netns::Netns;
 use crate::setting::Setting;
@@ -15,33 +15,33 @@ use sys::sysfs::Tree;
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Of what.
+    /// The setting.
     #[serde(flatten)]
     pub setting: Setting,
-    /// Its value before.
+    /// The old value.
     pub was: String,
-    /// Its value since.
+    /// The new value.
     pub value: String,
-    /// The run of the kernel in which it was made; the next one begins with its own settings.
+    /// The boot id of the kernel at the time of the change; a reboot resets the settings.
     pub boot: String,
-    /// The network namespace in which it was made, where that makes a difference.
+    /// The network namespace of the change, if the setting depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Netns>,
 }
 
-/// The changes that can be put back, oldest first.
+/// The changes that can be undone, oldest first.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     entries: Vec<Entry>,
 }
 
-/// Why there is no journal.
+/// The reason why the journal cannot be used.
 #[derive(Debug)]
 pub enum JournalError {
     /// The file cannot be read or written.
     Io(PathBuf, io::Error),
-    /// The file is not one of ours.
+    /// The file is not a journal of netgrain.
     Foreign(PathBuf, String),
 }
 
@@ -73,7 +73,7 @@ struct Document {
 const VERSION: u32 = 1;
 
 impl Journal {
-    /// The journal at `path`; a file that is not there is an empty one.
+    /// Opens the journal at `path`; a missing file is an empty journal.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -93,15 +93,15 @@ impl Journal {
         Ok(Self { path: path.to_owned(), entries })
     }
 
-    /// The changes, oldest first.
+    /// Returns the changes, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Adds a change, on disk when this returns.
+    /// Adds a change; the entry is on disk when this returns.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; the change must not be made then.
+    /// [`JournalError::Io`]; the caller must then not make the change.
     pub fn add(&mut self, entry: Entry) -> Result<(), JournalError> {
         self.entries.push(entry);
         let saved = self.save();
@@ -111,7 +111,7 @@ impl Journal {
         saved
     }
 
-    /// Forgets a change, on disk when this returns; the file goes with the last.
+    /// Removes an entry; the removal is on disk when this returns. An empty journal's file is deleted.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -145,16 +145,16 @@ impl Journal {
     }
 }
 
-/// The run of the kernel that this is.
+/// Returns the boot id of the running kernel.
 pub fn boot(tree: &Tree) -> String {
     tree.text("proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// Puts everything back, the latest change first. `tell` hears of each: `Ok` with a remark if there is one. Changes that
-/// cannot be put back stay in the journal.
+/// Undoes all changes, the latest first, and calls `tell` for each, with a note in `Ok` if there is one. Changes that
+/// cannot be undone stay in the journal.
 ///
 /// # Errors
-/// [`JournalError::Io`] when the journal cannot be kept up.
+/// [`JournalError::Io`] if the journal cannot be written.
 pub fn undo(
     journal: &mut Journal,
     tree: &Tree,

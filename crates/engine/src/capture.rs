@@ -1,4 +1,4 @@
-//! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
+//! A running capture: sources, rings, engine threads, recorders and the listeners' socket, built from a [`Plan`].
 
 use crate::error::EngineError;
 use crate::group::{self, GroupPlan, Groups, PortSetup, ReconcileMessages};
@@ -31,36 +31,37 @@ use sys::clock::Clock;
 use sys::cpu::Ticks;
 use wire::link;
 
-/// Behind capture and its readers: memory that is needed before this thread comes to it is made by whoever needs it.
+/// Lower priority than capture and its readers: a thread that needs a page before this thread reaches it faults it in
+/// itself.
 const WARM_NICE: i32 = 5;
 
-/// How often a port that went away is looked for.
+/// How often the supervisor looks for a missing interface.
 const RETURN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// See the module's text.
+/// A running capture; see the module documentation.
 pub struct Capture {
     label: String,
     started: Instant,
-    /// The processors' time then.
+    /// The machine's processor time at the start.
     ticks: Ticks,
     stop: Arc<AtomicBool>,
     queues: Vec<Queue>,
     server: Option<Server>,
     supervisor: Option<JoinHandle<()>>,
-    /// Nobody else records this interface into this store until everything is written.
+    /// The exclusive claim on this interface in the store, held until everything is written.
     claim: Option<Claim>,
-    /// The folder that holds anything of this interface.
+    /// The directory of the store that holds the data of this interface.
     store: Option<PathBuf>,
-    /// What a recorder that died left, being mended.
+    /// The recovery of files that a killed recorder left unpublished.
     recovering: RecoveryTask,
-    /// Bytes of each file.
+    /// Bytes of each packet file.
     segment: u64,
     meter: Option<Metering>,
-    /// Those of all ports that began together.
+    /// The groups of all interfaces that started together.
     groups: Option<Arc<Groups>>,
     program: Option<Arc<PortProgram>>,
     retention: RetentionHandle,
-    /// Processors beside the memory of the rings; empty for any.
+    /// Processors on the NUMA node of the rings; empty for any.
     beside: Vec<usize>,
 }
 
@@ -75,19 +76,20 @@ struct Queue {
 }
 
 impl Capture {
-    /// Opens everything and begins.
+    /// Opens everything and starts.
     ///
     /// # Errors
-    /// [`EngineError`]; whatever was opened before it is closed again.
+    /// [`EngineError`]; everything opened before the error is closed again.
     pub fn start(plan: &Plan) -> Result<Self, EngineError> {
         Self::claimed(plan, &plan.store.as_ref().map(|store| store.dir.clone()), |_| Ok(Vec::new()))
     }
 
-    /// As [`Capture::start`], with places for flow records and rows. `store` is the folder that holds anything of this
-    /// interface; `outlets` is asked for them, with the interface's name, once the interface is claimed there.
+    /// As [`Capture::start`], with sinks for flow records and rows. `store` is the directory with the data of this
+    /// interface;
+    /// `outlets` makes the sinks, given the interface's name, after the interface is claimed there.
     ///
     /// # Errors
-    /// [`EngineError`]; whatever was opened before it is closed again.
+    /// [`EngineError`]; everything opened before the error is closed again.
     pub fn claimed(
         plan: &Plan,
         store: &Option<PathBuf>,
@@ -97,7 +99,7 @@ impl Capture {
         Ok(begun.remove(0))
     }
 
-    /// Makes everything that a capture needs; [`Capture::together`] lets the packets in.
+    /// Prepares everything that a capture needs; [`Capture::together`] starts the flow of packets.
     ///
     /// # Errors
     /// As [`Capture::claimed`].
@@ -112,13 +114,13 @@ impl Capture {
         };
         let label = plan.source.label();
         let stop = Arc::new(AtomicBool::new(false));
-        // Before the port is touched: a second recorder must not disturb the first.
+        // The claim comes before the interface is opened: a second recorder must not disturb the first.
         let claim = store.as_ref().map(|dir| recording::claim(plan, dir, &label)).transpose()?;
         let hash_key = hash_key();
         let mut program = checked_program(plan, &label, hash_key, link::ETHERNET)?;
         let source_plan = programmed(plan);
         let sources = source_plan.open()?;
-        // What a file's frames are is known now.
+        // The link type is known only after the source is open.
         if let Some(other) = sources.iter().map(|s| s.info().link_type).find(|link| *link != link::ETHERNET) {
             program = checked_program(plan, &label, hash_key, other)?;
         }
@@ -150,8 +152,8 @@ impl Capture {
             beside: sys::cpu::cpus_beside(&processors(plan, 0)),
         };
         capture.recovering.told().say(remark);
-        // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
-        // port takes to fill a receive ring.
+        // Everything is prepared before the first frame is let in: to touch and lock a ring takes longer than a busy
+        // interface takes to fill a receive ring.
         let (more, options) = match &plan.source {
             SourcePlan::Files { paths, options, .. } => (paths.iter().skip(1).cloned().collect(), options.clone()),
             _ => (VecDeque::new(), capture::file::Options::default()),
@@ -222,7 +224,7 @@ impl Capture {
             }
             capture.meter = Some(Metering::start(&meter, seats, outlets, live, plan.store.is_some())?);
         }
-        // Making large rings takes a moment, and that is not yet capturing.
+        // The preparation of large rings takes a moment that does not count as capture time.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
             let rings: Vec<OfferedRing> = capture.queues.iter().map(|q| q.offer.clone()).collect();
@@ -244,7 +246,7 @@ impl Capture {
         Ok(PreparedCapture { capture, setup: stand, threads: crew, alive })
     }
 
-    /// Begins with all of them, and with these groups, whose packets may come from several.
+    /// Starts all these captures with these groups, whose packets may come from several interfaces.
     ///
     /// # Errors
     /// As [`Capture::claimed`].
@@ -255,17 +257,17 @@ impl Capture {
     }
 }
 
-/// A capture of which everything is there, and nothing has been let in yet.
+/// A capture that is prepared and does not receive frames yet.
 pub struct PreparedCapture {
-    // First, because dropping a capture waits for the end of its rings.
+    // The first field, so that it is dropped first: to drop the capture waits for the end of its rings.
     threads: Vec<WorkerStart>,
-    /// For groups, where there are any.
+    /// The setup for groups, if there are any.
     setup: Option<PortSetup>,
     alive: Arc<AtomicUsize>,
     capture: Capture,
 }
 
-/// What an engine thread begins with.
+/// The parts of an engine thread.
 type WorkerStart = (AnySource, Producer, Clock, Settings, WorkerLinks);
 
 impl PreparedCapture {
@@ -289,8 +291,8 @@ impl PreparedCapture {
 }
 
 impl Capture {
-    /// Touches and locks what is left of the rings' memory, while packets come already: capturing begins a quarter of a second
-    /// after the start instead of two and a half.
+    /// Touches and locks the rest of the rings' memory while packets already arrive: capture starts after a quarter of
+    /// a second instead of two and a half.
     fn warm(&self) -> Result<(), EngineError> {
         let cold = |q: &&Queue| !q.offer.memory.bytes().is_lazy();
         let rings: Vec<_> = self.queues.iter().filter(cold).map(|q| Arc::downgrade(&q.offer.memory)).collect();
@@ -298,7 +300,7 @@ impl Capture {
         let (stop, status, beside) = (Arc::clone(&self.stop), Arc::clone(&first.status), self.beside.clone());
         let work = move || {
             if !beside.is_empty() {
-                // Where it fails the pages come from another node, which is slower, not wrong.
+                // If this fails, the pages come from another NUMA node, which is slower but correct.
                 let _ = sys::cpu::pin_to(&beside);
             }
             let _ = sys::cpu::set_nice(WARM_NICE);
@@ -322,28 +324,28 @@ impl Capture {
         thread.map(drop).map_err(|e| EngineError::Thread(e.to_string()))
     }
 
-    /// How much memory was chosen for what, in words.
+    /// Returns a text about the memory chosen for each purpose.
     pub fn memory_warning(&self, plan: &Plan) -> String {
         let ring = self.queues.first().map_or(0, |q| q.offer.memory.byte_capacity());
         sizes::description(plan, ring, self.queues.len())
     }
 
-    /// Asks all threads to stop; packets already taken are still stored.
+    /// Requests all threads to stop; packets already taken are still stored.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether every engine thread has ended.
+    /// True if every engine thread has ended.
     pub fn finished(&self) -> bool {
         self.queues.iter().all(|q| q.worker.as_ref().is_none_or(JoinHandle::is_finished))
     }
 
-    /// The sources in their own words.
+    /// Returns the descriptions of the sources.
     pub fn sources(&self) -> impl Iterator<Item = &str> {
         self.queues.iter().map(|q| q.info.description.as_str())
     }
 
-    /// Stands for this capture where only its numbers are wanted (the metrics endpoint).
+    /// Returns access to the counters of this capture (for the metrics endpoint).
     pub fn observer(&self) -> Observer {
         Observer {
             recovery: self.recovering.told(),
@@ -370,10 +372,11 @@ impl Capture {
         }
     }
 
-    /// Lets another program judge the port's packets from now on, without losing one; `None` if it is the same already.
+    /// Swaps the interface's program without packet loss; `None` if the program is the same already.
     ///
     /// # Errors
-    /// In words, the verifier's among them; the program before then goes on. A capture that began without a program has none to
+    /// A text, possibly with the verifier log; the previous program continues. A capture that started without a program
+    /// has none to swap.
     /// exchange.
     pub fn swap_program(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, EngineError> {
         match &self.program {
@@ -382,38 +385,38 @@ impl Capture {
         }
     }
 
-    /// Flow records and rows go to these from now on, instead of to the outlets of this kind; those of the names that stay go on.
+    /// Replaces the sinks of this kind; sinks with the names in `stay` continue.
     pub fn replace_sinks(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Sink>>) {
         if let Some(meter) = &self.meter {
             meter.replace(kind, stay, outlets);
         }
     }
 
-    /// The groups that were planned are what these plans say from now on; what came of it, in words. Of several ports that began
-    /// together the first one is asked, and answers for all.
+    /// Changes the groups of the configuration to these plans and returns messages about the changes. Of several
+    /// interfaces that started together, the first does this for all.
     pub fn reconcile_groups(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessages> {
         self.group_reports().map(|groups| groups.reconcile(plans)).unwrap_or_default()
     }
 
-    /// The books of the groups whose first port this is, as objects (`docs/GROUPS.md`).
+    /// Returns the accounting of the groups whose first interface this is, as objects (`docs/GROUPS.md`).
     pub fn group_accounting(&self) -> Vec<serde_json::Value> {
         self.groups.as_ref().map(|groups| groups.books(&self.label)).unwrap_or_default()
     }
 
-    /// The groups, at the one port that tells of all of them.
+    /// Returns the groups if this is the interface that reports all of them.
     fn group_reports(&self) -> Option<&Groups> {
         self.groups.as_deref().filter(|groups| groups.serve_groups(&self.label))
     }
 
-    /// How things stand.
+    /// Returns the report.
     pub fn report(&self) -> Report {
         self.observer().report()
     }
 
-    /// Waits for the end of everything: engine threads first, then the recorders with what is still in the rings.
+    /// Waits for the end: of the engine threads first, then of the recorders, which write what is still in the rings.
     ///
     /// # Errors
-    /// The first failure of a thread. The report is complete all the same; ask [`Capture::report`] before dropping.
+    /// The first failure of a thread. The report is complete all the same; call [`Capture::report`] before dropping.
     pub fn wait(&mut self) -> Result<(), EngineError> {
         let mut outcome = Ok(());
         let mut keep = |r: Result<(), EngineError>| {
@@ -448,7 +451,7 @@ impl Capture {
         outcome
     }
 
-    /// The seconds of all queues together.
+    /// Returns the ledger over all queues.
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger::new();
         for q in &self.queues {
@@ -469,7 +472,7 @@ impl Drop for Capture {
     }
 }
 
-/// The port's program for frames of this link type, checked before the port is touched.
+/// Compiles and checks the interface's program for frames of this link type, before the interface is opened.
 fn checked_program(
     plan: &Plan,
     label: &str,
@@ -481,7 +484,7 @@ fn checked_program(
     PortProgram::check(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::Program)
 }
 
-/// How the packets of a source come.
+/// Returns how the packets of a source arrive.
 fn access(source: &SourcePlan) -> Access {
     match source {
         SourcePlan::Interface(port) if port.kind == SourceKind::AfXdp => Access::Owned,
@@ -490,7 +493,7 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// The source, told that a program will run on its port.
+/// Returns the source plan, with the information that a program will run on its interface.
 fn programmed(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(port) = &mut source {
@@ -499,7 +502,7 @@ fn programmed(plan: &Plan) -> SourcePlan {
     source
 }
 
-/// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
+/// Allocates the ring on the processors of its engine thread, so that its pages come from their NUMA node.
 fn producer(
     plan: &Plan,
     label: &str,
@@ -521,7 +524,7 @@ fn producer(
     };
     let make = move || {
         if !cpus.is_empty() {
-            // Where it fails the engine thread will say so; memory from elsewhere is slower, not wrong.
+            // If this fails, the engine thread reports the error; memory from another node is slower but correct.
             let _ = sys::cpu::pin_to(cpus);
         }
         Producer::new(config)
@@ -531,7 +534,7 @@ fn producer(
         .map_err(|e| EngineError::Ring(bytes, e))
 }
 
-/// A ring in words.
+/// Describes a ring in a text.
 fn describe(offer: &OfferedRing) -> String {
     let memory = offer.memory.bytes();
     let locked = match (memory.is_lazy(), memory.locked()) {
@@ -553,7 +556,7 @@ fn serve(plan: &SocketPlan, rings: Vec<OfferedRing>) -> Result<Server, EngineErr
         .map_err(fail)
 }
 
-/// An engine thread that has not ended.
+/// Counts an engine thread as running until dropped.
 struct ThreadGuard(Arc<AtomicUsize>);
 
 impl Drop for ThreadGuard {
@@ -562,8 +565,8 @@ impl Drop for ThreadGuard {
     }
 }
 
-/// Opens a port again that went away, and hands the new sources to the threads that wait for them. A thread whose queue
-/// did not come back is told by the end of its channel.
+/// Opens a removed interface again when it is back, and passes the new sources to the waiting threads. The channel of a
+/// thread whose queue did not come back is closed.
 fn supervise(
     plan: SourcePlan,
     program: Option<Arc<PortProgram>>,
@@ -581,7 +584,7 @@ fn supervise(
             if let Some(program) = &program {
                 program.maintain();
             }
-            // Sources share one program and one fanout group, so they can only come back together.
+            // Sources share one program and one fanout group, so they can only be opened again together.
             if waiting.is_empty() || waiting.len() < alive.load(Ordering::Acquire) {
                 continue;
             }
@@ -605,7 +608,7 @@ fn supervise(
     std::thread::Builder::new().name("supervisor".into()).spawn(watch).map_err(|e| EngineError::Thread(e.to_string()))
 }
 
-/// Processors for this engine thread: the one it was given, else those of the port's NUMA node.
+/// Returns the processors for this engine thread: the configured processor, else those of the interface's NUMA node.
 fn processors(plan: &Plan, number: usize) -> Vec<usize> {
     if !plan.cpus.is_empty() {
         return vec![plan.cpus[number % plan.cpus.len()]];
@@ -618,13 +621,14 @@ fn processors(plan: &Plan, number: usize) -> Vec<usize> {
     }
 }
 
-/// The key of flow hashes: one for all ports of a process, so that a flow whose directions come by two of them has one hash.
+/// Returns the key of flow hashes: one for all interfaces of a process, so that both directions of a flow have the same
+/// hash.
 fn hash_key() -> u64 {
     static KEY: OnceLock<u64> = OnceLock::new();
     *KEY.get_or_init(random_key)
 }
 
-/// A key that nobody outside can guess, from the hasher seeds that std draws from the system.
+/// Returns a key that outsiders cannot guess, from the hasher seeds that std takes from the system.
 pub fn random_key() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

@@ -1,25 +1,26 @@
-//! A port that the engine sends packets out of, known by its name: one that went away is found again when it is back.
+//! An egress interface of the engine, known by name: after it was removed and added again, the engine finds it by its
+//! name.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::netlink::{Link, Netlink};
 use sys::packet::PacketSocket;
 
-/// See the module.
+/// An egress interface; see the module documentation.
 pub(crate) struct Egress {
     name: String,
     index: AtomicU32,
     socket: PacketSocket,
-    /// Frames that it took, and did not.
+    /// Frames that the interface accepted; the next field counts those it did not.
     taken: AtomicU64,
     refused: AtomicU64,
 }
 
 impl Egress {
-    /// The port of this name.
+    /// Opens the interface of this name.
     ///
     /// # Errors
-    /// In words, why nothing can be sent out of it.
+    /// A text that says why nothing can be sent through it.
     pub fn open(name: &str) -> Result<Self, String> {
         let fail = |what: &str, e: io::Error| format!("interface {name}: {what}: {e}");
         let index = index_of(name).map_err(|e| {
@@ -31,18 +32,18 @@ impl Egress {
         Ok(Self { name: name.to_owned(), index: AtomicU32::new(index), socket, taken, refused })
     }
 
-    /// Its name.
+    /// Returns the interface name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number.
+    /// Returns the interface index.
     pub fn index(&self) -> u32 {
         self.index.load(Ordering::Relaxed)
     }
 
-    /// Whether the port of this name had to be bound anew, as it is another one or was away; frames leave by it from here on. One
-    /// that only went down needs no such thing.
+    /// Binds again if the interface of this name is another interface than before or was removed in between; returns
+    /// true if so. Frames leave through it from then on. An interface that was only down needs no new binding.
     pub fn find_again(&self) -> bool {
         let Ok(index) = index_of(&self.name) else { return false };
         let another = !self.is_bound(index) && self.socket.bind(index, None).is_ok();
@@ -52,19 +53,20 @@ impl Egress {
         another
     }
 
-    /// One that comes back from another namespace may have the number that it had.
+    /// True if the socket is still bound. An interface that returns from another namespace may have the same index as
+    /// before.
     fn is_bound(&self, index: u32) -> bool {
         index == self.index() && self.socket.bound_link().is_ok_and(|bound| bound == Some(index))
     }
 
-    /// Whether it is switched on and there is somebody at its other end; nothing where there is none of its name, or one that was not found
+    /// True if the interface is up and has a carrier; `None` if no interface of this name exists, or it is not bound
     /// again yet.
     pub fn is_ready(&self) -> Option<bool> {
         let link = link_of(&self.name).ok()?;
         self.is_bound(link.index).then_some(link.is_up() && link.carrier)
     }
 
-    /// Sends frames up to the first that is not taken; how many were.
+    /// Sends frames up to the first that is refused; returns how many were sent.
     pub fn send_some(&self, frames: &[&[u8]]) -> usize {
         let (sent, outcome) = self.socket.send_until(frames);
         self.taken.fetch_add(sent as u64, Ordering::Relaxed);
@@ -72,18 +74,18 @@ impl Egress {
         sent
     }
 
-    /// How many frames it took so far, and how many it did not.
+    /// Returns the numbers of frames that the interface accepted and refused so far.
     pub fn books(&self) -> (u64, u64) {
         (self.taken.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }
 }
 
-/// The number of the port of this name, by whatever name it goes besides.
+/// Returns the index of the interface with this name or alternative name.
 pub(crate) fn index_of(name: &str) -> io::Result<u32> {
     link_of(name).map(|link| link.index)
 }
 
-/// The port of this name.
+/// Returns the interface with this name.
 pub(crate) fn link_of(name: &str) -> io::Result<Link> {
     Netlink::route().and_then(|mut n| n.link(name))
 }

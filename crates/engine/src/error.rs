@@ -1,31 +1,31 @@
-//! Why a capture could not start, or how it ended, in words that say what to do.
+//! The reasons why a capture could not start or failed, as texts that say what to do.
 
 use capture::SourceError;
 use std::fmt;
 use store::claim::ClaimError;
 
-/// Why a capture could not start, or how it ended.
+/// The reason why a capture could not start or failed.
 #[derive(Debug)]
 pub enum EngineError {
-    /// The source.
+    /// The source cannot be opened or failed.
     Source(SourceError),
-    /// The capture filter.
+    /// The capture filter is invalid.
     Filter(filter::FilterError),
-    /// The port's program, in its own words.
+    /// The interface's program failed; the text says why.
     Program(String),
-    /// Memory for the ring, with the number of bytes wanted.
+    /// There is no memory for the ring; with the number of bytes requested.
     Ring(u64, std::io::Error),
-    /// Memory for the flow table, in words.
+    /// There is no memory for the flow table; the text says how much is needed.
     Flows(String),
-    /// The listeners' socket, with its path.
+    /// The listeners' socket failed; with its path.
     Socket(std::path::PathBuf, std::io::Error),
-    /// The store, in its own words.
+    /// The store failed; the text says why.
     Store(String),
-    /// Somebody else records this interface into this store, or it cannot be claimed.
+    /// Another process records this interface into this store, or the claim failed otherwise.
     Claim(ClaimError),
-    /// A group that is planned, in its own words.
+    /// A group of the configuration failed; the text says why.
     Group(String),
-    /// A thread could not be made, or died.
+    /// A thread could not be started, or panicked.
     Thread(String),
 }
 

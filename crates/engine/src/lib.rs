@@ -1,4 +1,4 @@
-//! Floor 3: pipelines. A [`Plan`] says what to capture and what to do with it; a [`Capture`] does it.
+//! Layer 3: capture pipelines. A [`Plan`] is the validated configuration; a [`Capture`] runs it.
 //!
 //! ```text
 //! source --frames--> engine thread --ring--> recorder (gate): index thread -> writer thread -> files

@@ -1,6 +1,6 @@
-//! A network of one's own for demonstrations and measurements: a namespace that belongs to the calling thread (and to the
-//! threads and processes it starts from then on), with one veth pair on which nothing travels but what is sent on purpose.
-//! It goes away with its last process, however that ends.
+//! A private network for demonstrations and measurements: a network namespace of the calling thread (and of the threads
+//! and processes that it starts afterwards), with one veth pair that carries only test traffic. The namespace
+//! disappears with its last process, however that process ends.
 
 use std::fs;
 use std::io;
@@ -9,34 +9,34 @@ use sys::ethtool::Offload;
 use sys::netlink::{Netlink, Veth};
 use sys::netns::Namespace;
 
-/// Frames that wait for the other end to take them. Any queueing discipline makes veth hold a sender back instead of
-/// dropping what does not fit its 256 places.
+/// Queue length in frames. With any queueing discipline, veth makes a sender wait instead of dropping frames that
+/// exceed the 256 slots of its ring.
 const QUEUE_PACKETS: u32 = 1000;
 
 /// RFC 2863: `ifOperStatus` up.
 const OPERATIONAL: u8 = 6;
 
-/// How long two ports may take to find each other.
+/// Time limit for both interfaces of a pair to come up.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Enters a new namespace and makes a pair of connected ports in it, both up and silent.
+/// Enters a new namespace and makes a pair of connected interfaces in it, both up and without traffic.
 ///
-/// The end `to` has GRO, because without it (or an XDP program) veth takes no XDP frames, which the fastest generator
-/// sends. Frames of `netgrain gen` are not merged by it: the kernel merges UDP only for sockets that ask for it, or with
-/// two further offloads (`rx-udp-gro-forwarding`, `rx-gro-list`) that are off unless somebody switches them on.
+/// The end `to` has GRO, because without GRO (or an XDP program) veth accepts no XDP frames, which the fastest
+/// generator sends. GRO does not merge the frames of `netgrain gen`: the kernel merges UDP only for sockets that
+/// request it, or with two further offloads (`rx-udp-gro-forwarding`, `rx-gro-list`) that are off by default.
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_SYS_ADMIN and CAP_NET_ADMIN.
 pub fn private_pair(from: &str, to: &str, mtu: u32) -> io::Result<()> {
     Namespace::unshare()?;
     for file in ["all/disable_ipv6", "default/disable_ipv6"] {
-        // The file is missing where the kernel has no IPv6, and then there is nothing to silence.
+        // Without IPv6 in the kernel the file does not exist, and the kernel sends no IPv6 frames.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{file}"), "1");
     }
     another_pair(from, to, mtu)
 }
 
-/// One more such pair in the namespace that the calling thread is in.
+/// Makes another such pair in the namespace of the calling thread.
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_NET_ADMIN.

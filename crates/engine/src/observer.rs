@@ -1,4 +1,5 @@
-//! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
+//! The report of a capture without the capture itself: the same numbers for the table, `--json`, the metrics and the
+//! summary.
 
 use crate::group::{Groups, is_served_at};
 use crate::meter::MeterGauge;
@@ -20,14 +21,14 @@ use store::DiskDevice;
 use store::device::{Housekeeping as _, Space};
 use sys::cpu::Ticks;
 
-/// A capture's numbers without the capture.
+/// Access to the counters of a capture, for example from the metrics endpoint.
 pub struct Observer {
     pub(crate) label: String,
     pub(crate) started: Instant,
     pub(crate) ticks: Ticks,
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: RecoveryMessages,
-    /// Bytes of each file that the recorder makes.
+    /// Bytes of each packet file.
     pub(crate) segment: u64,
     pub(crate) meter: Option<MeterGauge>,
     pub(crate) program: Option<Arc<PortProgram>>,
@@ -36,7 +37,7 @@ pub struct Observer {
     pub(crate) store: Option<PathBuf>,
 }
 
-/// One queue's part.
+/// The counters of one queue.
 pub struct Observed {
     pub info: SourceInfo,
     pub registry: Arc<ListenerRegistry>,
@@ -46,13 +47,13 @@ pub struct Observed {
 }
 
 impl Observer {
-    /// How things stand, with the groups' books, for which their dispatchers are asked.
+    /// Returns the report with the accounting of the groups, which it requests from their dispatchers.
     pub fn measured(&self) -> Report {
         let groups = self.groups.as_ref().map(|groups| groups.views()).unwrap_or_default();
         self.with_groups(groups.into_iter())
     }
 
-    /// The same of several ports of an engine, whose dispatchers are asked once for all of them.
+    /// Returns the reports of several interfaces of an engine, with one request to the dispatchers for all.
     pub fn all_measured(observers: &[Self]) -> Vec<Report> {
         let mut asked: Vec<(&Arc<Groups>, Vec<GroupView>)> = Vec::new();
         for groups in observers.iter().filter_map(|o| o.groups.as_ref()) {
@@ -68,18 +69,18 @@ impl Observer {
         observers.iter().map(report).collect()
     }
 
-    /// How things stand, with those of the groups that are told at this port, and the room on the store's volume.
+    /// Returns the report with the groups of this interface, and the free space of the store's volume.
     fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
         let groups = groups.filter(|view| is_served_at(view, &self.label)).collect();
         let report = self.report();
-        // What retention has seen is at most a moment old, and asking the volume can take as long as the volume likes.
+        // The figures of the retention worker are recent enough. A query to the volume can block for any time.
         let seen = report.retention.as_ref().filter(|kept| kept.total > 0);
         let seen = seen.map(|kept| Space { free: kept.free, total: kept.total });
         let ask = || DiskDevice::plain().space(self.store.as_deref()?).ok();
         Report { groups, volume: seen.or_else(ask), ..report }
     }
 
-    /// How things stand.
+    /// Returns the report.
     pub fn report(&self) -> Report {
         let (mut total, mut taken) = (Tally::default(), 0);
         let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
@@ -90,13 +91,13 @@ impl Observer {
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut tally = status.tally;
-            // The meter reads the ring, whatever then became of the packets on the volume.
+            // The meter reads from the ring, so it also counts packets that never reached the volume.
             taken += tally.stored;
             let on_disk = q.recording.as_ref().and_then(Gauge::on_disk);
             faults.extend(status.faults.iter().cloned());
             faults.extend(on_disk.and_then(|disk| disagreement(&tally, &disk, q.info.queue)));
             if let Some(disk) = on_disk {
-                // In the ring but never on the volume is not stored.
+                // Packets that were in the ring and never on the volume do not count as stored.
                 let given_up = disk.lost[Cause::Disk as usize];
                 tally.lost[Cause::Disk as usize] += given_up;
                 tally.stored = tally.stored.saturating_sub(given_up);
@@ -168,7 +169,7 @@ impl Observer {
             interface: self.label.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
             steal_ratio: Ticks::now().stolen_since(self.ticks),
-            // To walk all pages of a large ring takes 20 ms.
+            // A walk over all pages of a large ring takes 20 ms.
             memory_bytes: None,
             counts: Counts::from(&total),
             counting_point: first.map_or("", |i| i.counted_from),
@@ -187,7 +188,7 @@ impl Observer {
     }
 }
 
-/// The engine's count and the recorder's are made independently; they must agree to the packet.
+/// Describes a difference between the counts of engine and recorder, which are made independently and must be equal.
 fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
     let given_up = disk.lost[Cause::Disk as usize];
     let same =

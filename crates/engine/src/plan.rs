@@ -1,4 +1,4 @@
-//! What to capture and what to do with it: the whole of a capture's configuration, as a value.
+//! The configuration of a capture as a value: its source, and the uses of its packets.
 
 use crate::group::GroupPlan;
 use crate::meter::MeterPlan;
@@ -8,55 +8,55 @@ use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where packets come from.
+/// The source of the packets.
 #[derive(Clone, Debug)]
 pub enum SourcePlan {
-    /// A port.
+    /// A network interface.
     Interface(InterfacePlan),
     /// A capture file, or `-`.
     File {
-        /// Its path.
+        /// The path.
         path: PathBuf,
-        /// How fast to replay it.
+        /// The replay speed.
         options: file::Options,
     },
-    /// Capture files, one after the other as one stream.
+    /// Capture files, read one after the other as one stream.
     Files {
-        /// Their paths, in the order of time; `-` is standard input.
+        /// The paths, in order of time; `-` is standard input.
         paths: Vec<PathBuf>,
-        /// How fast to replay them.
+        /// The replay speed.
         options: file::Options,
-        /// What to call it; without, as the first file.
+        /// The name of the capture; default: that of the first file.
         name: Option<String>,
     },
     /// Simulated traffic; on virtual time if a start is given.
     Sim {
-        /// What to make up.
+        /// The traffic to simulate.
         spec: sim::Spec,
-        /// First moment of virtual time.
+        /// The start of virtual time.
         start: Option<Timestamp>,
-        /// What to call it; without, `sim`.
+        /// The name of the capture; default: `sim`.
         name: Option<String>,
     },
 }
 
-/// A port to capture.
+/// An interface to capture from.
 #[derive(Clone, Debug)]
 pub struct InterfacePlan {
-    /// Its name.
+    /// The interface name.
     pub name: String,
-    /// Which way.
+    /// The kind of source: AF_XDP or TPACKET.
     pub kind: SourceKind,
-    /// AF_XDP: how many queues, counted from 0 (all without); TPACKET: how many threads.
+    /// AF_XDP: number of queues, counted from 0 (default: all); TPACKET: number of threads.
     pub queues: Option<u16>,
-    /// AF_XDP: insist on generic or native mode, copy or zero copy, ring sizes, busy polling.
+    /// AF_XDP: generic or native mode, copy or zero copy, ring sizes, busy polling.
     pub afxdp: afxdp::AfXdpConfig,
     /// TPACKET: block and ring sizes.
     pub tpacket: tpacket::TpacketConfig,
 }
 
 impl InterfacePlan {
-    /// The usual way.
+    /// Makes a plan with default options.
     pub fn new(name: &str, kind: SourceKind) -> Self {
         Self {
             name: name.to_owned(),
@@ -69,10 +69,10 @@ impl InterfacePlan {
 }
 
 impl SourcePlan {
-    /// Opens the sources, one per engine thread; ports let no frame in before [`AnySource::begin`].
+    /// Opens the sources, one per engine thread; interfaces deliver no frame before [`AnySource::begin`].
     ///
     /// # Errors
-    /// The first source's that cannot be opened.
+    /// The error of the first source that cannot be opened.
     pub fn open(&self) -> Result<Vec<AnySource>, SourceError> {
         match self {
             Self::Interface(plan) => plan.open(),
@@ -85,7 +85,7 @@ impl SourcePlan {
         }
     }
 
-    /// The name that files, metrics and listeners know this capture by.
+    /// Returns the name of this capture in file paths, metrics and listeners.
     pub fn label(&self) -> String {
         match self {
             Self::Interface(plan) => plan.name.clone(),
@@ -97,7 +97,7 @@ impl SourcePlan {
     }
 }
 
-/// What a capture of this file is called.
+/// Returns the name of the capture of a file.
 fn file_label(path: &Path) -> String {
     match path.file_name() {
         Some(name) if path != Path::new("-") => name.to_string_lossy().replace('/', "_"),
@@ -124,110 +124,110 @@ impl InterfacePlan {
     }
 }
 
-/// How other processes may listen.
+/// The socket at which other processes attach as listeners.
 #[derive(Clone, Debug)]
 pub struct SocketPlan {
-    /// Where; the default is [`default_socket`].
+    /// The path; the default is [`default_socket`].
     pub path: PathBuf,
     /// Permission bits of the socket.
     pub mode: u32,
-    /// Its owner.
+    /// The owner of the socket.
     pub uid: Option<u32>,
-    /// Its group.
+    /// The group of the socket.
     pub gid: Option<u32>,
-    /// Whether that owner and group may also attach gates.
+    /// True if that owner and group may also attach lossless readers.
     pub allow_lossless: bool,
-    /// Ports that their groups may send through; root and the engine's own user may use any.
+    /// Interfaces through which their groups may send; root and the engine's own user may use any.
     pub forward: Vec<String>,
 }
 
-/// Where the engine of this interface listens unless told otherwise: `/run/netgrain/NAME.sock`, and
-/// `/run/netgrain/NAME.netns-NUMBER.sock` in other network namespaces than the machine's first, because each of them can
-/// have an interface of this name.
+/// Returns the default socket path of an interface: `/run/netgrain/NAME.sock`, and
+/// `/run/netgrain/NAME.netns-NUMBER.sock` in network namespaces other than the initial namespace, because each
+/// namespace can have an interface of this name.
 pub fn default_socket(interface: &str) -> PathBuf {
     let namespace = sys::netns::number_if_not_initial().map(|number| format!(".netns-{number}")).unwrap_or_default();
     PathBuf::from("/run/netgrain").join(format!("{interface}{namespace}.sock"))
 }
 
-/// What the recorder writes.
+/// The format of the packet files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Nanosecond pcap, byte for byte what lies in the ring.
+    /// Nanosecond pcap; the files are byte for byte the content of the ring.
     #[default]
     Pcap,
-    /// The thesis's RAW with its padding.
+    /// The RAW format of HPCAP's thesis, with its padding.
     Raw,
 }
 
-/// Writes in flight when nobody said. Measured on a virtual disk with 2 MiB pages (1000 B, `--sim`): 8 in flight wrote
-/// 1.9 GB/s, 16 2.7, 32 3.0; the price is the ring's memory for as many MiB.
+/// Default number of writes in flight. Measured on a virtual disk with 2 MiB pages (1000 B, `--sim`): 8 in flight wrote
+/// 1.9 GB/s, 16 2.7, 32 3.0; each write in flight occupies 1 MiB of the ring.
 pub const WRITE_DEPTH: u32 = 32;
 
-/// Where and how to record.
+/// The recording options.
 #[derive(Clone, Debug)]
 pub struct StorePlan {
-    /// The store's folder.
+    /// The directory of the store.
     pub dir: PathBuf,
-    /// The files' format.
+    /// The format of the packet files.
     pub format: Format,
-    /// Writes in flight at a time.
+    /// Number of writes in flight.
     pub depth: u32,
 }
 
-/// A program of the packet language that judges every packet before the ring.
+/// A program of the packet language that evaluates every packet before the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramPlan {
-    /// What to call it: the file that it came from.
+    /// The name of the program: its file.
     pub name: String,
-    /// Its text.
+    /// The source text.
     pub text: String,
 }
 
-/// Bytes of a file where nobody chose: fewer are taken on a volume that this would be too many for.
+/// Default bytes of a packet file; the recorder chooses less if this is too large for the volume.
 pub const DEFAULT_SEGMENT: u64 = 2 << 30;
 
-/// A capture, completely described.
+/// The complete configuration of a capture.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where packets come from.
+    /// The source of the packets.
     pub source: SourcePlan,
-    /// Bytes of each queue's ring (descriptors add a quarter); without, as many as suit the source and the memory
+    /// Bytes of each queue's ring (descriptors add a quarter); by default the size depends on the source and the memory
     /// (`engine/src/sizes.rs`).
     pub ring: Option<u64>,
-    /// Captures of this process that share what memory it takes by itself, this one included.
+    /// Number of captures of this process, this one included, that share the memory that the process takes by default.
     pub shares: u16,
-    /// Most bytes of one file.
+    /// The most bytes of one packet file.
     pub segment: u64,
-    /// A new file at every multiple of this.
+    /// Start a new file at every multiple of this duration.
     pub rotate: Option<Duration>,
-    /// Most bytes stored of one packet.
+    /// The most bytes stored of one packet.
     pub snaplen: u32,
-    /// Packets to keep, in the filter language; none keeps all.
+    /// The capture filter; `None` keeps all packets.
     pub filter: Option<String>,
-    /// What judges the packets before that.
+    /// The program that evaluates the packets before the filter.
     pub program: Option<ProgramPlan>,
-    /// Processors for engine threads, dealt in turn; empty for the port's NUMA node.
+    /// Processors for engine threads, assigned in turn; empty for those of the interface's NUMA node.
     pub cpus: Vec<usize>,
     /// Spin instead of sleeping while there are no packets.
     pub spin: bool,
-    /// Record.
+    /// Record packets.
     pub store: Option<StorePlan>,
-    /// Make flow records and rows.
+    /// Make flow records and series rows.
     pub meter: Option<MeterPlan>,
-    /// Let listeners in.
+    /// Admit listeners.
     pub socket: Option<SocketPlan>,
-    /// Groups that are there from the first packet on.
+    /// Groups that exist from the first packet on.
     pub groups: Vec<GroupPlan>,
-    /// Stop after this long.
+    /// Stop after this time.
     pub duration: Option<Duration>,
     /// Stop after this many stored packets (per queue).
     pub packets: Option<u64>,
-    /// How long a gate of another process may hold up the ring.
+    /// How long a lossless listener may hold up the ring (reader timeout).
     pub reader_timeout: Option<Duration>,
 }
 
 impl Plan {
-    /// Everything that lies in these packets, in a ring of the usual size, recorded nowhere.
+    /// Makes a plan that captures all packets of a source, with default sizes and without recording.
     pub fn new(source: SourcePlan) -> Self {
         Self {
             source,
@@ -250,7 +250,7 @@ impl Plan {
         }
     }
 
-    /// Bytes kept of each packet, as far as the format of the files can say.
+    /// Returns the bytes kept of each packet, as limited by the format of the files.
     pub fn snaplen_in_force(&self) -> u32 {
         match &self.store {
             Some(StorePlan { format: Format::Raw, .. }) => self.snaplen.min(pcap::raw::MAX_CAPLEN.into()),

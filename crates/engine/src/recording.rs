@@ -1,5 +1,5 @@
-//! One recorder of one queue: its gate, its threads, and what it says of itself. Before the first of them, the interface's
-//! folder of the store is claimed: two processes that wrote there would mix their files.
+//! The recorder of one queue: its lossless reader, its threads, its report. The interface's directory of the store is
+//! claimed before the first recorder starts, because two processes that write there would mix their files.
 
 use crate::error::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
@@ -24,20 +24,20 @@ use store::{Claim, Claimant, Device, DiskDevice, names};
 use sys::clock::Clock;
 use sys::nofollow::{self, OpenOptions};
 
-/// What the recorder's gate is called in tables and in the names of losses.
+/// Name of the recorder's reader in tables and in loss causes.
 const READER_NAME: &str = "recorder";
 
-/// Remarks kept for the summary: the latest, because the last word matters most.
+/// The most warnings kept for the summary: the latest, because the cause of the end is among them.
 const WARNINGS_MAX: usize = 32;
 
-/// See the module's text.
+/// A running recorder; see the module documentation.
 pub struct Recording {
     thread: Option<JoinHandle<std::io::Result<Summary>>>,
     gauge: Gauge,
     line: RecorderLink,
 }
 
-/// Between the engine thread and its recorder.
+/// The engine thread's handle of its recorder.
 #[derive(Clone)]
 pub struct RecorderLink {
     handle: Handle,
@@ -46,25 +46,25 @@ pub struct RecorderLink {
 }
 
 impl RecorderLink {
-    /// No more packets will come: only then may the recorder give up a volume that refuses.
+    /// Tells the recorder that no more packets come: only then may it give up on a volume that refuses writes.
     pub fn closing(&self) {
         self.handle.stop();
     }
 
-    /// So many packets were offered so far, the last of them in this second: where it survives this process.
+    /// Stores the number of packets offered so far, and the second of the last packet, where they survive this process.
     pub fn offered(&self, packets: u64, second: u64) {
         if let Some(heartbeat) = &self.heartbeat {
             heartbeat.offered(packets, second);
         }
     }
 
-    /// Whether the recorder has ended, for whatever reason; nothing reaches the disk then.
+    /// True if the recorder has ended for any reason; then nothing reaches the disk.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }
 
-/// Says that the recorder has ended, also when it panicked.
+/// Sets the end flag when dropped, hence also after a panic.
 struct EndNotice(Arc<AtomicBool>);
 
 impl Drop for EndNotice {
@@ -73,7 +73,7 @@ impl Drop for EndNotice {
     }
 }
 
-/// The numbers of a recorder, for other threads.
+/// The counters of a recorder, for other threads.
 #[derive(Clone)]
 pub struct Gauge {
     handle: Handle,
@@ -91,7 +91,7 @@ struct WriterMessages {
 }
 
 impl Recording {
-    /// Joins the ring before its first packet and begins to record.
+    /// Joins the ring before its first packet and starts to record.
     pub fn start(
         plan: &StorePlan,
         whole: &Plan,
@@ -110,7 +110,7 @@ impl Recording {
                 TimestampSource::Engine => clock.method().to_owned(),
                 other => other.name().to_owned(),
             },
-            // Of the kernel's, the card's and a file's stamps we know no error.
+            // The error of timestamps from the kernel, the NIC or a file is unknown.
             timestamp_error: match info.timestamp_source {
                 TimestampSource::Engine => clock.error().as_nanos() as u32,
                 _ => 0,
@@ -120,7 +120,7 @@ impl Recording {
             start: Timestamp::ZERO,
             content: index::Content::Recorded,
         };
-        // Without one, what a sudden death takes is not known.
+        // Without this page, the number of packets lost by a crash is unknown.
         let heartbeat = OfferedPage::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
         let config = Config {
             offered_page: heartbeat.clone(),
@@ -134,7 +134,7 @@ impl Recording {
                 Format::Pcap => recorder::writer::Format::Pcap,
                 Format::Raw => recorder::writer::Format::Raw { file_bytes: whole.segment },
             },
-            // What is replayed has its own time.
+            // A replayed file has its own time.
             wall: is_live(info.timestamp_source).then_some(wall),
             ..Config::new(plan.dir.clone(), header)
         };
@@ -177,7 +177,8 @@ impl Recording {
             .name(format!("index-{}", info.queue))
             .spawn(work)
             .map_err(|e| EngineError::Thread(e.to_string()))?;
-        // The producer is still ours: serve the gate's request to join, as the engine thread will later.
+        // The engine thread does not run yet, so this loop serves the join request of the recorder's reader in its
+        // place.
         loop {
             producer.service();
             match answer.recv_timeout(Duration::from_millis(1)) {
@@ -189,12 +190,12 @@ impl Recording {
         }
     }
 
-    /// For the engine thread.
+    /// Returns the handle for the engine thread.
     pub fn line(&self) -> RecorderLink {
         self.line.clone()
     }
 
-    /// The numbers.
+    /// Returns the counters.
     pub fn gauge(&self) -> Gauge {
         self.gauge.clone()
     }
@@ -216,7 +217,7 @@ impl Recording {
 }
 
 impl Gauge {
-    /// How the recorder stands.
+    /// Returns the report of the recorder.
     pub fn report(&self) -> RecorderReport {
         let news = lock(&self.messages);
         let (index, write) = self.handle.processor_time();
@@ -234,12 +235,12 @@ impl Gauge {
         }
     }
 
-    /// What the files on disk say of the packets, once the recorder has ended.
+    /// Returns the tally of the files on disk, once the recorder has ended.
     pub fn on_disk(&self) -> Option<Tally> {
         lock(&self.messages).summary.as_ref().map(|s| s.ledger.total())
     }
 
-    /// Corrects the engine's seconds by what never reached the volume.
+    /// Subtracts packets that never reached the volume from the engine's ledger.
     pub fn correct(&self, ledger: Ledger) -> Ledger {
         match &lock(&self.messages).summary {
             Some(summary) => corrected(ledger, &summary.ledger),
@@ -247,7 +248,7 @@ impl Gauge {
         }
     }
 
-    /// Things a person should know.
+    /// Returns the warnings.
     pub fn warnings(&self) -> Vec<String> {
         let mut news = lock(&self.messages);
         self.republisher.take_messages().into_iter().for_each(|text| news.remark(text));
@@ -255,7 +256,7 @@ impl Gauge {
     }
 }
 
-/// The time of day, and whether the kernel thinks that somebody keeps it.
+/// Returns the system time, and whether the kernel considers the clock synchronised.
 fn wall() -> WallClock {
     WallClock {
         now: sys::clock::realtime(),
@@ -263,7 +264,7 @@ fn wall() -> WallClock {
     }
 }
 
-/// In the ring but never on the volume is not stored.
+/// Packets that were in the ring and never on the volume do not count as stored.
 fn corrected(engine: Ledger, disk: &Ledger) -> Ledger {
     let given_up = |row: &Row| row.tally.lost[Cause::Disk as usize];
     let losses: BTreeMap<u64, Row> = disk.rows().filter(|r| given_up(r) > 0).map(|r| (r.second, r)).collect();
@@ -315,10 +316,10 @@ impl WriterMessages {
     }
 }
 
-/// Claims the interface's folder of the store for this process, before anything is written into it.
+/// Claims the interface's directory of the store for this process, before anything is written to it.
 ///
 /// # Errors
-/// A store that cannot be written, or the recorder that is there already, by name.
+/// The store is not writable, or another recorder holds the claim; the error names it.
 pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineError> {
     check(store)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -328,7 +329,7 @@ pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineErro
     Ok(Claim::take(&folder, &claimant)?)
 }
 
-/// Refuses a store that cannot be written before anything is captured.
+/// Fails if the store is not writable, before anything is captured.
 fn check(dir: &Path) -> Result<(), EngineError> {
     let fail = |e: std::io::Error| {
         EngineError::Store(format!(

@@ -1,5 +1,5 @@
-//! What a killed recorder left of this interface is mended when the next one starts: [`upkeep::recovery`] on a thread of
-//! its own, below capture. Only what cannot wait is done before: the room that was prepared is given back.
+//! Recovery of files that a killed recorder of this interface left unpublished: [`upkeep::recovery`] on a thread of its
+//! own, at a lower priority than capture. Only the preallocated space is freed before capture starts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,23 +13,23 @@ use store::offered_page;
 use sys::priority::{Background, lower_priority};
 use upkeep::recovery::Recovery;
 
-/// Remarks kept: the first, because the newest files are looked at first.
+/// The most warnings kept: the first, because recovery handles the newest files first.
 const WARNINGS_MAX: usize = 32;
 
-/// How long the end of a recording waits for it. What is not done by then, the next recorder takes up.
+/// How long the end of a recording waits for recovery. The next recorder continues with the rest.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What was said so far.
+/// The warnings so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecoveryMessages(Arc<Mutex<Vec<String>>>);
 
 impl RecoveryMessages {
-    /// Things a person should know.
+    /// Returns the warnings.
     pub fn warnings(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// One more thing, if there is one.
+    /// Adds a warning, if there is one.
     pub fn say(&self, text: Option<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(text);
     }
@@ -41,7 +41,7 @@ impl RecoveryMessages {
     }
 }
 
-/// See the module.
+/// A running recovery; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveryTask {
     told: RecoveryMessages,
@@ -52,7 +52,7 @@ pub(crate) struct RecoveryTask {
 }
 
 impl RecoveryTask {
-    /// Begins, in the folder of an interface whose claim the caller holds.
+    /// Starts recovery in the directory of an interface; the caller holds the claim.
     pub fn start(store: &Path, interface: &str) -> Self {
         let told = RecoveryMessages::default();
         let stop: Arc<AtomicBool> = Arc::default();
@@ -66,7 +66,8 @@ impl RecoveryTask {
         let (ending, ended) = channel();
         let work = move || {
             let _ending: std::sync::mpsc::Sender<()> = ending;
-            // Where it is refused, recovery competes with other threads of its kind; capture's are above.
+            // If the priority cannot be lowered, recovery competes only with threads of normal priority; capture
+            // threads are above.
             let _ = lower_priority(Background::Batch);
             loop {
                 let more = recovery.step();
@@ -76,20 +77,20 @@ impl RecoveryTask {
                 }
             }
         };
-        // Without the thread, the next recorder finds the same.
+        // If the thread cannot be started, the next recorder finds the same files.
         let thread = std::thread::Builder::new().name("recovery".into()).spawn(work).ok();
         Self { told, thread, stop, ended: Some(ended) }
     }
 
-    /// What it says.
+    /// Returns the messages of recovery.
     pub fn told(&self) -> RecoveryMessages {
         self.told.clone()
     }
 
-    /// Waits for its end, for a moment; then stops it between two blocks of a file, or behind the sync of one.
+    /// Waits up to `GRACE` for the end; then stops recovery between two blocks of a file or after its sync.
     pub fn wait(&mut self) {
         if let Some(ended) = self.ended.take() {
-            // Nothing is ever sent: either the thread has ended, or the time is over.
+            // The channel carries no messages: the receive ends when the thread has ended or the time is over.
             let _ = ended.recv_timeout(GRACE);
         }
         self.stop.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! How much memory a capture takes where nobody said: as much as suits the source, and at most an eighth of what this process
-//! may have for the rings, and another for the flow tables. What cannot fit is refused with numbers before anything is made,
-//! because the kernel would not refuse it: it hands out pages until something has to be killed.
+//! Default memory sizes of a capture: as much as suits the source, and at most an eighth of the process's memory limit
+//! for the rings and another eighth for the flow tables. A plan that cannot fit is refused with figures before any
+//! allocation, because the kernel would not refuse it: it overcommits pages until the OOM killer runs.
 
 use crate::error::EngineError;
 use crate::plan::{Plan, SourcePlan};
@@ -8,42 +8,43 @@ use base::units::{show_bytes, show_count};
 use ring::Prefault;
 use sys::memory_limit::{LimitSource, MemoryLimit, memory_limit};
 
-/// Bytes of the rings of a live port together.
+/// Bytes of all rings of a live interface together.
 const RING: u64 = 1 << 30;
 
-/// Least bytes of each of its rings, where the memory allows.
+/// The least bytes of each of these rings, if the memory permits.
 const MIN: u64 = 64 << 20;
 
-/// Least bytes of any ring.
+/// The least bytes of any ring.
 const MIN_TOTAL: u64 = 8 << 20;
 
-/// Bytes of the ring of a replay: a file waits for its readers, so the ring need only hold the writes under way
+/// Bytes of the ring of a replay: a file waits for the readers, so the ring needs only the writes in flight
 /// ([`crate::WRITE_DEPTH`]) and as much again for the readers.
 const REPLAY: u64 = 64 << 20;
 
-/// Flows at once where nobody said.
+/// Default number of concurrent flows.
 const FLOWS: u64 = 1 << 20;
 
-/// Bytes of a flow of some packets, its part of the table included (`docs/METER.md`).
+/// Bytes of a flow entry with some packets, including its part of the table (`docs/METER.md`).
 const FLOW_BYTES: u64 = 448;
 
-/// Least bytes of a packet in a capture file: a RAW header and half an IPv4 header. No packet of less is of a flow.
+/// The least bytes of a packet in a capture file: a RAW header and half an IPv4 header. A shorter packet belongs to no
+/// flow.
 const PACKET_BYTES: u64 = 24;
 
-/// Least flows that a table has room for, where it is sized by its input.
+/// The least capacity of a flow table that is sized by its input.
 const MIN_FLOWS: u64 = 4096;
 
-/// Address space that a meter takes beside its table: stacks of its threads, journals, and what is sealed of them, a column after
-/// the other. 98 MiB were too little beside a ring of 8 MiB and a table of 6 MiB, 195 MiB enough.
+/// Address space of a meter beside its flow table: stacks of its threads, journals, and the columns that are sealed one
+/// after the other. 98 MiB were too little beside a ring of 8 MiB and a table of 6 MiB, 195 MiB enough.
 const METER: u64 = 64 << 20;
 
-/// Bytes that a process may take by itself for one purpose.
+/// Returns the bytes that a process may take by default for one purpose.
 fn share(memory_limit: &MemoryLimit) -> u64 {
     if memory_limit.limit == 0 { u64::MAX } else { memory_limit.limit / 8 }
 }
 
-/// Bytes of each ring of a live port when nobody said: all `queues` together take 1 GiB, or with their descriptors at most an
-/// eighth of the memory that this process may have.
+/// Returns the default bytes of each ring of a live interface: all `queues` together take 1 GiB, or with their
+/// descriptors at most an eighth of the memory limit of this process.
 pub fn default_ring(queues: u16) -> u64 {
     ring_within(&memory_limit(), queues)
 }
@@ -51,13 +52,13 @@ pub fn default_ring(queues: u16) -> u64 {
 fn ring_within(memory_limit: &MemoryLimit, queues: u16) -> u64 {
     let queues = u64::from(queues.max(1));
     let wanted = (RING / queues.next_power_of_two()).max(MIN);
-    // Descriptors take a quarter more.
+    // The descriptors add a quarter to the packet memory.
     let fits = share(memory_limit) / 5 * 4 / queues;
     wanted.min(power_below(fits)).max(MIN_TOTAL)
 }
 
-/// Flows at once of each of so many ports when nobody said: 1 Mi, or as many as fit an eighth of the memory that this process
-/// may have.
+/// Returns the default number of concurrent flows for each of `ports` interfaces: 1 Mi, or as many as fit into an
+/// eighth of the memory limit of this process.
 pub fn default_flows(ports: u16) -> u64 {
     flows_within(&memory_limit(), ports)
 }
@@ -66,25 +67,25 @@ fn flows_within(memory_limit: &MemoryLimit, ports: u16) -> u64 {
     (share(memory_limit) / FLOW_BYTES / u64::from(ports.max(1))).clamp(MIN_FLOWS, FLOWS)
 }
 
-/// The greatest power of two that is not more than this; 0 for 0.
+/// Returns the largest power of two that is at most `n`; 0 for 0.
 fn power_below(n: u64) -> u64 {
     n.checked_ilog2().map_or(0, |log| 1 << log)
 }
 
-/// What the rings of a capture are to be.
+/// The ring sizes of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Bytes of packet memory of each; the ring rounds them up.
+    /// Bytes of packet memory of each ring; the ring rounds them up.
     pub ring: u64,
-    /// What is touched before the first packet.
+    /// The part of the memory that is touched before the first packet.
     pub prefault: Prefault,
 }
 
 impl Sizes {
-    /// For a capture with so many queues.
+    /// Chooses the sizes for a capture with this number of queues.
     ///
     /// # Errors
-    /// What cannot fit, with the numbers.
+    /// The plan does not fit; the error has the figures.
     pub fn of(plan: &Plan, queues: u16) -> Result<Self, EngineError> {
         Self::within(&memory_limit(), sys::cpu::reserved_memory(), plan, queues)
     }
@@ -92,17 +93,17 @@ impl Sizes {
     fn within(memory_limit: &MemoryLimit, reserved: u64, plan: &Plan, queues: u16) -> Result<Self, EngineError> {
         let live = matches!(plan.source, SourcePlan::Interface(_));
         let usual = ring_within(memory_limit, queues.saturating_mul(plan.shares.max(1)));
-        // Listeners and members of groups may be slower than a replay, and are then lapped.
+        // Listeners and members of groups may be slower than a replay, which would then overtake them.
         let followed = plan.socket.is_some() || !plan.groups.is_empty();
         let chosen = match plan.source {
             SourcePlan::File { .. } | SourcePlan::Files { .. } if !followed => usual.min(REPLAY),
             _ => usual,
         };
-        // A block for the beginning of a segment, and one for the gap behind it.
+        // One block for the start of a segment, and one for the gap behind it.
         let needed = most_bytes(plan).map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ring::BLOCK));
         let chosen = chosen.min(needed.checked_next_power_of_two().unwrap_or(u64::MAX)).max(MIN_TOTAL);
         let ring = plan.ring.unwrap_or(chosen);
-        // The other captures have not taken theirs yet.
+        // The other captures of this process have not allocated their rings yet.
         refuse_rings(memory_limit, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
         if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
             refuse_flows(memory_limit, flows.capacity as u64)?;
@@ -115,7 +116,7 @@ impl Sizes {
     }
 }
 
-/// What was chosen, in words.
+/// Describes the chosen sizes in a text.
 pub fn description(plan: &Plan, ring: u64, queues: usize) -> String {
     let memory_limit = memory_limit();
     let rings = match queues {
@@ -134,13 +135,13 @@ pub fn description(plan: &Plan, ring: u64, queues: usize) -> String {
     format!("memory: {rings}{flows}{whole}")
 }
 
-/// Bytes of a packet file that are allocated when it is made: those of a segment, or of all that can come if that is less.
-/// Giving 2 GiB back took 38 of the 100 ms in which a capture of 3 MB is replayed.
+/// Returns the bytes that are preallocated for a packet file: those of a segment, or of all packets that can come if
+/// that is less. To free 2 GiB took 38 of the 100 ms in which a capture of 3 MB is replayed.
 pub fn of_file(plan: &Plan) -> u64 {
     most_bytes(plan).map_or(plan.segment, |most| plan.segment.min(most.next_multiple_of(ring::BLOCK) + ring::BLOCK))
 }
 
-/// Bytes of packet memory that everything which can come takes at most; `None` if nobody knows.
+/// Returns the most packet memory that the whole input can take; `None` if it is unknown.
 fn most_bytes(plan: &Plan) -> Option<u64> {
     let each = |paths: &mut dyn Iterator<Item = &std::path::Path>| paths.map(capture::file::plain_bytes).sum();
     let source = match &plan.source {
@@ -153,22 +154,22 @@ fn most_bytes(plan: &Plan) -> Option<u64> {
     source.into_iter().chain(asked.filter(|_| !matches!(plan.source, SourcePlan::Interface(_)))).min()
 }
 
-/// Bytes of so many packets of any length that a simulation makes.
+/// Returns the bytes of this number of simulated packets of any length.
 fn packets_bytes(packets: u64) -> u64 {
     const LEN_MAX: u64 = 9014;
     packets.saturating_mul(LEN_MAX + ring::RECORD_HEADER as u64)
 }
 
-/// The room of a flow table for a capture: of what was asked for, no more than there can be flows in the input. A table that is
-/// never full makes the same records, whatever its room is.
+/// Returns the capacity of a capture's flow table: at most `asked`, and at most the number of flows that the input can
+/// contain. A table that is never full makes the same records, whatever its capacity.
 pub fn flows_of(plan: &Plan, asked: usize) -> usize {
-    // Hashes do not spread flows over shards evenly, so each has room for half as much again.
+    // Hashes do not spread flows evenly over shards, so each shard has half as much again.
     let most = most_bytes(plan).map_or(u64::MAX, |bytes| (bytes / PACKET_BYTES).saturating_mul(3) / 2);
     asked.min(usize::try_from(most.max(MIN_FLOWS)).unwrap_or(usize::MAX))
 }
 
-/// Refuses rings that there is no memory for. Huge pages that are reserved are not among the available memory, so what they can
-/// hold is let through.
+/// Refuses rings that exceed the available memory. Reserved huge pages do not count as available memory, so rings that
+/// fit into them are admitted.
 fn refuse_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16) -> Result<(), EngineError> {
     let queues = u64::from(queues.max(1));
     let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
@@ -191,7 +192,8 @@ fn refuse_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u1
     Err(EngineError::Ring(ring, std::io::Error::other(text)))
 }
 
-/// Refuses a flow table that could not be filled. Its memory is taken as flows come, so what is in use by others now is not asked.
+/// Refuses a flow table that could never be filled. The table grows with the flows, so memory that other processes use
+/// now does not count.
 fn refuse_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), EngineError> {
     let wanted = flows.saturating_mul(FLOW_BYTES);
     if memory_limit.limit == 0 || wanted <= memory_limit.limit {
@@ -207,7 +209,8 @@ fn refuse_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), EngineErro
     )))
 }
 
-/// Refuses what a limited address space has no room for: nobody could say so later, since an allocation that fails ends the process.
+/// Refuses a plan that exceeds a limit of the address space. A later check is impossible: a failed allocation ends the
+/// process.
 fn refuse_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flows: u64) -> Result<(), EngineError> {
     if memory_limit.bound != LimitSource::AddressSpace {
         return Ok(());

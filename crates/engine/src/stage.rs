@@ -1,4 +1,5 @@
-//! What happens to each frame: stamp, the port's program, headers, filter, hash, and the one copy into the ring.
+//! The steps for each frame: timestamp, the interface's program, header parser, filter, hash, and the one copy into the
+//! ring.
 
 use crate::program::{IncomingPacket, ProgramSequence};
 use crate::worker::{PAUSE, WorkerLinks, closing};
@@ -9,42 +10,42 @@ use ring::{CAPLEN_MAX, Packet, Producer, flag};
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};
 
-/// Frames whose tag was taken out have this much of their beginning rebuilt for the header walk and the filter.
+/// Bytes rebuilt at the start of a frame whose VLAN tag was stripped, for the header parser and the filter.
 const HEAD: usize = 320;
 
-/// The last moment that a record of nanosecond pcap can say: its seconds have 32 bits.
+/// The last time that a nanosecond pcap record can hold: its seconds have 32 bits.
 pub const LATEST: Timestamp = Timestamp::from_secs_nanos(u32::MAX as u64, 999_999_999);
 
-/// See the module's text; one lives for one poll.
+/// The context of the steps; a value lives for one poll.
 pub struct Stage<'a> {
     /// The ring.
     pub producer: &'a mut Producer,
-    /// The port's program.
+    /// The interface's program.
     pub program: Option<&'a mut ProgramSequence>,
-    /// Packets that do not match are counted and left out.
+    /// The capture filter; packets that do not match are counted and not stored.
     pub filter: Option<&'a Filter>,
-    /// Of flows.
+    /// The flow hash function.
     pub hasher: &'a FlowHasher,
-    /// For frames without a stamp.
+    /// The clock for frames without a timestamp.
     pub clock: &'a Clock,
-    /// Most bytes stored of a packet.
+    /// The most bytes stored of a packet.
     pub snaplen: usize,
-    /// As pcap numbers it.
+    /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// Frames come whether there is room or not, and in the order of time.
+    /// True if the source cannot wait for the ring; the timestamps of its frames are in order.
     pub live: bool,
-    /// Stamp of the frame before.
+    /// Timestamp of the previous frame.
     pub last: Timestamp,
     /// Frames so far.
     pub taken: u64,
-    /// Whether somebody or the clock wants an end.
+    /// True when a stop request or the time limit ends the capture.
     pub time_is_up: &'a dyn Fn() -> bool,
-    /// To the outside.
+    /// Links of the engine thread to the rest of the capture.
     pub wires: &'a WorkerLinks,
 }
 
 impl Stage<'_> {
-    /// Takes one frame.
+    /// Processes one frame.
     #[inline]
     pub fn take(&mut self, frame: &Frame<'_>) {
         let mut flags = 0;
@@ -82,7 +83,7 @@ impl Stage<'_> {
         self.parse(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
     }
 
-    /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
+    /// `head` is the start of the frame as it will be stored, `wire_len` its wire length then.
     #[inline]
     fn parse(
         &mut self,
@@ -95,7 +96,7 @@ impl Stage<'_> {
     ) {
         let mut judged = None;
         if let Some(program) = &mut self.program {
-            // A frame whose tag was put back is whole in `head` unless it is longer than that.
+            // A frame with a restored tag is complete in `head` unless it is longer than `head`.
             let rebuilt;
             let bytes = match vlan {
                 None => frame.bytes,
@@ -140,7 +141,7 @@ impl Stage<'_> {
         if !self.live && !self.producer.has_easy_room(bytes.len() + tag, ts) {
             self.find_room(bytes.len() + tag, ts);
         }
-        // A full ring is the producer's to count; capture goes on.
+        // The producer counts losses to a full ring; capture continues.
         let stored = self
             .producer
             .push(&Packet {
@@ -160,7 +161,7 @@ impl Stage<'_> {
         }
     }
 
-    /// A file waits for its gates, where a wire would not: nothing of it needs to be lost.
+    /// A file can wait for the lossless readers, unlike an interface, so none of its packets need be lost.
     #[cold]
     fn find_room(&mut self, len: usize, ts: Timestamp) {
         if self.producer.has_room(len, ts, self.clock.now()) {

@@ -1,33 +1,33 @@
-//! What a program takes over from the one before, for whoever exchanges them: a map that means the same goes on with all that is in it,
-//! one that does not begins anew, and nobody should have to find that out from the packets.
+//! The state transfer at a swap: a flow map with the same definition keeps its entries, other maps start empty. The
+//! report names both, so that the user need not infer it from the packets.
 
 use lang::ir::{Expiry, Map};
 use serde::Serialize;
 use std::fmt;
 
-/// See the module.
+/// The result of a state transfer; see the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StateTransfer {
-    /// Maps that go on.
+    /// Maps that keep their entries.
     pub kept: Vec<String>,
-    /// Maps that both programs have, and that begin anew.
+    /// Maps that both programs have and that start empty.
     pub restarted: Vec<RestartedMap>,
-    /// Maps that only the program before had.
+    /// Maps that only the previous program had.
     pub dropped: Vec<String>,
 }
 
-/// A map that begins anew.
+/// A map that starts empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RestartedMap {
-    /// Its name.
+    /// The map's name.
     pub map: String,
-    /// What is not as it was.
+    /// The difference that prevents the transfer.
     pub why: String,
 }
 
 impl StateTransfer {
-    /// From the maps of one program to those of the next. `wall` says what keeps an old map (by its index) from becoming a new one
-    /// although they are the same.
+    /// Compares the maps of two programs. `wall` returns the reason why an old map (by index) cannot become a new map
+    /// (by index) although both have the same definition.
     pub fn between(old: &[Map], new: &[Map], wall: impl Fn(usize, usize) -> Option<&'static str>) -> Self {
         let mut heritage = Self::default();
         for (n, map) in new.iter().enumerate() {
@@ -47,28 +47,28 @@ impl StateTransfer {
         heritage
     }
 
-    /// There was nothing to take over.
+    /// True if neither program had state to transfer.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What keeps the maps of a user half from the next: its tables are not those of the interpreter.
+/// Returns the reason why the user part's maps cannot be taken over: machine code and interpreter use different tables.
 pub fn changes_form(was_native: bool, native: bool) -> Option<&'static str> {
     (was_native != native).then_some(if native { "now machine code" } else { "now interpreted" })
 }
 
-/// Where a map of a port's program is, as far as it matters to the next one.
+/// The location of a program's map, as far as a transfer depends on it.
 #[derive(Clone, Copy, Debug)]
 pub struct MapState {
-    /// The kernel half uses it. What that leaves undecided is remembered in user space beside it.
+    /// The kernel part uses the map. Undecided packets use a second map in user space.
     pub in_kernel: bool,
-    /// The user half is machine code.
+    /// The user part is machine code.
     pub native: bool,
 }
 
 impl MapState {
-    /// What keeps a map from going on where it will be.
+    /// Returns the reason why a map cannot move from this location to the next.
     pub fn wall(self, next: Self) -> Option<&'static str> {
         let changes_form = changes_form(self.native, next.native);
         match (self.in_kernel, next.in_kernel) {

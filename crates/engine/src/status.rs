@@ -1,4 +1,4 @@
-//! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
+//! The report of a running capture: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
 use crate::meter::MeterReport;
 use crate::program::{MapUsage, ProgramReport, UserOutcomes};
@@ -10,53 +10,53 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use store::device::Space;
 
-/// One engine thread, as it last described itself.
+/// The last status that one engine thread published.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerStatus {
-    /// Everything so far.
+    /// The tally since the start.
     pub tally: Tally,
-    /// How full the ring is, judged by its slowest gate: 0 to 1.
+    /// Fill level of the ring, measured at its slowest lossless reader: 0 to 1.
     pub fill: f64,
-    /// Estimated error of this thread's stamps.
+    /// Estimated error of this thread's timestamps.
     pub clock_error: Duration,
     /// Processor time of the thread.
     pub cpu: Duration,
     /// Frames taken from the source since it was opened.
     pub frames: u64,
-    /// What the kernel half of the port's program disposed of, and what it left undecided.
+    /// Outcomes of the packets that the kernel part of the program decided.
     pub kernel_outcomes: capture::ProgramOutcomes,
-    /// As above.
+    /// Packets that the kernel part left undecided.
     pub undecided: u64,
-    /// What its user half did.
+    /// Outcomes of the packets that the user part decided.
     pub user_outcomes: UserOutcomes,
-    /// What its user half counted.
+    /// Program counters of the user part.
     pub counted: Vec<u64>,
-    /// What it remembers, by the name of the map.
+    /// Fill levels of the user part's maps, with their names.
     pub map_usage: Vec<(String, MapUsage)>,
-    /// Things a person should know, in order.
+    /// Warnings, in order.
     pub warnings: Vec<String>,
-    /// Things that are wrong.
+    /// Faults.
     pub faults: Vec<String>,
 }
 
-/// A tally in words, for documents.
+/// A tally with named fields, for JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Packets that reached the counting point.
     pub offered: u64,
     /// Packets in the ring and the store.
     pub stored: u64,
-    /// Wire bytes of those.
+    /// Wire bytes of the stored packets.
     pub stored_bytes: u64,
-    /// Packets that the filter refused, or the port's program kept from the ring.
+    /// Packets that the filter refused, or that the interface's program kept from the ring.
     pub filtered: u64,
     /// Copies removed.
     pub duplicate: u64,
-    /// Packets lost, all causes together.
+    /// Packets lost by all causes.
     pub lost_total: u64,
     /// Packets lost by cause; causes that did not occur are left out.
     pub lost: BTreeMap<&'static str, u64>,
-    /// Remarks on stored packets; those that did not occur are left out.
+    /// Notes on stored packets; notes that did not occur are left out.
     pub notes: BTreeMap<&'static str, u64>,
     /// `offered - stored - filtered - duplicate - lost_total`: not zero only if netgrain has a bug.
     pub residue: i64,
@@ -78,12 +78,12 @@ impl From<&Tally> for Counts {
     }
 }
 
-/// One second of the ledger, for documents.
+/// One second of the ledger, for JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Second {
     /// Seconds since 1970 (UTC).
     pub second: u64,
-    /// What happened in it.
+    /// The tally of this second.
     #[serde(flatten)]
     pub counts: Counts,
 }
@@ -94,127 +94,129 @@ impl From<&Row> for Second {
     }
 }
 
-/// One listener, for documents.
+/// One listener, for JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListenerReport {
-    /// Its slot in the ring.
+    /// The listener's slot in the ring.
     pub slot: u8,
-    /// What it calls itself.
+    /// The name that the listener gave itself.
     pub name: String,
-    /// Queue of its ring.
+    /// Queue of the ring.
     pub queue: u16,
-    /// `gate` or `lossy`.
+    /// The listener's mode: lossless or `lossy`.
     pub mode: &'static str,
-    /// No longer waited for.
+    /// True if the reader timeout has passed, so that the producer no longer waits for this listener.
     pub expired: bool,
-    /// Packets lost because of it (gates).
+    /// Packets lost because the producer waited for this listener (lossless only).
     pub losses_caused: u64,
-    /// Packets it says it has seen.
+    /// Packets seen, as the listener reports.
     pub seen: u64,
-    /// Packets it says it has missed.
+    /// Packets missed, as the listener reports.
     pub missed: u64,
 }
 
-/// One queue, for documents.
+/// One queue, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueReport {
     /// Queue number.
     pub queue: u16,
-    /// The source in its own words.
+    /// Description of the source.
     pub source: String,
-    /// What its packets went through.
+    /// The tally of the queue's packets.
     #[serde(flatten)]
     pub counts: Counts,
-    /// How full the ring is: 0 to 1.
+    /// Fill level of the ring: 0 to 1.
     pub ring_fill: f64,
-    /// Bytes of the ring (without descriptors), what its pages are, and whether they are locked.
+    /// Bytes of the ring (without descriptors), the kind of its pages, and whether they are locked.
     pub ring: String,
     /// Processor seconds of the engine thread.
     pub engine_cpu_seconds: f64,
-    /// Estimated error of its stamps in nanoseconds; 0 where the source stamps.
+    /// Estimated error of the timestamps in nanoseconds; 0 if the source makes the timestamps.
     pub clock_error_nanos: u64,
-    /// What the recorder of this queue has written.
+    /// The recorder of this queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorder: Option<RecorderReport>,
 }
 
-/// One recorder, for documents.
+/// One recorder, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RecorderReport {
-    /// Packets in the files, counted once more by the recorder itself when it ends.
+    /// Packets in the files, counted again by the recorder at its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
     /// Bytes written to packet files.
     pub bytes: u64,
     /// Files published.
     pub files: u64,
-    /// Files that keep a hidden name because something about them failed.
+    /// Files that keep a hidden name because an operation on them failed.
     pub hidden: u64,
-    /// Processor seconds of the thread that writes.
+    /// Processor seconds of the writer thread.
     pub writer_cpu_seconds: f64,
-    /// Processor seconds of the thread that checksums and indexes.
+    /// Processor seconds of the thread that computes checksums and indexes.
     pub index_cpu_seconds: f64,
-    /// How the files are written, in words.
+    /// A text that says how the files are written.
     pub device: String,
-    /// The trouble it is in right now.
+    /// The current problem, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Why the volume refused to be written last, and what to do about it, also when that is over.
+    /// The reason for the last failed write to the volume, and what to do; also after recovery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Which of its threads wait for the disk right now: for a watchdog; it changes a thousand times a second.
+    /// The recorder's threads that wait for the disk at the moment, for a watchdog; the value changes a thousand times
+    /// per second.
     #[serde(skip)]
     pub waiting: ThreadWaits,
 }
 
-/// A capture at one moment, or at its end.
+/// The state of a capture at one moment, or at its end.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Interface, file or simulation.
     pub interface: String,
     /// Seconds since the start.
     pub seconds: f64,
-    /// The share of the machine's processor time that its hypervisor gave to others since then: 0 to 1.
+    /// Share of the machine's processor time since the start that the hypervisor gave to other guests: 0 to 1.
     pub steal_ratio: f64,
-    /// Physical memory of the whole process in bytes, where it was asked: memory that is mapped twice, as rings are, counts once.
+    /// Physical memory of the whole process in bytes, if requested; memory that is mapped twice, as rings are, counts
+    /// once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// All queues together.
+    /// The tally of all queues.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Where `offered` begins to count.
+    /// The point at which `offered` is counted.
     pub counting_point: &'static str,
-    /// Who stamps the packets.
+    /// The timestamp source.
     pub timestamp_source: &'static str,
-    /// Losses to a full ring, by the gate that held it.
+    /// Losses to a full ring, by the lossless reader that held it.
     pub lost_by_reader: BTreeMap<String, u64>,
     /// The queues.
     pub queues: Vec<QueueReport>,
-    /// How the port's program runs, and what it did.
+    /// How the interface's program runs, and its counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<ProgramReport>,
-    /// What the meter has made of the packets.
+    /// The report of the meter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<MeterReport>,
-    /// Who listens.
+    /// The listeners.
     pub listeners: Vec<ListenerReport>,
-    /// What retention has done, where it looks after this capture: in the metrics; documents have it beside the report.
+    /// The report of the retention worker of this capture; for metrics. JSON has it beside this report.
     #[serde(skip)]
     pub retention: Option<RetentionReport>,
-    /// The volume that holds the store: in the metrics.
+    /// The volume of the store; for metrics.
     #[serde(skip)]
     pub volume: Option<Space>,
-    /// The groups whose first port this is: in the metrics; documents have them beside the report.
+    /// The groups whose first interface this is; for metrics. JSON has them beside this report.
     #[serde(skip)]
     pub groups: Vec<group::GroupView>,
-    /// Things a person should know.
+    /// Warnings.
     pub warnings: Vec<String>,
-    /// Things that are wrong: counts that contradict each other, files left hidden. Empty in a healthy capture.
+    /// Faults: contradictory counters, files left hidden. Empty in a healthy capture.
     pub faults: Vec<String>,
 }
 
 impl Report {
-    /// Nothing lost, nothing wrong.
+    /// True if nothing is lost and there is no fault.
     pub fn is_healthy(&self) -> bool {
         let metered = self.meter.as_ref().is_none_or(|m| m.unmetered == 0 && m.sinks.iter().all(|o| o.lost == 0));
         self.counts.lost_total == 0 && self.counts.residue == 0 && self.faults.is_empty() && metered

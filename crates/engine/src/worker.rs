@@ -1,8 +1,8 @@
-//! The engine thread, one per queue: HPCAP's polling thread in user space.
+//! The engine thread, one per queue: the polling thread of HPCAP, in user space.
 //!
-//! Per packet: one stamp, one look at the headers, one hash, one copy, one descriptor. Per batch: one publication, and the
-//! requests of listeners. A few times a second: the losses that the source knows of, and the news for whoever watches.
-//! Nothing in the loop waits for anything but packets.
+//! Per packet: one timestamp, one header parse, one hash, one copy, one descriptor. Per batch: one publication, and the
+//! requests of listeners. A few times per second: the loss counters of the source, and the status for other threads.
+//! The loop waits only for packets.
 
 use crate::program::ProgramSequence;
 use crate::recording::RecorderLink;
@@ -24,36 +24,38 @@ use wire::FlowHasher;
 /// Frames taken from a source between two publications.
 pub const BATCH: usize = 256;
 
-/// Ahead of every ordinary thread, but not so far that a flood starves them: under full load the recorder's threads on the
-/// same core still get their share by weight.
+/// Above every thread of normal priority, but not so far that a flood of packets starves them: under full load the
+/// recorder's threads on the same core still get their share by weight.
 const ENGINE_NICE: i32 = -5;
 
-/// How long a poll sleeps when there are no packets. Short enough that stopping, ticking and newcomers are prompt.
+/// How long a poll sleeps when there are no packets; short, so that stop requests, ticks and new listeners are served
+/// promptly.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// How long is waited for a gate to release something, before the next look.
+/// Sleep time between two checks whether a lossless reader has released descriptors.
 pub const PAUSE: Duration = Duration::from_micros(200);
 
-/// Longest time between a kernel's or card's stamp and the frame's arrival here on a quiet port: a block is retired within
-/// 10 ms, and a timer tick may be as long again.
+/// Longest time between a timestamp of the kernel or NIC and the arrival of the frame here on a quiet interface: a
+/// block is retired within 10 ms, and a timer tick may take as long again.
 const HANDING_OVER: Duration = Duration::from_millis(25);
 
-/// On a busy port, a batch this small was not worth waking up for…
+/// On a busy interface, a batch of this size is too small to be worth a wake-up…
 const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
 
-/// …so the next one is given this long to grow. A thread with a core of its own spins instead and stamps the better for it.
+/// …so the thread waits this long for the next batch to grow. A thread with a core of its own spins instead, which
+/// makes its timestamps more exact.
 const IDLE_AFTER: Duration = Duration::from_micros(60);
 
-/// How often losses are collected and the status renewed.
+/// How often the thread collects losses and publishes its status.
 const REPORT: Duration = Duration::from_millis(100);
 
-/// How the thread is to work.
+/// The settings of the thread.
 pub struct Settings {
-    /// Most bytes stored of a packet.
+    /// The most bytes stored of a packet.
     pub snaplen: usize,
-    /// Packets that do not match are counted and left out.
+    /// The capture filter; packets that do not match are counted and not stored.
     pub filter: Option<Filter>,
-    /// The port's program.
+    /// The interface's program.
     pub program: Option<ProgramSequence>,
     /// Key of the flow hash; the same for all queues.
     pub hash_key: u64,
@@ -63,25 +65,25 @@ pub struct Settings {
     pub spin: bool,
     /// Stop after this many stored packets.
     pub packets: Option<u64>,
-    /// Stop after this long.
+    /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Files that follow the one that is the source, as one stream.
+    /// Files that follow the current source in the same stream.
     pub more: VecDeque<PathBuf>,
-    /// How fast they are replayed.
+    /// The replay speed of these files.
     pub options: capture::file::Options,
 }
 
-/// What the thread is told and tells.
+/// The links of the thread to the rest of the capture.
 pub struct WorkerLinks {
-    /// Set from outside to stop, from inside when the thread's own limit is reached.
+    /// Set by other threads to stop this thread, and by this thread when its own limit is reached.
     pub stop: Arc<AtomicBool>,
-    /// Renewed several times a second.
+    /// Published several times per second.
     pub status: Arc<Mutex<WorkerStatus>>,
-    /// The seconds that have passed. Apart from the status, because who copies it takes longer than a receive ring lasts.
+    /// The ledger of past seconds. It has its own lock, because a copy takes longer than a receive ring lasts.
     pub ledger: Arc<Mutex<Ledger>>,
-    /// Sent when the interface has gone away: queue number.
+    /// Gets the queue number when the interface has disappeared.
     pub gone: Sender<u16>,
-    /// Brings a source that is open again.
+    /// Delivers the source when it is open again.
     pub reopened_source: Receiver<capture::AnySource>,
     /// The recorder, if there is one.
     pub recorder: Option<RecorderLink>,
@@ -89,7 +91,8 @@ pub struct WorkerLinks {
 
 /// One engine thread, ready to run.
 pub struct Worker<S> {
-    /// Absent while the port is away: a source that is kept keeps hold of the port, and no other could be opened on it.
+    /// `None` while the interface is missing: an open source holds the interface, and no other source could be
+    /// opened on it.
     source: Option<S>,
     producer: Producer,
     settings: Settings,
@@ -98,23 +101,23 @@ pub struct Worker<S> {
     clock: Clock,
     info: SourceInfo,
     counted: Counts,
-    /// What the kernel half of the port's program disposed of, all sources together, and what it left undecided.
+    /// Outcomes of the kernel part of the interface's program, over all sources, and its undecided packets.
     disposed: ProgramOutcomes,
     undecided: u64,
-    /// Frames handed over by the sources before this one, and what they had lost: the base of the cross-check.
+    /// Frames that earlier sources delivered, and their losses: the base of the cross-check.
     handed: u64,
-    /// Stamp of the last frame.
+    /// Timestamp of the last frame.
     last: Timestamp,
     steps: u64,
     report_due: Instant,
-    /// The end came by a count, with frames still in the source that are nobody's any more.
+    /// True if the packet limit ended the capture, so that frames remain in the source that are not counted.
     cut_short: bool,
-    /// The recorder's early end was reported.
+    /// True once the early end of the recorder is reported.
     recorder_notified: bool,
 }
 
 impl Worker<capture::AnySource> {
-    /// From its parts; the clock is already calibrated.
+    /// Makes a worker; the clock is already calibrated.
     pub fn new(
         source: capture::AnySource,
         producer: Producer,
@@ -144,17 +147,17 @@ impl Worker<capture::AnySource> {
         }
     }
 
-    /// Runs until told to stop, a limit is reached, or the source ends; then drains the source and ends the stream.
+    /// Runs until a stop request, a limit or the end of the source; then drains the source and ends the stream.
     ///
     /// # Errors
-    /// The source's, after everything it had handed over was published.
+    /// The error of the source, after everything that the source delivered is published.
     pub fn run(mut self) -> Result<(), SourceError> {
         if !self.settings.cpus.is_empty()
             && let Err(e) = sys::cpu::pin_to(&self.settings.cpus)
         {
             self.remark(format!("cannot run on processors {:?}: {e}; running anywhere", self.settings.cpus));
         }
-        // Packets cannot wait and everything else can. Without the privilege the thread is one among equals.
+        // Packets cannot wait, other work can. Without the privilege the thread keeps normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
         sys::cpu::sleep_exactly();
         let started = Instant::now();
@@ -162,7 +165,7 @@ impl Worker<capture::AnySource> {
         let mut draining = false;
         loop {
             if self.has_enough() {
-                // Draining would store more than was asked for.
+                // To drain the source would store more packets than the limit.
                 self.cut_short = true;
                 break;
             }
@@ -184,7 +187,7 @@ impl Worker<capture::AnySource> {
                         break;
                     }
                 },
-                // What is whole behind a file that is cut is taken as well.
+                // The complete records after the truncated file are captured as well.
                 Err(e @ SourceError::Corrupt { .. }) if !draining && !self.settings.more.is_empty() => {
                     match outcome {
                         Ok(()) => outcome = Err(e),
@@ -217,7 +220,7 @@ impl Worker<capture::AnySource> {
         self.settings.packets.is_some_and(|n| self.producer.tally().stored >= n)
     }
 
-    /// One batch.
+    /// Processes one batch.
     fn turn(&mut self, started: Instant) -> Result<Polled, SourceError> {
         self.producer.service();
         self.keep_time();
@@ -250,8 +253,9 @@ impl Worker<capture::AnySource> {
         let polled = polled?;
         match (self.info.timestamp_source, polled) {
             (TimestampSource::Engine, _) => self.producer.tick(self.clock.now()),
-            // Frames stamped by others are handed over some time after their stamp; time passes with them, and without
-            // them a little late, so that none comes into the second (or the file) after its own.
+            // Frames with timestamps of the kernel or NIC arrive some time after their timestamp. Their timestamps
+            // advance the time; when idle, time advances with a delay, so that no frame arrives for a second (or file)
+            // that is already closed.
             (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
                 self.producer.tick(self.clock.now().before(HANDING_OVER));
             }
@@ -274,14 +278,14 @@ impl Worker<capture::AnySource> {
         Ok(polled)
     }
 
-    /// Says how much was offered where it survives this process.
+    /// Stores the number of offered packets where it survives this process.
     fn count(&self) {
         if let Some(recorder) = &self.links.recorder {
             recorder.offered(self.producer.tally().offered, self.last.secs());
         }
     }
 
-    /// Books what the source has lost since the last time.
+    /// Adds the losses of the source since the last call to the ledger.
     fn collect(&mut self) -> Result<(), SourceError> {
         let Some(source) = &mut self.source else { return Ok(()) };
         let counts = source.counts()?;
@@ -310,7 +314,8 @@ impl Worker<capture::AnySource> {
         Ok(())
     }
 
-    /// Books what the program in the kernel has decided since the last time: offered and filtered, in the second that has come.
+    /// Adds the outcomes of the kernel part since the last call to the ledger, as offered and filtered in the current
+    /// second.
     fn account(&mut self, counts: &Counts) {
         let (now, before) = (counts.program_outcomes, self.counted.program_outcomes);
         let more = ProgramOutcomes {
@@ -327,12 +332,12 @@ impl Worker<capture::AnySource> {
         self.disposed.forwarded += more.forwarded;
         self.disposed.to_host += more.to_host;
         self.disposed.unsent += more.unsent;
-        // Never before a second that has begun: time does not go back in the stream.
+        // Not before a second that has already begun: time in the stream does not decrease.
         self.producer.filtered(self.clock.now().max(self.last), more.total());
     }
 
-    /// Fits the clock again if it is time to. After a step of the system clock, time goes on from there at once: stamps held
-    /// back until the old time comes round again would all be equal.
+    /// Renews the clock fit when it is due. After a step of the system clock, timestamps follow the new time at once:
+    /// timestamps held back until the old time is reached again would all be equal.
     fn keep_time(&mut self) {
         self.clock.keep();
         let steps = self.clock.steps();
@@ -344,7 +349,8 @@ impl Worker<capture::AnySource> {
         self.steps = steps;
     }
 
-    /// The port is gone: ticks go on (silence is a fact too) until a source is open again or it is time to stop.
+    /// Waits for a missing interface, until a source is open again or the capture stops. Ticks continue, so seconds
+    /// without packets are recorded.
     fn wait_for_return(&mut self, started: Instant) -> bool {
         self.part();
         let _ = self.links.gone.send(self.info.queue);
@@ -371,14 +377,14 @@ impl Worker<capture::AnySource> {
         false
     }
 
-    /// The next file takes the place of one that has ended. False if there is none.
+    /// Opens the next file after one has ended; false if there is none.
     fn next_file(&mut self) -> Result<bool, SourceError> {
         let Some(path) = self.settings.more.pop_front() else { return Ok(false) };
         self.part();
         let next = capture::AnySource::File(capture::file::File::open(&path, self.settings.options.clone())?);
         if next.info().link_type != self.info.link_type {
             let (is, was) = (next.info().link_type, self.info.link_type);
-            // One stream is of one link type, and so is a pcap file.
+            // A stream has one link type, as a pcap file has.
             return Err(SourceError::Unsupported {
                 name: path.display().to_string(),
                 reason: format!("link type {is} behind files of link type {was}; replay it by itself"),
@@ -391,8 +397,8 @@ impl Worker<capture::AnySource> {
         Ok(true)
     }
 
-    /// Takes leave of the source: its last counts, its last words, and the one check that the ledger cannot make of itself,
-    /// the source's own count against what came out of it.
+    /// Closes the source: collects its last counters and warnings, and compares its own packet count with the packets
+    /// received. The ledger cannot check this itself.
     fn part(&mut self) {
         if let Err(e) = self.collect() {
             self.remark(e.to_string());
@@ -419,8 +425,8 @@ impl Worker<capture::AnySource> {
         self.part();
         self.count();
         closing(&self.links, &mut self.producer);
-        // A gate that holds everything must release a little before the end can be written. How long it is waited for is a
-        // matter of this machine's time, whatever the packets' was.
+        // If a lossless reader holds the whole ring, it must release a part before the end can be written. The time
+        // limit is in time of this machine, even if the packets have another time.
         loop {
             let room = self.producer.has_room(0, self.end_of_time(), self.clock.now());
             if (room || is_live(self.info.timestamp_source)) && self.producer.finish(self.end_of_time()) {
@@ -447,7 +453,8 @@ impl Worker<capture::AnySource> {
     }
 
     fn show(&mut self) {
-        // Whoever copies the ledger just now gets the new seconds next time; the packets do not wait for them.
+        // If another thread copies the ledger at the moment, it gets the new seconds next time; packets must not wait
+        // for the lock.
         if let Ok(mut ledger) = self.links.ledger.try_lock() {
             ledger.merge(&self.producer.take_ledger());
         }
@@ -466,17 +473,18 @@ impl Worker<capture::AnySource> {
     }
 }
 
-/// Whether time comes from this machine's clock (and silence has a meaning) rather than from the packets.
+/// True if time comes from this machine's clock rather than from the packets; then seconds without packets are
+/// meaningful.
 pub const fn is_live(stamps: TimestampSource) -> bool {
     matches!(stamps, TimestampSource::Engine | TimestampSource::Kernel | TimestampSource::Hardware)
 }
 
-/// Whether somebody or the clock wants an end.
+/// True if a stop request or the time limit ends the capture.
 fn time_is_up(wires: &WorkerLinks, duration: Option<Duration>, started: Instant) -> bool {
     wires.stop.load(Ordering::Relaxed) || duration.is_some_and(|d| started.elapsed() >= d)
 }
 
-/// From now on, whoever holds the ring up is waited for only for a while.
+/// Starts the reader timeout: from now on the producer waits for a lossless reader only for a limited time.
 pub fn closing(wires: &WorkerLinks, producer: &mut Producer) {
     producer.closing();
     if let Some(recorder) = &wires.recorder {

@@ -1,4 +1,4 @@
-//! The other side of the door: asking for groups, and being a member of one.
+//! The client of the groups' control socket: requests to groups, and membership in a group.
 
 use crate::control::empty;
 use crate::request::{MESSAGE_MAX, Request, Response};
@@ -12,30 +12,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::unix::Connection;
 
-/// How long the engine may take to carry something out: it compiles programs meanwhile.
+/// Time limit for a request that changes a group; the engine may compile a program within it.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long it may take to say how things stand: it may be carrying out what others asked for.
+/// Time limit for a request that only reads; the engine may first finish requests of other clients.
 const QUESTION: Duration = Duration::from_secs(10);
 
-/// Most branches of one member.
+/// The most branches of one member.
 const BRANCHES_MAX: usize = 256;
 
-/// Most objects that follow one answer.
+/// The most objects that follow one response.
 const ITEMS_MAX: usize = 4096;
 
-/// Why a request came to nothing.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub enum ClientError {
-    /// No engine there, or no way to it.
+    /// No engine listens at the socket, or the socket cannot be reached.
     Unreachable(io::Error),
-    /// It is there, and has not answered for so long.
+    /// The engine did not respond within this time.
     NoResponse(Duration),
-    /// The engine said no; its own words.
+    /// The engine refused the request; this is its error text.
     Refused(String),
-    /// What came was not what the protocol says.
+    /// The response violates the protocol.
     Protocol(&'static str),
-    /// A branch could not be taken over.
+    /// The listener could not attach to a branch.
     Branch(AttachError),
 }
 
@@ -60,40 +60,41 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
-/// A connection to an engine's groups.
+/// A connection to the groups of an engine.
 #[derive(Debug)]
 pub struct Client(Arc<Connection>);
 
-/// A seat in a group: one listener for each queue. It is given up when all of them are dropped.
+/// An open membership in a group, with one listener for each queue. The membership ends when all listeners are dropped.
 #[derive(Debug)]
 pub struct MemberSession {
-    /// Where it sits.
+    /// The member slot.
     pub slot: u8,
-    /// The program that judged when it came.
+    /// The generation of the program that ran when the member joined.
     pub generation: u64,
-    /// One for each queue of the group.
+    /// One listener for each queue of the group.
     pub listeners: Vec<Listener>,
-    /// Queues that do not know of it: they deliver nothing as long as that is so.
+    /// Queues whose dispatchers have not added the member yet; they deliver nothing until they have.
     pub unresponsive: Vec<UnresponsiveQueue>,
     connection: Arc<Connection>,
 }
 
 impl MemberSession {
-    /// How to leave without losing what is already delivered.
+    /// Returns the handle that ends the membership without loss of packets that are already delivered.
     pub fn leave_handle(&self) -> LeaveHandle {
         LeaveHandle(Client(Arc::clone(&self.connection)))
     }
 }
 
-/// The way out of a seat.
+/// Ends a membership in good order.
 #[derive(Debug)]
 pub struct LeaveHandle(Client);
 
 impl LeaveHandle {
-    /// Asks for no more packets. Each listener has [`ended`](Listener::ended) once it has given out what was delivered before.
+    /// Requests the end of delivery. Each listener has [`ended`](Listener::ended) once it has returned every packet
+    /// that was delivered before.
     ///
     /// # Errors
-    /// [`ClientError`]; what was delivered is then as far as one gets.
+    /// [`ClientError`]; the listeners can still read the packets delivered so far.
     pub fn leave(&self) -> Result<(), ClientError> {
         self.0.request(&Request::Leave).map(|_| ())
     }
@@ -110,8 +111,9 @@ impl Client {
         Ok(Self(Arc::new(connection)))
     }
 
-    /// Asks, and takes the answer with the objects that follow it. After an answer that did not come, or not as it should, the
-    /// connection is ended: what comes late is not to be taken for the answer to the next request, which must go by another connection.
+    /// Sends a request and receives the response with the objects that follow it. If the response is missing or
+    /// malformed, this function shuts the connection down, because the next request could otherwise receive the late
+    /// response. Later requests need a new connection.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -138,7 +140,8 @@ impl Client {
             ClientError::Unreachable(e) if e.kind() == io::ErrorKind::WouldBlock => ClientError::NoResponse(patience),
             e => e,
         };
-        // An engine that refuses this connection says so and closes it; its words are worth more than the broken pipe.
+        // An engine that refuses the connection sends a refusal and closes. The refusal says more than the EPIPE of
+        // this send.
         let sent = self.0.send(text, &[]);
         let answer: Response = match self.receive() {
             Ok(answer) => answer,
@@ -154,15 +157,15 @@ impl Client {
         Ok((answer, items))
     }
 
-    /// No request goes out any more, and no answer comes in.
+    /// Shuts both directions of the connection down.
     fn hang_up(&self) {
         if self.0.shut().is_ok() {
-            // The answer may have come just now.
+            // A response may have arrived before the shutdown; discard it.
             empty(&self.0);
         }
     }
 
-    /// Becomes a member.
+    /// Joins a group as a member.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -193,18 +196,19 @@ impl Client {
     }
 }
 
-/// Follows the generations of one branch, descriptor by descriptor.
+/// Tracks the program generations of one branch, descriptor by descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generations {
     now: u64,
 }
 
 impl Generations {
-    /// The generation that judged this packet; `None` for a control. A packet whose own bits say something else, or a
-    /// generation that goes back, is an engine's that lies.
+    /// Returns the generation that evaluated this packet, or `None` for a control descriptor. The generation bits of a
+    /// packet must match the last program descriptor, and generations must not decrease; otherwise the engine is
+    /// faulty.
     ///
     /// # Errors
-    /// In words, what contradicts.
+    /// A text that names the contradiction.
     pub fn follow(&mut self, desc: &Desc) -> Result<Option<u64>, String> {
         if let Some(generation) = desc.as_program() {
             if generation < self.now {
@@ -244,7 +248,7 @@ mod tests {
         let (client, engine, _held) = both();
         let silent = client.exchange(b"{}", Duration::from_millis(10));
         assert!(matches!(silent, Err(ClientError::NoResponse(_))), "{silent:?}");
-        // It comes between the last look and the end of the connection, and after it.
+        // The response arrives after the last receive: either before the end of the connection or after it.
         engine.send(ANSWER, &[]).expect("a connection that is open");
         client.hang_up();
         assert!(engine.send(ANSWER, &[]).is_err(), "nobody takes it");

@@ -1,8 +1,9 @@
-//! The groups' socket: one thread that answers requests ([`crate::request`]) and notices who has gone.
+//! The groups' control socket: one thread that answers requests ([`crate::request`]) and detects disconnected clients.
 //!
-//! The engine is not to be hurt by strangers: messages are bounded, a peer that does not read its answers is let go,
-//! and who sends what is no request gets an answer that says so. A connection that asks nothing is let go after a
-//! while, and sooner where another one needs its place, as at the socket of listeners ([`ring::attach`]).
+//! Clients are not trusted: messages have a size limit, the thread closes the connection of a client that does not read
+//! its responses, and a message that is no request gets an error response. A connection without any request is closed
+//! after a timeout, or earlier if another client needs its slot. The socket of listeners has the same rules
+//! ([`ring::attach`]).
 
 use crate::entry::{ClientIdentity, GroupView};
 use crate::limits::connections;
@@ -18,19 +19,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sys::unix::{Connection, Listener, Peer};
 
-/// Most connections of one user beside root and the engine's own; all of them together leave a quarter to those two.
+/// The most connections of one unprivileged user. All unprivileged users together leave a quarter to root and the
+/// engine's user.
 const OF_ONE_MAX: usize = 128;
 
-/// How long a peer may take to read an answer, all of it.
+/// Time limit for a client to read a whole response.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a connection may ask nothing at first.
+/// Time limit for the first request of a connection.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// How often the thread looks whether it should end.
+/// How often the thread checks whether it must stop.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Answers until dropped.
+/// The control socket's thread; it stops when this value is dropped.
 #[derive(Debug)]
 pub struct ControlServer {
     stop: Arc<AtomicBool>,
@@ -41,13 +43,13 @@ struct ControlClient {
     connection: Connection,
     who: ClientIdentity,
     since: Instant,
-    /// It has made a request: from then on it stays for as long as it likes.
+    /// True after the first request; from then on the connection has no idle limit.
     has_asked: bool,
 }
 
 struct ClientMonitor {
     registry: Arc<Registry>,
-    /// The port that the socket belongs to.
+    /// The interface that the socket belongs to.
     port: String,
     policy: ring::AttachPolicy,
     own_uid: u32,
@@ -55,11 +57,11 @@ struct ClientMonitor {
 }
 
 impl ControlServer {
-    /// Opens. The socket belongs to `port`, as an engine has one for each; `policy` says who may come beside root and the engine's
-    /// own user.
+    /// Starts the thread. The socket belongs to interface `port` (an engine has one socket for each interface).
+    /// `policy` names the users that may connect beside root and the engine's own user.
     ///
     /// # Errors
-    /// When the thread cannot be made.
+    /// The thread cannot be created.
     pub fn open(socket: Listener, registry: Arc<Registry>, port: &str, policy: ring::AttachPolicy) -> io::Result<Self> {
         let (stop, port) = (Arc::new(AtomicBool::new(false)), port.to_owned());
         let told = Arc::clone(&stop);
@@ -94,11 +96,11 @@ impl ClientMonitor {
         let mut fds = vec![socket.as_fd()];
         fds.extend(self.clients.iter().map(|g| g.connection.as_fd()));
         let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
-            // Nothing can be polled for a moment (out of memory, say); the packets flow on.
+            // poll(2) failed, for example for want of memory. Retry later; capture is not affected.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };
-        // From the back, so that those who go do not move those who are still to be asked.
+        // In reverse order, so that the removal of a client does not shift the indexes of those still to be served.
         for index in ready.iter().rev().filter(|i| **i > 0).map(|i| i - 1) {
             if !self.answer(index) {
                 self.dismiss(index);
@@ -123,7 +125,8 @@ impl ClientMonitor {
 
     fn let_in(&mut self, socket: &Listener) {
         let Ok(connection) = socket.accept() else {
-            // Out of descriptors, most likely: the newcomer stays in line, and asking again at once would only burn a core.
+            // Probably no file descriptors are left. The connection stays in the backlog; an immediate retry would
+            // spin.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };
@@ -151,13 +154,13 @@ impl ClientMonitor {
         }
     }
 
-    /// Counts one more connection of this user, perhaps in place of one that has asked nothing yet; false if there is
-    /// no room.
+    /// Registers one more connection of this user, if necessary in place of a connection that has not sent a request
+    /// yet; false if the limit is reached.
     fn make_room(&mut self, uid: u32) -> bool {
         let registry = Arc::clone(&self.registry);
         let is_guest = registry.is_unprivileged(uid);
         let most = connections(sys::limits::open_files());
-        // Of all the engine's doors.
+        // The limit counts the connections at all sockets of the engine.
         let has_too_many = Cell::new(false);
         let comes = || {
             registry.let_in(uid, |of_one, all| {
@@ -176,7 +179,7 @@ impl ClientMonitor {
         self.close_a_silent_one(may_go) && comes()
     }
 
-    /// Closes the oldest of these connections that has asked nothing yet; false if there is none.
+    /// Closes the oldest matching connection that has not sent a request yet; false if there is none.
     fn close_a_silent_one(&mut self, which: impl Fn(&ControlClient) -> bool) -> bool {
         let silent = self.clients.iter().enumerate().filter(|(_, guest)| !guest.has_asked && which(guest));
         let Some((index, _)) = silent.min_by_key(|(_, guest)| guest.since) else { return false };
@@ -192,7 +195,7 @@ impl ClientMonitor {
             || self.policy.gid.is_some_and(group)
     }
 
-    /// Answers one request; false if the guest has gone, or is to go.
+    /// Answers one request; false if the client has disconnected or must be disconnected.
     fn answer(&mut self, index: usize) -> bool {
         let guest = &self.clients[index];
         let mut message = vec![0; MESSAGE_MAX];
@@ -219,7 +222,7 @@ impl ClientMonitor {
         told.to(&self.clients[index].connection, TIMEOUT).is_ok()
     }
 
-    /// A group whose ports are not named is one of this port.
+    /// Sets the interface of a request without interfaces to that of this socket.
     fn here(&self, mut request: Request) -> Request {
         if let Request::Create { ports, .. } = &mut request {
             ports.get_or_insert_with(|| vec![self.port.clone()]);
@@ -283,7 +286,7 @@ impl ClientMonitor {
     }
 }
 
-/// An answer with all that follows it.
+/// A response with the objects and branches that follow it.
 struct ResponseParts {
     answer: Response,
     items: Vec<String>,
@@ -300,7 +303,8 @@ impl ResponseParts {
         Self { answer: Response { items: items.len(), ..Response::done() }, items, branches: Vec::new() }
     }
 
-    /// All of it within `patience`, however many messages it has: whoever reads slowly would hold up everybody else.
+    /// Sends all messages within `patience` in total: this thread serves all clients, so a slow reader delays the
+    /// others.
     fn to(&self, connection: &Connection, patience: Duration) -> io::Result<()> {
         let deadline = Instant::now() + patience;
         let hurry = || {
@@ -323,17 +327,17 @@ impl ResponseParts {
     }
 }
 
-/// A refusal is all that this visitor gets. Closing a connection over a request that nobody has read resets it, and the refusal with it:
-/// so what has come is read, and nothing more can come.
+/// Sends a refusal. To close a Unix socket with unread data resets the connection and discards the refusal, so this
+/// function shuts the read direction down and reads what has already arrived.
 fn turn_away(connection: &Connection, why: impl Into<String>) {
-    // If even these words do not reach it, the closed connection does.
+    // If the refusal cannot be sent, the client sees the closed connection.
     let _ = say(connection, &Response::refusal(why));
     if connection.shut_reading().is_ok() {
         empty(connection);
     }
 }
 
-/// Takes what lies in a connection that brings nothing more.
+/// Reads and discards the messages that have arrived at a connection whose read direction is shut down.
 pub(crate) fn empty(connection: &Connection) {
     let mut message = vec![0; MESSAGE_MAX];
     let mut is_more = || match connection.receive(&mut message) {
@@ -357,7 +361,7 @@ mod tests {
         let socket = Listener::bind(&path, 0o600, None, None).expect("a socket");
         let reader = Connection::connect(&path).expect("open");
         let connection = socket.accept().expect("somebody is there");
-        // More than a socket holds, so that the reader's pace is the answer's.
+        // More than the socket buffer holds, so that the speed of the reader limits that of the response.
         let items = vec!["x".repeat(100_000); 60];
         let told = ResponseParts { answer: Response::done(), items, branches: Vec::new() };
         let slow = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The books of a group, and the sums that must close.
+//! The accounting of a group, and the equations that it satisfies.
 //!
 //! ```text
 //! received = dropped + no_member + passed                 packets that the group's program judged
@@ -6,8 +6,8 @@
 //! copies   = those of the classes                         each copy is by the lowest class that packet and member share
 //! forwards = forwarded + forward_lost + forward_own       over all ports
 //! ```
-//! Packets that the dispatcher let go because it was too far behind (`skipped`) were not received. What a reader was given
-//! and did not get to is known to the reader alone ([`ReaderCounts`]).
+//! A packet that the dispatcher skipped because it was too far behind (`skipped`) does not count as received. Only the
+//! reader knows how many delivered packets it has not read ([`ReaderCounts`]).
 
 use crate::steering::MEMBERS;
 use crate::verdict::{CLASSES, class};
@@ -16,51 +16,52 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One member's part.
+/// Counters of one member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemberCounts {
-    /// Put into its branch.
+    /// Packets written to the member's branch.
     pub delivered: u64,
-    /// Meant for it, but its own filter did not match.
+    /// Packets addressed to the member that its own filter rejected.
     pub refused: u64,
-    /// Meant for it, but it had left no room in its branch.
+    /// Packets addressed to the member that found its branch full.
     pub lost: u64,
 }
 
-/// One class's part.
+/// Counters of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassCounts {
-    /// Packets for it that were not dropped.
+    /// Packets for the class that the program did not drop.
     pub packets: u64,
-    /// Copies for members that are in it.
+    /// Copies for members of the class.
     pub copies: u64,
-    /// Packets for it, and nobody was there.
+    /// Packets for the class when it had no member.
     pub no_member: u64,
-    /// Copies that found no room.
+    /// Copies that found a branch full.
     pub lost: u64,
 }
 
-/// What a reader says of itself; for display, because it may say anything.
+/// Counters that a reader reports itself. They are for display only: a client may write any value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReaderCounts {
-    /// Packets it has taken from its branch.
+    /// Packets that the reader has taken from its branch.
     pub taken: u64,
-    /// Among them, those whose bytes were overwritten before it looked.
+    /// Those of the packets taken whose bytes were overwritten before the reader got to them.
     pub late: u64,
 }
 
-/// What became of a packet that was handed to an outlet.
+/// The outcome of one packet at a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkResult {
-    /// It is there.
+    /// The packet is sent or written.
     Written,
-    /// It is not: refused by the port, overwritten before its turn, captured in part only, or more than the file was to have.
+    /// The packet is not sent or written: the interface refused it, its bytes were overwritten too early, it was
+    /// captured only in part, or the file reached its size limit.
     Failed,
-    /// It was not to be: this host had sent it itself.
+    /// The sink left the packet out because this host had sent it.
     OwnTraffic,
 }
 
-/// What became of the packets that were handed to a port or a file; kept by its thread.
+/// The counters of a sink; its thread updates them.
 #[derive(Debug, Default)]
 pub struct SinkCounts {
     sent: AtomicU64,
@@ -68,18 +69,19 @@ pub struct SinkCounts {
     own: AtomicU64,
 }
 
-/// The same at one moment.
+/// A snapshot of `SinkCounts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SinkTotals {
     /// Packets sent or written.
     pub sent: u64,
-    /// Packets that should have been.
+    /// Packets that the sink failed to send or write.
     pub failed: u64,
-    /// Packets that this host had sent itself.
+    /// Packets left out because this host had sent them.
     pub own: u64,
 }
 
-/// The books of outlets that were closed. Their threads still put away what is in their branches.
+/// The summed counters of closed sinks. The thread of a closed sink first empties its branches, so its counters still
+/// grow.
 #[derive(Debug, Default)]
 pub struct ClosedSinkTotals {
     sums: SinkTotals,
@@ -87,7 +89,7 @@ pub struct ClosedSinkTotals {
 }
 
 impl SinkCounts {
-    /// One more.
+    /// Counts one packet.
     pub fn count(&self, put: SinkResult) {
         let counter = match put {
             SinkResult::Written => &self.sent,
@@ -97,7 +99,7 @@ impl SinkCounts {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As of now.
+    /// Returns the current values.
     pub fn sums(&self) -> SinkTotals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SinkTotals { sent: load(&self.sent), failed: load(&self.failed), own: load(&self.own) }
@@ -113,16 +115,17 @@ impl AddAssign for SinkTotals {
 }
 
 impl ClosedSinkTotals {
-    /// One more.
+    /// Adds the counters of a closed sink.
     pub fn keep(&mut self, counts: Arc<SinkCounts>) {
-        // Who has ended counts no more, so that the list is as long as there are threads.
+        // The counters of an ended thread are final. They go into the sum, so that the list is no longer than the
+        // running threads.
         let (ended, at_work) = self.at_work.drain(..).partition(|counts| Arc::strong_count(counts) == 1);
         self.at_work = at_work;
         self.at_work.push(counts);
         ended.iter().for_each(|counts: &Arc<SinkCounts>| self.sums += counts.sums());
     }
 
-    /// All of them as of now.
+    /// Returns the current sum over all closed sinks.
     pub fn sums(&self) -> SinkTotals {
         let mut all = self.sums;
         self.at_work.iter().for_each(|counts| all += counts.sums());
@@ -130,40 +133,41 @@ impl ClosedSinkTotals {
     }
 }
 
-/// See the module's text.
+/// The counters of a group; the module documentation gives the equations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Judged.
+    /// Packets that the program evaluated.
     pub received: u64,
-    /// Dropped by the program.
+    /// Packets that the program dropped.
     pub dropped: u64,
-    /// For somebody, but nobody was there.
+    /// Packets not dropped for which no member was eligible.
     pub no_member: u64,
-    /// For at least one member.
+    /// Packets for at least one member.
     pub passed: u64,
-    /// For how many members, over all packets.
+    /// Copies over all packets and members.
     pub copies: u64,
-    /// Published while the dispatcher was too far behind to judge.
+    /// Packets that the dispatcher skipped because it was too far behind.
     pub skipped: u64,
-    /// Handed to ports.
+    /// Packets written to the branches of egress interfaces.
     pub forwarded: u64,
-    /// Meant for ports that were too slow, or that are not there.
+    /// Forwards that failed because the egress interface was too slow or does not exist.
     pub forward_lost: u64,
-    /// Meant for ports, but this host had sent them itself: to send them on would let them circle between its ports.
+    /// Forwards left out because this host had sent the packet: it could otherwise circle between the host's
+    /// interfaces.
     pub forward_own: u64,
-    /// Meant for the ports, over all packets.
+    /// Forwards that the program requested, over all packets and interfaces.
     pub forwards: u64,
-    /// The host has them too.
+    /// Packets that the program passed to the host.
     pub to_kernel: u64,
-    /// By class; what was for every class is beside it.
+    /// Counters by class; packets for every class are in `broadcast` instead.
     pub classes: [ClassCounts; CLASSES],
     /// Packets not dropped that were for every class.
     pub broadcast: u64,
-    /// Those of them for which nobody was there.
+    /// Those of the broadcast packets for which no member was eligible.
     pub broadcast_alone: u64,
-    /// By place.
+    /// Counters by member slot.
     pub members: [MemberCounts; MEMBERS],
-    /// Members that have left.
+    /// The summed counters of members that have left.
     pub departed: MemberCounts,
 }
 
@@ -233,20 +237,20 @@ impl AddAssign<&Self> for Counts {
 }
 
 impl Counts {
-    /// Everybody's part together, whether still there or not.
+    /// Returns the sum over all members, present and departed.
     pub fn all_members(&self) -> MemberCounts {
         let mut all = self.departed;
         self.members.iter().for_each(|m| all += m);
         all
     }
 
-    /// Somebody leaves this place.
+    /// Moves the counters of a member slot to the departed members.
     pub fn depart(&mut self, place: u8) {
         let part = std::mem::take(&mut self.members[usize::from(place)]);
         self.departed += &part;
     }
 
-    /// A class's part, broadcasts included.
+    /// Returns the counters of a class, broadcasts included.
     pub fn of_class(&self, c: u8) -> ClassCounts {
         let mut part = self.classes[usize::from(c)];
         if class::ANY >> c & 1 == 1 {
@@ -256,7 +260,7 @@ impl Counts {
         part
     }
 
-    /// What contradicts, in words; nothing, unless there is a bug.
+    /// Describes each equation that does not hold. The result is empty unless there is a bug.
     pub fn contradictions(&self) -> Vec<String> {
         let all = self.all_members();
         let by_class = self.classes.iter().map(|c| c.copies).sum();

@@ -1,14 +1,16 @@
-//! The dispatcher: one thread for each ring, which reads it as a gate and lets the groups judge.
+//! The dispatcher: one thread for each ring, which reads the ring losslessly and runs the programs of the groups.
 //!
-//! It is a gate because its readers are to be told exactly what they miss, and it yields because packets are evidence and
-//! come first (as the meter does, decision 17): more than half a ring behind, it lets packets go and counts them as skipped,
-//! until it is less than a quarter behind. It looks before each group judges some packets, so that a slow program holds the ring
-//! for no longer than it takes for those, and the group at which it had to stop is the first to judge the next. A live stream
-//! that has ended is judged for a while ([`GRACE`]) and no longer. A source that can wait is never shed.
+//! The dispatcher is a lossless reader because its members must learn exactly which packets they miss. Recording has
+//! precedence, so the dispatcher sheds load as the meter does (decision 17): when it is more than half a ring behind,
+//! it skips packets and counts them as skipped until it is less than a quarter behind. It checks this before each group
+//! evaluates a chunk, so a slow program delays the ring by no more than one chunk; the group at which it had to stop
+//! evaluates first in the next batch. After the end of a live stream the dispatcher continues for at most [`GRACE`]. It
+//! skips nothing of a source that can wait.
 //!
-//! Invariant: whatever changes a group changes it between two batches, on this thread. Others leave [`DispatcherCommand`]s and are
-//! answered when they have been carried out, so a program is exchanged without a lock on the packets' path, and the answer
-//! to a question about the books is of one moment. While there is no group, the ring has no gate.
+//! Invariant: groups change only between two batches and only on this thread. Other threads leave
+//! [`DispatcherCommand`]s and get a reply when the command is carried out. So a swap needs no lock on the packet path,
+//! and a report has all counters of the same moment. While there is no group, the dispatcher holds no reader of the
+//! ring.
 
 use crate::group::{CHUNK, Group, GroupAccounting, Swap};
 use crate::members::Membership;
@@ -23,73 +25,74 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Descriptors judged at a time.
+/// Descriptors per batch.
 pub const BATCH: usize = 256;
 
-/// What the dispatcher's gate is called in tables and in the names of losses.
+/// Name of the dispatcher's lossless reader in tables and in loss causes.
 const READER_NAME: &str = "groups";
 
-/// How long to sleep when there is nothing, so that readers do not wait long; an order wakes.
+/// Sleep time when the ring has no new descriptors; short, so that members do not wait long. A command wakes the
+/// thread.
 pub const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
-/// How long to sleep while there is no group.
+/// Sleep time while there is no group.
 const REST: Duration = Duration::from_millis(2);
 
-/// How long what is left of a live stream is judged after its end. Nobody is to wait for the end of a recording because a
-/// program is slow.
+/// How long the dispatcher evaluates the rest of a live stream after its end. The limit keeps a slow program from
+/// delaying the end of a recording.
 pub const GRACE: Duration = Duration::from_secs(2);
 
-/// What a dispatcher is asked to do.
+/// A command to a dispatcher.
 pub enum DispatcherCommand {
-    /// One group more.
+    /// Add a group.
     Add {
         /// The group.
         group: Box<Group>,
-        /// Told when it gets every packet from there on: the dispatcher has its place at the ring.
+        /// Notified when the dispatcher has joined the ring, hence the group gets every packet from there on.
         seated: Sender<()>,
     },
-    /// One group fewer; its last books.
+    /// Remove a group and reply with its final accounting.
     Remove(u32, Sender<Option<GroupAccounting>>),
-    /// Members of a group have changed, in this place.
+    /// Change the members of a group in one member slot.
     Change {
-        /// Which group.
+        /// The group's id.
         group: u32,
-        /// All of them, from now on.
+        /// All members from now on.
         membership: Arc<Membership>,
-        /// The place.
+        /// The member slot that changed.
         slot: u8,
-        /// The branch of a newcomer.
+        /// The branch of a new member.
         branch: Option<BranchWriter>,
-        /// Told when it is done.
+        /// Notified when the change is done.
         done: Sender<()>,
     },
-    /// Another program.
+    /// Swap the program of a group.
     Swap {
-        /// Which group.
+        /// The group's id.
         group: u32,
-        /// The program.
+        /// The new program.
         swap: Swap,
-        /// Told when it is done.
+        /// Gets the result.
         done: Sender<SwapResult>,
     },
-    /// The books of all groups.
+    /// Reply with the accounting of all groups.
     Report(Sender<Vec<GroupAccounting>>),
-    /// End.
+    /// End the thread.
     Stop,
 }
 
-/// A swap that was carried out.
+/// The result of a swap.
 pub struct SwapResult {
-    /// When. Whoever ordered it may have to wait for a processor before it hears of it.
+    /// Time of the swap. The thread that sent the command may be scheduled much later.
     pub at: Instant,
-    /// What judged before: whoever ordered it has the time to throw it away.
+    /// The program before the swap. The sender of the command drops it, because that can take long.
     pub before: Option<Box<dyn Program>>,
 }
 
-/// Where orders are left for a dispatcher.
+/// The commands that wait for a dispatcher.
 #[derive(Default)]
 pub struct CommandQueue {
-    /// Whom to wake.
+    /// The thread to wake.
     dispatcher: OnceLock<Thread>,
     pending: AtomicBool,
     inner: Mutex<Inner>,
@@ -98,14 +101,14 @@ pub struct CommandQueue {
 #[derive(Default)]
 struct Inner {
     list: Vec<DispatcherCommand>,
-    /// The dispatcher has ended; its last books.
+    /// The final accounting, once the dispatcher has ended.
     ended: Option<Vec<GroupAccounting>>,
-    /// It ended before its stream did, and nobody had asked it to.
+    /// True if the dispatcher ended before its stream and without a stop command.
     early: bool,
 }
 
 impl CommandQueue {
-    /// Leaves an order. One for a dispatcher that has ended is dropped, and with it whoever waits for the answer is told.
+    /// Queues a command. If the dispatcher has ended, the command is dropped, which closes its reply channel.
     pub fn leave(&self, order: DispatcherCommand) {
         let mut inner = self.lock();
         if inner.ended.is_none() {
@@ -118,17 +121,17 @@ impl CommandQueue {
         }
     }
 
-    /// The last books of a dispatcher that has ended.
+    /// Returns the final accounting of a dispatcher that has ended.
     pub fn last_accounting(&self) -> Option<Vec<GroupAccounting>> {
         self.lock().ended.clone()
     }
 
-    /// Whether the dispatcher has ended although its stream went on: it panicked.
+    /// True if the dispatcher has ended although its stream continued, which means that it panicked.
     pub fn has_failed(&self) -> bool {
         self.lock().early
     }
 
-    /// Whether the dispatcher has ended with its stream, or because it was asked to.
+    /// True if the dispatcher has ended with its stream or by a stop command.
     pub fn has_ended_well(&self) -> bool {
         let inner = self.lock();
         inner.ended.is_some() && !inner.early
@@ -152,46 +155,46 @@ impl CommandQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under the lock leaves plain data behind, which is as good as before.
+        // The lock protects plain data, which a panic does not leave inconsistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a turn was good for.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnResult {
-    /// So many descriptors were dealt with.
+    /// The dispatcher processed this many descriptors.
     Batch(usize),
-    /// Nothing now.
+    /// There were no new descriptors.
     Idle,
-    /// The stream has ended, or a stop was ordered.
+    /// The stream has ended, or a stop command arrived.
     End,
 }
 
-/// See the module's text.
+/// The state of a dispatcher; see the module documentation.
 pub struct Dispatcher {
     memory: Arc<RingMemory>,
     registry: Arc<ListenerRegistry>,
     commands: Arc<CommandQueue>,
-    /// Packets come whether there is room or not.
+    /// True if the source cannot wait for the ring, so the dispatcher must shed load.
     live: bool,
     reader: Option<LosslessReader>,
     groups: Vec<Group>,
-    /// Who waits until their groups get packets.
+    /// Notified when the dispatcher has joined the ring.
     newcomers: Vec<Sender<()>>,
     descs: Vec<Desc>,
     done: DescPosition,
     shedding: bool,
-    /// The group that judges first.
+    /// Index of the group that evaluates first.
     first: usize,
     grace: Duration,
-    /// When the stream's end was first seen.
+    /// When the dispatcher first saw the end of the stream.
     ended: Option<Instant>,
     stopped: bool,
 }
 
 impl Dispatcher {
-    /// For this ring. It joins when the first group comes.
+    /// Makes a dispatcher for this ring. It joins the ring when the first group comes.
     pub fn new(offer: &OfferedRing, orders: Arc<CommandQueue>, live: bool) -> Self {
         Self {
             memory: Arc::clone(&offer.memory),
@@ -211,21 +214,21 @@ impl Dispatcher {
         }
     }
 
-    /// Judges for so long after the end of a live stream.
+    /// Sets the time limit that replaces `GRACE`.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Joins before the ring's writer begins, so that the groups that are there by then get everything.
+    /// Joins before the producer starts, so that the groups added so far get every packet.
     ///
     /// # Errors
-    /// When the ring has no place for one more gate.
+    /// The ring has no slot for another lossless reader.
     pub fn slot(&mut self, producer: &mut Producer) -> Result<(), JoinError> {
         let (memory, hub) = (&self.memory, &self.registry);
         let gate = std::thread::scope(|scope| {
             let asking = scope.spawn(|| LosslessReader::join(memory, hub, READER_NAME));
-            // Nobody writes yet: the request is answered here, as the writer will later.
+            // The producer does not run yet, so this loop serves the join request in its place.
             while !asking.is_finished() {
                 producer.service();
                 std::thread::sleep(Duration::from_micros(100));
@@ -241,10 +244,10 @@ impl Dispatcher {
         self.reader = Some(gate);
     }
 
-    /// Works until the stream ends.
+    /// Runs until the stream ends.
     pub fn run(mut self) {
         sys::cpu::sleep_exactly();
-        // Set once: a dispatcher has its orders for itself.
+        // The first set succeeds: no other dispatcher has this queue of commands.
         let _ = self.commands.dispatcher.set(std::thread::current());
         loop {
             match self.turn() {
@@ -255,7 +258,7 @@ impl Dispatcher {
         }
     }
 
-    /// Carries out what was ordered, then deals with one batch.
+    /// Carries out the waiting commands, then processes one batch.
     pub fn turn(&mut self) -> TurnResult {
         for order in self.commands.take() {
             self.carry_out(order);
@@ -265,15 +268,16 @@ impl Dispatcher {
         }
         if self.groups.is_empty() {
             self.reader = None;
-            // Those whose groups have gone again wait no longer either.
+            // Also reply for groups that were removed before the dispatcher joined the ring.
             for seated in self.newcomers.drain(..) {
                 let _ = seated.send(());
             }
-            // Without a gate it sees no end but this one.
+            // Without a reader, only the ring's end flag tells that the stream has ended.
             return if self.memory.control.ended() { TurnResult::End } else { TurnResult::Idle };
         }
         if self.reader.is_none() {
-            // The ring's writer answers between two of its batches. It may not have begun yet, or all places may be taken.
+            // The producer serves a join between two batches. The join fails if the producer has not started or no slot
+            // is free.
             let Ok(gate) = LosslessReader::join(&self.memory, &self.registry, READER_NAME) else {
                 return if self.memory.control.ended() { TurnResult::End } else { TurnResult::Idle };
             };
@@ -286,7 +290,7 @@ impl Dispatcher {
     }
 
     fn carry_out(&mut self, order: DispatcherCommand) {
-        // Whoever no longer waits for an answer does not need it.
+        // A failed reply is ignored: its receiver has given up.
         match order {
             DispatcherCommand::Add { group, seated } => {
                 self.groups.push(*group);
@@ -320,7 +324,7 @@ impl Dispatcher {
 
     fn batch(&mut self) -> TurnResult {
         let Some(gate) = &mut self.reader else { return TurnResult::Idle };
-        // Asked first: what was published before the end is seen by the look that follows.
+        // Read the end flag first: then the following read sees everything published before the end.
         let ended = gate.ended();
         self.descs.clear();
         self.descs.extend_from_slice(gate.next(BATCH));
@@ -377,14 +381,14 @@ impl Dispatcher {
     }
 }
 
-/// More than a ring's `part` lies between this place and the writer.
+/// True if the distance from `done` to the producer exceeds the ring's capacity divided by `part`.
 fn is_behind(memory: &RingMemory, done: DescPosition, part: u64) -> bool {
     let written = memory.control.positions();
     written.oldest_pos(memory.byte_capacity() / part) > done.pos
         || written.oldest_desc(memory.desc_capacity() / part) > done.desc
 }
 
-/// Its length on the wire; the descriptor has no room for long ones.
+/// Returns the length on the wire; the descriptor saturates at 65,535, then the record header has the exact length.
 #[inline]
 fn wire_len(gate: &LosslessReader, desc: &Desc) -> u32 {
     if desc.wire_len < u16::MAX {
@@ -396,7 +400,7 @@ fn wire_len(gate: &LosslessReader, desc: &Desc) -> u32 {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        // The ring is let go before anybody is told.
+        // Leave the ring before any waiting thread is notified.
         self.reader = None;
         let books = self.books();
         self.commands.close(books, !self.stopped && !self.memory.control.ended());

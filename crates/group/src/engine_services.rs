@@ -1,4 +1,4 @@
-//! What an engine lends to its groups: programs, filters, and the places that packets can go to beside processes.
+//! The services that an engine provides to its groups: programs, member filters, and packet sinks.
 
 use crate::counts::SinkCounts;
 use crate::dispatch::CommandQueue;
@@ -8,37 +8,37 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A port that packets come from.
+/// An interface that packets come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressInterface {
-    /// Its name.
+    /// The interface name.
     pub name: String,
-    /// And its number, in records and rows.
+    /// The interface number in records and rows.
     pub number: u16,
 }
 
 /// One ring with its dispatcher.
 pub struct RingHandle {
-    /// Where its packets come from.
+    /// The interface that the packets come from.
     pub source: IngressInterface,
-    /// Number of the queue there.
+    /// The queue number on that interface.
     pub queue: u16,
-    /// Where the dispatcher takes orders.
+    /// The commands for the dispatcher.
     pub commands: Arc<CommandQueue>,
     /// The ring.
     pub offer: OfferedRing,
 }
 
-/// Where the engine itself puts packets.
+/// A destination to which the engine itself writes a member's packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PacketSink {
-    /// They go out of a port of this name.
+    /// The interface of this name.
     Port(String),
-    /// They are written to a file.
+    /// A capture file.
     File {
-        /// Which; it must not be there yet.
+        /// The path; the file must not exist yet.
         path: PathBuf,
-        /// Most bytes of it; what comes then is counted as failed.
+        /// The size limit in bytes; packets beyond it count as failed.
         max_bytes: u64,
     },
 }
@@ -52,26 +52,26 @@ impl fmt::Display for PacketSink {
     }
 }
 
-/// See the module's text.
+/// The services of an engine; the crate's tests replace them.
 pub trait EngineServices: Send + Sync {
-    /// Makes a program of its text, for frames of this link type that come from these ports.
+    /// Compiles a program for frames of this link type from these interfaces.
     ///
     /// # Errors
-    /// In words, with the place in the source and what to write instead.
+    /// A text with the position in the source and a correction.
     fn compile(&self, text: &str, link_type: u32, from: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String>;
 
-    /// Makes a member's filter.
+    /// Compiles a member filter.
     ///
     /// # Errors
-    /// In words, with the place in the text.
+    /// A text with the position in the filter.
     fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, String>;
 
-    /// Begins to empty these branches, each with the port that its packets come from, into a place, until they end; the books of
-    /// it. Into a port goes what this host sent itself only if `outgoing`, and never out of the port that it was seen on, where it
-    /// would circle for ever.
+    /// Starts a thread that moves the packets of these branches (each with its ingress interface) to a sink until they
+    /// end, and returns the sink's counters. An egress interface gets packets that this host sent only if `outgoing`,
+    /// and it never gets packets that were captured on the same interface, because they would circle.
     ///
     /// # Errors
-    /// In words, why nothing can be put there.
+    /// A text that says why the sink cannot be opened.
     fn open(
         &self,
         to: &PacketSink,
@@ -79,14 +79,14 @@ pub trait EngineServices: Send + Sync {
         outgoing: bool,
     ) -> Result<Arc<SinkCounts>, String>;
 
-    /// Whether the host does not get what arrives by this port, unless a program hands it over.
+    /// True if the host does not receive what arrives at this interface unless a program passes it to the host.
     fn shuts_host_out(&self, _port: &IngressInterface) -> bool {
         false
     }
 
-    /// The port through which packets from `port` are brought to the host; `None` where the host has them anyway.
+    /// Returns the interface that brings packets from `port` to the host, or `None` if the host gets them anyway.
     ///
     /// # Errors
-    /// In words, why they cannot be brought there.
+    /// A text that says why packets cannot be passed to the host.
     fn host(&self, port: &IngressInterface) -> Result<Option<String>, String>;
 }

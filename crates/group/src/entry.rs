@@ -1,4 +1,4 @@
-//! One group as the registry knows it, and as tables show it.
+//! The registry's state of one group, and its view for tables.
 
 use crate::counts::{ClosedSinkTotals, Counts, ReaderCounts, SinkCounts, SinkTotals};
 use crate::engine_services::{IngressInterface, PacketSink, RingHandle};
@@ -12,14 +12,14 @@ use ring::Branch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Who asks.
+/// The identity of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientIdentity {
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Number of the connection; no two ever have the same, and 0 is the engine, which never leaves.
+    /// Unique number of the connection; 0 is the engine itself, which never disconnects.
     pub connection: u64,
 }
 
@@ -27,39 +27,39 @@ pub(crate) struct Entry {
     pub id: u32,
     pub policy: Policy,
     pub owner: ClientIdentity,
-    /// It ends with its owner's connection.
+    /// True if the group ends with its owner's connection.
     pub ephemeral: bool,
     pub steering: Steering,
-    /// Names of the ports that its packets come from.
+    /// Names of the interfaces that the packets come from.
     pub sources: Vec<String>,
     pub queues: Option<Vec<u16>>,
     pub program: Option<Arc<dyn Compiled>>,
-    /// The user who loaded it, and answers for what it holds.
+    /// The user who loaded the program; the program's resources count against this user's limits.
     pub loader: u32,
     pub generation: u64,
     pub membership: Arc<Membership>,
     pub slots: BTreeMap<u8, MemberSlot>,
-    /// Each port that its program sends to, once for those queues that it was opened for at a time.
+    /// For each egress interface name, one entry for each set of queues for which it was opened at the same time.
     pub ports: BTreeMap<String, Vec<EgressPort>>,
-    /// What members said of themselves that have left.
+    /// The summed counters that departed members reported.
     pub departed: ReaderCounts,
-    /// Outlets that were detached, and ports that no program names any more.
+    /// Counters of detached sinks and of egress interfaces that no program names any more.
     pub closed: ClosedSinkTotals,
 }
 
-/// A port that packets of some queues are sent to.
+/// An open egress interface for the packets of some queues.
 pub(crate) struct EgressPort {
     pub counts: Arc<SinkCounts>,
-    /// Which, in the order of the group's.
+    /// Indexes of these queues within the group's list.
     pub rings: BTreeSet<usize>,
 }
 
-/// What one dispatcher told of its books.
+/// The last accounting that one dispatcher reported.
 pub(crate) struct DispatcherAccounting {
     pub accounting: Vec<GroupAccounting>,
-    /// Its stream has ended: they do not change any more.
+    /// True if the stream has ended, so that the values are final.
     pub ended: bool,
-    /// Why they are not those of now, if they should be.
+    /// Why the values are older than the request, if they are.
     pub silence: Option<UnresponsiveQueue>,
 }
 
@@ -67,84 +67,84 @@ pub(crate) struct MemberSlot {
     pub name: String,
     pub who: ClientIdentity,
     pub branches: Vec<Branch>,
-    /// Where the engine puts this member's packets; nothing for a process.
+    /// The sink of a member that the engine serves; `None` for a process.
     pub sink: Option<(PacketSink, Arc<SinkCounts>)>,
 }
 
 /// One member, for tables.
 #[derive(Clone, Debug)]
 pub struct MemberView {
-    /// Where it sits.
+    /// The member slot.
     pub slot: u8,
-    /// What it calls itself.
+    /// The name that the member gave itself.
     pub name: String,
-    /// Its process.
+    /// The member's process id.
     pub pid: u32,
-    /// A bit for each class.
+    /// The member's classes, one bit each.
     pub classes: u64,
-    /// Its part of what is steered.
+    /// The member's weight in steering.
     pub weight: u8,
-    /// Its filter.
+    /// The member's filter.
     pub filter: Option<String>,
-    /// What it says of itself.
+    /// The counters that the member reports.
     pub seen: ReaderCounts,
-    /// How full its fullest branch is.
+    /// The fill level of the member's fullest branch.
     pub fill: f64,
-    /// Where its packets are put, and what became of them; nothing for a process.
+    /// The member's sink and its counters; `None` for a process.
     pub sink: Option<(PacketSink, SinkTotals)>,
 }
 
 /// One group, for tables.
 #[derive(Clone, Debug)]
 pub struct GroupView {
-    /// Its name.
+    /// The group's name.
     pub name: String,
-    /// Who may join.
+    /// The rule for joining.
     pub policy: Policy,
-    /// Who created it.
+    /// The client that created the group.
     pub owner: ClientIdentity,
-    /// How hashes are dealt.
+    /// The steering rule.
     pub steering: Steering,
-    /// The ports that its packets come from.
+    /// The interfaces that the packets come from.
     pub sources: Vec<String>,
-    /// Its queues there; `None` for all.
+    /// The queues of these interfaces; `None` for all.
     pub queues: Option<Vec<u16>>,
     /// The program's source.
     pub program: Option<String>,
-    /// What a line shows of it.
+    /// The line of the source that tables show.
     pub headline: Option<String>,
-    /// Whoever asked may not see the program and the members' filters.
+    /// True if the client may not see the program and the members' filters.
     pub hidden: bool,
     /// How the program runs.
     pub program_info: Option<ProgramInfo>,
-    /// The program's number.
+    /// The program's generation.
     pub generation: u64,
-    /// Its ports, and what became of the packets for each.
+    /// The egress interfaces with their counters.
     pub ports: Vec<(String, SinkTotals)>,
-    /// Its members.
+    /// The members.
     pub members: Vec<MemberView>,
-    /// What members said of themselves that have left.
+    /// The summed counters that departed members reported.
     pub departed: ReaderCounts,
-    /// What became of packets for outlets that are closed.
+    /// The counters of closed sinks.
     pub closed: SinkTotals,
-    /// Its books, over all queues; empty where nobody asked for them.
+    /// The group's accounting over all queues; zero if it was not requested.
     pub counts: Counts,
     /// The program's own counters.
     pub counters: Vec<(String, u64)>,
-    /// What its program remembers of datagrams that were cut.
+    /// Counters of the program's fragment tracking.
     pub datagrams: Option<FragmentCounts>,
-    /// How full its maps are.
+    /// Fill levels of the program's maps.
     pub maps: Vec<MapUsage>,
-    /// Its queues that do not tell how they stand.
+    /// The queues that did not report.
     pub unresponsive: Vec<UnresponsiveQueue>,
 }
 
 impl GroupView {
-    /// Leaves out what is nobody's business but its owner's.
+    /// Removes what only the group's owner may see.
     pub(crate) fn hide(&mut self) {
         (self.program, self.headline, self.hidden) = (None, None, true);
         if let Some(about) = &mut self.program_info {
-            // They name its maps and its ports.
+            // These texts name the program's maps and interfaces.
             (about.partition_by, about.notes) = (Vec::new(), Vec::new());
         }
         self.maps.clear();
@@ -155,7 +155,7 @@ impl GroupView {
 impl MemberSlot {
     fn seen(&self) -> ReaderCounts {
         self.branches.iter().map(Branch::reported).fold(ReaderCounts::default(), |sum, (seen, late)| ReaderCounts {
-            // Strangers wrote these: any number may stand there.
+            // Clients write these values, so the sum may overflow.
             taken: sum.taken.saturating_add(seen),
             late: sum.late.saturating_add(late),
         })
@@ -163,7 +163,8 @@ impl MemberSlot {
 }
 
 impl Entry {
-    /// Whether its packets still come from these ports: somebody may have made another of its name since they were asked for.
+    /// Checks that the group still has these interfaces: a client may have replaced it by another group of the same
+    /// name.
     pub fn is_of(&self, sources: &[IngressInterface]) -> Result<(), String> {
         if self.sources.iter().eq(sources.iter().map(|source| &source.name)) {
             return Ok(());
@@ -171,12 +172,12 @@ impl Entry {
         Err("another group has taken this name meanwhile; ask again".into())
     }
 
-    /// Whether its packets come by this ring.
+    /// True if the group gets packets of this ring.
     pub fn has(&self, track: &RingHandle) -> bool {
         self.queues.as_ref().is_none_or(|q| q.contains(&track.queue)) && self.sources.contains(&track.source.name)
     }
 
-    /// Nobody sits in this place any more.
+    /// Frees a member slot.
     pub fn vacate(&mut self, place: u8) {
         if let Some(seat) = self.slots.remove(&place) {
             let seen = seat.seen();
@@ -187,13 +188,14 @@ impl Entry {
         self.membership = Arc::new(self.membership.with(place, None));
     }
 
-    /// For tables, with what the dispatchers of its queues told.
+    /// Makes the view for tables from the reports of the group's dispatchers.
     pub fn view(&self, name: &str, pages: &[&DispatcherAccounting]) -> GroupView {
         let queues = pages.len();
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
         let (mut maps, mut datagrams) = (Vec::<MapUsage>::new(), None);
         let mut fill = vec![0.0; MEMBERS];
-        // All queues of a group share its maps and what it knows of datagrams, and each that still runs tells of them as they are now.
+        // All queues of a group share its maps and its fragment tracking, so the report of a running dispatcher takes
+        // precedence.
         let now_first = [false, true].map(|ended| pages.iter().filter(move |page| page.ended == ended));
         for book in now_first.into_iter().flatten().flat_map(|page| &page.accounting).filter(|b| b.id == self.id) {
             counts += &book.counts;

@@ -1,7 +1,8 @@
-//! One group on one ring: its program judges a batch, its members get descriptors. No lock, no allocation, no waiting.
+//! One group on one ring: its program evaluates a batch, its members get descriptors. The path takes no lock, allocates
+//! nothing and never waits.
 //!
-//! Order, for each packet: what was remarked (ports, host), then the decision, then the classes, then the steering among
-//! their members, then the chosen member's own filter, then its branch. Groups on the same ring know nothing of each other.
+//! Order for each packet: actions (forward, pass to host), decision, classes, steering among the members of the
+//! classes, the filter of the chosen member, the member's branch. Groups on the same ring are independent.
 
 use crate::counts::Counts;
 use crate::members::Membership;
@@ -11,38 +12,39 @@ use base::Timestamp;
 use ring::{BranchWriter, Desc, flag};
 use std::sync::Arc;
 
-/// Packets judged at a time: what a program needs of them (about 150 bytes each) and what it says of them stays in the
-/// nearest cache until it is carried out, beside the table of steering.
+/// Packets evaluated at a time. Packet descriptions (about 150 bytes each) and verdicts stay in the L1 cache until
+/// delivery, beside the steering table.
 pub(crate) const CHUNK: usize = 64;
 
-/// A port that packets are forwarded to.
+/// An egress interface of the program.
 #[derive(Debug)]
 pub struct Port {
-    /// Its name.
+    /// The interface name.
     pub name: String,
-    /// Where its thread reads; `None` if it is not there, and what is for it counts as lost.
+    /// The branch that the interface's thread reads; `None` if the interface is missing, then its packets count as
+    /// lost.
     pub branch: Option<BranchWriter>,
 }
 
-/// A program, ready to take over on one ring.
+/// A program that is ready to take over on one ring.
 pub struct Swap {
-    /// `None` copies everything to the default class.
+    /// The program; `None` copies every packet to the default class.
     pub program: Option<Box<dyn Program>>,
-    /// Its number; larger than the one before.
+    /// The generation; larger than the one before.
     pub generation: u64,
-    /// Ports that were not known to the group yet.
+    /// Egress interfaces that are new to the group.
     pub ports: Vec<Port>,
-    /// The names of all that the program forwards to, in its order.
+    /// Names of all egress interfaces, in the program's order.
     pub names: Vec<String>,
     /// See [`crate::Compiled::knows_direction`].
     pub knows_direction: bool,
-    /// The port that brings packets to the host, if one is needed and the program hands any to it.
+    /// The interface that brings packets to the host, if the program passes packets to the host and needs one.
     pub host: Option<String>,
-    /// The names of its counters, in its order.
+    /// Names of the program's counters, in the program's order.
     pub counters: Vec<String>,
 }
 
-/// See the module's text.
+/// The state of a group on one ring; see the module documentation.
 pub struct Group {
     id: u32,
     program: Option<Box<dyn Program>>,
@@ -50,40 +52,40 @@ pub struct Group {
     membership: Arc<Membership>,
     branches: [Option<BranchWriter>; MEMBERS],
     ports: Vec<Port>,
-    /// From the program's numbers of ports to ours.
+    /// Maps the program's interface indexes to indexes into `ports`.
     routes: Vec<usize>,
-    /// What this host sent is forwarded as well.
+    /// True if packets that this host sent are forwarded as well.
     knows_direction: bool,
-    /// The port of ours that brings packets to the host.
+    /// Index in `ports` of the interface that brings packets to the host.
     host: Option<usize>,
     counts: Counts,
-    /// Names of the program's counters, and what programs before it had counted under them.
+    /// Names of the program's counters, and the sums of earlier programs under the same names.
     counters: Vec<String>,
     kept: Vec<(String, u64)>,
     verdicts: Vec<Verdict>,
 }
 
-/// The books of a group on one ring.
+/// The accounting of a group on one ring.
 #[derive(Clone, Debug, Default)]
 pub struct GroupAccounting {
-    /// Which group.
+    /// The group's id.
     pub id: u32,
-    /// The generation of its program here.
+    /// The generation of the program on this ring.
     pub generation: u64,
-    /// Packets.
+    /// The packet counters.
     pub counts: Counts,
-    /// The programs' own counters, by name; those of programs that were swapped out included.
+    /// The programs' own counters by name, those of earlier programs included.
     pub counters: Vec<(String, u64)>,
-    /// How full the maps of its program are.
+    /// Fill levels of the program's maps.
     pub maps: Vec<MapUsage>,
-    /// What its program remembers of datagrams that were cut.
+    /// Counters of the program's fragment tracking.
     pub datagrams: Option<FragmentCounts>,
-    /// How full each member's branch is, by place; 0 where nobody is.
+    /// The fill level of each member's branch, by member slot; 0 for a free slot.
     pub fill: Vec<f64>,
 }
 
 impl Group {
-    /// A group without members.
+    /// Makes a group without members.
     pub fn new(id: u32, membership: Arc<Membership>, first: Swap) -> Self {
         let mut group = Self {
             id,
@@ -104,16 +106,17 @@ impl Group {
         group
     }
 
-    /// Which group.
+    /// Returns the group's id.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Another program judges from the next batch on, and takes over what the one before remembered. What was counted
-    /// stays; a generation never goes back. The old program is returned, because throwing it away may take a while.
+    /// Replaces the program from the next batch on. The new program takes over the state of the old one, counters
+    /// persist, and the generation never decreases. The caller gets the old program and drops it elsewhere, because
+    /// that can take long.
     pub fn swap(&mut self, mut swap: Swap) -> Option<Box<dyn Program>> {
         self.kept = self.counters();
-        // A port that the program does not name is closed: its thread ends with the branch.
+        // Close an interface that the program no longer names: its thread ends when the branch is dropped.
         self.ports.retain(|p| swap.names.contains(&p.name) || swap.host.as_ref() == Some(&p.name));
         self.ports.extend(swap.ports);
         let port = |name: &String| self.ports.iter().position(|p| p.name == *name);
@@ -129,7 +132,7 @@ impl Group {
         std::mem::replace(&mut self.program, swap.program)
     }
 
-    /// Members come, go or change; `branch` is that of whoever comes to this place.
+    /// Applies a change of the members in slot `place`; `branch` is that of a new member.
     pub fn change(&mut self, membership: Arc<Membership>, place: u8, branch: Option<BranchWriter>) {
         let here = &mut self.branches[usize::from(place)];
         match (membership.member(place).is_some(), branch) {
@@ -147,13 +150,13 @@ impl Group {
         self.membership = membership;
     }
 
-    /// Judges and delivers a batch, and makes it visible.
+    /// Evaluates, delivers and publishes a batch.
     pub fn take(&mut self, batch: &[Packet<'_>]) {
         batch.chunks(CHUNK).for_each(|some| self.judge(some));
         self.publish();
     }
 
-    /// Judges and delivers at most [`CHUNK`] packets; their readers see them when it publishes.
+    /// Evaluates and delivers at most [`CHUNK`] packets; members see them after `publish`.
     pub(crate) fn judge(&mut self, some: &[Packet<'_>]) {
         self.verdicts.clear();
         self.verdicts.resize(some.len(), Verdict::default());
@@ -163,12 +166,12 @@ impl Group {
         self.deliver(some);
     }
 
-    /// Packets went by that nobody judged.
+    /// Counts packets that the dispatcher skipped.
     pub fn skip(&mut self, packets: u64) {
         self.counts.skipped += packets;
     }
 
-    /// Time has reached this second.
+    /// Passes the start of a second on to all branches.
     pub fn tick(&mut self, ts: Timestamp) {
         self.branches.iter_mut().flatten().for_each(|b| b.tick(ts));
         self.publish();
@@ -183,7 +186,8 @@ impl Group {
         let Self { verdicts, membership, branches, ports, routes, knows_direction, host, counts, generation, .. } =
             self;
         counts.received += batch.len() as u64;
-        // Most packets of a batch are for the same classes.
+        // Most packets of a batch have the same classes, so the eligible members are computed only when the classes
+        // change.
         let mut classes = verdicts.first().map_or(0, |v| v.classes);
         let mut eligible = membership.eligible(classes);
         for (packet, verdict) in batch.iter().zip(&*verdicts) {
@@ -261,7 +265,7 @@ impl Group {
         all
     }
 
-    /// The books as of the last batch.
+    /// Returns the accounting as of the last batch.
     pub fn accounting(&mut self) -> GroupAccounting {
         GroupAccounting {
             id: self.id,
@@ -275,7 +279,7 @@ impl Group {
     }
 }
 
-/// Those of the targets whose own filter the packet passes.
+/// Returns those of the targets whose filter matches the packet, and counts the others as refused.
 fn matching(targets: u64, packet: &Packet<'_>, classes: u64, membership: &Membership, counts: &mut Counts) -> u64 {
     let mut wanted = targets;
     for place in members(targets & membership.slots_with_filter()) {

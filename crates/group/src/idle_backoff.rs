@@ -1,28 +1,32 @@
 //! How long a member sleeps when its branches are empty.
 //!
-//! Nobody wakes it (decision 6), and to wake by itself costs as much processor time as a thousand records. A member that gets a
-//! quarter of the packets and wakes as often as one that gets all of them pays that price four times for the same work. So
-//! it sleeps longer while a sleep brings enough to be worth waking for and no more than fits the nearest caches; where next to nothing
-//! comes, being prompt costs nothing, and it sleeps no longer than [`SHORT`].
+//! The dispatcher does not wake members (decision 6), and a timer wake-up costs as much processor time as a thousand
+//! records. A member that gets a quarter of the packets and wakes as often as a member that gets all of them pays this
+//! cost four times for the same work. So a member sleeps longer as long as a sleep brings enough records to be worth a
+//! wake-up and no more than fit into the L1 and L2 caches. At low rates a wake-up costs little in total, and the member
+//! sleeps no longer than [`SHORT`].
 
 use std::time::Duration;
 
-/// As long as a reader of whom nothing is known sleeps.
+/// The initial and shortest sleep.
 const SHORT: Duration = Duration::from_micros(500);
 
-/// The smallest ring (8 MiB) holds what comes at 25 Gb/s in this time, and nobody wants to see a packet later because of a sleep.
+/// The longest sleep: the smallest ring (8 MiB) holds the packets that arrive at 25 Gb/s in this time, and a longer
+/// sleep would delay packets noticeably.
 const LONG: Duration = Duration::from_millis(2);
 
-/// Records for the sake of which it does not matter when one wakes up: they take less time than waking.
+/// Below this number of records the wake-up time does not matter: the records take less processor time than the
+/// wake-up.
 const FEW: u64 = 500;
 
-/// A sleep that brings fewer may be longer: 128 kB of descriptors, a sixteenth of the smallest branch.
+/// A sleep that brings fewer records may be longer: 128 kB of descriptors, a sixteenth of the smallest branch.
 const ENOUGH: u64 = 4096;
 
-/// One that brings more was too long: what came first leaves the caches before it is read, and a record costs twice as much.
+/// A sleep that brings more records was too long: the first records leave the caches before the member reads them, and
+/// a record then costs twice as much.
 const TOO_MANY: u64 = 4 * ENOUGH;
 
-/// See the module's text.
+/// The sleep length of one member; see the module documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct MemberBackoff {
     length: Duration,
@@ -35,7 +39,7 @@ impl Default for MemberBackoff {
 }
 
 impl MemberBackoff {
-    /// How long to sleep now, after so many descriptors have come since the sleep before.
+    /// Returns the next sleep length; `came` is the number of descriptors since the previous sleep.
     pub fn after(&mut self, came: u64) -> Duration {
         self.length = match came {
             0..FEW => SHORT,
@@ -51,7 +55,7 @@ impl MemberBackoff {
 mod tests {
     use super::*;
 
-    /// What comes at this rate in the sleep that it settles at.
+    /// Returns the sleep length that the back-off converges to at this rate, and the records per sleep.
     fn settled(per_second: u64) -> (Duration, u64) {
         let brings = |length: Duration| per_second * length.as_micros() as u64 / 1_000_000;
         let (mut nap, mut length) = (MemberBackoff::default(), SHORT);

@@ -1,6 +1,7 @@
-//! Who sits in the groups: processes that came through the door, and outlets that the engine holds itself.
+//! Membership changes: processes that join through the control socket, and sinks that the engine serves itself.
 //!
-//! Whatever fails, fails before anybody sits: branches are grown and outlets opened first, then the dispatchers are told.
+//! An operation fails before any state changes: branches are allocated and sinks opened first, then the dispatchers get
+//! the command.
 
 use crate::dispatch::DispatcherCommand;
 use crate::engine_services::PacketSink;
@@ -16,24 +17,24 @@ use ring::{BRANCH_DESCS_MAX, BRANCH_DESCS_MIN, Branch, BranchWriter};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// A new member's place.
+/// A new membership.
 #[derive(Debug)]
 pub struct JoinResult {
-    /// Where it sits.
+    /// The member slot.
     pub slot: u8,
-    /// The program that judges now.
+    /// The generation of the running program.
     pub generation: u64,
-    /// One for each queue.
+    /// One branch for each queue.
     pub branches: Vec<Branch>,
-    /// Queues that do not know of it.
+    /// Queues whose dispatchers have not added the member yet.
     pub unresponsive: Vec<UnresponsiveQueue>,
 }
 
 impl Registry {
-    /// One member more: a process.
+    /// Adds a process as a member.
     ///
     /// # Errors
-    /// In words, what is wrong with the request.
+    /// A text that says what is wrong with the request.
     pub fn join(&self, who: ClientIdentity, request: &Request) -> Result<JoinResult, String> {
         let Request::Join { group, classes, weight, filter, descs, name } = request else {
             return Err("not a request to join a group".into());
@@ -59,10 +60,10 @@ impl Registry {
         Ok(JoinResult { slot: place, generation: entry.generation, branches, unresponsive: silent })
     }
 
-    /// One member more, which the engine empties itself into a port or a file. It sits there until it is detached.
+    /// Adds a member whose packets the engine itself writes to an interface or a file. It stays until it is detached.
     ///
     /// # Errors
-    /// In words, what is wrong with the request, or why nothing can be put there.
+    /// A text that says what is wrong with the request, or why the sink cannot be opened.
     pub fn attach(&self, who: ClientIdentity, request: &Request) -> Result<u8, String> {
         let Request::Attach { group, port, file, max_bytes: most, classes, weight, filter } = request else {
             return Err("not a request to attach an interface or a file".into());
@@ -72,7 +73,7 @@ impl Registry {
                 self.may_send(who, name)?;
                 PacketSink::Port(name.clone())
             }
-            // The engine would write with its own rights what a stranger may not.
+            // The engine writes files with its own privileges, so an unprivileged user must not name the path.
             (None, Some(_)) if who.uid != 0 && who.uid != self.own_uid => {
                 return Err(format!(
                     "only root and user {} may have the engine write files; join, and write it",
@@ -100,10 +101,10 @@ impl Registry {
         Ok(place)
     }
 
-    /// An outlet less; what is in its branches is still put there.
+    /// Removes a sink; its thread still writes the packets that are in its branches.
     ///
     /// # Errors
-    /// There is none in this place.
+    /// The slot has no member, or its member is a process.
     pub fn detach(&self, who: ClientIdentity, group: &str, place: u8) -> Result<(), String> {
         let mut state = self.lock();
         let entry = state.find(group)?;
@@ -118,10 +119,10 @@ impl Registry {
         Ok(())
     }
 
-    /// A member's part of what is steered changes.
+    /// Changes a member's weight in steering.
     ///
     /// # Errors
-    /// In words, what is wrong with the request.
+    /// A text that says what is wrong with the request.
     pub fn set_weight(&self, who: ClientIdentity, group: &str, place: u8, weight: u8) -> Result<(), String> {
         check_weight(weight)?;
         let mut state = self.lock();
@@ -135,8 +136,8 @@ impl Registry {
         Ok(())
     }
 
-    /// A connection wants no more: its branches end after what was delivered. Its seats stay until it has read them and closes, so that
-    /// what it says of itself then is the last word.
+    /// Ends delivery to a connection's members: their branches end after the packets delivered so far. The member slots
+    /// stay occupied until the connection closes, so that the reader counters of the accounting are the final ones.
     pub fn leave(&self, who: ClientIdentity) {
         let mut state = self.lock();
         for entry in state.groups.values_mut() {
@@ -148,7 +149,7 @@ impl Registry {
         }
     }
 
-    /// A connection has ended: its memberships end, and the groups that were to end with it.
+    /// Removes the members of a closed connection, and the groups that end with it.
     pub fn farewell(&self, connection: u64) {
         let mut state = self.lock();
         for entry in state.groups.values_mut() {
@@ -168,14 +169,14 @@ impl Registry {
         });
     }
 
-    /// Whether this visitor may hold one seat more.
+    /// Checks the limits for one more member of this client.
     fn may_sit(&self, state: &mut State, who: ClientIdentity, group: &str, descs: u64) -> Result<(), String> {
         let branches = self.tracks_of(state.find(group)?).count();
         let bytes = branches as u64 * branch_bytes(descs);
         self.admit(state, who, None, ResourceUse { groups: 0, branches, bytes })
     }
 
-    /// A branch on each queue of the group.
+    /// Allocates a branch on each queue of the group.
     fn grow(&self, entry: &Entry, group: &str, descs: u64) -> Result<(Vec<BranchWriter>, Vec<Branch>), String> {
         let (mut writers, mut branches) = (Vec::new(), Vec::new());
         for track in self.tracks_of(entry) {
@@ -189,7 +190,8 @@ impl Registry {
         Ok((writers, branches))
     }
 
-    /// Everything is there: from the next batches on it gets its part. Which queues do not know of it.
+    /// Adds the member on all dispatchers of the group from their next batch on; returns the queues that did not
+    /// respond.
     fn sit(
         &self,
         entry: &mut Entry,
@@ -239,7 +241,7 @@ impl Registry {
     }
 }
 
-/// The lowest place in which nobody sits, not even one who is leaving.
+/// Returns the lowest free slot. A member that is leaving still occupies its slot.
 fn free(entry: &Entry, group: &str) -> Result<u8, String> {
     let mut places = 0..MEMBERS as u8;
     let free = places.find(|place| entry.membership.member(*place).is_none() && !entry.slots.contains_key(place));
@@ -250,7 +252,7 @@ fn check_text(name: &str) -> Result<(), String> {
     if name.len() > NAME_MAX {
         return Err(format!("a name of {} bytes; at most {NAME_MAX}", name.len()));
     }
-    // Names stand in the tables of others, whose terminals would obey them.
+    // Other users' terminals print this name, so it must not contain control characters.
     if name.chars().any(char::is_control) {
         return Err("a name with control characters; write letters and digits".into());
     }

@@ -1,17 +1,19 @@
-//! Groups: a program decides what happens to each packet and who among the waiting readers gets it.
+//! Groups: a program decides for each packet which of the group's members get it.
 //!
-//! A *group* is a program, the queues it looks at, and its *members*: processes that each have a branch of the ring
-//! ([`ring::Branch`]), descriptors of their own over the one copy of the bytes. Members are in *classes*, and a program
-//! delivers to all members of some classes, or steers to one of them by a hash ([`steering`]). Groups on the same port know
-//! nothing of each other. Programs are exchanged while packets flow, without one being lost between.
+//! A *group* is a program, the queues whose packets it evaluates, and its *members*. A member is usually a process with
+//! a branch of the ring on each queue ([`ring::Branch`]): its own descriptors, over the one copy of the packet bytes.
+//! Members belong to *classes*. A program delivers a packet to all members of some classes, or steers it to one of them
+//! by a hash ([`steering`]). Groups on the same interface are independent. A program can be swapped under traffic
+//! without packet loss.
 //!
-//! Invariant (the ledger, continued): of every packet that a group received it is known whether its program dropped it,
-//! nobody was there, or it passed; and of every copy, whether it was delivered, refused by the member's filter, or lost
-//! because the member had left no room ([`Counts`]). A residue is a bug. No member, dead or alive, slow or hostile, costs
-//! another one anything.
+//! Invariant (accounting): each packet that a group received was dropped by the program, found no member, or passed;
+//! each copy was delivered, refused by the member's filter, or lost because the member's branch was full ([`Counts`]).
+//! A residue is a bug. No member, whether crashed, slow or malicious, slows down another member or makes it lose
+//! packets.
 //!
-//! After PFQ (Bonelli, Giordano, Procissi), without its kernel module, its fold that moves all flows, and its uninitialised
-//! slot when nobody is there. `docs/GROUPS.md` is for users.
+//! The design follows PFQ (Bonelli, Giordano, Procissi), without its kernel module, its fold, which moves nearly all
+//! flows when the members change, and its uninitialised slot in groups without members. `docs/GROUPS.md` is the user
+//! documentation.
 #![forbid(unsafe_code)]
 
 mod client;

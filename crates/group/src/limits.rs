@@ -1,12 +1,12 @@
-//! What visitors may take of the engine that they visit.
+//! Limits on the engine's resources that its clients may use.
 //!
-//! Every seat costs the engine locked memory and file descriptors, every flow map memory, and every port a thread. The
-//! recorder needs all of these to publish its files, so who may come in is not enough: what one user can hold is bounded,
-//! what all users beside root and the engine's own can hold together leaves room for those two, and nobody's requests take
-//! the last descriptors.
+//! Each member costs the engine locked memory and file descriptors, each flow map memory, and each egress interface a
+//! thread. The recorder needs all of these to publish its files, so access control alone is not enough. Each
+//! unprivileged user has a limit, the limit of all unprivileged users together leaves a part to root and the engine's
+//! user, and no request may use the last file descriptors.
 //!
-//! Invariant: what is held is counted anew from who sits where, whenever somebody asks for more; there is no sum beside it
-//! that could differ.
+//! Invariant: each check sums the use from the groups and member slots again. No separate total exists that could
+//! differ.
 
 use crate::entry::{ClientIdentity, Entry};
 use crate::registry::{BRANCH_DESCS, GROUPS, Registry, State};
@@ -16,39 +16,39 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Descriptors that a branch costs the engine: its descriptors' memory, two pages, and the socket or file of an outlet.
+/// File descriptors that a branch costs the engine: the descriptor memory, two pages, and the socket or file of a sink.
 const FILES_OF_BRANCH: u64 = 4;
 
-/// Descriptors left for everything else: the recorder, its indexes, sockets of listeners.
+/// File descriptors reserved for the recorder, its indexes and the listeners' sockets.
 const FILES_OF_OTHERS: u64 = 256;
 
-/// Most branches of an engine, however many files it may open.
+/// The most branches of an engine, however many files it may open.
 const BRANCHES_MAX: u64 = 4096;
 
-/// How long a dispatcher may take to carry out an order: it may be waiting for the ring's writer itself.
+/// Time limit for a dispatcher to carry out a command; it may itself have to wait for the ring's producer.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// See the module's text.
+/// The limits of an engine; see the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Groups of one user. All guests together may have three quarters of [`GROUPS`].
+    /// Groups of one user. All unprivileged users together may have three quarters of [`GROUPS`].
     pub groups: usize,
-    /// Branches of one user: one for each queue and member, or port of a program. All guests together may have three
-    /// quarters of `all_branches`.
+    /// Branches of one user: one for each queue and member, and for each queue and egress interface of a program. All
+    /// unprivileged users together may have three quarters of `all_branches`.
     pub branches: usize,
-    /// Bytes of branches and flow maps of one user. All guests together may have twice as many.
+    /// Bytes of branches and flow maps of one user. All unprivileged users together may have twice as many.
     pub bytes: u64,
-    /// Branches of everybody.
+    /// Branches of all users.
     pub all_branches: usize,
-    /// Bytes of the flow maps of one program, whoever loads it.
+    /// Bytes of the flow maps of one program, for any user.
     pub program_bytes: u64,
-    /// Ports that guests' packets may be sent through. Root and the engine's user may use any.
+    /// Interfaces through which programs of unprivileged users may send. Root and the engine's user may use any.
     pub ports: Vec<String>,
-    /// How long an order may take before the answer says that it has not been carried out yet.
+    /// Time limit of a command; after it, the response names the queue as unresponsive.
     pub timeout: Duration,
 }
 
-/// What somebody holds, or asks for.
+/// Resources that a user holds or requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourceUse {
     pub groups: usize,
@@ -57,7 +57,7 @@ pub(crate) struct ResourceUse {
 }
 
 impl Limits {
-    /// For a machine with so much memory, and a process that may have so many files open.
+    /// Returns the limits for a machine with `memory` bytes and a process that may open `files` files.
     pub fn of(memory: u64, files: u64) -> Self {
         let left = files.saturating_sub(FILES_OF_OTHERS + connections(files) as u64);
         Self {
@@ -71,12 +71,13 @@ impl Limits {
         }
     }
 
-    /// For this machine and process.
+    /// Returns the limits for this machine and process.
     pub fn here() -> Self {
         Self::of(sys::memory_limit::memory_limit().limit, sys::limits::open_files())
     }
 
-    /// Whether there may be so much more, when the user holds `mine`, all guests together `guests`, and everybody `all`.
+    /// Checks whether `more` may be added to the held resources: those of this user, of all unprivileged users, and of
+    /// all users.
     pub(crate) fn admit(&self, guest: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
         let [mine, guests, all] = held;
         let room = |what: &str, has: usize, more: usize, most: usize, whose: &str| {
@@ -105,7 +106,7 @@ impl Limits {
     }
 }
 
-/// Most connections of a process that may have so many files open, and of one user among them.
+/// Returns the most connections of a process that may open `files` files.
 pub(crate) fn connections(files: u64) -> usize {
     (files / 4).min(512) as usize
 }
@@ -114,7 +115,7 @@ fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-/// Bytes of a branch with so many descriptors.
+/// Returns the bytes of a branch with `descs` descriptors.
 pub(crate) fn branch_bytes(descs: u64) -> u64 {
     descs.next_power_of_two() * DESC_BYTES as u64
 }
@@ -128,12 +129,13 @@ impl AddAssign for ResourceUse {
 }
 
 impl Registry {
-    /// Whether it is somebody whom the engine has let in, and no more: neither root nor the engine's own user.
+    /// True for users other than root and the engine's own user.
     pub(crate) fn is_unprivileged(&self, uid: u32) -> bool {
         uid != 0 && uid != self.own_uid
     }
 
-    /// Whether this visitor may hold so much more. What the program of the group `but` holds is not counted.
+    /// Checks whether this client may hold `more`. The program of the group `but` does not count, because it is to be
+    /// replaced.
     pub(crate) fn admit(
         &self,
         state: &State,
@@ -160,7 +162,7 @@ impl Registry {
         self.limits.admit(self.is_unprivileged(who.uid), held, more)
     }
 
-    /// Whether this visitor may load this program into this group, in place of the one that is there.
+    /// Checks whether this client may load this program into this group, in place of the current program.
     pub(crate) fn may_load(
         &self,
         state: &State,
@@ -191,13 +193,13 @@ impl Registry {
                 program.advice(self.limits.program_bytes)
             ));
         }
-        // The way to the host is a port too.
+        // The interface to the host counts as an egress interface too.
         let ports = program.ports().len() + usize::from(program.wants_kernel());
         let more = of_program(ports * self.tracks_of(entry).count(), Some(program));
         self.admit(state, who, Some(name), ResourceUse { groups, ..more })
     }
 
-    /// Whether this visitor may have packets sent through this port.
+    /// Checks whether programs of this client may send packets through this interface.
     pub(crate) fn may_send(&self, who: ClientIdentity, port: &str) -> Result<(), String> {
         if !self.is_unprivileged(who.uid) || self.limits.ports.iter().any(|p| p == port) {
             return Ok(());

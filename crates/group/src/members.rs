@@ -1,4 +1,5 @@
-//! Who is in a group, and what follows from it for delivery; worked out aside, then handed to the dispatchers whole.
+//! The members of a group, with the tables that delivery needs. A change makes a new value, which the dispatchers take
+//! over.
 
 use crate::steering::{BucketTable, MEMBERS, Steering, Weights, fold, members, slot, winner};
 use crate::verdict::{CLASSES, MemberFilter, class};
@@ -8,11 +9,11 @@ use std::sync::Arc;
 /// One member.
 #[derive(Clone)]
 pub struct Member {
-    /// A bit for each class that it is in; those beside [`class::MANAGEMENT`] receive.
+    /// The member's classes, one bit each. Members of any class other than [`class::MANAGEMENT`] receive packets.
     pub classes: u64,
-    /// Its part of what is steered, against the others'; at least 1, at most [`crate::WEIGHT_MAX`].
+    /// The member's weight in steering; at least 1, at most [`crate::WEIGHT_MAX`].
     pub weight: u8,
-    /// Packets that do not match are not for it.
+    /// The member gets only packets that match.
     pub filter: Option<Arc<dyn MemberFilter>>,
 }
 
@@ -27,25 +28,25 @@ impl fmt::Debug for Member {
     }
 }
 
-/// See the module's text. It never changes; a change makes another.
+/// All members of a group. The value is immutable; a change makes a new value.
 #[derive(Clone, Debug)]
 pub struct Membership {
     members: [Option<Member>; MEMBERS],
     steering: Steering,
     weights: Weights,
     by_class: [u64; CLASSES],
-    /// Members of any class that a broadcast reaches.
+    /// Slots of members that a broadcast reaches.
     any_class: u64,
-    /// Members with a filter.
+    /// Slots of members with a filter.
     picky: u64,
-    /// One for each set that a single class, or a broadcast, makes eligible.
+    /// One table for each set of members that a single class, or a broadcast, makes eligible.
     tables: Vec<Arc<BucketTable>>,
 }
 
-/// Who may get a packet, and how one among them is picked.
+/// The members that may get a packet, with the table that picks one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Eligible<'a> {
-    /// A bit for each place.
+    /// The eligible member slots, one bit each.
     pub set: u64,
     table: Option<&'a BucketTable>,
     of: &'a Membership,
@@ -58,7 +59,7 @@ impl Default for Membership {
 }
 
 impl Membership {
-    /// Nobody yet.
+    /// Makes a group without members.
     pub fn new(steering: Steering) -> Self {
         Self {
             members: [const { None }; MEMBERS],
@@ -71,7 +72,7 @@ impl Membership {
         }
     }
 
-    /// As this one, with somebody (or nobody) in a place.
+    /// Returns a copy with this member in a slot, or with the slot free.
     pub fn with(&self, place: u8, member: Option<Member>) -> Self {
         let mut new = self.clone();
         new.members[usize::from(place)] = member;
@@ -103,24 +104,24 @@ impl Membership {
         tables
     }
 
-    /// Who is in a place.
+    /// Returns the member in a slot.
     #[inline]
     pub fn member(&self, place: u8) -> Option<&Member> {
         self.members.get(usize::from(place)).and_then(Option::as_ref)
     }
 
-    /// Places that are taken.
+    /// Returns the occupied slots with their members.
     pub fn taken(&self) -> impl Iterator<Item = (u8, &Member)> {
         self.members.iter().enumerate().filter_map(|(i, m)| Some((i as u8, m.as_ref()?)))
     }
 
-    /// Places whose members have a filter.
+    /// Returns the slots whose members have a filter, one bit each.
     #[inline]
     pub fn slots_with_filter(&self) -> u64 {
         self.picky
     }
 
-    /// Who may get a packet of these classes.
+    /// Returns the members that may get a packet of these classes.
     pub fn eligible(&self, classes: u64) -> Eligible<'_> {
         let set = if classes == class::ANY {
             self.any_class
@@ -130,7 +131,7 @@ impl Membership {
         Eligible { set, table: self.tables.iter().map(Arc::as_ref).find(|t| t.set() == set), of: self }
     }
 
-    /// The class by which a member gets a packet of these classes: the lowest that both have.
+    /// Returns the class that a copy counts for: the lowest class that both the member and the packet have.
     #[inline]
     pub fn class_of(&self, place: u8, classes: u64) -> u8 {
         let both = self.members[usize::from(place)].as_ref().map_or(0, |m| m.classes) & classes;
@@ -139,7 +140,7 @@ impl Membership {
 }
 
 impl Eligible<'_> {
-    /// The one that a hash goes to, as a set; empty if nobody is eligible.
+    /// Returns the member that this hash is steered to, as a set; empty if no member is eligible.
     #[inline]
     pub fn pick(&self, hash: u32) -> u64 {
         match self.table {
@@ -148,7 +149,7 @@ impl Eligible<'_> {
         }
     }
 
-    /// The one with this number, modulo how many there are, as a set; empty if nobody is eligible.
+    /// Returns the eligible member with this number, modulo their count, as a set; empty if no member is eligible.
     #[inline]
     pub fn nth(&self, number: u32) -> u64 {
         let mut left = self.set;
@@ -158,7 +159,7 @@ impl Eligible<'_> {
         left & left.wrapping_neg()
     }
 
-    /// Sets that no table was worked out for come from programs that name several classes at once.
+    /// Steers without a table. Only programs that name several classes at once need sets without a table.
     #[cold]
     fn pick_slowly(&self, hash: u32) -> u64 {
         let place = match self.of.steering {
@@ -201,7 +202,7 @@ mod tests {
         let (two, all) = (m.eligible(0b011), m.eligible(class::ANY));
         assert!(two.table.is_none() && all.table.is_some());
         for hash in 0..10_000 {
-            // Whoever wins among all wins among two, if it is one of them.
+            // A member that wins among three members also wins among any two that include it.
             let (a, b) = (all.pick(hash), two.pick(hash));
             assert!(a == b || a == 0b100, "{hash}: {a:b} {b:b}");
         }

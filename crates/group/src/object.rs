@@ -1,4 +1,4 @@
-//! Groups as the objects that are told at the socket and printed with `--json`.
+//! Groups as JSON objects, for the control socket and for `--json`.
 
 use crate::engine_services::PacketSink;
 use crate::entry::{GroupView, MemberView};
@@ -7,20 +7,20 @@ use crate::steering::{Steering, members};
 use crate::verdict::class;
 use serde_json::{Map, Value, json};
 
-/// Letters of a program or a filter that a list shows; whoever wants all of a program asks for it.
+/// The most characters of a program or a filter in a list; the request `Program` returns the whole program.
 const SHOWN: usize = 400;
 
-/// Those that are shown where there is room for no more.
+/// The most characters of a text if the message would exceed its limit with `SHOWN`.
 const SHOWN_MIN: usize = 16;
 
 impl GroupView {
-    /// A group as an object; `docs/GROUPS.md` says what each field means.
+    /// Makes the JSON object of a group; `docs/GROUPS.md` describes the fields.
     pub fn object(&self) -> Value {
         object(self, usize::MAX)
     }
 
-    /// The object as the message that it is sent in. Long programs and filters are cut, as much as is needed: one group must
-    /// not make the list unreadable for everybody.
+    /// Serialises the object as one message. Long programs and filters are shortened as far as necessary, so that one
+    /// group cannot make the whole list exceed the message limit.
     pub(crate) fn message(&self) -> String {
         let fits = |told: &String| told.len() <= MESSAGE_MAX;
         let cut = [SHOWN, SHOWN_MIN].into_iter().map(|most| object(self, most).to_string()).find(fits);
@@ -35,7 +35,7 @@ impl GroupView {
     }
 }
 
-/// A text of at most so many characters, with an ellipsis for the rest.
+/// Returns the first `most` characters of a text, with an ellipsis if there are more.
 fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -87,7 +87,7 @@ fn object(group: &GroupView, most: usize) -> Value {
     })
 }
 
-/// A member as an object.
+/// Makes the JSON object of a member.
 fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
     let part = &group.counts.members[usize::from(m.slot)];
     let classes: Vec<String> = members(m.classes).map(class::name).collect();

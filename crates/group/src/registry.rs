@@ -1,8 +1,8 @@
-//! The groups of an engine as people see them: names, owners, members, programs. Whatever happens here is worked out aside
-//! and reaches the packets as [`DispatcherCommand`]s. Who sits in them is in `slots.rs`.
+//! The registry of an engine's groups: names, owners, members, programs. It prepares each change and passes it to the
+//! dispatchers as [`DispatcherCommand`]s. `join.rs` has the operations on members.
 //!
-//! Invariant: an order is given only for what has been found sound. A program that cannot be compiled, or that asks for a
-//! port or a host that cannot be had, changes nothing, and the one before it runs on.
+//! Invariant: the registry sends a command only after all checks have succeeded. A program that does not compile, or
+//! that needs an interface that cannot be opened, changes nothing, and the previous program continues to run.
 
 use crate::counts::{ClosedSinkTotals, ReaderCounts};
 use crate::dispatch::{DispatcherCommand, SwapResult};
@@ -21,30 +21,30 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most groups of an engine at a time.
+/// The most groups of an engine.
 pub const GROUPS: usize = 64;
 
-/// Descriptors of a branch when nobody said: 4 MiB of them, a tenth of a second at a million packets a second.
+/// Default number of descriptors of a branch: 4 MiB of them, a tenth of a second at a million packets per second.
 pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
-/// How long a dispatcher may take to tell its books, of which there are older ones.
+/// Time limit for the accounting of a dispatcher; after it, the registry uses the last accounting received.
 const ACCOUNTING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How much a thread that makes a program gives way.
+/// The nice value of a thread that compiles a program.
 const NICE: i32 = 10;
 
-/// See the module's text.
+/// The groups of an engine; see the module documentation.
 pub struct Registry {
     pub(crate) rings: Vec<RingHandle>,
     pub(crate) outside: Box<dyn EngineServices>,
     pub(crate) own_uid: u32,
     pub(crate) limits: Limits,
     state: Mutex<State>,
-    /// What each dispatcher told last of its books.
+    /// The last accounting of each dispatcher.
     reported: Mutex<Vec<Vec<GroupAccounting>>>,
-    /// Connections so far, through all doors.
+    /// Connections so far, at all control sockets of the engine.
     connections: AtomicU64,
-    /// Those that are there now, by user.
+    /// Open connections by user.
     clients: Mutex<BTreeMap<u32, usize>>,
 }
 
@@ -54,27 +54,27 @@ pub(crate) struct State {
     last_id: u32,
 }
 
-/// An order that was left for the dispatcher of a ring, and where it answers.
+/// A command that was sent to the dispatcher of a ring, with its reply channel.
 pub(crate) type PendingCommand<'a, T> = (&'a RingHandle, Receiver<T>);
 
-/// What a new program has come to.
+/// The result of loading a program.
 #[derive(Clone, Debug)]
 pub struct LoadResult {
-    /// The generation in force.
+    /// The generation of the running program.
     pub generation: u64,
-    /// How the program runs; nothing where everything is copied.
+    /// How the program runs; `None` if there is no program and every packet is copied.
     pub program_info: Option<ProgramInfo>,
-    /// What it takes over from the program before, in words.
+    /// A text about the state that the new program takes over from the previous one.
     pub state_transfer: Option<String>,
-    /// From the order to the last queue that has carried it out; making the program is not in it.
+    /// Time from the command until the last queue carried it out; compilation is not included.
     pub took: Duration,
-    /// Queues that have not carried it out (or, for a new group, joined their ring) within the patience of a visitor
-    /// ([`Limits::patience`]). On all others the program judges.
+    /// Queues that did not carry the command out (or, for a new group, did not join their ring) within the time limit
+    /// (`Limits::timeout`). The program runs on all others.
     pub unresponsive: Vec<UnresponsiveQueue>,
 }
 
 impl Registry {
-    /// For these rings, with the limits of this machine and process.
+    /// Makes a registry for these rings, with the limits of this machine and process.
     pub fn new(tracks: Vec<RingHandle>, outside: Box<dyn EngineServices>, own_uid: u32) -> Self {
         Self {
             rings: tracks,
@@ -88,23 +88,24 @@ impl Registry {
         }
     }
 
-    /// With other limits.
+    /// Replaces the limits.
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The engine itself, which owns the groups that were planned.
+    /// Returns the identity of the engine itself, which owns the groups of the configuration.
     pub fn engine(&self) -> ClientIdentity {
         ClientIdentity { uid: self.own_uid, pid: std::process::id(), connection: 0 }
     }
 
-    /// The number of a new connection, of which no two doors ever give the same.
+    /// Returns the number of a new connection, unique over all control sockets of the engine.
     pub(crate) fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Lets one more of a user in, through whichever door, if `may` says so: it is told how many of this user and of all are in.
+    /// Counts one more connection of a user if `may` permits it; `may` gets the connections of this user and of all
+    /// users.
     pub(crate) fn let_in(&self, uid: u32, may: impl FnOnce(usize, usize) -> bool) -> bool {
         let mut guests = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let comes = may(guests.get(&uid).copied().unwrap_or(0), guests.values().sum());
@@ -114,7 +115,7 @@ impl Registry {
         comes
     }
 
-    /// One of a user has gone.
+    /// Counts one connection of a user less.
     pub(crate) fn let_out(&self, uid: u32) {
         let mut guests = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(n) = guests.get_mut(&uid) {
@@ -125,7 +126,7 @@ impl Registry {
         }
     }
 
-    /// The ports that packets come from, each once.
+    /// Returns the interfaces that packets come from, each once.
     pub fn sources(&self) -> Vec<IngressInterface> {
         let mut sources: Vec<IngressInterface> = Vec::new();
         for track in &self.rings {
@@ -136,25 +137,25 @@ impl Registry {
         sources
     }
 
-    /// A new group. When this answers it gets all packets from there on, except on queues that are silent: those whose writer
-    /// stands still, say.
+    /// Creates a group. On return the group gets all packets from that moment on, except on unresponsive queues, for
+    /// example those whose producer is blocked.
     ///
     /// # Errors
-    /// In words, what is wrong with the request.
+    /// A text that says what is wrong with the request.
     pub fn create(&self, who: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
         let (loaded, seated) = self.found(who, request)?;
         Ok(LoadResult { unresponsive: self.wait(seated).1, ..loaded })
     }
 
-    /// The same before the dispatchers work, for which it does not wait.
+    /// Creates a group before the dispatchers run, hence without waiting for them.
     ///
     /// # Errors
-    /// In words, what is wrong with the request.
+    /// A text that says what is wrong with the request.
     pub fn create_first(&self, who: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
         self.found(who, request).map(|(loaded, _)| loaded)
     }
 
-    /// A new group, and who tells when it gets packets.
+    /// Creates a group; returns also the pending commands that complete when the group gets packets.
     fn found(
         &self,
         who: ClientIdentity,
@@ -233,10 +234,10 @@ impl Registry {
         ))
     }
 
-    /// A group less.
+    /// Deletes a group.
     ///
     /// # Errors
-    /// There is none of this name, or it is not the visitor's.
+    /// There is no group of this name, or the client may not change it.
     pub fn delete(&self, who: ClientIdentity, group: &str) -> Result<(), String> {
         let mut state = self.lock();
         self.permitted(state.find(group)?, who)?;
@@ -246,10 +247,10 @@ impl Registry {
         Ok(())
     }
 
-    /// The source of a group's program.
+    /// Returns the source and the generation of a group's program.
     ///
     /// # Errors
-    /// There is no group of this name, or it is not for the visitor.
+    /// There is no group of this name, or the client may not change it.
     pub fn program(&self, who: ClientIdentity, group: &str) -> Result<(Option<String>, u64), String> {
         let mut state = self.lock();
         let entry = state.find(group)?;
@@ -257,11 +258,11 @@ impl Registry {
         Ok((entry.program.as_ref().map(|p| p.text().to_owned()), entry.generation))
     }
 
-    /// Another program judges from the next batch on. It is the group's even if some queues are silent: those that are late take it
-    /// before they judge again, those that have failed judge nothing, and one whose program has failed needs another.
+    /// Swaps a group's program; the new program runs from the next batch on. The swap also holds if some queues are
+    /// unresponsive: late queues swap before they evaluate again, queues with a failed dispatcher evaluate nothing.
     ///
     /// # Errors
-    /// In words, why it cannot; the one before it runs on.
+    /// A text that says why the swap failed; the previous program continues to run.
     pub fn swap(&self, who: ClientIdentity, group: &str, source: Option<&str>) -> Result<LoadResult, String> {
         let sources = self.sources_of(group)?;
         let compiled = source.map(|text| self.sound(text, &sources)).transpose()?;
@@ -289,7 +290,7 @@ impl Registry {
             (track, told)
         });
         let (done, silent) = self.wait(orders.collect());
-        // What judged before is thrown away here, where no packet waits: it may have large tables.
+        // The previous programs are dropped here, off the packet path: their large tables take long to free.
         let took = done.into_iter().map(|SwapResult { at, .. }| at.saturating_duration_since(started)).max();
         let took = took.unwrap_or_default();
         let mut about = self.about(entry);
@@ -305,11 +306,11 @@ impl Registry {
         })
     }
 
-    /// All groups, those of a port, or one, with their books. Everybody may see that a group is there and what it counts; its program and its
-    /// members' filters only who may change it.
+    /// Returns all groups, those of an interface, or one group, with their accounting. Any client may see the groups
+    /// and their counters; the program and the members' filters are only for clients that may change the group.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no group of this name.
     pub fn view(&self, who: ClientIdentity, only: Option<&str>, port: Option<&str>) -> Result<Vec<GroupView>, String> {
         let mut state = self.lock();
         if let Some(group) = only {
@@ -337,7 +338,8 @@ impl Registry {
         entry.program.as_ref().map(|program| program.about(self.tracks_of(entry).count()))
     }
 
-    /// What each dispatcher tells of its books now; of one that does not, what it told last.
+    /// Requests the accounting of every dispatcher; for a dispatcher that does not reply, returns the last accounting
+    /// received.
     fn pages(&self) -> Vec<DispatcherAccounting> {
         let patience = self.limits.timeout.min(ACCOUNTING_TIMEOUT);
         let deadline = Instant::now() + patience;
@@ -367,7 +369,7 @@ impl Registry {
         self.rings.iter().zip(asked).zip(told.iter_mut()).map(page).collect()
     }
 
-    /// The ports of these names; all without.
+    /// Returns the interfaces with these names, or all interfaces.
     fn named(&self, names: Option<&[String]>) -> Result<Vec<IngressInterface>, String> {
         let mut all = self.sources();
         let Some(names) = names else { return Ok(all) };
@@ -382,13 +384,13 @@ impl Registry {
         if all.is_empty() { Err("no interfaces; name one at least".into()) } else { Ok(all) }
     }
 
-    /// The ports of a group.
+    /// Returns the interfaces of a group.
     pub(crate) fn sources_of(&self, group: &str) -> Result<Vec<IngressInterface>, String> {
         let names = self.lock().find(group)?.sources.clone();
         Ok(self.sources().into_iter().filter(|source| names.contains(&source.name)).collect())
     }
 
-    /// The link type of these ports' frames, which must be one.
+    /// Returns the link type of these interfaces, which must be the same for all.
     pub(crate) fn link_type(&self, sources: &[IngressInterface]) -> Result<u32, String> {
         let mut of = self.rings.iter().filter(|t| sources.contains(&t.source)).map(|t| (t, t.offer.shape.link_type));
         let Some((first, link_type)) = of.next() else { return Ok(1) };
@@ -407,9 +409,9 @@ impl Registry {
             return Err(format!("a program of {bytes} bytes as it is sent; at most {PROGRAM_MAX}"));
         }
         let link_type = self.link_type(sources)?;
-        // On a thread of its own, which gives way: making machine code takes milliseconds, and packets come first.
+        // Compilation takes milliseconds, so it runs on a thread of its own at a lower priority than packet processing.
         let compile = || {
-            // Where it may not be nicer, the program is made all the same.
+            // If the priority cannot be lowered, compile anyway.
             let _ = sys::cpu::set_nice(NICE);
             self.outside.compile(text, link_type, sources)
         };
@@ -417,13 +419,13 @@ impl Registry {
         made.unwrap_or_else(|_| Err("making the program panicked; please report this".into()))
     }
 
-    /// What each queue is to exchange, its new ports open.
+    /// Prepares the swap for each queue, and opens the new egress interfaces.
     fn swaps(&self, entry: &mut Entry, group: &str, to: Option<&Arc<dyn Compiled>>) -> Result<Vec<Swap>, String> {
         let names = to.map(|c| c.ports().to_vec()).unwrap_or_default();
         let counters = to.map(|c| c.counters().to_vec()).unwrap_or_default();
         let tracks: Vec<&RingHandle> = self.tracks_of(entry).collect();
         let queues: Vec<IngressInterface> = tracks.iter().map(|track| track.source.clone()).collect();
-        // Each port has a way to the host of its own.
+        // Each ingress interface has its own interface to the host.
         let wants_host = to.is_some_and(|c| c.wants_kernel());
         let host = |port: &IngressInterface| if wants_host { self.outside.host(port) } else { Ok(None) };
         let hosts: Vec<Option<String>> = queues.iter().map(host).collect::<Result<_, _>>()?;
@@ -444,7 +446,8 @@ impl Registry {
         let wants = |name: &String, track: usize| names.contains(name) || hosts[track].as_ref() == Some(name);
         let mut opened = Vec::new();
         for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
-            // Where it is open for some of the queues, as the way to the host is for those of one port, only the others lack it.
+            // An egress interface may be open for a part of the queues, as the interface to the host is; then open it
+            // for the others.
             let open: BTreeSet<usize> =
                 entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.rings).copied().collect();
             let lacking: BTreeSet<usize> = (0..tracks.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();
@@ -465,7 +468,7 @@ impl Registry {
             let counts = self.outside.open(&PacketSink::Port(name.clone()), &from, true)?;
             opened.push((name.clone(), EgressPort { counts, rings: lacking }));
         }
-        // What the new program does not name is closed, and its thread ends with its branches.
+        // Close the egress interfaces that the new program does not name; their threads end with their branches.
         for (name, list) in &mut entry.ports {
             list.iter_mut().for_each(|o| o.rings.retain(|track| wants(name, *track)));
             for closed in list.extract_if(.., |o| o.rings.is_empty()) {
@@ -479,7 +482,7 @@ impl Registry {
         Ok(swaps)
     }
 
-    /// Tells the dispatchers of a change in this place, and waits until it is in force.
+    /// Sends the change of this slot to the dispatchers, and waits until they have carried it out.
     pub(crate) fn change(&self, entry: &Entry, place: u8) {
         let orders = self.tracks_of(entry).map(|track| {
             let (done, told) = channel();
@@ -496,8 +499,8 @@ impl Registry {
         self.wait(orders.collect());
     }
 
-    /// Until all of them have carried out what they were told, or patience ends: what they gave back, and those that have not
-    /// answered. One that has ended with its stream has nothing to carry out.
+    /// Waits until all commands are carried out or the time limit passes; returns the replies and the unresponsive
+    /// queues. A dispatcher that has ended with its stream counts as neither.
     pub(crate) fn wait<T>(&self, orders: Vec<PendingCommand<'_, T>>) -> (Vec<T>, Vec<UnresponsiveQueue>) {
         let patience = self.limits.timeout;
         let deadline = Instant::now() + patience;
@@ -507,7 +510,7 @@ impl Registry {
                 Ok(given) => done.push(given),
                 Err(RecvTimeoutError::Timeout) => silent.push(UnresponsiveQueue::idle(track, patience)),
                 Err(RecvTimeoutError::Disconnected) if track.commands.has_ended_well() => {}
-                // It panics just now, or did before.
+                // The dispatcher has panicked, or is about to end by a panic.
                 Err(RecvTimeoutError::Disconnected) => silent.push(UnresponsiveQueue::failed(track)),
             }
         }
@@ -516,7 +519,7 @@ impl Registry {
 
     pub(crate) fn end(&self, entry: &Entry) {
         for track in self.tracks_of(entry) {
-            // Nobody asks for the last books of a group that has gone.
+            // The final accounting of a deleted group is not needed.
             track.commands.leave(DispatcherCommand::Remove(entry.id, channel().0));
         }
     }
@@ -543,14 +546,14 @@ impl Registry {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock leaves plain data behind, which is as good as before.
+        // The lock protects plain data, which a panic does not leave inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // Nobody can ask for anything any more, so nobody is left to judge for.
+        // Without a registry no client can reach the groups, so the dispatchers stop.
         self.rings.iter().for_each(|track| track.commands.leave(DispatcherCommand::Stop));
     }
 }

@@ -1,4 +1,4 @@
-//! What is asked at the groups' socket and what is answered: one JSON object in one message, both ways.
+//! Requests and responses at the groups' control socket: one JSON object per message, in both directions.
 //!
 //! ```text
 //! -> {"do":"create","group":"web","program":"main = tcp >-> steer_flow"}
@@ -7,9 +7,10 @@
 //! <- {"ok":true,"place":0,"generation":1,"items":0,"branches":2}   then one message with five descriptors for each branch
 //! <- {"ok":false,"error":"there is no group \"wbe\"; `netgrain group list` shows those there are"}
 //! ```
-//! An answer is followed by as many messages as its `items` says, each an object (a group, a member). A connection is a
-//! member for as long as it stays open; its end is the farewell, whatever the reason. Who asks to leave before loses nothing. Unknown fields are refused, so that a
-//! misspelt one is not silently without effect.
+//! After a response follow as many messages as its `items` says, each with one object (a group, a member). A membership
+//! lasts as long as its connection; the group ends it when the connection closes, for any reason. A client that sends
+//! `leave` before it closes loses no delivered packet. Unknown fields are refused, so that a misspelt field has no
+//! silent effect.
 
 use crate::steering::Steering;
 use crate::unresponsive::{DispatcherState, UnresponsiveQueue};
@@ -17,42 +18,42 @@ use crate::verdict::ProgramInfo;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Most bytes of a message: a long program fits.
+/// The most bytes of a message; a long program fits.
 pub const MESSAGE_MAX: usize = 128 << 10;
 
-/// Most bytes of a program as it is sent ([`encoded_bytes`]): whoever asks for it gets it in one message, with what is around it.
+/// The most bytes of an encoded program ([`encoded_bytes`]): the response to `Program` must fit into one message.
 pub(crate) const PROGRAM_MAX: usize = MESSAGE_MAX - (1 << 10);
 
-/// Most bytes of a member's filter as it is sent.
+/// The most bytes of an encoded member filter.
 pub(crate) const FILTER_MAX: usize = 32 << 10;
 
-/// Bytes that a text has in a message, where quotes and line ends are two.
+/// Returns the bytes of a text in a JSON message, where quotes and line ends take two.
 pub(crate) fn encoded_bytes(text: &str) -> usize {
     serde_json::to_string(text).map_or(usize::MAX, |told| told.len())
 }
 
-/// Most bytes of the name of a group or a member.
+/// The most bytes of the name of a group or a member.
 pub const NAME_MAX: usize = 48;
 
-/// Most bytes of a file that the engine writes for a group, when nobody said.
+/// Default size limit in bytes of a file that the engine writes for a group.
 pub const FILE_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// Who may join a group and change it. Root and the user that the engine runs as always may; the socket's own permissions
-/// come before.
+/// The users that may join a group and change it. Root and the engine's own user always may; the permissions of the
+/// socket apply first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Only the process that created it, and it ends with the connection that created it.
+    /// Only the process that created the group; the group ends with the connection that created it.
     Private,
-    /// Processes of the user who created it.
+    /// Processes of the user who created the group.
     #[default]
     Restricted,
-    /// Everybody who may use the socket.
+    /// All users who may use the socket.
     Shared,
 }
 
 impl Policy {
-    /// As it is written.
+    /// Returns the name in configuration and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -66,68 +67,68 @@ impl Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// A new group.
+    /// Create a group.
     Create {
-        /// Its name.
+        /// The group's name.
         group: String,
-        /// Source of its program; without, everything is copied to the default class.
+        /// Source of the program; without it, every packet is copied to the default class.
         #[serde(default)]
         program: Option<String>,
-        /// Who may join.
+        /// The users that may join.
         #[serde(default)]
         policy: Policy,
-        /// PFQ's fold instead of rendezvous hashing.
+        /// Use PFQ's fold instead of rendezvous hashing.
         #[serde(default)]
         fold: bool,
-        /// The interfaces that its packets come from; without, the one that the socket belongs to.
+        /// The interfaces that the packets come from; default: the interface of the socket.
         #[serde(default, rename = "interfaces", skip_serializing_if = "Option::is_none")]
         ports: Option<Vec<String>>,
-        /// Only these queues of each interface; without, all.
+        /// Only these queues of each interface; default: all.
         #[serde(default)]
         queues: Option<Vec<u16>>,
-        /// It ends with this connection.
+        /// The group ends with this connection.
         #[serde(default)]
         ephemeral: bool,
     },
-    /// A group less; its members are told the end of the stream.
+    /// Delete a group; its members see the end of the stream.
     Delete {
-        /// Which.
+        /// The group's name.
         group: String,
     },
-    /// Become a member.
+    /// Join a group as a member.
     Join {
-        /// Of which.
+        /// The group's name.
         group: String,
-        /// Classes by name or number; without, the default one.
+        /// Classes by name or number; default: the default class.
         #[serde(default)]
         classes: Vec<String>,
-        /// Part of what is steered.
+        /// Weight in steering.
         #[serde(default = "one")]
         weight: u8,
-        /// Only packets that match this capture filter.
+        /// Deliver only packets that match this capture filter.
         #[serde(default)]
         filter: Option<String>,
-        /// Descriptors of the branch on each queue; 0 for the usual number.
+        /// Descriptors of the branch on each queue; 0 for the default.
         #[serde(default)]
         descs: u64,
-        /// What to call it.
+        /// The member's name.
         #[serde(default)]
         name: String,
     },
-    /// Give up this connection's seats in good order: nothing more is delivered, and what is in the branches can be read to their
+    /// End this connection's memberships in good order: delivery stops, and the client can read its branches to their
     /// ends.
     Leave,
-    /// Let the engine itself put a member's part into an interface or a file.
+    /// Add a member whose packets the engine writes to an interface or a file.
     Attach {
-        /// Of which.
+        /// The group's name.
         group: String,
-        /// Into this interface …
+        /// Send to this interface …
         #[serde(default, rename = "interface")]
         port: Option<String>,
-        /// … or into this file, which must not be there yet.
+        /// … or write to this file, which must not exist yet.
         #[serde(default)]
         file: Option<PathBuf>,
-        /// Most bytes of the file.
+        /// Size limit of the file in bytes.
         #[serde(default = "file_most")]
         max_bytes: u64,
         /// As for [`Request::Join`].
@@ -140,40 +141,40 @@ pub enum Request {
         #[serde(default)]
         filter: Option<String>,
     },
-    /// Take such a member out again.
+    /// Remove a member that was added by `attach`.
     Detach {
-        /// Of which.
+        /// The group's name.
         group: String,
-        /// Where.
+        /// The member slot.
         slot: u8,
     },
-    /// Change the weight of a member, in this place.
+    /// Change the weight of a member.
     SetWeight {
-        /// Of which.
+        /// The group's name.
         group: String,
-        /// Where.
+        /// The member slot.
         slot: u8,
-        /// From now on.
+        /// The new weight.
         weight: u8,
     },
-    /// The source of a group's program.
+    /// Return the source of a group's program.
     Program {
-        /// Of which.
+        /// The group's name.
         group: String,
     },
-    /// Another program, from the next batch on.
+    /// Swap the program from the next batch on.
     Swap {
-        /// Of which.
+        /// The group's name.
         group: String,
-        /// Its source; without, everything is copied to the default class.
+        /// The new source; without it, every packet is copied to the default class.
         #[serde(default)]
         program: Option<String>,
     },
-    /// All groups.
+    /// List all groups.
     List,
-    /// The books of one group, or of all.
+    /// Return the accounting of one group, or of all.
     Stats {
-        /// Which.
+        /// The group's name.
         #[serde(default)]
         group: Option<String>,
     },
@@ -188,45 +189,46 @@ fn file_most() -> u64 {
 }
 
 impl Request {
-    /// The rule of a group that is created like this.
+    /// Returns the steering rule that `fold` selects.
     pub fn steering(fold: bool) -> Steering {
         if fold { Steering::Fold } else { Steering::Rendezvous }
     }
 }
 
-/// The first message of an answer.
+/// The first message of a response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Response {
-    /// Whether it was done.
+    /// True if the request was carried out.
     pub ok: bool,
-    /// Why not, and what to do.
+    /// The reason for a refusal, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The generation of the group's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// The place of the new member.
+    /// The slot of the new member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<u8>,
     /// The program's source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// How the program runs that was loaded.
+    /// How the loaded program runs.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub about: Option<ProgramInfo>,
-    /// Microseconds from the order to the last queue that has carried it out.
+    /// Microseconds from the command until the last queue carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
-    /// How many queues have not carried it out yet; they will, and nothing is lost meanwhile.
+    /// Number of queues that have not carried the command out yet; late queues will, and lose no packet meanwhile.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub late: usize,
-    /// The queues that have not carried it out: those that are late, and those whose dispatchers have failed and never will.
+    /// The queues that have not carried the command out: late queues, and queues with a failed dispatcher, which never
+    /// will.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unresponsive: Vec<UnresponsiveQueue>,
-    /// Objects that follow.
+    /// Number of objects that follow.
     #[serde(default)]
     pub items: usize,
-    /// Branches that follow.
+    /// Number of branches that follow.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub branches: usize,
 }
@@ -236,18 +238,18 @@ fn is_zero(n: &usize) -> bool {
 }
 
 impl Response {
-    /// Done.
+    /// Makes the response to a successful request.
     pub fn done() -> Self {
         Self { ok: true, ..Self::default() }
     }
 
-    /// Done, but for these queues.
+    /// Makes the response to a request that these queues have not carried out yet.
     pub(crate) fn done_but(silent: Vec<UnresponsiveQueue>) -> Self {
         let late = silent.iter().filter(|one| one.state == DispatcherState::Late).count();
         Self { late, unresponsive: silent, ..Self::done() }
     }
 
-    /// Not done.
+    /// Makes the response to a refused request.
     pub fn refusal(why: impl Into<String>) -> Self {
         Self { error: Some(why.into()), ..Self::default() }
     }

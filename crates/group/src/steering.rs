@@ -1,53 +1,55 @@
-//! Which of the eligible members a hash goes to.
+//! Choice of the member that a hash is steered to.
 //!
-//! Rendezvous hashing (Thaler and Ravishankar, 1998): a hash falls into one of [`BUCKETS`] slots, every member draws a score
-//! for the slot, the highest wins. A member that leaves gives away exactly its own slots, one that joins takes exactly those
-//! that it wins; between two that stay nothing moves. A member of weight *w* draws *w* times, so its share is *w* parts and
-//! a weight that grows takes only what is added. Members are known by the number of their place, and a newcomer gets the
-//! lowest that is free: a worker that is started again gets its flows back.
+//! Rendezvous hashing (Thaler and Ravishankar, 1998): a hash falls into one of [`BUCKETS`] buckets, each member draws a
+//! score for the bucket, and the highest score wins. A member that leaves gives up exactly its own buckets, a member
+//! that joins takes exactly the buckets that it wins; no bucket moves between two members that stay. A member of weight
+//! *w* draws *w* times, so its share is *w* parts, and when its weight grows it takes only the added share. The score
+//! depends on the member slot, and a new member gets the lowest free slot: a restarted worker gets its flows back.
 //!
-//! The winners of all slots are worked out once per set of members and weights ([`BucketTable`]), so that a packet costs one
-//! look. Slots are many enough for the shares of a few members to be even within 1 % by themselves.
+//! The winners of all buckets are computed once per set of members and weights ([`BucketTable`]), so that a packet
+//! costs one table access. With this many buckets the shares of a few members are even within 1 %.
 //!
-//! [`fold`] is PFQ's own way, for those who compare: any change of membership moves nearly all flows.
+//! [`fold`] is PFQ's method, for comparison: any change of membership moves nearly all flows.
 
 use base::hash::mix64;
 
-/// Slots that hashes fall into. Shares scatter by one part in the root of the slots of a member: 0.7 % for four.
+/// Number of hash buckets. The relative scatter of a share is one over the root of the member's buckets: 0.7 % for four
+/// members.
 pub const BUCKETS: usize = 1 << 16;
 
-/// Most draws of a member.
+/// The largest weight, hence the most draws of a member.
 pub const WEIGHT_MAX: u8 = 64;
 
-/// Members of a group at a time.
+/// The most members of a group.
 pub const MEMBERS: usize = 64;
 
-/// Sets the draws apart from everything else that is hashed. Of 20 000 constants, the one with which the first 2 to 8
-/// places are most even: within 0.6 %, four of them within 0.2 %.
+/// Makes the draws independent of other uses of the hash function. Of 20 000 constants, this constant makes the shares
+/// of the first 2 to 8 slots most even: within 0.6 %, those of four slots within 0.2 %.
 const SALT: u64 = 0x6e67_0000_2971_0000;
 
-/// How hashes are dealt.
+/// The steering rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steering {
-    /// See the module's text.
+    /// Rendezvous hashing; see the module documentation.
     #[default]
     Rendezvous,
     /// PFQ's weighted list and fold.
     Fold,
 }
 
-/// Weights by place; 0 where nobody is.
+/// Weights by member slot; 0 for a free slot.
 pub type Weights = [u8; MEMBERS];
 
-/// The slot of a hash.
+/// Returns the bucket of a hash.
 #[inline]
 pub const fn slot(hash: u32) -> usize {
-    // One multiplication spreads what was not spread before (a program may steer by an address); the upper half is best.
+    // A program may steer by a value that is not a hash, such as an address, so mix it first; the upper half is mixed
+    // best.
     (mix32(hash) >> 16) as usize
 }
 
-/// A bijection on 32 bits with full avalanche, so that programs may steer by any number. Constants from the search of
-/// C. Wellons (public domain, "lowbias32").
+/// A bijection on 32 bits with full avalanche, so that programs may steer by any number. The constants come from the
+/// search of C. Wellons (public domain, "lowbias32").
 #[inline]
 pub const fn mix32(mut x: u32) -> u32 {
     x ^= x >> 16;
@@ -57,7 +59,7 @@ pub const fn mix32(mut x: u32) -> u32 {
     x ^ (x >> 16)
 }
 
-/// What a member draws for a slot.
+/// Returns the score of one draw of a member for a bucket.
 fn score(slot: usize, place: u8, draw: u8) -> u64 {
     mix64(mix64(SALT | (place as u64) << 8 | draw as u64) ^ (slot as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -66,14 +68,14 @@ fn best_draw(slot: usize, place: u8, weight: u8) -> u64 {
     (0..weight).map(|draw| score(slot, place, draw)).max().unwrap_or(0)
 }
 
-/// The winner of a slot among this set of places; `None` if nobody in it has weight.
+/// Returns the member slot that wins a bucket within this set; `None` if all weights in the set are zero.
 pub fn winner(slot: usize, set: u64, weights: &Weights) -> Option<u8> {
     members(set)
         .filter(|place| weights[usize::from(*place)] > 0)
         .max_by_key(|place| (best_draw(slot, *place, weights[usize::from(*place)]), *place))
 }
 
-/// The place that a hash is folded onto: a list in which each stands as often as it weighs.
+/// Returns the member slot by PFQ's fold: the index into a list that has each slot as often as its weight.
 pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
     let weight = |place: u8| u32::from(weights[usize::from(place)]);
     let n: u32 = members(set).map(weight).sum();
@@ -82,7 +84,7 @@ pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
         0 => return None,
         1 => 0,
         n if n.is_power_of_two() => hash & (n - 1),
-        // For 3, 5, 6 and 7 it takes the modulus at once, for more only where the bits above do not serve.
+        // PFQ: a total of 3, 5, 6 or 7 uses the modulus directly; a larger total only if the masked bits exceed it.
         n if n > 8 && hash & (n.next_power_of_two() - 1) < n => hash & (n.next_power_of_two() - 1),
         n => hash % n,
     };
@@ -93,7 +95,7 @@ pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
     })
 }
 
-/// The places in a set, lowest first.
+/// Returns the slots in a set, lowest first.
 pub fn members(set: u64) -> impl Iterator<Item = u8> {
     let mut left = set;
     std::iter::from_fn(move || {
@@ -103,7 +105,7 @@ pub fn members(set: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// The winners of all slots, for one set of places.
+/// The winners of all buckets, for one set of member slots.
 #[derive(Clone, Debug)]
 pub struct BucketTable {
     set: u64,
@@ -112,7 +114,7 @@ pub struct BucketTable {
 }
 
 impl BucketTable {
-    /// `None` if nobody in the set has weight.
+    /// Computes the table; `None` if all weights in the set are zero.
     pub fn new(set: u64, weights: &Weights) -> Option<Self> {
         winner(0, set, weights)?;
         let mut own = [0; MEMBERS];
@@ -124,17 +126,17 @@ impl BucketTable {
         Some(Self { set, weights: own, owner })
     }
 
-    /// Whether this is the table of that set and those weights.
+    /// True if this table was computed for this set and these weights.
     pub fn is_of(&self, set: u64, weights: &Weights) -> bool {
         self.set == set && members(set).all(|p| self.weights[usize::from(p)] == weights[usize::from(p)])
     }
 
-    /// The set.
+    /// Returns the set of member slots.
     pub fn set(&self) -> u64 {
         self.set
     }
 
-    /// Where this hash goes.
+    /// Returns the member slot that this hash is steered to.
     #[inline]
     pub fn pick(&self, hash: u32) -> u8 {
         self.owner[slot(hash) & (BUCKETS - 1)]
@@ -188,7 +190,7 @@ mod tests {
             let before = BucketTable::new(set, &w).unwrap();
             let (place, mut changed) = (random.below(64) as u8, w);
             let bit = 1u64 << place;
-            // One that is not there joins; one that is there leaves or gains weight.
+            // An absent member joins; a present member leaves or gains weight.
             let after_set = if set & bit == 0 || (random.below(2) == 0 && set != bit) { set ^ bit } else { set };
             changed[usize::from(place)] = w[usize::from(place)].max(1) + u8::from(after_set == set);
             let after = BucketTable::new(after_set, &changed).unwrap();
@@ -228,7 +230,8 @@ mod tests {
             (0..200_000).for_each(|hash| seen[usize::from(fold(hash, set, &w).unwrap())] += 1);
             for (seen, weight) in seen.iter().zip(of) {
                 let fair = 200_000.0 * f64::from(*weight) / f64::from(total);
-                // PFQ's fold is uneven beside powers of two: what lies above is dealt a second time.
+                // PFQ's fold is uneven unless the total is a power of two, because it maps the excess values to slots a
+                // second time.
                 assert!((0.45..2.1).contains(&(f64::from(*seen) / fair)), "{seen} of {fair} for {of:?}");
             }
         }

@@ -1,35 +1,35 @@
-//! What a program is asked and what it answers. How programs come about is not this room's business.
+//! The interface between groups and programs: packets in, verdicts out. Other crates compile programs.
 //!
-//! The words are PFQ's (Bonelli, Giordano, Procissi: functional processing of packets; PhD thesis 2017, chapter 4): an
-//! action says who gets a packet, classes say whom it may go to, and marks, forwards and the way to the host are remarks
-//! beside it. At the end of a program that decided nothing the packet is copied to the default class. What was remarked
-//! before a drop happens all the same: a bridge forwards and keeps nothing.
+//! The terms are PFQ's (Bonelli, Giordano, Procissi: functional processing of packets; PhD thesis 2017, chapter 4). The
+//! delivery selects members, the classes say among which members, and mark, forward and pass to host are independent of
+//! the delivery. A program that makes no decision copies the packet to the default class. Actions before a drop still
+//! take effect: a bridge forwards each packet and keeps none.
 
 use crate::engine_services::IngressInterface;
 use ring::Desc;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 
-/// Classes of a group.
+/// Number of classes of a group.
 pub const CLASSES: usize = 64;
 
-/// Most ports that one packet is forwarded to; a port may be named more than once.
+/// The most forwards of one packet; a program may name the same interface more than once.
 pub const FORWARDS: usize = 16;
 
-/// Names of classes, and sets of them.
+/// Names of classes, and sets of classes.
 pub mod class {
-    /// Everybody who did not say otherwise.
+    /// All members that named no other class.
     pub const DEFAULT: u8 = 0;
     /// User plane.
     pub const USER: u8 = 1;
     /// Control plane.
     pub const CONTROL: u8 = 2;
-    /// Who configures and never receives; no broadcast reaches it.
+    /// Members that only configure; broadcasts do not reach this class.
     pub const MANAGEMENT: u8 = 63;
-    /// Every class that a broadcast reaches.
+    /// The set of all classes that a broadcast reaches.
     pub const ANY: u64 = !(1 << MANAGEMENT);
 
-    /// The class of this name or number.
+    /// Returns the class with this name or number.
     pub fn parse(text: &str) -> Option<u8> {
         match text {
             "default" => Some(DEFAULT),
@@ -40,7 +40,7 @@ pub mod class {
         }
     }
 
-    /// What people call it.
+    /// Returns the name, or the number of a class without a name.
     pub fn name(class: u8) -> String {
         match class {
             DEFAULT => "default".into(),
@@ -52,34 +52,34 @@ pub mod class {
     }
 }
 
-/// One packet to judge.
+/// A packet that a program evaluates.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Its descriptor in the ring.
+    /// The descriptor in the ring.
     pub desc: &'a Desc,
-    /// Its bytes.
+    /// The captured bytes.
     pub bytes: &'a [u8],
-    /// Length on the wire, exactly.
+    /// The exact length on the wire.
     pub wire_len: u32,
 }
 
-/// Who gets a packet, among the members of its classes.
+/// The members that get a packet, among the members of its classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// Nobody.
+    /// No member.
     Drop,
-    /// Everybody.
+    /// All members.
     #[default]
     Copy,
-    /// One: always the same for the same hash, as long as it is a member.
+    /// One member: always the same for the same hash, as long as it stays in the group.
     Steer(u32),
-    /// One for each hash; a single copy where both are the same.
+    /// One member for each hash; a single copy if both hashes select the same member.
     DoubleSteer(u32, u32),
-    /// The one with this number, modulo how many there are, in the order of their places.
+    /// The member with this number, modulo the number of members, in the order of their slots.
     Pick(u32),
 }
 
-/// The ports that a packet goes out of, as indices into [`Compiled::ports`].
+/// The egress interfaces of a packet, as indices into [`Compiled::ports`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forwards {
     len: u8,
@@ -87,7 +87,7 @@ pub struct Forwards {
 }
 
 impl Forwards {
-    /// One more; false if there are [`FORWARDS`] already.
+    /// Adds an interface; false if there are [`FORWARDS`] already.
     pub fn push(&mut self, port: u8) -> bool {
         let Some(slot) = self.ports.get_mut(usize::from(self.len)) else { return false };
         *slot = port;
@@ -95,25 +95,25 @@ impl Forwards {
         true
     }
 
-    /// All of them, in order.
+    /// Returns all interfaces in order.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.ports[..usize::from(self.len)]
     }
 }
 
-/// What a program decided about one packet.
+/// The decision of a program for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Who.
+    /// The members that get the packet.
     pub delivery: Delivery,
-    /// Among whom: a bit for each class.
+    /// The classes to choose the members from, one bit each.
     pub classes: u64,
-    /// For the reader; other groups do not see it.
+    /// The mark in the members' descriptors; other groups do not see it.
     pub mark: u32,
-    /// The host shall have it too.
+    /// True if the packet also goes to the host.
     pub kernel: bool,
-    /// And these ports.
+    /// The egress interfaces.
     pub forwards: Forwards,
 }
 
@@ -131,151 +131,154 @@ impl Default for Verdict {
 
 /// A program with its state, for one queue.
 pub trait Program: Any + Send {
-    /// Judges a batch; `out` is as long, and every verdict in it is [`Verdict::default`] before.
+    /// Evaluates a batch. `out` has the same length, and each verdict in it is [`Verdict::default`] before the call.
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]);
 
-    /// What it has counted itself, in the order of [`Compiled::counters`]; modulo 2^64, because programs count down too.
+    /// Returns the program's own counters, in the order of [`Compiled::counters`]; modulo 2^64, because programs may
+    /// decrement.
     fn counters(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// How full the maps are in which it remembers; of those that several queues share, only the first one tells.
+    /// Returns the fill levels of the flow maps. Maps that several queues share are reported by the first queue only.
     fn maps(&self) -> Vec<MapUsage> {
         Vec::new()
     }
 
-    /// What it remembers of datagrams that were cut, if it does; all queues share that.
+    /// Returns the counters of the fragment tracking, which all queues share; `None` if the program has none.
     fn datagrams(&self) -> Option<FragmentCounts> {
         None
     }
 
-    /// Takes over what it can from the program that judged on this queue until now and judges no more. It is called between
-    /// two batches, so it moves and does not copy; what is left behind is thrown away elsewhere.
+    /// Takes over the state of the previous program of this queue, as far as it fits. The call happens between two
+    /// batches, so it moves state and does not copy it; the rest is dropped on another thread.
     fn transfer_state(&mut self, before: &mut dyn Program) {
         let _ = before;
     }
 }
 
-/// How full a map of a program is.
+/// The fill level of a program's map.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MapUsage {
-    /// Its name.
+    /// The map's name.
     pub map: String,
-    /// Entries, those that have expired and were not yet taken out included.
+    /// Entries, including expired entries that were not removed yet.
     pub used: u64,
-    /// Entries that there is room for.
+    /// The most entries.
     pub capacity: u64,
-    /// Entries that it refused because it was full.
+    /// Entries that were refused because the map was full.
     pub refused: u64,
 }
 
-/// What a program remembers of datagrams that were cut, so that their parts stay together. Each way of steering remembers by itself.
+/// Counters of a program's fragment tracking, which keeps the fragments of a datagram together. Each steering function
+/// tracks fragments separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FragmentCounts {
-    /// Datagrams that were remembered; these are held, or were forgotten for one of the three reasons below.
+    /// Datagrams added. Each is still an entry, or was removed for one of the three reasons below.
     pub created: u64,
-    /// Those that are held now, those whose time is over and whose place nobody needed included.
+    /// Current entries, including expired entries whose slot was not reused yet.
     pub entries: u64,
-    /// Those that there is room for.
+    /// The most entries.
     pub capacity: u64,
-    /// Those that had to make room before their time.
+    /// Entries removed before their timeout because the table was full.
     pub evicted: u64,
-    /// Those whose time was over.
+    /// Entries removed after their timeout.
     pub expired: u64,
-    /// Those whose identification came again, on another datagram.
+    /// Entries replaced by another datagram with the same identification.
     pub replaced: u64,
-    /// Later parts that went by what is remembered of their first.
+    /// Later fragments that followed their first fragment.
     pub matched: u64,
-    /// Later parts of which the first was not known.
+    /// Orphan fragments: the first fragment is not in the table.
     pub orphaned: u64,
 }
 
-/// How a program runs, for people.
+/// How a program runs, as text for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramInfo {
-    /// In a word: `native`, `interpreted`, `built in`.
+    /// `native`, `interpreted` or `built in`.
     pub execution: String,
-    /// Why it does not run faster.
+    /// Why the program does not run faster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Microseconds that it took to make.
+    /// Microseconds of compilation.
     #[serde(default)]
     pub compile_us: u64,
-    /// What its packets can be spread by so that no state is shared: a line for each cluster of maps.
+    /// The keys by which packets can be spread without shared state: a line for each cluster of maps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partition_by: Vec<String>,
-    /// What whoever loads it should know.
+    /// Notes for the user who loads the program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// A program that was found sound: makes one instance for each queue of each port.
+/// A compiled program; it makes an instance for each queue.
 pub trait Compiled: Any + Send + Sync {
-    /// Fresh instances, one for each queue, which are given by the ports that they are of, for a group of this name.
+    /// Makes new instances for a group of this name, one for each queue; `queues` gives the interface of each queue.
     ///
     /// # Errors
-    /// In words, why there can be none: no memory for what it remembers, say.
+    /// A text that says why not, for example for want of memory for the flow maps.
     fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, String>;
 
-    /// Its source.
+    /// Returns the source.
     fn text(&self) -> &str;
 
-    /// What a line about it shows of its source: the first line that says something.
+    /// Returns the line of the source that tables show: the first line with content.
     fn headline(&self) -> &str {
         self.text().lines().next().unwrap_or_default()
     }
 
-    /// Names of the ports that it forwards to.
+    /// Returns the names of the egress interfaces.
     fn ports(&self) -> &[String] {
         &[]
     }
 
-    /// Names of its counters.
+    /// Returns the names of the counters.
     fn counters(&self) -> &[String] {
         &[]
     }
 
-    /// Whether it asks which way packets go. One that does not forwards only what arrived: what this host sends may be what
-    /// another engine of its has forwarded, and the two would send it to and fro for ever.
+    /// True if the program tests the direction of packets. For other programs the group forwards only incoming packets:
+    /// an outgoing packet may have been forwarded by another engine on this host, and the two engines would exchange it
+    /// endlessly.
     fn knows_direction(&self) -> bool {
         false
     }
 
-    /// Bytes that the instances of a group may come to remember, at most.
+    /// Returns the most bytes that the state of a group's instances may take.
     fn memory(&self) -> u64 {
         0
     }
 
-    /// What to write instead where what they come to remember is to be no more than this.
+    /// Returns a text that says how to limit the state to `bytes`.
     fn advice(&self, bytes: u64) -> String {
         let _ = bytes;
         "write `up_to N` at its maps".into()
     }
 
-    /// What it will have taken over from the program that judges until now, in words; nothing where neither remembers anything.
+    /// Describes the state that this program takes over from `before`; `None` if neither has state.
     fn state_transfer(&self, before: &dyn Compiled) -> Option<String> {
         let _ = before;
         None
     }
 
-    /// Whether it hands packets to the host.
+    /// True if the program passes packets to the host.
     fn wants_kernel(&self) -> bool {
         false
     }
 
-    /// How it runs on so many queues.
+    /// Returns how the program runs on this number of queues.
     fn about(&self, queues: usize) -> ProgramInfo {
         let _ = queues;
         ProgramInfo { execution: "built in".into(), ..ProgramInfo::default() }
     }
 }
 
-/// A member's own filter.
+/// A member's filter.
 pub trait MemberFilter: Send + Sync {
-    /// Whether the packet is for the member.
+    /// True if the packet matches.
     fn matches(&self, packet: &Packet<'_>) -> bool;
 
-    /// As it was written.
+    /// Returns the source text.
     fn text(&self) -> &str;
 }
 

@@ -1,4 +1,4 @@
-//! Ports that this machine does not have, as facts and as folders.
+//! Interfaces that this machine does not have, as facts and as sysfs directories.
 
 use super::*;
 use capture::auto::HostUse;
@@ -7,7 +7,7 @@ use sys::netlink::LinkStats;
 use sys::netlink::netdev::XdpFeatures;
 use testkit::TempDir;
 
-/// A mirror port of a good card, well set.
+/// A mirror interface of a capable NIC with good settings.
 fn mirror() -> Facts {
     let feature = |name: &str| Feature { name: name.into(), on: false, can_change: true };
     let names = ["rx-gro", "rx-lro", "rx-gro-hw", "rx-vlan-hw-parse", "tx-tcp-segmentation", "tx-generic-segmentation"];
@@ -46,14 +46,14 @@ fn mirror() -> Facts {
     }
 }
 
-/// The same, with something about it changed.
+/// The same interface with a change.
 fn with(change: impl FnOnce(&mut Facts)) -> Facts {
     let mut facts = mirror();
     change(&mut facts);
     facts
 }
 
-/// A port that the host lives on.
+/// An interface that the host uses.
 fn shared() -> Facts {
     with(|f| f.port.uses = vec![HostUse::Address(IpAddr::V4(Ipv4Addr::LOCALHOST))])
 }

@@ -1,33 +1,34 @@
-//! What programs write: a line each on standard error, at most [`MAX`] for each second of packets, because a program that
-//! writes a line for each packet must not hold them up. All of them are counted, written or not.
+//! The log limiter: a program may write at most [`MAX`] lines to standard error per second of packet time, because a
+//! line for each packet would slow the dispatcher down. All lines are counted, written or not.
 
 use lang::ir::{Log, Program};
 use lang::log::LogSubject;
 
-/// Lines for each second of packets and worker.
+/// Lines per second of packet time and worker.
 const MAX: u32 = 10;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
 
-/// See the module's text.
+/// The limiter of one worker; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct LogLimiter {
     second: u64,
     lines: u32,
-    /// Lines that programs wanted.
+    /// Lines that programs requested.
     pub wanted: u64,
 }
 
 impl LogLimiter {
-    /// One line more, of a packet of this group and port (`whose`) and time (nanoseconds since 1970).
+    /// Writes a line if the limit permits, for a packet of this group and interface (`whose`) and time (nanoseconds
+    /// since 1970).
     pub fn write(&mut self, whose: &str, time: u64, log: Log, program: &Program, about: &LogSubject<'_>) {
         if self.may(time) {
             sys::say!("netgrain: {whose}: {}", about.line(log, program));
         }
     }
 
-    /// Whether there is room for a line at this time.
+    /// True if the limit permits a line at this time.
     fn may(&mut self, time: u64) -> bool {
         self.wanted += 1;
         if time / SECOND != self.second {

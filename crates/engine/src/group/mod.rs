@@ -1,8 +1,8 @@
-//! Groups beside a capture: a dispatcher for each ring, the door through which others come, and what the engine does itself
-//! with a group's packets.
+//! The groups of a capture: a dispatcher for each ring, the control sockets, and the engine's services to groups.
 //!
-//! Everything that decides is in the room `group`; here are its threads and what it borrows from the engine: programs
-//! ([`language`], [`shorthand`]), filters ([`compile_filter`]), ports and files ([`outlet`]), and the way back to the host ([`host`]).
+//! The crate `group` makes all decisions. This module has the threads and implements the services: programs
+//! ([`language`], [`shorthand`]), filters ([`compile_filter`]), interfaces and files as sinks, and the interface to the
+//! host.
 
 mod host_interface;
 mod language;
@@ -30,23 +30,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Files that an engine with groups may have open, if it is let: enough for as many members as there can be.
+/// Limit of open files that an engine with groups requests: enough for the largest number of members.
 const OPEN_FILES: u64 = 1 << 16;
 
-/// Where the groups of an engine are asked for: beside the socket of its listeners, `/run/netgrain/NAME.groups`.
+/// Returns the path of the groups' control socket beside the listeners' socket: `/run/netgrain/NAME.groups`.
 pub fn groups_socket(listeners: &Path) -> PathBuf {
     listeners.with_extension("groups")
 }
 
-/// What an engine lends to groups, for those who measure groups without an engine.
+/// Returns the engine's services to groups, for measurements of groups without an engine.
 pub fn lent_to_groups(hash_key: u64) -> Box<dyn EngineServices> {
     Box::new(Lender { hash_key, dedicated: Vec::new(), lent: Arc::default() })
 }
 
-/// Whether a group could run this program.
+/// Checks whether a group can run this program.
 ///
 /// # Errors
-/// In one line: where, what, and what to write instead.
+/// One line: the position, the error and the correction.
 pub fn check_group_program(source: &str) -> Result<(), String> {
     match shorthand::parse(source, wire::link::ETHERNET)? {
         Some(_) => Ok(()),
@@ -54,32 +54,32 @@ pub fn check_group_program(source: &str) -> Result<(), String> {
     }
 }
 
-/// The groups of an engine that runs.
+/// The groups of a running engine.
 pub(crate) struct Groups {
     registry: Arc<Registry>,
-    /// One for each port that others may come to.
+    /// One control socket for each interface that has one.
     doors: Mutex<Vec<ControlServer>>,
-    /// The dispatchers, each with the name of its port.
+    /// The dispatcher threads, each with the name of its interface.
     threads: Mutex<Vec<(String, JoinHandle<()>)>>,
     lent: Arc<LentResources>,
     plans: Mutex<Vec<GroupPlan>>,
 }
 
-/// A port, before its packets come.
+/// An interface before its first packet.
 pub(crate) struct PortSetup {
-    /// Which.
+    /// The interface.
     pub source: IngressInterface,
-    /// The host does not get what arrives: the port is taken for capture alone.
+    /// True if the interface is dedicated to capture, so that the host does not receive its packets.
     pub dedicated: bool,
-    /// Its packets come whether there is room or not.
+    /// True if the source cannot wait for the ring.
     pub live: bool,
-    /// Where others may ask for groups.
+    /// The socket for clients.
     pub socket: Option<SocketPlan>,
-    /// Its rings.
+    /// The dispatchers of its rings.
     pub dispatchers: Vec<DispatcherSetup>,
 }
 
-/// A ring's dispatcher, before its writer begins.
+/// A ring's dispatcher before the producer starts.
 pub(crate) struct DispatcherSetup {
     dispatcher: Dispatcher,
     orders: Arc<CommandQueue>,
@@ -87,8 +87,8 @@ pub(crate) struct DispatcherSetup {
 }
 
 impl DispatcherSetup {
-    /// `live`: packets come whether there is room or not. `now`: there will be groups before the first packet, and they are
-    /// to get it; else the dispatcher joins the ring with its first group.
+    /// `live` means that the source cannot wait for the ring. `now` means that groups exist before the first packet and
+    /// must get it; otherwise the dispatcher joins the ring with its first group.
     pub fn take(producer: &mut Producer, live: bool, now: bool) -> Result<Self, EngineError> {
         let (orders, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(producer));
         let mut dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), live);
@@ -100,12 +100,12 @@ impl DispatcherSetup {
 }
 
 impl Groups {
-    /// Begins with the groups that are planned; where there are sockets, others may come. `hash_key` is that of the rings.
+    /// Starts with the groups of the configuration, and opens the control sockets. `hash_key` is that of the rings.
     pub fn start(stands: Vec<PortSetup>, plans: &[GroupPlan], hash_key: u64) -> Result<Self, EngineError> {
         let lent = Arc::<LentResources>::default();
         let dedicated = stands.iter().filter(|s| s.dedicated).map(|s| s.source.name.clone()).collect();
         let lender = Lender { hash_key, dedicated, lent: Arc::clone(&lent) };
-        // Members cost descriptors, and the usual limit is meant for programs that use select(2).
+        // Members cost file descriptors; the usual limit of 1024 is meant for programs that use select(2).
         sys::limits::raise_open_files(OPEN_FILES);
         let ports = stands.iter().filter_map(|s| s.socket.as_ref()).flat_map(|plan| plan.forward.clone()).collect();
         let limits = Limits { ports, ..Limits::here() };
@@ -123,7 +123,7 @@ impl Groups {
         }
         let registry = Registry::new(tracks, Box::new(lender), sys::cpu::effective_uid()).with_limits(limits);
         let registry = Arc::new(registry);
-        // Before the dispatchers work: one that finds no group gives its place at the ring up.
+        // Before the dispatchers run: a dispatcher without a group leaves the ring.
         let mut said = Vec::new();
         let there = reconcile::create(&registry, plans, &mut said);
         let mut threads = Vec::new();
@@ -134,7 +134,7 @@ impl Groups {
         let there = reconcile::attach(&registry, there, &mut said);
         for what in said {
             match what {
-                // Live packets do not come again: what is recorded is not to depend on whom else they are for.
+                // Live packets cannot be captured again, so an error in a group must not stop the recording.
                 Err(why) if !live => return Err(EngineError::Group(why)),
                 Err(why) => lent.remark(format!("{why}; everything else runs, and SIGHUP tries this again")),
                 Ok(text) => lent.remark(text),
@@ -151,7 +151,8 @@ impl Groups {
         Ok(Self { registry, doors, threads: Mutex::new(threads), lent, plans: Mutex::new(there) })
     }
 
-    /// Makes the planned groups what they are planned to be now; programs that did not change run on. Says what it did and could not do.
+    /// Changes the groups of the configuration to these plans; unchanged programs continue. Returns messages about
+    /// successes and failures.
     pub fn reconcile(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessages> {
         let mut now = held(&self.plans);
         let (said, in_force) = reconcile::change(&self.registry, &now, plans);
@@ -159,28 +160,28 @@ impl Groups {
         said
     }
 
-    /// What a person should know of what the engine does with a group's packets.
+    /// Returns the warnings of the sinks.
     pub fn warnings(&self) -> Vec<String> {
         held(&self.lent.remarks).clone()
     }
 
-    /// Whether this is the port that tells of all of them.
+    /// True if this interface reports all groups.
     pub fn serve_groups(&self, port: &str) -> bool {
         self.registry.sources().first().is_some_and(|first| first.name == port)
     }
 
-    /// All groups with their books.
+    /// Returns all groups with their accounting.
     pub fn views(&self) -> Vec<GroupView> {
         self.registry.view(self.registry.engine(), None, None).unwrap_or_default()
     }
 
-    /// The groups whose first port this is, as objects (`docs/GROUPS.md`).
+    /// Returns the groups whose first interface this is, as objects (`docs/GROUPS.md`).
     pub fn books(&self, port: &str) -> Vec<serde_json::Value> {
         self.views().iter().filter(|view| is_served_at(view, port)).map(GroupView::object).collect()
     }
 
-    /// Waits until the dispatchers of a port have seen the end of their rings; after the last port it closes the doors. A second
-    /// call finds nothing to do.
+    /// Waits until the dispatchers of an interface have reached the end of their rings; after the last interface it
+    /// closes the control sockets. A second call does nothing.
     pub fn wait(&self, port: &str) -> Result<(), EngineError> {
         let mut outcome = Ok(());
         let ending: Vec<_> = held(&self.threads).extract_if(.., |(of, _)| of == port).collect();
@@ -192,7 +193,7 @@ impl Groups {
         if !held(&self.threads).is_empty() {
             return outcome;
         }
-        // Outlets end with their branches, which ended with the dispatchers.
+        // The branches of the sinks ended with the dispatchers, so the sinks end too.
         for outlet in std::mem::take(&mut *held(&self.lent.outlets)) {
             let _ = outlet.join();
         }
@@ -202,21 +203,21 @@ impl Groups {
     }
 }
 
-/// Whether this is the port that tells of a group: the first of its own.
+/// True if this interface reports the group: the first of the group's interfaces.
 pub(crate) fn is_served_at(view: &GroupView, port: &str) -> bool {
     view.sources.first().is_some_and(|first| first == port)
 }
 
-/// A panic under one of these locks leaves a list behind that is as good as before.
+/// Locks; these mutexes protect lists that a panic does not leave inconsistent.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What has been lent and must be taken back.
+/// Resources opened for groups, which must be closed at the end.
 #[derive(Default)]
 struct LentResources {
     outlets: Mutex<Vec<JoinHandle<()>>>,
-    /// The ways back to the host, by port.
+    /// The host interfaces, by captured interface.
     hosts: Mutex<BTreeMap<String, HostInterface>>,
     remarks: sink::Warnings,
 }
@@ -228,9 +229,9 @@ impl LentResources {
 }
 
 struct Lender {
-    /// Of all rings.
+    /// The flow hash key of all rings.
     hash_key: u64,
-    /// Ports that the host has nothing of.
+    /// Interfaces whose packets the host does not receive.
     dedicated: Vec<String>,
     lent: Arc<LentResources>,
 }
@@ -254,7 +255,7 @@ impl EngineServices for Lender {
         branches: &[(&IngressInterface, &Branch)],
         outgoing: bool,
     ) -> Result<Arc<SinkCounts>, String> {
-        // What is for the host's device is sent into its other end.
+        // Packets for the host interface are sent into the other end of its veth pair.
         let entrance = held(&self.lent.hosts).values().find_map(|host| host.entrance_of(to));
         let own =
             sink::OwnTraffic { ports: branches.iter().map(|(source, _)| source.name.as_str()).collect(), outgoing };

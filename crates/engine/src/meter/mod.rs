@@ -1,7 +1,8 @@
-//! Flow records and rows beside the packets: a thread for each interface that reads its rings as a gate.
+//! The metering process: a thread for each interface that reads its rings losslessly and makes flow records and series
+//! rows.
 //!
-//! Invariant (the ledger, continued): of every packet that is stored, the meter says whether it was metered or not; every
-//! packet that was metered is in one row and, if it is IP, in one flow's records. What contradicts is printed as a bug.
+//! Invariant (accounting): the meter counts each stored packet as metered or unmetered. Each metered packet is in one
+//! row and, if it is IP, in the records of one flow. A contradiction is reported as a bug.
 
 mod collector;
 mod offline;
@@ -34,47 +35,48 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use table::Table;
 use work::Work;
 
-/// What the meter's gate is called in tables and in the names of losses.
+/// Name of the meter's reader in tables and in loss causes.
 const READER_NAME: &str = "meter";
 
-/// How often the report is renewed and orders are looked for.
+/// How often the meter publishes its report and looks for commands.
 const REPORT: Duration = Duration::from_millis(100);
 
-/// Remarks kept: the first, because the trouble begins with them.
+/// The most warnings kept: the first, because they name the cause of a problem.
 const WARNINGS_MAX: usize = 64;
 
-/// Below capture and the recorder: the rings are there for it to be late.
+/// Below capture and the recorder: the rings absorb the meter's delay.
 const METER_NICE: i32 = 5;
 
-/// What is made of the packets of an interface.
+/// The configuration of an interface's meter.
 #[derive(Clone, Debug)]
 pub struct MeterPlan {
-    /// Its number in records and rows.
+    /// The interface number in records and rows.
     pub interface: u16,
     /// Make flow records.
     pub flows: Option<flow::Config>,
-    /// Shards of the flow table, at least 1; several have a thread each. The records are the same for any number.
+    /// Shards of the flow table, at least 1; each of several has a thread of its own. The records do not depend on the
+    /// number.
     pub shards: usize,
-    /// Make rows.
+    /// Make series rows.
     pub series: bool,
-    /// The secret under which addresses and datagrams are hashed: estimates of distinct addresses depend on it.
+    /// The secret key of address and datagram hashes; the estimates of distinct addresses depend on it.
     pub key: u64,
 }
 
 impl MeterPlan {
-    /// Everything, in the usual way.
+    /// Makes a configuration with flow records and rows, and default options.
     pub fn new(interface: u16) -> Self {
         Self { interface, flows: Some(flow::Config::default()), shards: 1, series: true, key: 0 }
     }
 }
 
-/// What is to be done differently from now on.
+/// A command to the meter.
 enum MeterCommand {
-    /// Outlets of this kind go, but for those of these names, and these come.
+    /// Remove the sinks of this kind except those with these names, and add the new sinks.
     Replace(&'static str, Vec<String>, Vec<Box<dyn Sink>>),
 }
 
-/// A meter that runs.
+/// A running meter.
 pub(crate) struct Metering {
     plan: MeterPlan,
     report: Arc<Mutex<MeterReport>>,
@@ -83,7 +85,7 @@ pub(crate) struct Metering {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The numbers of a meter, for other threads.
+/// The counters of a meter, for other threads.
 #[derive(Clone)]
 pub(crate) struct MeterGauge {
     plan: MeterPlan,
@@ -91,12 +93,12 @@ pub(crate) struct MeterGauge {
     remarks: Arc<Mutex<Vec<String>>>,
 }
 
-/// A place at a ring that no packet has been written to.
+/// Joins a ring before its first packet.
 pub(crate) fn prepare(producer: &mut Producer, queue: u16, link_type: u16) -> Result<MeterSetup, EngineError> {
     let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
     let joined = std::thread::scope(|scope| {
         let asking = scope.spawn(|| LosslessReader::join(&memory, &hub, READER_NAME));
-        // The producer is still ours: serve the request, as the engine thread will later.
+        // The engine thread does not run yet, so this loop serves the join request in its place.
         while !asking.is_finished() {
             producer.service();
             std::thread::sleep(Duration::from_micros(100));
@@ -110,11 +112,11 @@ pub(crate) fn prepare(producer: &mut Producer, queue: u16, link_type: u16) -> Re
     }
 }
 
-/// See [`seat`].
+/// A reader of one ring that a meter will take over.
 pub(crate) struct MeterSetup(QueueReader);
 
 impl Metering {
-    /// Begins. `live` says that packets come whether there is room or not, `located` that they are stored.
+    /// Starts the meter. `live` means that the source cannot wait for the ring, `located` that the packets are stored.
     pub fn start(
         plan: &MeterPlan,
         seats: Vec<MeterSetup>,
@@ -138,18 +140,18 @@ impl Metering {
         Ok(Self { plan: plan.clone(), report, remarks, orders, thread: Some(thread) })
     }
 
-    /// The numbers.
+    /// Returns the counters.
     pub fn gauge(&self) -> MeterGauge {
         MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), remarks: Arc::clone(&self.remarks) }
     }
 
-    /// Outlets of this kind are replaced by these, without a packet being missed between; those of these names stay.
+    /// Replaces the sinks of this kind without a missed packet in between; sinks with the names in `stay` continue.
     pub fn replace(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Sink>>) {
-        // A meter that has ended has nothing for them.
+        // A meter that has ended needs no new sinks.
         let _ = self.orders.send(MeterCommand::Replace(kind, stay, outlets));
     }
 
-    /// Waits until everything is where it goes.
+    /// Waits until all records and rows are written.
     pub fn wait(&mut self) -> Result<(), EngineError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().map_err(|_| EngineError::Thread("the meter panicked".into()))
@@ -157,23 +159,23 @@ impl Metering {
 }
 
 impl MeterGauge {
-    /// How it stands.
+    /// Returns the report.
     pub fn report(&self) -> MeterReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Things a person should know.
+    /// Returns the warnings.
     pub fn warnings(&self) -> Vec<String> {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What contradicts, once it has ended; `stored` are the packets of the producers' ledger.
+    /// Returns the contradictions in the counters after the end; `stored` is the count of the producers' ledger.
     pub fn faults(&self, stored: u64) -> Vec<String> {
         self.report().contradictions(stored, self.plan.flows.is_some(), self.plan.series)
     }
 }
 
-/// The thread.
+/// The state of the meter's thread.
 struct Worker {
     lanes: QueueMerge,
     work: Work,
@@ -186,7 +188,7 @@ impl Worker {
     fn run(mut self) {
         let _ = sys::cpu::set_nice(METER_NICE);
         let mut due = Instant::now();
-        // As the recorder does.
+        // The same back-off as in the recorder.
         let mut pause = IdleBackoff::of(self.lanes.least_bytes());
         loop {
             match self.lanes.turn(now) {
@@ -205,7 +207,7 @@ impl Worker {
                 self.show(false);
             }
         }
-        // What holds the ring up must not wait for a disk any more.
+        // Release the ring before the thread waits for a disk.
         self.lanes = QueueMerge::new(Vec::new(), false);
         self.work.finish();
         self.show(true);
@@ -231,7 +233,7 @@ impl Worker {
     }
 }
 
-/// What the clock of this machine says.
+/// Returns the system time.
 fn now() -> Timestamp {
     Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }

@@ -1,18 +1,18 @@
-//! The program of a port: of the packet language, it judges every packet before the ring.
+//! The program of an interface, in the packet language: it evaluates every packet before the ring.
 //!
 //! ```text
 //!        ┌ kernel (AF_XDP): first stages ┐   record before    ┌ engine thread: the rest ┐
 //! port ─►│ drop · forward · host         ├──── the packet ───►│ drop · forward          ├─► filter, ring
 //!        └───────────────────────────────┘                    └─────────────────────────┘
 //! ```
-//! On AF_XDP the stages that the kernel can do run there ([`lang::ebpf`]); what they leave, and on other sources everything, runs in
-//! the engine thread. A packet that the program drops, forwards or leaves to the host is *filtered* in the ledger; of one that
-//! goes on to the ring, mark and (if the program steers) hash travel in its descriptor. Classes choose members of groups, which there are none of
-//! before the ring.
+//! On AF_XDP the first stages, as far as they can, run in the kernel ([`lang::ebpf`]); the rest, and on other sources
+//! the whole program, runs in the engine thread. A packet that the program drops, forwards or passes to the host counts
+//! as *filtered* in the ledger. The descriptor of a packet that goes on to the ring has its mark and, if the program
+//! steers, its hash. Classes have no effect here: they select members of groups, and there are none before the ring.
 //!
-//! **A swap** ([`PortProgram::swap`]) does everything that can fail first: the text is checked, its user half compiled, its kernel half
-//! verified. Then every queue finds the new half in its letter box, and only then does the kernel exchange the programs. A program
-//! that is refused anywhere replaces nothing.
+//! **A swap** ([`PortProgram::swap`]) first does everything that can fail: it checks the text, compiles the user part,
+//! and lets the kernel verify the kernel part. Then it leaves the new user part in the mailbox of every queue, and
+//! after that it replaces the kernel part. A program that is refused at any step replaces nothing.
 
 mod accounting;
 mod egress_monitor;
@@ -43,109 +43,109 @@ use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
 use user_part::{ProgramMailbox, UserPart};
 
-/// Long enough to leave the processor.
+/// Long enough to yield the processor.
 const YIELD_TIME: Duration = Duration::from_micros(50);
 
-/// So many entries of a map in the kernel are looked at in one go, for those that have expired.
+/// The most entries of a kernel map that one sweep checks for expiry.
 const SWEEP: usize = 8192;
 
-/// What packets come from, as far as a program has to know.
+/// The properties of a packet source that a program depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramContext {
-    /// The port's name.
+    /// The interface name.
     pub port: String,
-    /// How its packets come.
+    /// How the packets arrive.
     pub access: Access,
-    /// Of the frames.
+    /// The link type of the frames.
     pub link_type: u16,
-    /// Of the hashes, the same on all queues.
+    /// The key of the flow hash, the same on all queues.
     pub hash_key: u64,
 }
 
-/// How packets come.
+/// How the packets of a source arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// From a port that is ours alone (AF_XDP).
+    /// From an interface that only this engine reads (AF_XDP).
     Owned,
-    /// From a port that the host uses too.
+    /// From an interface whose packets the host gets as well.
     Shared,
-    /// From a file, or made up.
+    /// From a file, or simulated.
     Replayed,
 }
 
-/// How a program runs, for documents.
+/// How a program runs, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProgramReport {
-    /// The file, or where else it came from.
+    /// The program's file, or other origin.
     pub name: String,
-    /// Its number: one more with each swap.
+    /// The generation: one more with each swap.
     pub generation: u32,
-    /// Stages of its pipeline.
+    /// Number of stages.
     pub stages: usize,
-    /// How many of them run in the kernel.
+    /// Number of stages that run in the kernel.
     pub in_kernel: usize,
-    /// Why none does, if none does.
+    /// The reason if no stage runs in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_refusal: Option<String>,
-    /// Instructions that the kernel's verifier went through.
+    /// Instructions that the kernel's verifier processed.
     pub verified_instructions: u32,
-    /// What it took over from the program before.
+    /// The state taken over from the previous program.
     #[serde(skip_serializing_if = "StateTransfer::is_empty")]
     pub state_transfer: StateTransfer,
-    /// Whether the user half is machine code.
+    /// True if the user part is machine code.
     pub native: bool,
-    /// Why it is not, if it is not.
+    /// The reason if the user part is not machine code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_refusal: Option<String>,
-    /// The flow maps that are kept in the kernel. What the kernel leaves undecided is remembered apart from them, in user space.
-    /// In documents, `maps` has them, with how full they are.
+    /// The flow maps that are in the kernel. Undecided packets use separate maps in user space. In JSON, `maps` lists
+    /// the maps with their fill levels.
     #[serde(skip)]
     pub kernel_maps: Vec<String>,
-    /// Milliseconds that compiling the user half took.
+    /// Milliseconds to compile the user part.
     pub compile_ms: f64,
-    /// Milliseconds that making, loading and verifying the kernel half took.
+    /// Milliseconds to make, load and verify the kernel part.
     pub load_ms: f64,
-    /// Milliseconds that the exchange took.
+    /// Milliseconds of the swap itself.
     pub swap_ms: f64,
-    /// Packets that the kernel half disposed of, by what became of them.
+    /// Outcomes of the packets that the kernel part decided.
     pub kernel: KernelOutcomes,
-    /// Packets that the user half disposed of, and copies that it sent.
+    /// Outcomes of the packets that the user part decided, and the copies that it sent.
     pub user: UserOutcomes,
-    /// Packets that the kernel half left undecided, for the user half to judge from the start.
+    /// Undecided packets, which the user part evaluates from the first stage.
     pub undecided: u64,
-    /// What the program counts and what those before it have counted, by counter.
+    /// Counters of this and earlier programs, by number.
     pub counters: BTreeMap<u8, u64>,
-    /// What it remembers.
+    /// The flow maps.
     pub maps: Vec<MapReport>,
 }
 
-/// How full a map of a program is.
+/// Fill level of a program's map.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MapReport {
-    /// Its name.
+    /// The map's name.
     pub map: String,
-    /// In the kernel, if a stage there uses it: all queues share it.
+    /// The map in the kernel, which all queues share, if a kernel stage uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<MapUsage>,
-    /// In user space: one for each queue, all of them together.
+    /// The maps in user space, one for each queue, summed.
     pub user: MapUsage,
 }
 
-/// Packets that the kernel half disposed of.
+/// Outcomes of the packets that the kernel part decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelOutcomes {
-    /// Dropped.
+    /// Packets dropped.
     pub dropped: u64,
-    /// Sent out of another port.
+    /// Packets sent out of another interface.
     pub forwarded: u64,
-    /// Given to the host.
+    /// Packets passed to the host.
     pub to_host: u64,
-    /// To be sent out of a port that is not there any more.
+    /// Packets for an egress interface that does not exist any more.
     pub unsent: u64,
 }
 
 impl ProgramReport {
-    /// Adds what one queue knows.
+    /// Adds the counters of one queue.
     pub(crate) fn add(&mut self, queue: &WorkerStatus) {
         let (kernel, user) = (&queue.kernel_outcomes, &queue.user_outcomes);
         self.kernel.dropped += kernel.dropped;
@@ -156,14 +156,14 @@ impl ProgramReport {
         self.undecided += queue.undecided;
         self.count(&queue.counted);
         for (map, here) in &queue.map_usage {
-            // A queue may still be with the program before.
+            // A queue may still run the previous program, with other maps.
             if let Some(report) = self.maps.iter_mut().find(|report| report.map == *map) {
                 report.user += *here;
             }
         }
     }
 
-    /// Adds counters, by their number. Those that only a program before has raised are among them: their count goes on.
+    /// Adds counters by number, including counters that only an earlier program has incremented.
     fn count(&mut self, numbers: &[u64]) {
         for (counter, n) in (0..COUNTERS).zip(numbers).filter(|(_, n)| **n != 0) {
             let sum = self.counters.entry(counter).or_default();
@@ -172,10 +172,10 @@ impl ProgramReport {
     }
 }
 
-/// The programs of one port, one after the other.
+/// The programs of one interface, in succession.
 pub(crate) struct PortProgram {
     context: ProgramContext,
-    /// Which way the parts of datagrams go, for all queues and programs.
+    /// Fragment tracking for all queues and programs.
     datagrams: Arc<FragmentTracker>,
     state: Mutex<State>,
 }
@@ -187,23 +187,24 @@ struct State {
     egress_monitor: EgressMonitor,
     judge: Executable,
     report: ProgramReport,
-    /// Whether packets may come from the kernel half without its number.
+    /// True if packets may arrive from the kernel part without its generation.
     may_be_silent: bool,
-    /// The port, where it has a kernel half and is there. The sources hold it: a port that is kept cannot come back.
+    /// The XDP dispatcher, if there is a kernel part and the interface exists. The sources own it: an owned reference
+    /// here would hold a removed interface.
     dispatchers: Option<Weak<XdpDispatcher>>,
     accounting: KernelAccounting,
     letters: BTreeMap<u16, Arc<ProgramMailbox>>,
-    /// The port that each device of the kernel half leads to, as it was told last; 0 leads nowhere.
+    /// The interface index last set for each device of the kernel part; 0 for none.
     leads: Vec<u32>,
-    /// Where the sweep of each map goes on.
+    /// The key after which the next sweep of each map continues.
     swept: BTreeMap<u16, Vec<u8>>,
 }
 
 impl PortProgram {
-    /// Checks the program; nothing of the port is touched.
+    /// Checks the program without any change to the interface.
     ///
     /// # Errors
-    /// In one line: where, what is wrong, what to write instead.
+    /// One line: the position, the error and the correction.
     pub fn check(plan: &ProgramPlan, ground: ProgramContext) -> Result<Self, String> {
         let program = compile(plan, &ground)?;
         let devices = Arc::new(open_devices(&program)?);
@@ -229,10 +230,10 @@ impl PortProgram {
         Ok(Self { context: ground, datagrams, state: Mutex::new(state) })
     }
 
-    /// Puts the kernel half onto a port that has just been opened, before any frame is let in.
+    /// Loads the kernel part on an interface that was just opened, before any frame is let in.
     ///
     /// # Errors
-    /// In words, the verifier's log among them.
+    /// A text, possibly with the verifier log.
     pub fn install(&self, sources: &[AnySource]) -> Result<(), String> {
         let Some(AnySource::AfXdp(first)) = sources.first() else { return Ok(()) };
         let steer = Arc::clone(first.open_dispatcher());
@@ -262,10 +263,10 @@ impl PortProgram {
         Ok(())
     }
 
-    /// The user half for one queue.
+    /// Makes the user part for one queue.
     ///
     /// # Errors
-    /// When there is no memory for its maps.
+    /// There is no memory for its maps.
     pub fn program_sequence(&self, place: QueueInfo) -> Result<ProgramSequence, String> {
         let mut state = self.lock();
         let letters = Arc::clone(state.letters.entry(place.queue).or_default());
@@ -274,10 +275,10 @@ impl PortProgram {
         Ok(ProgramSequence::new(half, letters, place))
     }
 
-    /// Exchanges the program while packets come; `None` if it is the same already.
+    /// Swaps the program under traffic; `None` if it is the same already.
     ///
     /// # Errors
-    /// In one line, or with the verifier's log; the program before then goes on.
+    /// One line, or the verifier log; the previous program continues.
     pub fn swap(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, String> {
         let mut state = self.lock();
         if plan.text == state.text {
@@ -303,8 +304,8 @@ impl PortProgram {
         if let (Some(steer), Some(object)) = (&steer, &object) {
             prepared = Some(self.prepare(steer, object, &devices, &mut report)?);
         }
-        // The scheduler is not to step in between the letters and the end of the exchange. Compiling and verifying have used up this
-        // thread's turn on its processor; a nap begins another, where nothing more can be had.
+        // Sleep to avoid preemption between the mailboxes and the end of the swap: compilation and verification have
+        // used up this thread's time slice, and a short sleep gives it a new slice.
         // PERF: of 1400 exchanges between two busy processors 1.30 → 0.17 ms at most (records/2026-11-22-xdp.md).
         std::thread::sleep(YIELD_TIME);
         let exchanged = sys::priority::with_raised_priority(|| {
@@ -341,10 +342,10 @@ impl PortProgram {
         Ok(Some(report))
     }
 
-    /// What has to be done now and then: the kernel's idea of the time follows the system clock, and entries that have expired are
-    /// taken out of its maps, which would otherwise hold their places until somebody asks for them. Ports to forward to that came
-    /// back are used again; to those that take nothing the kernel half sends nothing, which it counts: of what it has given to a driver it does not learn
-    /// whether it was sent.
+    /// Periodic work: sets the kernel part's clock to the system time, removes expired entries from the kernel maps,
+    /// which would otherwise occupy them until the next lookup, and uses egress interfaces again that came back. The
+    /// kernel part sends nothing to an interface that is not ready, and counts these packets as unsent. The kernel
+    /// reports no transmit completion, so a redirected frame counts as forwarded.
     pub fn maintain(&self) {
         let mut state = self.lock();
         let steer = state.dispatchers.as_ref().and_then(Weak::upgrade);
@@ -363,7 +364,7 @@ impl PortProgram {
                 }
                 let key = slot.to_ne_bytes();
                 let told = if index == 0 { map.remove(&key).map(drop) } else { map.set(&key, &index.to_ne_bytes()) };
-                // Where the kernel refuses, it is asked again the next time.
+                // If the update fails, the next call tries again.
                 if told.is_ok() {
                     *lead = index;
                 }
@@ -371,7 +372,7 @@ impl PortProgram {
         }
         if let Some(clock) = steer.map(Role::Clock) {
             let offset = sys::clock::since_monotonic().as_nanos() as u64;
-            // The next time does as well.
+            // If the update fails, the next call tries again.
             let _ = clock.set(&0u32.to_ne_bytes(), &offset.to_ne_bytes());
         }
         let now = sys::clock::realtime().nanos();
@@ -394,7 +395,7 @@ impl PortProgram {
         }
     }
 
-    /// What a person should know of how it runs, in order.
+    /// Returns the warnings about the program, in order.
     pub fn warnings(&self) -> Vec<String> {
         let mut state = self.lock();
         let State { egress_monitor: ways, devices, .. } = &mut *state;
@@ -402,7 +403,7 @@ impl PortProgram {
         ways.warnings()
     }
 
-    /// How the program runs. What user space knows of it comes with the queues.
+    /// Returns the report. The queues add the counters of the user part.
     pub fn report(&self) -> ProgramReport {
         let state = self.lock();
         let (mut report, books) = (state.report.clone(), state.accounting.clone());
@@ -411,7 +412,7 @@ impl PortProgram {
         let (maps, nothing) = (state.program.maps.iter(), MapUsage { used: Some(0), ..MapUsage::default() });
         let maps = maps.map(|map| MapReport { map: map.name.clone(), kernel: None, user: nothing });
         report.maps = maps.collect();
-        // Counting entries takes a while, for which no exchange has to wait.
+        // The count of map entries takes long, and a swap must not wait for the lock.
         drop(state);
         let numbers = books.numbers();
         report.count(&numbers);
@@ -444,7 +445,7 @@ impl PortProgram {
         })
     }
 
-    /// The kernel half. Of a program that is not for the kernel, it only says which packets are the program's.
+    /// Makes the kernel part. For a program without kernel stages it only marks packets with the generation.
     fn object(&self, program: &Program, steer: &XdpDispatcher, report: &mut ProgramReport) -> Object {
         let wish = EmitOptions {
             link_type: self.context.link_type,
@@ -511,7 +512,7 @@ impl PortProgram {
     }
 }
 
-/// The user half behind the stages in the kernel: machine code where there can be some.
+/// Compiles the user part behind the kernel stages, to machine code if possible.
 fn judge(program: &Program, stages: usize, mut report: ProgramReport) -> Result<(Executable, ProgramReport), String> {
     let begun = Instant::now();
     let (judge, why) = match Executable::native_behind(program.clone(), stages, || begun.elapsed()) {
@@ -576,12 +577,12 @@ fn open_devices(program: &Program) -> Result<Vec<Egress>, String> {
     program.devices.iter().map(|name| Egress::open(name)).collect()
 }
 
-/// One plus the index of the port among the program's devices, or 0.
+/// Returns one plus the index of the interface among the program's devices, or 0.
 fn ingress(program: &Program, port: &str) -> u16 {
     program.devices.iter().position(|d| d == port).map_or(0, |i| i as u16 + 1)
 }
 
-/// Whether the kernel can send frames of XDP out of the port.
+/// Checks whether the kernel can send XDP frames through the interface.
 fn takes_frames(device: &Egress) -> Result<(), String> {
     match xdp_features(device.index()) {
         Ok(features) if features.bits & feature::NDO_XMIT == 0 => Err(format!(
@@ -589,12 +590,12 @@ fn takes_frames(device: &Egress) -> Result<(), String> {
              (ethtool -K PEER gro on)",
             device.name()
         )),
-        // An old kernel cannot say; then the count of what was not sent tells.
+        // An old kernel does not report this; then the counter of unsent frames shows it.
         _ => Ok(()),
     }
 }
 
-/// The counters that a program uses.
+/// Returns the counters that a program uses.
 fn used_counters(program: &Program) -> impl Iterator<Item = u8> {
     program.blocks.iter().flat_map(|b| &b.code).filter_map(|inst| match inst {
         Inst::Count { counter, .. } => Some(*counter),
