@@ -73,11 +73,11 @@ type Count = dyn FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(boo
 /// The packets of an interface, from its indexes.
 #[derive(Default)]
 struct Stored {
-    /// Seconds, and packets that were stored in each.
+    /// Seconds, with the number of packets stored in each.
     seconds: Vec<(u64, u64)>,
-    /// The seconds of files that follow each other in the stream of one recorder.
+    /// For each recording (files that follow each other in the stream of one recorder), its seconds.
     recordings: Vec<Vec<u64>>,
-    /// By queue and position in the stream: the recordings that go on there.
+    /// By queue and stream position: the recordings that continue there.
     open: BTreeMap<(u16, u64), Vec<usize>>,
 }
 

@@ -1,7 +1,7 @@
 //! The live tail of a store: the growing file, and the ring of the recorder that writes it.
 //!
 //! A query finds a packet as soon as its recorder has published it in the ring, if the recorder admits listeners
-//! ([`ring_reader`]); otherwise when the packet is on disk, at most one second later ([`growing`], [`file_scan`]).
+//! (`ring_reader`); otherwise when the packet is on disk, at most one second later ([`growing`], [`file_scan`]).
 //! [`tail`] joins the two, and [`chain`] knows the order of the files.
 //!
 //! A query that follows continues over rotations and ends with the recorder; a restarted recorder makes a new

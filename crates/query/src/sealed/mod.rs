@@ -94,7 +94,8 @@ fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
 }
 
 /// The newest hours of an interface, as far back as the growing file of any queue can lie.
-// PERF: seven listings of an hour with 3600 files before the first packet have become three, of which one is only compared.
+// PERF: seven listings of an hour with 3600 files before the first packet have become three, of which one is only
+// compared.
 #[derive(Default)]
 struct Top {
     hours: Vec<HourSnapshot>,
