@@ -18,8 +18,8 @@ use std::ops::Range;
 const SUMMARY: usize = 512;
 
 /// Bytes that an index may have for a packet file of any length.
-// PERF: of 10 000 files of 100 packets, one host in 200 each, a question for a host that is in none of them read 1600 for nothing
-// while they kept to 1 %.
+// PERF: of 10 000 files of 100 packets, one host in 200 each, a question for a host that is in none of them read 1600
+// for nothing while they kept to 1 %.
 const PAGE: usize = 4096;
 
 /// Stripes that are filled together, because the groups that they read from one block are contiguous.
@@ -162,8 +162,8 @@ impl Builder {
     }
 
     /// The bytes of some groups of a kind, from `first` on, each for all blocks.
-    // PERF: 1000 blocks of 1000 B packets, every one of another flow: 79 ms stripe by stripe (each group of each block is a
-    // miss of the cache), 17 ms by tiles.
+    // PERF: 1000 blocks of 1000 B packets, every one of another flow: 79 ms stripe by stripe (each group of each block
+    // is a miss of the cache), 17 ms by tiles.
     fn tile(&self, kind: usize, first: usize, groups: usize) -> Vec<u8> {
         let stripe = sealed::stripe(self.sets.len());
         let mut out = vec![0; TILE.min(groups - first) * stripe];
