@@ -1,5 +1,5 @@
-//! From the entries of all blocks to a sealed index. Used by the recorder when a file is whole, by recovery, and for the
-//! captures of others; so all of them are asked in the same way.
+//! Builds a sealed index from the entries of all blocks. The recorder uses the builder when a file is complete;
+//! recovery and the indexing of foreign captures use it too. So a query reads all their indexes in the same way.
 
 use crate::bytes::{CRC, append_crc, close_stripe};
 use crate::header::Layout;
@@ -14,37 +14,37 @@ use base::{Tally, Timestamp};
 use std::io::{self, Write};
 use std::ops::Range;
 
-/// Bytes of a summary without context, at most.
+/// The most bytes of a summary without context.
 const SUMMARY: usize = 512;
 
-/// Bytes that an index may have whatever the length of its packet file.
-// PERF: of 10 000 files of 100 packets, one host in 200 each, a question for a host that is in none of them read 1600 for nothing
-// while they kept to 1 %.
+/// Bytes that an index may have for a packet file of any length.
+// PERF: of 10 000 files of 100 packets, one host in 200 each, a question for a host that is in none of them read 1600
+// for nothing while they kept to 1 %.
 const PAGE: usize = 4096;
 
-/// Stripes that are filled together: of each block, what is read lies together too.
+/// Stripes that are filled together, because the groups that they read from one block are contiguous.
 const TILE: usize = 16;
 
-/// An index in the making. It holds the sets of all blocks, at most 1 % of the packet file.
+/// An index under construction. It holds the sets of all blocks, at most 1 % of the packet file.
 pub struct Builder {
     header: Header,
     blocks: Vec<(Block, Tally)>,
-    /// As in the file.
+    /// The encoded sub-blocks, as in the file.
     parts: Vec<u8>,
     sets: Vec<Sets>,
-    /// Each with its checksum, as in the file, and where it ends.
+    /// The encoded ledger rows of each block with its checksum, as in the file; and where each ends.
     rows: Vec<u8>,
     rows_end: Vec<usize>,
 }
 
 impl Builder {
-    /// For a file with this header.
+    /// A builder without blocks for a file with this header.
     pub fn new(header: Header) -> Self {
         let (blocks, parts, sets) = (Vec::new(), Vec::new(), Vec::new());
         Self { header, blocks, parts, sets, rows: Vec::new(), rows_end: Vec::new() }
     }
 
-    /// One more block.
+    /// Adds a block.
     pub fn push(&mut self, entry: Entry) {
         let tally = entry.tally();
         self.blocks.push((Block::of(&entry, &tally), tally));
@@ -58,26 +58,26 @@ impl Builder {
         let mut sets = entry.sets;
         let places = &mut sets.0[KeyKind::HostSubBlocks as usize];
         if entry.sub_blocks.is_unknown() && *places != Set::NONE {
-            // Nobody could read them by themselves.
+            // Without sub-blocks a query cannot read single sub-blocks, so the set would be of no use.
             *places = Set::All;
         }
         self.sets.push(sets);
     }
 
-    /// Blocks so far.
+    /// Number of blocks.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Whether there is no block yet.
+    /// True if there is no block.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Writes the whole index, as [`Builder::seal`] gives it; there are no blocks afterwards.
+    /// Writes the whole index that [`Builder::seal`] returns; the builder has no blocks afterwards.
     ///
     /// # Errors
-    /// As there, and what the writer says.
+    /// As [`Builder::seal`], and the errors of the writer.
     pub fn finish(
         &mut self,
         bytes: u64,
@@ -89,11 +89,11 @@ impl Builder {
         builder.seal(bytes, end, context)?.try_for_each(|piece| out.write_all(&piece))
     }
 
-    /// The index piece by piece: of a packet file of this length that ended at this moment, in which the bytes of `context`
-    /// must be read before the records of any block.
+    /// Returns the index in pieces. `bytes` is the length of the packet file and `end` the time at which it ended. The
+    /// bytes of `context` must be read before the records of any block.
     ///
     /// # Errors
-    /// `InvalidInput` for more blocks than a TiB has.
+    /// `InvalidInput` for more blocks than a file of 1 TiB has.
     pub fn seal(mut self, bytes: u64, end: Timestamp, context: &[Range<u64>]) -> io::Result<Sealing> {
         if self.blocks.len() > MAX_BLOCKS || self.rows.len() > u32::MAX as usize {
             return Err(io::Error::new(
@@ -139,7 +139,7 @@ impl Builder {
         out
     }
 
-    /// Decides how many groups each kind has, and folds all sets to at most that.
+    /// Chooses the number of groups of each kind, and folds all sets to at most that number.
     fn fit(&mut self, bytes: u64, header: usize) -> [usize; KINDS] {
         let mut fills: [Occupancy; KINDS] = std::array::from_fn(|kind| {
             let mut fill = Occupancy::new(KeyKind::ALL[kind], CRC);
@@ -147,11 +147,11 @@ impl Builder {
             fill
         });
         let (fills, maps) = fills.split_at_mut(KINDS - 2);
-        // What has to be there: the maps, the table, the rows, header and summary.
+        // The parts of fixed size: maps, table, rows, header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
         let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
-        // A file of a few packets may have an index larger than 1 %: as much as the first read gives and a volume takes anyway, or
-        // a group of each kind for each block.
+        // The index of a file of a few packets may exceed 1 %: it may take the bytes of the first read, which also take
+        // a page of the volume in any case, or a group of each kind for each block.
         let least = (fills.len() * sealed::stripe(self.blocks.len())).max(PAGE.saturating_sub(fixed));
         let room = (bytes as usize / 100).saturating_sub(fixed).max(least);
         set_sizing::fit(fills, room);
@@ -161,9 +161,9 @@ impl Builder {
         std::array::from_fn(|kind| fills.get(kind).map_or(1, Occupancy::groups))
     }
 
-    /// Some groups of a kind, from `first` on, each of all blocks.
-    // PERF: 1000 blocks of 1000 B packets, every one of another flow: 79 ms stripe by stripe (each group of each block is a
-    // miss of the cache), 17 ms by tiles.
+    /// The bytes of some groups of a kind, from `first` on, each for all blocks.
+    // PERF: 1000 blocks of 1000 B packets, every one of another flow: 79 ms stripe by stripe (each group of each block
+    // is a miss of the cache), 17 ms by tiles.
     fn tile(&self, kind: usize, first: usize, groups: usize) -> Vec<u8> {
         let stripe = sealed::stripe(self.sets.len());
         let mut out = vec![0; TILE.min(groups - first) * stripe];
@@ -177,8 +177,8 @@ impl Builder {
     }
 }
 
-/// A sealed index in pieces of at most a few times 32 bytes per block, to be written one behind the other, so that a
-/// thread with other work can do that in between.
+/// A sealed index in pieces of at most a few times 32 bytes per block, to be written one after the other. So a thread
+/// can do other work between two pieces.
 pub struct Sealing {
     builder: Builder,
     groups: [usize; KINDS],
@@ -188,7 +188,7 @@ pub struct Sealing {
 enum Next {
     /// Header, summary and table.
     Front(Vec<u8>),
-    /// These groups of this kind.
+    /// Groups of a kind.
     Sets {
         kind: usize,
         first: usize,
@@ -225,7 +225,7 @@ impl Iterator for Sealing {
 }
 
 impl Summary {
-    /// Of a file that still grows.
+    /// The summary of a growing file.
     pub(crate) fn growing(entries: &[Entry]) -> Self {
         let mut summary = Self { blocks: entries.len() as u32, ..Self::default() };
         for entry in entries {
@@ -238,7 +238,7 @@ impl Summary {
         summary
     }
 
-    /// Every second of all blocks.
+    /// The ledger rows of all blocks.
     pub(crate) fn rows(entries: &[Entry]) -> Rows {
         let mut rows = Rows::new();
         entries.iter().for_each(|e| rows.merge(&e.rows));
@@ -254,7 +254,7 @@ fn join(stamps: Option<(Timestamp, Timestamp)>, block: &Block) -> Option<(Timest
     }
 }
 
-/// In order, those that touch in one piece; if there are still too many, the last is everything from there on.
+/// Sorts the ranges and joins those that touch. If too many ranges remain, the last one extends to the end of all.
 fn joined(context: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<Range<u64>> = context.iter().filter(|r| !r.is_empty()).cloned().collect();
     sorted.sort_by_key(|r| r.start);

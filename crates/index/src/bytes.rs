@@ -1,9 +1,9 @@
-//! Numbers in bytes: little-endian, read in order, and parts that end in a checksum of themselves.
+//! Encoding of numbers in bytes: little-endian, read in order, in parts that end in their own checksum.
 
 /// Bytes of the CRC32C that ends a part.
 pub(crate) const CRC: usize = 4;
 
-/// Reads from the front; `None` once there is too little.
+/// Reads from the front; `None` if too few bytes are left.
 pub(crate) struct Cursor<'a>(pub &'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -30,7 +30,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Ends a part: writes its whole length at `length_at` (four bytes) and appends its checksum.
+/// Completes a part: writes its total length at `length_at` (four bytes) and appends its checksum.
 pub(crate) fn close(mut out: Vec<u8>, length_at: usize) -> Vec<u8> {
     let length = (out.len() + CRC) as u32;
     out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
@@ -44,14 +44,14 @@ pub(crate) fn append_crc(out: &mut Vec<u8>, from: usize) {
     out.extend(crc.to_le_bytes());
 }
 
-/// Fills in the checksum that ends a stripe.
+/// Writes the checksum at the end of a stripe.
 pub(crate) fn close_stripe(stripe: &mut [u8]) {
     if let Some((content, crc)) = stripe.split_last_chunk_mut::<CRC>() {
         *crc = crc32c::crc32c(content).to_le_bytes();
     }
 }
 
-/// What stands before a checksum that is right.
+/// The content before the checksum; `None` if the checksum is wrong.
 pub(crate) fn checked(part: &[u8]) -> Option<&[u8]> {
     let (content, crc) = part.split_last_chunk::<CRC>()?;
     (crc32c::crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)

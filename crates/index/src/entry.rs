@@ -1,12 +1,13 @@
-//! One block as the recorder knows it, and its entry in a growing index.
+//! The description of one block, and its encoding as an entry of a growing index.
 //!
 //! ```text
 //! "BLK5" | length u32 | base u32 | number u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32
 //! | first ns u64 | last ns u64 | parts (`parts.rs`) | 8 × groups u16 | stand u16 | length of rows u32 | rows
 //! | groups by kind | crc
 //! ```
-//! `length` counts all of it. `base`: entries of the chain before it; `number`: words of the file before it. Stand: 0 the
-//! block is full, 1 to be continued, 2 it is filling (see `growing.rs`). 65 535 groups mean "any key".
+//! `length` counts the whole entry. `base`: number of entries before this one in the chain; `number`: number of entries
+//! before it in the file, replaced ones included. `stand`: 0 the block is full, 1 the block continues in the next
+//! entry, 2 the block is being filled (see `growing.rs`). 65 535 groups mean "any key".
 
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::key::{KINDS, Sets};
@@ -20,10 +21,10 @@ const LENGTH_AT: usize = 4;
 const ALL: u16 = u16::MAX;
 pub(crate) const NO_RECORD: u32 = u32::MAX;
 
-/// Bytes from which the length of an entry is known.
+/// Bytes of an entry that contain its length.
 pub(crate) const HEAD: usize = 8;
 
-/// The longest entry that is believed: rows for each second of a day, and the largest sets.
+/// The longest entry that a reader accepts: rows for each second of a day, and the largest sets.
 const LEN_MAX: usize = 16 << 20;
 
 /// One block of the packet file. A record belongs to the block in which it starts.
@@ -31,22 +32,22 @@ const LEN_MAX: usize = 16 << 20;
 pub struct Entry {
     /// Number of the block in the file; it begins at this many MiB.
     pub block: u32,
-    /// Bytes of the block: a MiB, or fewer in the last one.
+    /// Bytes of the block: 1 MiB, or fewer in the last block.
     pub bytes: u32,
     /// Offset in the block of the first record that starts in it.
     pub first_record: Option<u32>,
-    /// CRC32C of those bytes.
+    /// CRC32C of the bytes.
     pub crc: u32,
-    /// Where records begin in its sixteenths.
+    /// Where records begin in the sub-blocks.
     pub sub_blocks: SubBlocks,
-    /// Earliest stamp in it; the latest one in `last`. Meaningless without packets.
+    /// Earliest timestamp in the block. Meaningless without packets.
     pub first: Timestamp,
-    /// See `first`.
+    /// Latest timestamp in the block. Meaningless without packets.
     pub last: Timestamp,
-    /// What happened, by second, since the block before: packets stored in this block, losses, filtered, remarks; a row
-    /// of zeros for each second in which nothing did.
+    /// The ledger since the previous block, by second: packets stored in this block, lost and filtered packets, notes;
+    /// a row of zeros for each second without any of them.
     pub rows: Rows,
-    /// Who is in it.
+    /// The key sets.
     pub sets: Sets,
 }
 
@@ -56,7 +57,7 @@ impl Entry {
         self.rows.total()
     }
 
-    /// As bytes of a growing index, at this place of it.
+    /// The bytes of the entry at this position of a growing index.
     pub(crate) fn encode(&self, stand: EntryState, base: u32, number: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sets.bytes() + 256);
         out.extend(TAG);
@@ -83,42 +84,42 @@ impl Entry {
         close(out, LENGTH_AT)
     }
 
-    /// How long the entry is that begins so.
+    /// Length of the entry that begins with these bytes.
     pub(crate) fn length(head: &[u8]) -> Option<usize> {
         let mut head = Cursor(head);
         let length = (head.take(4)? == TAG).then(|| head.u32())?? as usize;
         (HEAD + CRC..=LEN_MAX).contains(&length).then_some(length)
     }
 
-    /// Whether one begins so, whole or not.
+    /// True if an entry begins with these bytes, complete or not.
     pub(crate) fn begins(bytes: &[u8]) -> bool {
         bytes.starts_with(&TAG)
     }
 }
 
-/// What an entry of a growing index is.
+/// The state of an entry in a growing index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryState {
-    /// The last words about its block.
+    /// The final entry of its block.
     Full = 0,
-    /// The next entry goes on with its block.
+    /// The next entry continues the block.
     Continued = 1,
-    /// Others will take its place.
+    /// The block is being filled: later entries replace this entry.
     InProgress = 2,
 }
 
-/// An entry as it stands in a growing index.
+/// An entry as read from a growing index.
 pub(crate) struct ParsedEntry {
     pub entry: Entry,
     pub state: EntryState,
-    /// Entries of the chain before it.
+    /// Number of entries before it in the chain.
     pub base: u32,
-    /// Words before it.
+    /// Number of entries before it in the file, replaced entries included.
     pub number: u32,
 }
 
 impl ParsedEntry {
-    /// Reads exactly these bytes.
+    /// Parses an entry from exactly these bytes.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut part = Cursor(checked(bytes)?);
         part.take(HEAD)?;

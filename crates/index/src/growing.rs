@@ -1,20 +1,21 @@
-//! The growing layout: what an index looks like while its packet file is written, and where the next words go in it.
+//! The growing layout: the form of an index while its packet file is written, and where new entries go.
 //!
 //! ```text
 //! header | to the next page | 4 slots of 16 KiB | entry | entry | …
 //! ```
-//! Behind the slots lies the *chain*: one entry for each block that is full, one behind the other, never written again. What
-//! is known of the block that is *filling* is said anew each second, in a slot, with its place in the chain and a number
-//! that grows. A slot is written only if it holds neither the words that were synced last, nor those that a sync is about
-//! to make safe, nor the newest: whatever a failure of the power tears, what was synced stays whole, and at whatever moment
-//! a reader comes, it finds words that are. A slot that is not empty and not whole is being written, or was torn. Slots are
-//! taken in order, so one that is empty before one that is not has lost its words. (Only of the last one that was ever taken
-//! this cannot be told: nothing but zeros looks as if it had never been written. The words before it count then, which tell
-//! of fewer packets and of none that are not there. The sealed index does not depend on it.)
+//! After the slots lies the *chain*: one entry for each full block, in order, never rewritten. Each second, the
+//! recorder writes a new entry for the block that is being *filled* into a slot, with its position in the chain and an
+//! increasing number. It writes only into a slot that holds neither the entry synced last, nor the entry of a sync in
+//! progress, nor the newest entry. So a power failure never tears a synced entry, and a reader finds a complete entry
+//! at any moment. A slot that is neither empty nor complete is being written, or was torn. The recorder takes slots in
+//! order, so an empty slot before a used slot has lost its entry. (This does not detect the loss of the last slot
+//! taken: zeros look like a slot that was never written. Then the previous entry counts, which describes fewer packets,
+//! but none that do not exist. The sealed index does not depend on the slots.)
 //!
-//! Words that are too long for a slot (the ledger rows of an hour of a quiet port) go to the chain, to be continued: those
-//! that follow tell only the rows since. So nothing is ever written over that somebody may still need, however long the
-//! block takes. Words to be continued admit every key; those that follow bring the sets.
+//! An entry that is too long for a slot (the ledger rows of an hour of an interface with little traffic) goes to the
+//! chain, marked as continued: the entries after it contain only the later rows. So nothing is overwritten that may
+//! still be needed, however long the block takes. A continued entry admits every key; the entry after it contains the
+//! key sets.
 
 use crate::entry::{EntryState, HEAD, ParsedEntry};
 use crate::key::Sets;
@@ -24,58 +25,58 @@ use crate::rows::ReadLimits;
 use crate::{Entry, Header, Index, Rows};
 use std::io;
 
-/// Slots: for the words synced last, for those being synced, for the newest, and for those that come.
+/// Number of slots: for the entry synced last, the entry of a sync in progress, the newest entry, and the next one.
 const SLOTS: usize = 4;
 
-/// Room of one: the largest sets, and some minutes of ledger rows that all differ.
+/// Bytes of a slot: the largest sets, and some minutes of ledger rows that all differ.
 const SLOT: usize = 16 << 10;
 
-/// No two slots share one.
+/// Alignment of the slots: no two slots share a page.
 const PAGE: usize = 4096;
 
-/// Bytes of the chain that are read at once.
+/// Bytes of the chain read at once.
 const WINDOW: usize = 256 << 10;
 
-/// Where the slots of an index with so long a header begin.
+/// Offset of the slots in an index with a header of this length.
 const fn slots_at(header: usize) -> usize {
     header.next_multiple_of(PAGE)
 }
 
-/// Where its chain does.
+/// Offset of the chain in an index with a header of this length.
 const fn chain_at(header: usize) -> usize {
     slots_at(header) + SLOTS * SLOT
 }
 
-/// Where the words about the blocks of one packet file go.
+/// The write positions in the growing index of one packet file.
 #[derive(Clone, Debug)]
 pub struct Growing {
     slots: u64,
-    /// Where the next entry of the chain goes, and how many there are.
+    /// Offset of the next entry of the chain, and number of entries in the chain.
     chain: u64,
     entries: u32,
-    /// How many words there were.
+    /// Number of entries written, to slots or chain.
     written: u32,
-    /// What the chain does not tell of the block that is filling.
+    /// Ledger rows of the block being filled that are not in the chain.
     rows: Rows,
-    /// Slots that must stay as they are.
+    /// Slots that must not be overwritten.
     newest: Option<usize>,
     syncing: Option<usize>,
     synced: Option<usize>,
 }
 
-/// Bytes for one place in the index.
+/// A write to the index.
 #[derive(Clone, Debug)]
 pub struct IndexWrite {
-    /// Where.
+    /// The offset in the index.
     pub at: u64,
-    /// What.
+    /// The bytes.
     pub bytes: Vec<u8>,
     state: EntryState,
     rows: Rows,
 }
 
 impl Growing {
-    /// Behind a header, which is as long as [`Header::encode`] makes it.
+    /// Positions after a header of the length that [`Header::encode`] gives it.
     pub fn behind(header: &[u8]) -> Self {
         Self {
             slots: slots_at(header.len()) as u64,
@@ -89,13 +90,14 @@ impl Growing {
         }
     }
 
-    /// Where the first entry goes: what lies before it can be given room, as zeros, when the file is made.
+    /// Offset of the chain: the recorder can allocate the bytes before it, as zeros, when it creates the file.
     pub fn begins(&self) -> u64 {
         self.chain
     }
 
-    /// What to write so that the index tells of a block as `entry` does, whose rows have grown by `news` since it was told
-    /// of before; `last` if nothing more comes for that block. Changes nothing: a write that fails is asked for again.
+    /// The write that makes the index describe a block by `entry`. `news` are the ledger rows since the previous write
+    /// for that block; `last` is set if the block is full. The function changes no state, so a failed write can be
+    /// requested again.
     pub fn write_entry(&self, entry: &Entry, news: &Rows, last: bool) -> IndexWrite {
         let mut rows = self.rows.clone();
         rows.merge(news);
@@ -111,7 +113,7 @@ impl Growing {
         IndexWrite { at, bytes, state: stand, rows: entry.rows }
     }
 
-    /// They are written.
+    /// Confirms a write.
     pub fn entry_written(&mut self, words: IndexWrite) {
         self.written += 1;
         if words.state == EntryState::InProgress {
@@ -128,7 +130,7 @@ impl Growing {
         self.syncing = self.newest;
     }
 
-    /// It has ended well.
+    /// The sync has succeeded.
     pub fn sync_ends(&mut self) {
         self.synced = self.syncing.take();
     }
@@ -139,8 +141,8 @@ impl Growing {
     }
 }
 
-/// The entries of the chain as far as they can be believed, through a window, so that a hostile length costs nothing, and
-/// what the slots say.
+/// Reads the valid entries of the chain, and the entries of the slots. The chain is read through a window, so that a
+/// forged length cannot cause a large allocation.
 pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> io::Result<Index> {
     let (slots, broken) = read_slots(source, slots_at(header_len))?;
     let mut chain = Chain {
@@ -162,7 +164,7 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
         }
         let rest = &window[at - from..];
         let told = Entry::length(rest).and_then(|length| {
-            // The length may be known only now; what is longer than the window is read once more.
+            // The window may contain only the begin of the entry; an entry longer than the window is read once more.
             let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
             Some((ParsedEntry::parse(whole.as_deref().unwrap_or(rest).get(..length)?)?, length))
         });
@@ -171,7 +173,7 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
             _ => break,
         }
     }
-    // Words about a block of which nothing else is known.
+    // A torn entry that was the block's only index entry.
     let torn = chain.newest.is_none() && (broken.is_some() || Entry::begins(&window[at - from..]));
     let broken = if source.size()? > at as u64 { Some(at as u64) } else { broken };
     let Chain { mut entries, mut earlier, newest, continued, .. } = chain;
@@ -183,7 +185,7 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
     Ok(Index { header, entries, tail: Tail::Open { at, broken, torn, earlier } })
 }
 
-/// What the slots hold, oldest first, and where the first begins that is not empty and not whole.
+/// The entries of the slots, oldest first, and the offset of the first slot that is neither empty nor complete.
 fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, Option<u64>)> {
     let (mut slots, mut broken) = (Vec::new(), None);
     let bytes = up_to(source, at as u64, SLOTS * SLOT)?;
@@ -192,7 +194,7 @@ fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, 
         let told = Entry::length(slot).and_then(|length| ParsedEntry::parse(slot.get(..length)?));
         match told.filter(|told| told.state == EntryState::InProgress) {
             Some(told) => slots.push(told),
-            // All of it: words of which only the beginning is gone were words.
+            // Empty slots after the last used byte; an empty slot before it has lost its entry.
             None if i * SLOT > used || bytes[used] == 0 => {}
             None => broken = broken.or(Some((at + i * SLOT) as u64)),
         }
@@ -203,19 +205,19 @@ fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, 
 
 struct Chain {
     entries: Vec<Entry>,
-    /// How many were read: a block that is told of in pieces has several.
+    /// Number of entries read: a block with continued entries has several.
     read_entries: u32,
     sums: ReadLimits,
-    /// The last entry is to be continued.
+    /// True if the last entry is continued.
     continued: bool,
-    /// The newest words about the block behind, or about the one that is continued.
+    /// The newest slot entry for the block after the chain, or for the continued block.
     newest: Option<Entry>,
-    /// Words that others have replaced, oldest first.
+    /// Replaced entries, oldest first.
     earlier: Vec<Entry>,
 }
 
 impl Chain {
-    /// Takes the next entry; false if it cannot be that.
+    /// Adds the next entry of the chain; false if the entry does not fit there.
     fn add(&mut self, told: &ParsedEntry) -> bool {
         let Some((entry, sums)) = self.joined(told) else { return false };
         if self.continued {
@@ -229,7 +231,7 @@ impl Chain {
         true
     }
 
-    /// Takes what the slots say at this place of the chain.
+    /// Adds the slot entries that belong to this position of the chain.
     fn merge_written(&mut self, slots: &[ParsedEntry]) {
         for told in slots {
             if let Some((entry, _)) = self.joined(told) {
@@ -238,7 +240,8 @@ impl Chain {
         }
     }
 
-    /// What is told here together with what it continues, and the sums with it.
+    /// The entry joined with the entries that it continues, and the sums for the limits; `None` if the entry does not
+    /// fit here.
     fn joined(&self, told: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
         let before = if self.continued { self.entries.last() } else { None };
         let block = before.map_or(self.entries.len() as u32, |before| before.block);
@@ -246,7 +249,7 @@ impl Chain {
             return None;
         }
         let mut sums = self.sums.clone();
-        // Before anything is added up: rows behind a right checksum may be anything.
+        // Check the limits before any addition: a right checksum does not exclude forged rows.
         if !sums.add(&told.entry.rows) {
             return None;
         }

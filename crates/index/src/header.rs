@@ -1,12 +1,12 @@
-//! The header: what holds for the whole packet file. It begins a growing index and a sealed one alike.
+//! The header: properties of the whole packet file. A growing index and a sealed index both begin with it.
 //!
 //! ```text
 //! magic 8 | version u16 | layout u16 | length u32 | content u16 | queue u16 | link type u32 | snaplen u32
 //! | stamp error ns u32 | first position u64 | start ns u64 | foreign bytes u64 | foreign modified ns u64
 //! | 3 × (length u16, text): interface, stamp method, filter | crc
 //! ```
-//! `length` counts all of it. Layout: 1 sealed, 2 growing (0 was growing before its
-//! entries had slots). Content: 0 recorded, 1 pcap, 2 pcapng, 3 RAW of somebody else.
+//! `length` counts the whole header. Layout: 1 sealed, 2 growing (0 was growing before its entries had slots). Content:
+//! 0 recorded, 1 pcap, 2 pcapng, 3 RAW, the last three of a foreign capture.
 
 use crate::IndexError;
 use crate::bytes::{CRC, Cursor, checked, close};
@@ -19,51 +19,51 @@ const GROWING: u16 = 2;
 const LENGTH_AT: usize = 12;
 const FIXED: usize = 64;
 
-/// The longest header that is believed: three texts of 65 535 bytes.
+/// The longest header that a reader accepts: three texts of 65 535 bytes.
 pub(crate) const LEN_MAX: usize = FIXED + 3 * (2 + u16::MAX as usize) + CRC;
 
-/// The stream position of a file of which nobody knows it any more.
+/// The stream position of a file whose position is not known any more.
 pub const UNKNOWN_POS: u64 = u64::MAX;
 
-/// What holds for the whole file.
+/// The properties of a whole packet file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The interface, file or simulation.
     pub interface: String,
     /// The hardware queue.
     pub queue: u16,
-    /// As pcap numbers it.
+    /// The link type, as pcap numbers it.
     pub link_type: u32,
-    /// Bytes kept of each packet.
+    /// The snaplen: bytes kept of each packet.
     pub snaplen: u32,
-    /// Who stamped the packets.
+    /// The timestamp source of the packets.
     pub timestamp_source: String,
-    /// How far off a stamp may be, in nanoseconds; 0 where nobody knows.
+    /// The largest error of a timestamp, in nanoseconds; 0 if not known.
     pub timestamp_error: u32,
     /// The capture filter; empty for none.
     pub filter: String,
-    /// Stream position of the file's first byte; [`UNKNOWN_POS`] in an index that was made again from the packets.
+    /// Stream position of the file's first byte; [`UNKNOWN_POS`] in an index that was rebuilt from the packets.
     pub first_pos: u64,
-    /// When the file begins.
+    /// The begin of the file.
     pub start: Timestamp,
-    /// Whose packets these are.
+    /// The origin of the packets.
     pub content: Content,
 }
 
-/// Whose packets a file holds.
+/// The origin of the packets of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
-    /// Recorded by us: index and packets were written together.
+    /// Recorded by netgrain: index and packets were written together.
     #[default]
     Recorded,
-    /// A capture of somebody else, as it was when the index was made; a file that differs is not the one that is
-    /// described.
+    /// A foreign capture, as it was when its index was made. If length or modification time of the file differ, the
+    /// index does not describe it.
     Foreign {
-        /// What it is.
+        /// The format of the file.
         format: Format,
-        /// Its length.
+        /// The length of the file.
         bytes: u64,
-        /// When it was last changed, in nanoseconds since 1970.
+        /// The modification time of the file, in nanoseconds since 1970.
         modified: u64,
     },
 }
@@ -79,7 +79,7 @@ pub enum Format {
     Raw,
 }
 
-/// How an index is laid out.
+/// The layout of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Growing,
@@ -87,7 +87,7 @@ pub(crate) enum Layout {
 }
 
 impl Header {
-    /// As the first bytes of a growing index. Texts are cut at 65 535 bytes.
+    /// The bytes of the header at the begin of a growing index. Texts are truncated at 65 535 bytes.
     pub fn encode(&self) -> Vec<u8> {
         self.encode_for(Layout::Growing)
     }
@@ -119,7 +119,7 @@ impl Header {
         close(out, LENGTH_AT)
     }
 
-    /// How many bytes the header has that begins so.
+    /// Length of the header that begins with these bytes.
     pub(crate) fn length(bytes: &[u8]) -> Result<usize, IndexError> {
         let mut head = Cursor(bytes);
         if head.take(MAGIC.len()) != Some(&MAGIC[..]) {
@@ -133,7 +133,7 @@ impl Header {
         if (FIXED..=LEN_MAX).contains(&length) { Ok(length) } else { Err(IndexError::Header) }
     }
 
-    /// Reads exactly these bytes.
+    /// Parses a header from exactly these bytes.
     pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, Layout), IndexError> {
         if Self::length(bytes)? != bytes.len() {
             return Err(IndexError::Header);

@@ -1,15 +1,15 @@
-//! Kinds of keys, and the 64 bits that stand for a key in the set of its kind. Keys are hashed without a secret, so that a
-//! file written on one machine can be asked on another.
+//! Kinds of keys, and the 64-bit hash that represents a key in the set of its kind. The hash uses no secret, so that an
+//! index written on one machine can be queried on another.
 
 use crate::set::{Group, Set};
 use base::hash::mix64;
 
-/// What a set is about.
+/// The kind of the keys in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyKind {
-    /// Addresses, those of ARP too.
+    /// Addresses, including those in ARP.
     Hosts,
-    /// Both ends and the protocol of a conversation.
+    /// Flows: both addresses and ports, and the protocol.
     Flows,
     /// Ports of TCP, UDP, SCTP, DCCP and UDP-Lite.
     Ports,
@@ -17,7 +17,7 @@ pub enum KeyKind {
     Networks,
     /// Ethertypes under all tags, and VLAN ids.
     Macs,
-    /// Addresses again, with the parts of the block that they are in: see `places.rs`.
+    /// Addresses, with the sub-blocks of the block in which they occur: see `host_sub_blocks.rs`.
     HostSubBlocks,
     /// The protocol above IP: an exact map.
     Protocols,
@@ -25,7 +25,7 @@ pub enum KeyKind {
     FirstBytes,
 }
 
-/// How many kinds there are; the last two are exact maps of one group each.
+/// Number of key kinds; the last two are exact maps of one group each.
 pub(crate) const KINDS: usize = 8;
 
 impl KeyKind {
@@ -40,9 +40,10 @@ impl KeyKind {
         Self::FirstBytes,
     ];
 
-    /// How many bits of a group a key sets: the more room a kind gets, the more. Hosts are asked for most, and get fourteen bits
-    /// for each key where all are new; flows and ports get seven, in which four do better than eight, and cost less. Of each
-    /// host there are two or three prefixes, and who asks for a prefix expects much: two bits, in one word.
+    /// The number of bits that a key sets in its group: kinds with more space per key set more. Most queries are for
+    /// hosts, which have fourteen bits of space for each key in a block where all keys are new. Flows and ports have
+    /// seven bits of space, with which four bits give fewer false positives than eight, and cost less. Each host adds
+    /// two or three prefixes, and a query for a prefix expects many packets: two bits, in one word.
     pub(crate) const fn bits(self) -> i32 {
         match self {
             Self::Networks | Self::HostSubBlocks => 2,
@@ -57,24 +58,24 @@ impl KeyKind {
 pub struct Sets(pub(crate) [Set; KINDS]);
 
 impl Sets {
-    /// Of a block of which nothing is known: it is never skipped.
+    /// The sets of a block with unknown contents: no query skips the block.
     pub const ALL: Self = Self([const { Set::All }; KINDS]);
 
-    /// Of a block without packets.
+    /// The sets of a block without packets.
     pub const NONE: Self = Self([const { Set::NONE }; KINDS]);
 
-    /// What is known of the keys of a kind.
+    /// The set of one kind.
     pub fn of(&self, kind: KeyKind) -> &Set {
         &self.0[kind as usize]
     }
 
-    /// Bytes they take.
+    /// Bytes of memory that the sets take.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(Set::bytes).sum()
     }
 }
 
-// Odd numbers with no pattern; they only have to differ.
+// Arbitrary odd constants; they only have to differ.
 const V4: u64 = 0x9c3f_5a1d_7b62_e40b;
 const V6: u64 = 0x6b8d_12f7_e935_ca61;
 const FLOW: u64 = 0xd1b5_4a32_d192_ed03;
@@ -93,15 +94,16 @@ pub(crate) fn host_v6(address: u128) -> u64 {
     mix64(mix64((address >> 64) as u64 ^ V6).wrapping_add(address as u64))
 }
 
-/// The first `length` bits of an address, which are all that `bits` has. Of the product only the upper half is used, to which
-/// all of its input has contributed; and 32 bits of input at most are spread by one multiplication, more by two.
+/// The hash of an address prefix: `bits` holds the first `length` bits of the address and nothing else. Callers use
+/// only the upper half of the product, to which all input bits contribute. One multiplication mixes up to 32 bits of
+/// input; longer prefixes take two.
 #[inline]
 pub(crate) fn net(bits: u64, length: u8) -> u64 {
     let folded = if length > 32 { (bits.wrapping_mul(V6) >> 32) ^ bits } else { bits };
     (folded ^ u64::from(length) << 32).wrapping_mul(END)
 }
 
-/// A host where only its place is asked for: a product, of which the upper half is used.
+/// The hash of a host for the lookup of its sub-blocks: a product of which callers use the upper half.
 #[inline(always)]
 pub(crate) fn place_v4(address: u32) -> u64 {
     (u64::from(address) ^ PLACE).wrapping_mul(END)
@@ -119,10 +121,10 @@ pub(crate) fn port(number: u16) -> u64 {
     product ^ product >> 32
 }
 
-/// From the hashes of both hosts; the same in both directions.
+/// The hash of a flow from the hashes of both hosts; the same in both directions.
 #[inline]
 pub(crate) fn flow(protocol: u8, a: (u64, u16), b: (u64, u16)) -> u64 {
-    // Each end by itself, and the two added: no comparison, which would be a branch that nobody can guess.
+    // Hash each end separately and add the two: a comparison to order the ends would be an unpredictable branch.
     let end = |(host, port): (u64, u16)| host ^ u64::from(port).wrapping_mul(PORT);
     mix64(end(a).wrapping_add(end(b)) ^ u64::from(protocol).wrapping_mul(FLOW))
 }
@@ -131,12 +133,12 @@ pub(crate) fn ethertype(number: u16) -> u64 {
     mix64(u64::from(number) ^ LINK)
 }
 
-/// Some tag with this id; or any tag.
+/// The hash of a tag with this id; `None` for any tag.
 pub(crate) fn vlan(id: Option<u16>) -> u64 {
     mix64((1 << 40 | u64::from(id.unwrap_or(0xffff)) << 16) ^ LINK)
 }
 
-/// The map with these values.
+/// The exact map of these values.
 pub(crate) fn map(values: impl IntoIterator<Item = u8>) -> Group {
     values.into_iter().fold([0; 4], |mut group, v| {
         group[usize::from(v / 64)] |= 1 << (v % 64);

@@ -1,10 +1,10 @@
-//! The block index that lies beside each packet file (`.ngi`): when, how much, what was lost, and who is in each block.
+//! The block index beside each packet file (`.ngi`): time range, counts, lost packets and key sets of each block.
 //!
-//! It has two layouts. While the packet file grows, so does its index, one [`Entry`] after the other, with slots for the
-//! block that is filling ([`Growing`]); each part ends in a CRC32C of itself, so that an index cut off anywhere is
-//! readable up to there. When the packet file is whole, a [`Builder`] writes a sealed one, in which everything about one key lies together, so that a
-//! question reads kilobytes of it. A [`Reader`] asks either; an [`Index`] is either in memory. Which structure, and why, is
-//! told with numbers in `docs/INDEX.md`.
+//! An index has two layouts. While the packet file grows, its index grows too: one [`Entry`] after the other, with
+//! slots for the block that is being filled ([`Growing`]). Each part ends in its own CRC32C, so that a truncated index
+//! is readable up to the cut. When the packet file is complete, a [`Builder`] writes a sealed index, which stores all
+//! data about one key together, so that a query reads only kilobytes of it. A [`Reader`] queries both layouts; an
+//! [`Index`] is either layout in memory. `docs/INDEX.md` gives the reasons for the structure, with measurements.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -38,5 +38,5 @@ pub use sealed::Summary;
 pub use set::{GROUP, Set};
 pub use sub_blocks::{SUB_BLOCK, SUB_BLOCKS, SubBlockMask, SubBlockRange, SubBlocks, sub_block_of};
 
-/// How the name of an index ends.
+/// The file name suffix of an index.
 pub const SUFFIX: &str = "ngi";

@@ -1,4 +1,4 @@
-//! Reading an index whole: every length and checksum is checked before a number is believed.
+//! Reads a complete index. The code checks every length and checksum before it uses a number.
 
 use crate::bytes::{CRC, Cursor};
 use crate::growing;
@@ -17,78 +17,78 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-/// What reads a packet file without its index.
+/// Programs that read a packet file without its index.
 const READERS: &str = "capinfos, tcpdump -r";
 
 /// An index in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// What holds for the whole file.
+    /// The properties of the whole packet file.
     pub header: Header,
-    /// The blocks, in order. Those of a sealed index have filters of one size, which may be smaller or larger than the
-    /// sizes that they had while the index grew.
+    /// The blocks, in order. In a sealed index, all filters of a kind have one size, which may differ from their sizes
+    /// while the index grew.
     pub entries: Vec<Entry>,
-    /// How it ends.
+    /// The end of the index.
     pub tail: Tail,
 }
 
-/// How an index ends.
+/// The end of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// It is sealed: the packet file is whole.
+    /// The index is sealed: the packet file is complete.
     Complete(Footer),
-    /// It grows, or did when the recorder died.
+    /// The index is growing, or was when the recorder died.
     Open {
-        /// Where in the index the entries of full blocks end that can be believed.
+        /// Offset in the index at which the valid entries of full blocks end.
         at: usize,
-        /// Where there are words that cannot be: they are being written at this moment, or are damaged.
+        /// Offset of the first invalid entry: it is being written at this moment, or is damaged.
         broken: Option<u64>,
-        /// Those were the only ones about their block.
+        /// True if the torn entry was the block's only index entry.
         torn: bool,
-        /// What was said of the same blocks before, with fewer packets: the newest first.
+        /// Earlier entries of the same blocks, with fewer packets: the newest first.
         earlier: Vec<Entry>,
     },
 }
 
-/// What is known once the packet file is whole.
+/// The properties of a complete packet file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// Length of the packet file.
     pub bytes: u64,
-    /// When it ended.
+    /// The time at which the file ended.
     pub end: Timestamp,
     /// Number of entries.
     pub entries: u32,
-    /// What happened by second: the sum of the entries' rows.
+    /// The ledger rows: the sum of the entries' rows.
     pub rows: Rows,
     /// Bytes of the packet file that must be read before the records of any block.
     pub context: Vec<Range<u64>>,
 }
 
-/// Why bytes are not an index.
+/// The reason why bytes are not a valid index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexError {
-    /// It does not begin as one does.
+    /// The magic number is missing.
     NotAnIndex,
-    /// It was written by another version.
+    /// Another version of the format.
     Version {
         /// The version found.
         found: u16,
     },
-    /// The header is cut off or damaged.
+    /// The header is truncated or damaged.
     Header,
-    /// A part of a sealed index is cut off or damaged.
+    /// A part of a sealed index is truncated or damaged.
     Damaged {
-        /// Which.
+        /// The part.
         part: &'static str,
     },
     /// The summary contradicts the blocks.
     Contradiction {
-        /// What does not fit.
+        /// The quantity that differs.
         what: &'static str,
-        /// From the summary.
+        /// The value in the summary.
         summary: u64,
-        /// From the blocks.
+        /// The value from the blocks.
         blocks: u64,
     },
 }
@@ -129,19 +129,19 @@ impl From<IndexError> for io::Error {
 }
 
 impl Index {
-    /// Reads an index: sealed, growing, or cut off while it grew.
+    /// Reads an index: sealed, growing, or truncated while it grew.
     ///
     /// # Errors
-    /// When not even the header can be believed; when a part of a sealed index cannot, or its parts do not agree.
+    /// If the header is invalid, a part of a sealed index is damaged, or its parts contradict each other.
     pub fn parse(bytes: &[u8]) -> Result<Self, IndexError> {
-        // A slice refuses nothing, so an error that is none of ours says that it ended early.
+        // Reading from a slice cannot fail, so any other error means that the slice ended early.
         Self::read(&bytes).map_err(|e| e.downcast().unwrap_or(IndexError::Damaged { part: "end" }))
     }
 
-    /// Reads an index as [`Index::parse`] does, from where it lies.
+    /// Reads an index as [`Index::parse`] does, from a file or memory.
     ///
     /// # Errors
-    /// What the system says; an [`IndexError`] as `InvalidData`.
+    /// The error of the system call; an [`IndexError`] as `InvalidData`.
     pub fn read(source: &impl ReadAt) -> io::Result<Self> {
         let (header, layout, at) = read_header(source)?;
         match layout {
@@ -150,7 +150,7 @@ impl Index {
         }
     }
 
-    /// Numbers of the blocks that may hold a packet that has what is needed.
+    /// Numbers of the blocks that may contain a packet with these keys.
     pub fn candidates(&self, need: &KeyCondition) -> impl Iterator<Item = u32> + '_ {
         let plan = SetQuery::of(need);
         self.entries.iter().filter(move |e| plan.spots(&e.sets).is_somewhere()).map(|e| e.block)
@@ -158,12 +158,12 @@ impl Index {
 }
 
 impl Sets {
-    /// Whether the block may hold a packet that has what is needed.
+    /// True if the block may contain a packet with these keys.
     pub fn admit(&self, need: &KeyCondition) -> bool {
         self.spots(need).is_somewhere()
     }
 
-    /// In which parts of the block one may begin.
+    /// The sub-blocks in which a packet with these keys may begin.
     pub fn spots(&self, need: &KeyCondition) -> SubBlockMask {
         SetQuery::of(need).spots(self)
     }
@@ -177,7 +177,7 @@ pub(crate) fn up_to(source: &impl ReadAt, offset: u64, len: usize) -> io::Result
     Ok(buffer)
 }
 
-/// The header, and where it ends.
+/// The header, and the offset of its end.
 pub(crate) fn read_header(source: &impl ReadAt) -> io::Result<(Header, Layout, usize)> {
     let mut bytes = up_to(source, 0, 1024)?;
     let length = Header::length(&bytes)?;
@@ -195,7 +195,7 @@ pub(crate) fn read_summary(source: &impl ReadAt, at: usize) -> io::Result<(Summa
     let head = up_to(source, at as u64, sealed::HEAD)?;
     let length = Summary::length(&head).ok_or(damaged)?;
     let (summary, places) = Summary::parse(&up_to(source, at as u64, length)?).ok_or(damaged)?;
-    // What is shorter than it was written is not whole, whatever its parts say.
+    // An index that is shorter than when it was written is incomplete, even if all its parts are valid.
     if source.size()? != places.size {
         return Err(IndexError::Damaged { part: "end" }.into());
     }
@@ -213,7 +213,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
         if groups == 0 {
             continue;
         }
-        // Without room ahead: a hostile number of groups is found out at the first checksum.
+        // Allocate nothing ahead: the first wrong checksum reveals a forged number of groups.
         sets.iter_mut().for_each(|s| s.0[kind] = Set::NONE);
         for i in 0..u64::from(groups) {
             let length = sealed::stripe(blocks);
@@ -253,7 +253,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
     checked(header, entries, summary)
 }
 
-/// A set without a bit is one without keys.
+/// Replaces sets without any bit by the empty set.
 fn empty_as_none(mut sets: Sets) -> Sets {
     for set in &mut sets.0 {
         if matches!(&*set, Set::Groups(groups) if groups.iter().all(|g| *g == [0; 4])) {
@@ -263,7 +263,7 @@ fn empty_as_none(mut sets: Sets) -> Sets {
     sets
 }
 
-/// The parts of these blocks, as far as they can be believed.
+/// The sub-blocks of these blocks, as far as they are valid.
 pub(crate) fn read_parts(
     source: &impl ReadAt,
     places: &SubBlockIndex,
@@ -277,7 +277,7 @@ pub(crate) fn read_parts(
     Ok(out)
 }
 
-/// The rows of a block that lie at this place.
+/// The ledger rows of a block, from this byte range.
 pub(crate) fn read_rows(source: &impl ReadAt, places: &SubBlockIndex, at: Range<u64>) -> io::Result<Rows> {
     let damaged = IndexError::Damaged { part: "ledger rows" };
     let length = (at.end - at.start) as usize;

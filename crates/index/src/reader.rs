@@ -1,5 +1,5 @@
-//! Asking an index without reading all of it. Of a sealed one the header and summary are read first (a few kilobytes, which
-//! is all of a small index), then what is asked for; a growing one is read whole.
+//! Reads from an index only the parts that a query needs. Of a sealed index, the reader first loads header and summary
+//! (a few kilobytes; a small index fits completely), then the parts for the query. It reads a growing index completely.
 
 use crate::bytes::checked;
 use crate::header::Layout;
@@ -17,21 +17,21 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Bytes read first.
+/// Bytes of the first read.
 const FIRST: usize = 8 << 10;
 
-/// Bytes that can be read at any place.
+/// Random access to bytes.
 pub trait ReadAt {
-    /// How many there are.
+    /// Number of bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     fn size(&self) -> io::Result<u64>;
 
-    /// Fills `buffer` from `offset` on; fewer bytes than asked only at the end.
+    /// Fills `buffer` from `offset` on; fewer bytes than requested only at the end.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -67,7 +67,7 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// One block, without its keys and its ledger rows.
+/// One block, without its key sets and its ledger rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Number of the block in the file; it begins at this many MiB.
@@ -78,11 +78,11 @@ pub struct Block {
     pub first_record: Option<u32>,
     /// CRC32C of those bytes.
     pub crc: u32,
-    /// Earliest and latest stamp in it; meaningless without packets.
+    /// Earliest timestamp in the block; meaningless without packets.
     pub first: Timestamp,
-    /// See `first`.
+    /// Latest timestamp in the block; meaningless without packets.
     pub last: Timestamp,
-    /// Packets that begin in it.
+    /// Packets whose records begin in the block.
     pub packets: u64,
     /// Packets lost since the block before, by all causes.
     pub lost: u64,
@@ -103,7 +103,7 @@ impl Block {
     }
 }
 
-/// An index that is read as far as it is asked.
+/// An index that is read only as far as queries need.
 pub struct Reader {
     header: Header,
     summary: Summary,
@@ -115,22 +115,22 @@ pub struct Reader {
 enum IndexState {
     Growing {
         entries: Vec<Entry>,
-        /// What was said of the same blocks before.
+        /// Earlier entries of the same blocks.
         earlier: Vec<Entry>,
-        /// Where words begin that cannot be believed, or the file ends.
+        /// Offset of the first invalid entry, or the end of the file.
         end: u64,
         torn: bool,
     },
     Sealed {
-        /// What was read first.
+        /// The bytes of the first read.
         front: Vec<u8>,
         host_sub_blocks: SubBlockIndex,
-        /// Where each block's rows are, once the table is read.
+        /// The byte range of each block's ledger rows; empty until the table is read.
         rows: Vec<Range<u64>>,
     },
 }
 
-/// What was read at first, then the file; and how much of it.
+/// Serves reads from the bytes of the first read if possible, else from the file; counts the bytes read from the file.
 struct CountingReader<'a, R> {
     source: &'a R,
     front: &'a [u8],
@@ -154,18 +154,18 @@ impl<R: ReadAt> ReadAt for CountingReader<'_, R> {
 }
 
 impl Reader {
-    /// Reads what says when: header, summary, block table.
+    /// Reads header, summary and block table.
     ///
     /// # Errors
-    /// What the system says, or [`IndexError`] as `InvalidData`.
+    /// The error of the system call, or [`IndexError`] as `InvalidData`.
     pub fn open(source: &impl ReadAt) -> io::Result<Self> {
         let mut reader = Self::begin(source)?;
         reader.load(source)?;
         Ok(reader)
     }
 
-    /// Reads header and summary only: enough to pass over a file because of its time, and to ask for candidates. There
-    /// are no [`Reader::blocks`] before [`Reader::load`], unless the index grows.
+    /// Reads only header and summary: enough to skip a file because of its time range, and to find candidate blocks.
+    /// [`Reader::blocks`] is empty before [`Reader::load`], unless the index is growing.
     ///
     /// # Errors
     /// As [`Reader::open`].
@@ -195,7 +195,7 @@ impl Reader {
         })
     }
 
-    /// Reads the block table, if it was not yet.
+    /// Reads the block table, unless it was read already.
     ///
     /// # Errors
     /// As [`Reader::open`].
@@ -213,23 +213,23 @@ impl Reader {
         Ok(())
     }
 
-    /// What holds for the whole file.
+    /// The header of the index.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What is known of the whole file: length, stamps, counts.
+    /// The summary of the packet file: length, timestamps, counts.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// Whether the packet file is whole: nothing will be added.
+    /// True if the packet file is complete: no packets will be added.
     pub fn is_sealed(&self) -> bool {
         matches!(self.kind, IndexState::Sealed { .. })
     }
 
-    /// Where words begin that cannot be believed, of an index that grows: they are being written at this moment, or are
-    /// damaged. If there are none, where it ended when it was read. `None` for a sealed one.
+    /// Offset of the first invalid entry of a growing index: the entry is being written at this moment, or is damaged.
+    /// Without an invalid entry, the length of the index when it was read. `None` for a sealed index.
     pub fn end(&self) -> Option<u64> {
         match self.kind {
             IndexState::Growing { end, .. } => Some(end),
@@ -237,13 +237,14 @@ impl Reader {
         }
     }
 
-    /// Whether that were the only words about a block.
+    /// True if the torn entry was the block's only index entry.
     pub fn is_torn(&self) -> bool {
         matches!(self.kind, IndexState::Growing { torn: true, .. })
     }
 
-    /// What an index that grows said of its last blocks before, with fewer packets and all their rows, the newest first:
-    /// whether its newest words survived a failure of the power says nothing of the packets that they are about.
+    /// The previous entries of the last blocks of a growing index, with fewer packets and all their rows, the newest
+    /// first. They are needed because after a power failure the newest entry may be on disk while the packets that it
+    /// describes are not.
     pub fn earlier(&self) -> &[Entry] {
         match &self.kind {
             IndexState::Growing { earlier, .. } => earlier,
@@ -256,20 +257,19 @@ impl Reader {
         &self.blocks
     }
 
-    /// For each block, whether it may hold a packet that has what is needed. A part of the index that is damaged denies
-    /// nothing.
+    /// For each block, whether it may contain a packet with these keys. A damaged part of the index excludes no block.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn candidates(&mut self, source: &impl ReadAt, need: &KeyCondition) -> io::Result<Vec<bool>> {
         Ok(self.sub_block_mask(source, need)?.into_iter().map(SubBlockMask::is_somewhere).collect())
     }
 
-    /// For each block, in which of its parts a packet may begin that has what is needed. A part of the index that is damaged
-    /// denies nothing.
+    /// For each block, the sub-blocks in which a packet with these keys may begin. A damaged part of the index excludes
+    /// no sub-block.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn sub_block_mask(&mut self, source: &impl ReadAt, need: &KeyCondition) -> io::Result<Vec<SubBlockMask>> {
         let plan = SetQuery::of(need);
         match &self.kind {
@@ -285,10 +285,10 @@ impl Reader {
         }
     }
 
-    /// Where the parts of these blocks begin; nothing of those of which the index is damaged.
+    /// The sub-blocks of these blocks: where their first records begin; default values where the index is damaged.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn parts(&mut self, source: &impl ReadAt, blocks: Range<usize>) -> io::Result<Vec<SubBlocks>> {
         let blocks = blocks.start.min(blocks.end)..blocks.end.min(self.summary.blocks as usize);
         match &self.kind {
@@ -302,10 +302,10 @@ impl Reader {
         }
     }
 
-    /// The ledger rows of a block; none before [`Reader::load`].
+    /// The ledger rows of a block; empty before [`Reader::load`].
     ///
     /// # Errors
-    /// What the system says; [`IndexError`] as `InvalidData` if they are damaged.
+    /// The error of the system call; [`IndexError`] as `InvalidData` if the rows are damaged.
     pub fn rows(&mut self, source: &impl ReadAt, block: usize) -> io::Result<Rows> {
         match &self.kind {
             IndexState::Growing { entries, .. } => Ok(entries.get(block).map(|e| e.rows.clone()).unwrap_or_default()),
@@ -325,7 +325,7 @@ impl Reader {
     }
 }
 
-/// The sets of a sealed index, of which only the groups that matter are read.
+/// The key sets of a sealed index, read only for the groups that the query needs.
 struct Stripes<'a, R> {
     source: &'a R,
     host_sub_blocks: &'a SubBlockIndex,

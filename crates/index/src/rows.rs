@@ -1,9 +1,9 @@
-//! Ledger rows in little room. A second in which nothing happened is a fact worth keeping, but one like another: a run of
-//! such seconds is kept as one, so that an idle week costs as much as an idle second. A second without a row, silent or
-//! not, is a gap: nobody watched then.
+//! Ledger rows in a compact form. Seconds without events are kept, as runs: a run of such seconds takes as much space
+//! as a single second, so an idle week costs as much as an idle second. A second without a row, silent or not, is a
+//! gap: no recorder ran then.
 //!
-//! Invariants: runs do not overlap, are in time order, and no two silent ones touch. There are at most
-//! [`Ledger::MAX_ROWS`] of them; older ones are then folded as the ledger does it, so that the total stays exact.
+//! Invariants: runs do not overlap, are in order of time, and no two silent runs touch. There are at most
+//! [`Ledger::MAX_ROWS`] runs; older runs are folded into one as in the ledger, so that the total stays exact.
 
 mod bytes;
 
@@ -12,21 +12,21 @@ pub(crate) use bytes::{ReadLimits, decode, encode};
 use base::{Ledger, Row, Tally};
 use std::collections::BTreeMap;
 
-/// Rows by second.
+/// Ledger rows by second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// By first second: how many, and what happened. Only silent ones last for more than one second.
+    /// By first second: number of seconds, and their tally. Only silent runs are longer than one second.
     runs: BTreeMap<u64, (u64, Tally)>,
 }
 
-/// Seconds of which the same is to be said: many of silence, or one.
+/// Consecutive seconds with the same tally: any number of silent seconds, or a single second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first, since 1970 (UTC).
+    /// The first second, since 1970 (UTC).
     pub second: u64,
-    /// How many.
+    /// Number of seconds.
     pub seconds: u64,
-    /// What happened; all zeros in silence.
+    /// The tally of each second; all zeros in a silent run.
     pub tally: Tally,
 }
 
@@ -36,7 +36,7 @@ impl Rows {
         Self { runs: BTreeMap::new() }
     }
 
-    /// Adds to the row of a second; a tally of zeros makes sure that there is one.
+    /// Adds to the row of a second; a tally of zeros creates the row if it is missing.
     pub fn add(&mut self, second: u64, tally: &Tally) {
         if tally.is_empty() {
             return self.add_silence(second, 1);
@@ -58,7 +58,7 @@ impl Rows {
         self.fold();
     }
 
-    /// Makes sure that there is a row for each of so many seconds.
+    /// Creates the missing rows of these seconds.
     pub fn add_silence(&mut self, first: u64, seconds: u64) {
         let (mut at, end) = (first, first.saturating_add(seconds));
         while at < end {
@@ -74,7 +74,7 @@ impl Rows {
         self.fold();
     }
 
-    /// Adds all rows of another.
+    /// Adds all rows of another set.
     pub fn merge(&mut self, other: &Self) {
         for run in other.runs() {
             if run.is_silent() {
@@ -85,7 +85,7 @@ impl Rows {
         }
     }
 
-    /// Takes back what was added to the row of a second.
+    /// Subtracts from the row of a second.
     pub fn subtract(&mut self, second: u64, tally: &Tally) {
         let Some((seconds, counted)) = self.runs.get_mut(&second) else { return };
         if *seconds == 1 {
@@ -96,7 +96,7 @@ impl Rows {
         }
     }
 
-    /// The same seconds, each with another tally; silence stays silence.
+    /// The same seconds, each with another tally; silent runs stay silent.
     #[must_use]
     pub fn map(&self, f: impl Fn(&Tally) -> Tally) -> Self {
         let mut out = Self::new();
@@ -109,25 +109,25 @@ impl Rows {
         out
     }
 
-    /// In time order, silence in one piece: the way to read them whose cost is that of what happened.
+    /// The runs in order of time. The cost of iterating does not depend on the length of silent runs.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = Run> + '_ {
         self.runs.iter().map(|(second, (seconds, tally))| Run { second: *second, seconds: *seconds, tally: *tally })
     }
 
-    /// In time order, one for each second. An index holds at most [`Rows::MAX_SILENCE`] silent ones.
+    /// The rows in order of time, one for each second. An index holds at most [`Rows::MAX_SILENCE`] silent seconds.
     pub fn iter(&self) -> impl Iterator<Item = Row> + '_ {
         self.runs().flat_map(|run| (0..run.seconds).map(move |i| Row { second: run.second + i, tally: run.tally }))
     }
 
-    /// Silent seconds that are believed of one part of an index: eight years.
+    /// The most silent seconds that a reader accepts in one part of an index: eight years.
     pub const MAX_SILENCE: u64 = 1 << 28;
 
-    /// Whether there is no row, not even a silent one.
+    /// True if there is no row, not even a silent row.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Whether there are only silent ones, or none.
+    /// True if there are only silent rows, or none.
     pub fn is_silent(&self) -> bool {
         self.runs().all(|run| run.is_silent())
     }
@@ -139,7 +139,7 @@ impl Rows {
         total
     }
 
-    /// As a ledger, which keeps the newest [`Ledger::MAX_ROWS`] seconds apart.
+    /// The rows as a ledger, which keeps the newest [`Ledger::MAX_ROWS`] seconds separate.
     pub fn to_ledger(&self) -> Ledger {
         let mut ledger = Ledger::new();
         let mut room = Ledger::MAX_ROWS as u64;
@@ -154,7 +154,7 @@ impl Rows {
         ledger
     }
 
-    /// The run that a second is in: its first second, and how many.
+    /// The run that contains a second: its first second, and its number of seconds.
     fn covering(&self, second: u64) -> Option<(u64, u64)> {
         let (first, (seconds, _)) = self.runs.range(..=second).next_back()?;
         (second - first < *seconds).then_some((*first, *seconds))
@@ -166,7 +166,7 @@ impl Rows {
         }
     }
 
-    /// Makes one of a silent run and the silent ones that it touches.
+    /// Joins a silent run with the silent runs that it touches.
     fn join(&mut self, at: u64) {
         let Some((seconds, _)) = self.runs.remove(&at) else { return };
         let (mut first, mut end) = (at, at + seconds);
@@ -193,7 +193,7 @@ impl Rows {
             if carried.is_empty() {
                 continue;
             }
-            // Silence that something were folded into would be none.
+            // A silent run cannot take the folded tally, because it would no longer be silent.
             let first = |this: &Self| this.runs.first_key_value().map(|(second, (_, t))| (*second, t.is_empty()));
             while let Some((second, true)) = first(self) {
                 oldest = second;
@@ -208,7 +208,7 @@ impl Rows {
 }
 
 impl Run {
-    /// Whether nothing happened.
+    /// True if the tally is all zeros.
     pub fn is_silent(&self) -> bool {
         self.tally.is_empty()
     }
@@ -231,7 +231,7 @@ mod tests {
         Tally { offered: packets, stored: packets, ..Tally::default() }
     }
 
-    /// Runs in order, apart, and no two silent ones touching.
+    /// Asserts that runs are in order, do not overlap, and no two silent runs touch.
     fn check(rows: &Rows) {
         let mut before: Option<Run> = None;
         for run in rows.runs() {

@@ -1,4 +1,4 @@
-//! The sealed index: written once, when the packet file is whole, so that a question reads little of it.
+//! The sealed index: written once, when the packet file is complete, so that a query reads little of it.
 //!
 //! ```text
 //! header | summary | table | parts | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
@@ -12,9 +12,9 @@
 //! parts   per block: those of `parts.rs`, crc
 //! sets    per group: the 32 bytes of that group of block 0, of block 1, …, crc. 0 groups mean "any key".
 //! ```
-//! All blocks have equally many groups of a kind, so what is known of one key lies together: one read of 32 bytes per
-//! block answers for the whole file. Header and summary are read together and say whether the file is of interest at
-//! all. Each part that is read by itself ends in a CRC32C of itself.
+//! All blocks have the same number of groups of a kind, so the data about one key is contiguous: one read of 32 bytes
+//! per block covers the whole file. A reader loads header and summary together; they say whether the file can contain
+//! results. Each part that is read separately ends in its own CRC32C.
 
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::entry::NO_RECORD;
@@ -29,46 +29,46 @@ use std::ops::Range;
 const TAG: [u8; 4] = *b"SUM4";
 const LENGTH_AT: usize = 4;
 
-/// Bytes from which the length of the summary is known.
+/// Bytes of the summary that contain its length.
 pub(crate) const HEAD: usize = 8;
 
 /// Bytes of a table row.
 pub(crate) const TABLE_ROW: usize = 52;
 
-/// Bytes of the parts of a block, with their checksum.
+/// Bytes of the sub-block data of a block, with checksum.
 pub(crate) const PARTS: usize = sub_blocks::ENCODED + CRC;
 
-/// Blocks that are believed of one file: a TiB.
+/// The most blocks of one file that a reader accepts: 1 TiB.
 pub(crate) const MAX_BLOCKS: usize = 1 << 20;
 
-/// Packets lost before one block that are believed: so that sums of them are sums.
+/// The most packets lost before one block that a reader accepts, so that sums of them do not overflow.
 const MAX_LOST: u64 = 1 << 40;
 
-/// Ranges of context that are believed of one file.
+/// The most context ranges of one file that a reader accepts.
 pub(crate) const MAX_CONTEXT: usize = 4096;
 
-/// The longest summary: so many ranges, and a tally.
+/// The longest summary: with the most context ranges, and a tally.
 pub(crate) const LEN_MAX: usize = 512 + 16 * MAX_CONTEXT;
 
-/// What is known of a whole file.
+/// The description of a whole packet file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Length of the packet file, as far as it is described.
+    /// Length of the packet file, as far as the index describes it.
     pub bytes: u64,
-    /// When it ended; of a file that grows, its latest stamp.
+    /// The time at which the file ended; for a growing file, its latest timestamp.
     pub end: Timestamp,
-    /// Earliest and latest stamp in it; `None` without packets.
+    /// Earliest and latest timestamp; `None` without packets.
     pub stamps: Option<(Timestamp, Timestamp)>,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// What happened.
+    /// The ledger of the file in one tally.
     pub tally: Tally,
-    /// Bytes of the packet file that must be read before the records of any block: of foreign files, what says how to
-    /// read them.
+    /// Byte ranges of the packet file that must be read before the records of any block: the headers of foreign
+    /// captures that define how to read the records.
     pub context: Vec<Range<u64>>,
 }
 
-/// Where the parts are.
+/// Size of the index and offsets of its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubBlockIndex {
     pub size: u64,
@@ -78,12 +78,12 @@ pub(crate) struct SubBlockIndex {
     pub sets: [(u64, u32); KINDS],
 }
 
-/// Bytes of one group of all blocks, with its checksum.
+/// Bytes of one group of all blocks, with checksum.
 pub(crate) const fn stripe(blocks: usize) -> usize {
     blocks * GROUP + CRC
 }
 
-/// Bytes of the table of so many blocks, with its checksum.
+/// Bytes of the table for this number of blocks, with checksum.
 pub(crate) const fn table(blocks: usize) -> usize {
     blocks * TABLE_ROW + CRC
 }
@@ -117,7 +117,8 @@ impl Summary {
         (HEAD + CRC..=LEN_MAX).contains(&length).then_some(length)
     }
 
-    /// Reads exactly these bytes; what does not fit into the index is refused.
+    /// Parses a summary from exactly these bytes; `None` if the checksum is wrong or an offset lies outside of the
+    /// index.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, SubBlockIndex)> {
         let mut part = Cursor(checked(bytes)?);
         part.take(HEAD)?;
@@ -145,7 +146,7 @@ impl Summary {
 }
 
 impl SubBlockIndex {
-    /// Whether all parts lie within the index.
+    /// True if all parts lie within the index.
     fn fit(&self, blocks: usize) -> bool {
         let within = |offset: u64, len: u64| offset.checked_add(len).is_some_and(|end| end <= self.size);
         self.rows <= self.size
@@ -159,7 +160,7 @@ impl SubBlockIndex {
     }
 }
 
-/// Appends one row of the table: the block, and where its rows are.
+/// Appends one row of the table: the block, and the position of its ledger rows.
 pub(crate) fn encode_block(block: &Block, rows: (u32, u32), out: &mut Vec<u8>) {
     let first_record = block.first_record.unwrap_or(NO_RECORD);
     [block.number, block.bytes, first_record, block.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
@@ -169,7 +170,7 @@ pub(crate) fn encode_block(block: &Block, rows: (u32, u32), out: &mut Vec<u8>) {
     [rows.0, rows.1].iter().for_each(|n| out.extend(n.to_le_bytes()));
 }
 
-/// The rows of a table, each with the place of the block's rows relative to all rows.
+/// The rows of a table, each with the byte range of the block's ledger rows, relative to the first ledger row.
 pub(crate) fn decode_table(bytes: &[u8]) -> Option<Vec<(Block, Range<u64>)>> {
     let content = checked(bytes)?;
     content

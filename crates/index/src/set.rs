@@ -1,36 +1,36 @@
-//! What is known of the keys of one kind in one block: groups of 256 bits. A set may say yes too often, never no wrongly.
+//! The key set of one kind in one block: groups of 256 bits. False positives happen, false negatives never.
 //!
-//! Most kinds are split-block Bloom filters (Putze, Sanders and Singler, JEA 2009; the form that Apache Parquet uses, with
-//! four words of 64 bits instead of eight of 32): a key touches one group and sets one bit or two in each of its words. There are
-//! 2^n groups and a key's group is the top n bits of its hash, so that half as many groups are the pairs of neighbours
-//! ORed together, and twice as many are each one twice: filters of any two sizes can be brought to one. Kinds of few
-//! values are one group that is an exact map, a bit for each value.
+//! Most kinds are split-block Bloom filters (Putze, Sanders and Singler, JEA 2009; the variant of Apache Parquet, with
+//! four words of 64 bits instead of eight of 32): a key selects one group and sets one bit or two in each of its words.
+//! There are 2^n groups, and a key's group is the top n bits of its hash. So a filter of half as many groups is the OR
+//! of neighbouring groups, and a filter of twice as many groups has each group twice: filters of any two sizes can be
+//! converted to one size. Kinds of few values are one group that is an exact map, with a bit for each value.
 
 use crate::bytes::Cursor;
 
-/// 256 bits.
+/// A group: 256 bits.
 pub(crate) type Group = [u64; 4];
 
 /// Bytes of one group.
 pub const GROUP: usize = 32;
 
-/// More groups than this are never believed of a file, nor made.
+/// The most groups that a builder makes and a reader accepts.
 pub(crate) const MAX_GROUPS: usize = 1 << 12;
 
-/// Keys of one kind in one block.
+/// The keys of one kind in one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Nothing is known: there were more keys than the index has room for, so any key may be there.
+    /// Any key may be in the block: there were more keys than the index has space for.
     All,
-    /// No key is in it but, perhaps, those that these groups admit: 2^n of them, or none where there is no key at all.
+    /// Only keys that these groups admit can be in the block: 2^n groups, or none if the block has no key.
     Groups(Vec<Group>),
 }
 
 impl Set {
-    /// No keys.
+    /// The empty set.
     pub const NONE: Self = Self::Groups(Vec::new());
 
-    /// Bytes it takes.
+    /// Bytes of memory that the set takes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::All => 0,
@@ -38,7 +38,7 @@ impl Set {
         }
     }
 
-    /// Half as large: a key is admitted still, and so are some others.
+    /// Halves the size: the set still admits all its keys, and some others.
     pub(crate) fn fold(&mut self) {
         if let Self::Groups(groups) = self
             && groups.len() > 1
@@ -52,7 +52,7 @@ impl Set {
         }
     }
 
-    /// The group that answers for a key.
+    /// The group that a key belongs to.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> Group {
         match self {
@@ -62,7 +62,7 @@ impl Set {
         }
     }
 
-    /// The group that answers for group `i` of `of`, which are at least as many as the set has.
+    /// The group that corresponds to group `i` of a set of `of` groups, which are at least as many as this set has.
     pub(crate) fn group(&self, i: usize, of: usize) -> Group {
         match self {
             Self::All => [u64::MAX; 4],
@@ -72,40 +72,41 @@ impl Set {
     }
 }
 
-/// Which of `2^n` groups a key is in.
+/// The number of the group that a key belongs to, of `2^n` groups.
 #[inline]
 pub(crate) fn group_of(hash: u64, groups: usize) -> usize {
     debug_assert!(groups.is_power_of_two());
-    // With one group the shift would be by 64; half a shift twice is not.
+    // With one group, a single shift would be by 64 bits, which overflows; two shifts do not.
     (hash >> 1 >> (63 - groups.trailing_zeros())) as usize
 }
 
-/// The eight bits of a key in its group: 48 bits of the hash, none of them those that choose the group.
+/// The eight bits of a key in its group: 48 bits of the hash, without those that select the group.
 #[inline]
 pub(crate) fn bits_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63) | 1 << (hash >> (12 * w + 6) & 63))
 }
 
-/// The four bits of a key of a kind that seldom gets more than seven bits for each key: of those, eight fill too many.
+/// The four bits of a key of a kind that rarely has space for more than seven bits per key: eight would fill the group
+/// too much.
 #[inline]
 pub(crate) fn four_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63))
 }
 
-/// The two bits of a key of a thin kind: in one word, which the hash chooses too. All are taken from its upper half, since
-/// such a hash may be a mere product.
+/// The two bits of a key of a kind with little space per key: both in one word, which the hash selects too. All come
+/// from the upper half of the hash, because such a hash may be a plain product.
 #[inline]
 pub(crate) fn word_of(hash: u64) -> (usize, u64) {
     ((hash >> 46 & 3) as usize, 1 << (hash >> 40 & 63) | 1 << (hash >> 34 & 63))
 }
 
-/// Whether all of these bits are set.
+/// True if all of these bits are set.
 #[inline]
 pub(crate) fn has_all(group: &Group, bits: &Group) -> bool {
     (0..4).all(|w| group[w] & bits[w] == bits[w])
 }
 
-/// Whether any of these bits is.
+/// True if any of these bits is set.
 #[inline]
 pub(crate) fn has_any(group: &Group, bits: &Group) -> bool {
     (0..4).any(|w| group[w] & bits[w] != 0)
@@ -117,7 +118,7 @@ pub(crate) fn encode_group(group: &Group) -> [u8; GROUP] {
     out
 }
 
-/// Reads whole groups; a trailing part of one is left out.
+/// Reads whole groups; ignores an incomplete group at the end.
 pub(crate) fn decode_groups(bytes: &[u8]) -> impl Iterator<Item = Group> + '_ {
     bytes.chunks_exact(GROUP).map(|chunk| {
         let mut words = Cursor(chunk);

@@ -1,7 +1,8 @@
-//! From what a filter needs to the questions that sets can answer.
+//! Translates the key condition of a filter into queries on key sets.
 //!
-//! A prefix that is no key itself becomes those just longer, where they are few, and the one just shorter, always; a range
-//! of ports becomes its ports, where they are few. What would be many questions is none: any block may have it.
+//! A prefix whose length has no keys of its own becomes the longer prefixes of the next length, if they are few, and
+//! always the prefix of the next shorter length; a range of ports becomes its ports, if they are few. A condition that
+//! would need too many keys is dropped: every block may match it.
 
 use crate::host_sub_blocks;
 use crate::key::{self, KeyKind, Sets};
@@ -10,16 +11,16 @@ use crate::sub_blocks::SubBlockMask;
 use filter::KeyCondition;
 use std::net::IpAddr;
 
-/// The most keys that one need becomes.
+/// The most keys that one condition becomes.
 const MAX_KEYS: u32 = 16;
 
-/// What is asked of the sets of a block.
+/// A query on the key sets of a block.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SetQuery {
     Anything,
-    /// This key of this kind.
+    /// The block has this key of this kind.
     Key(KeyKind, u64),
-    /// One of these values of this kind.
+    /// The block has one of these values of this kind.
     Map(KeyKind, Group),
     All(Vec<SetQuery>),
     Any(Vec<SetQuery>),
@@ -46,7 +47,7 @@ impl SetQuery {
         }
     }
 
-    /// Cheapest first: what is one group of every block before what is one of many.
+    /// Sorts the parts by cost: a part that reads one group of every block comes before a part that reads many.
     fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut parts: Vec<Self> = parts.into_iter().filter(|p| *p != Self::Anything).collect();
         parts.sort_by_key(Self::cost);
@@ -65,7 +66,7 @@ impl SetQuery {
         if parts.len() == 1 { parts.remove(0) } else { Self::Any(parts) }
     }
 
-    /// Rows that have to be read, at most.
+    /// The most stripes that the query reads.
     fn cost(&self) -> usize {
         match self {
             Self::Anything => 0,
@@ -74,7 +75,7 @@ impl SetQuery {
         }
     }
 
-    /// Where a block with these sets may have it.
+    /// The sub-blocks that may match in a block with these sets.
     pub fn spots(&self, sets: &Sets) -> SubBlockMask {
         match self {
             Self::Anything => SubBlockMask::ANYWHERE,
@@ -89,12 +90,12 @@ impl SetQuery {
         }
     }
 
-    /// Of a key or a map: which of so many groups answers.
+    /// For a key or a map: the number of its group, of this many groups.
     pub fn group(&self, groups: usize) -> usize {
         if let Self::Key(_, hash) = self { group_of(*hash, groups) } else { 0 }
     }
 
-    /// Of a key or a map: the answer of that group.
+    /// For a key or a map: the sub-blocks that may match according to this group.
     pub fn of_group(&self, group: &Group) -> SubBlockMask {
         let is_there = match self {
             Self::Key(KeyKind::HostSubBlocks, hash) => return host_sub_blocks::spots(group, *hash),
@@ -118,7 +119,7 @@ fn host(address: IpAddr) -> u64 {
     }
 }
 
-/// Whether it is in the block, and then in which parts.
+/// Whether the host is in the block, and in which sub-blocks.
 fn of_host(address: IpAddr) -> SetQuery {
     let place = match address {
         IpAddr::V4(a) => key::place_v4(a.to_bits()),
@@ -134,12 +135,12 @@ fn net(address: IpAddr, length: u8) -> SetQuery {
     }
 }
 
-/// The longest prefix in the index that is no longer than this one, and the shortest that is longer.
+/// The longest prefix length in the index that is not longer than this one, and the shortest that is longer.
 fn steps(length: u8, of: &[u8]) -> (Option<u8>, Option<u8>) {
     (of.iter().copied().filter(|l| *l <= length).max(), of.iter().copied().filter(|l| *l > length).min())
 }
 
-/// The numbers that begin with `length` bits of `bits` (of `of` bits), if they are few.
+/// The numbers of `of` bits that begin with the first `length` bits of `bits`, if they are few.
 fn expand(bits: u128, length: u8, of: u8) -> Option<impl Iterator<Item = u128>> {
     let count = 1u128 << (of - length).min(64);
     (count <= u128::from(MAX_KEYS)).then(|| (0..count).map(move |i| bits | i))

@@ -1,9 +1,11 @@
-//! The sixteenths of a block, so that a packet is read without its whole MiB, and what is read is vouched for.
+//! The sub-blocks (sixteenths) of a block, so that a query reads a packet without its whole MiB and can still verify
+//! it.
 //!
-//! A *part* is 64 KiB. Of each the entry of the block tells where the first record that begins in it does, and the CRC32C of
-//! the block's bytes up to there, which whoever sums the block has anyway. From two such sums follows that of what lies
-//! between: it is the one with which the sum of those bytes, begun with the other, has to end. So any run of parts can be
-//! read and checked by itself, and none begins or ends within a record, but where the block does.
+//! A *sub-block* has 64 KiB. For each, the entry of the block gives the offset of the first record that begins in it,
+//! and the CRC32C of the block's bytes up to this offset, which is a by-product of the checksum of the block. Two such
+//! checksums verify the bytes between them: the CRC32C of these bytes, started with the first checksum, must give the
+//! second. So any run of sub-blocks can be read and verified separately, and no run begins or ends within a record,
+//! except at the limits of the block.
 //!
 //! ```text
 //! 16 × (first record u32, CRC32C u32)          no first record: 2^32 - 1
@@ -13,64 +15,64 @@ use crate::bytes::Cursor;
 use crate::entry::NO_RECORD;
 use std::ops::Range;
 
-/// Bytes of a part.
+/// Bytes of a sub-block.
 pub const SUB_BLOCK: u32 = 64 << 10;
 
-/// Parts of a block.
+/// Sub-blocks of a block.
 pub const SUB_BLOCKS: usize = 16;
 
-/// Bytes of the parts of a block.
+/// Encoded bytes of the sub-blocks of a block.
 pub(crate) const ENCODED: usize = SUB_BLOCKS * 8;
 
-/// Parts of a block in which something may be: bit 0 is the first.
+/// The sub-blocks of a block that may contain a match: bit 0 is the first sub-block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubBlockMask(pub u16);
 
 impl SubBlockMask {
-    /// It is not in the block.
+    /// No sub-block.
     pub const NOWHERE: Self = Self(0);
 
-    /// Nobody knows where in the block.
+    /// All sub-blocks: the position in the block is unknown.
     pub const ANYWHERE: Self = Self(u16::MAX);
 
-    /// Whether the block may have it.
+    /// True if the block may contain a match.
     pub const fn is_somewhere(self) -> bool {
         self.0 != 0
     }
 
-    /// Whether this part may have it.
+    /// True if this sub-block may contain a match.
     pub const fn has(self, part: usize) -> bool {
         part < SUB_BLOCKS && self.0 >> part & 1 == 1
     }
 }
 
-/// Which part of its block begins at or before this offset.
+/// The sub-block that contains this offset; the last sub-block for larger offsets.
 #[inline]
 pub const fn sub_block_of(offset: u32) -> usize {
     let part = (offset / SUB_BLOCK) as usize;
     if part < SUB_BLOCKS { part } else { SUB_BLOCKS - 1 }
 }
 
-/// Where the records of each part of a block begin; or of none of them, where nobody knows.
+/// The offset of the first record in each sub-block of a block; all unknown if the index does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubBlocks {
     first: [u32; SUB_BLOCKS],
     crc: [u32; SUB_BLOCKS],
 }
 
-/// Bytes of a block that begin with a record, and their checksum.
+/// Bytes of a block that begin with a record, and the checksums that verify them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubBlockRange {
-    /// The bytes, by their offsets in the block.
+    /// The bytes, by offset in the block.
     pub bytes: Range<u32>,
-    /// CRC32C of the block up to there.
+    /// CRC32C of the block up to their begin.
     pub before: u32,
     /// CRC32C of the block up to their end.
     pub after: u32,
 }
 
 impl SubBlockRange {
-    /// Whether these are the bytes.
+    /// True if these bytes match the checksums.
     pub fn is(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.bytes.len() && crc32c::crc32c_append(self.before, bytes) == self.after
     }
@@ -83,10 +85,11 @@ impl Default for SubBlocks {
 }
 
 impl SubBlocks {
-    /// Nothing is known: the block is read whole.
+    /// All unknown: queries read the whole block.
     pub const NONE: Self = Self { first: [NO_RECORD; SUB_BLOCKS], crc: [0; SUB_BLOCKS] };
 
-    /// A record begins here, behind bytes of this CRC32C; it counts if it is the first of its part. Records come in order.
+    /// Adds a record at this offset; `crc` is the CRC32C of the bytes before it. Only the first record of a sub-block
+    /// counts, and records come in order.
     pub fn begin(&mut self, offset: u32, crc: u32) {
         let part = sub_block_of(offset);
         if self.first[part] == NO_RECORD {
@@ -94,29 +97,30 @@ impl SubBlocks {
         }
     }
 
-    /// As if the block had only so many bytes.
+    /// Truncates the block to this many bytes.
     pub fn cut(&mut self, bytes: u32) {
         for (first, crc) in self.first.iter_mut().zip(&mut self.crc).filter(|(first, _)| **first >= bytes) {
             (*first, *crc) = (NO_RECORD, 0);
         }
     }
 
-    /// Where the first record of a part begins, if one does.
+    /// The offset of the first record in a sub-block, if a record begins there.
     pub fn first(&self, part: usize) -> Option<u32> {
         self.first.get(part).copied().filter(|first| *first != NO_RECORD)
     }
 
-    /// Whether nothing is known.
+    /// True if all offsets are unknown.
     pub fn is_unknown(&self) -> bool {
         self.first.iter().all(|first| *first == NO_RECORD)
     }
 
-    /// CRC32C of the bytes before the first record: those that end the last record of the block before.
+    /// CRC32C of the bytes before the first record, which are the end of the last record of the previous block.
     pub fn lead(&self) -> Option<u32> {
         (0..SUB_BLOCKS).find(|part| self.first[*part] != NO_RECORD).map(|part| self.crc[part])
     }
 
-    /// The records that begin in these parts of a block of so many bytes, which have this CRC32C; `None` where none does.
+    /// The range of the records that begin in these sub-blocks. `bytes` and `crc` are length and CRC32C of the block;
+    /// `None` if no record begins there.
     pub fn stretch(&self, parts: Range<usize>, bytes: u32, crc: u32) -> Option<SubBlockRange> {
         let known = |parts: Range<usize>| parts.into_iter().find(|part| self.first[*part] != NO_RECORD);
         let from = known(parts.start..parts.end.min(SUB_BLOCKS))?;
@@ -125,7 +129,7 @@ impl SubBlocks {
         Some(SubBlockRange { bytes: self.first[from]..end, before: self.crc[from], after })
     }
 
-    /// Whether the sums of all parts are those of the block's bytes.
+    /// True if the checksums of all sub-blocks match the block's bytes.
     pub fn sum(&self, block: &[u8]) -> bool {
         let (mut at, mut sum) = (0, 0);
         (0..SUB_BLOCKS).filter(|part| self.first[*part] != NO_RECORD).all(|part| {
@@ -135,12 +139,12 @@ impl SubBlocks {
         })
     }
 
-    /// Whether the first records of all parts begin where they do in `other`, whatever the sums.
+    /// True if the first records of all sub-blocks begin at the same offsets as in `other`; ignores the checksums.
     pub fn begin_as(&self, other: &Self) -> bool {
         self.first == other.first
     }
 
-    /// Whether they can be those of a block of so many bytes whose first record begins there.
+    /// True if the offsets are possible in a block of this length with this first record.
     pub fn fit(&self, bytes: u32, first_record: Option<u32>) -> bool {
         let inside = |part: usize, first: u32| first == NO_RECORD || first < bytes && sub_block_of(first) == part;
         self.is_unknown()
@@ -169,7 +173,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// A block of records of all lengths, some longer than a part: where they begin, and the bytes.
+    /// A block of records of all lengths, some longer than a sub-block: the offsets of the records, and the bytes.
     fn block(prng: &mut Prng) -> (Vec<u32>, Vec<u8>) {
         let mut bytes = vec![0; 1 + prng.below(1 << 20) as usize];
         prng.fill(&mut bytes);
@@ -223,7 +227,7 @@ mod tests {
         let mut bytes = Vec::new();
         parts.encode(&mut bytes);
         assert_eq!((SubBlocks::decode(&mut Cursor(&bytes)), bytes.len()), (Some(parts), ENCODED));
-        // In another part than it begins in.
+        // An offset that lies in another sub-block.
         bytes[8..12].copy_from_slice(&50_000u32.to_le_bytes());
         assert!(SubBlocks::decode(&mut Cursor(&bytes)).is_some_and(|parts| !parts.fit(140_000, Some(24))));
         assert!(SubBlocks::NONE.fit(0, None) && SubBlocks::NONE.stretch(0..16, 1 << 20, 5).is_none());

@@ -1,20 +1,20 @@
-//! The packets of one block of a packet file that answer the question, in the order of time.
+//! The matching packets of one block of a packet file, in order of time.
 //!
-//! They lie as records of nanosecond pcap, so that those which follow each other can be lent as one piece.
+//! The block stores packets as records of nanosecond pcap, so that it can lend consecutive packets as one slice.
 
 use crate::FoundPacket;
 use base::Timestamp;
 use pcap::{Packet, record_header_ns};
 
-/// See the module.
+/// The matching packets of one block, and a cursor on them.
 #[derive(Debug, Default)]
 pub struct Block {
-    /// Its number in the file: among equal stamps, the earlier block comes first.
+    /// Number of the block in the file: among equal timestamps, the earlier block comes first.
     pub number: u32,
     records: Vec<u8>,
     items: Vec<Item>,
     next: usize,
-    /// Lost before a packet that did not answer, and not told yet: by origin.
+    /// Packets lost before a packet that did not match, not yet attributed to a packet: by origin.
     pending: Vec<(usize, u64)>,
 }
 
@@ -32,13 +32,13 @@ struct Item {
 
 const HEADER: usize = pcap::classic::RECORD_HEADER;
 
-/// What stamp a packet has of which the file tells none (the simple packets of pcapng): the beginning of time.
+/// The timestamp of a packet; zero for packets without a timestamp (the simple packets of pcapng).
 pub fn stamp(packet: &Packet<'_>) -> Timestamp {
     packet.ts.unwrap_or(Timestamp::ZERO)
 }
 
 impl Block {
-    /// Nothing yet of the block of this number.
+    /// Empties the block and gives it a new number.
     pub fn begin(&mut self, number: u32) {
         self.number = number;
         self.records.clear();
@@ -47,7 +47,7 @@ impl Block {
         self.next = 0;
     }
 
-    /// Packets were lost here, on this origin.
+    /// Records that packets were lost at this point on this origin.
     pub fn lose(&mut self, origin: usize, packets: u64) {
         match self.pending.iter_mut().find(|(o, _)| *o == origin) {
             Some((_, lost)) => *lost = lost.saturating_add(packets),
@@ -55,7 +55,7 @@ impl Block {
         }
     }
 
-    /// A packet that answers.
+    /// Appends a matching packet.
     pub fn push(&mut self, packet: &Packet<'_>, origin: usize) {
         let lost = match self.pending.iter_mut().find(|(o, _)| *o == origin) {
             Some((_, lost)) => std::mem::take(lost),
@@ -66,17 +66,17 @@ impl Block {
         self.push_found(&FoundPacket { ts: stamp(packet), wire_len, data, link_type, origin, lost, position });
     }
 
-    /// One that was found, with what was lost before it.
+    /// Appends a packet together with the number of packets lost before it.
     pub fn push_found(&mut self, found: &FoundPacket<'_>) {
         let FoundPacket { ts, wire_len, data, link_type, origin, lost, position } = *found;
-        // A block of a MiB and the record that reaches over its end: far from the limit of these numbers.
+        // The records take at most 1 MiB and the record that crosses the end of the block: far below the limit of u32.
         let (at, caplen) = (self.records.len() as u32, data.len() as u32);
         self.records.extend(record_header_ns(ts, caplen, wire_len));
         self.records.extend(data);
         self.items.push(Item { ts, at, caplen, wire_len, origin: origin as u32, link_type, lost, position });
     }
 
-    /// Puts them in order; gives what was lost behind the last of them.
+    /// Sorts the packets by time; returns the losses after the last packet, by origin.
     pub fn finish(&mut self) -> &[(usize, u64)] {
         if !self.items.is_sorted_by_key(|i| i.ts) {
             self.items.sort_by_key(|i| i.ts);
@@ -84,17 +84,17 @@ impl Block {
         &self.pending
     }
 
-    /// The stamp of the first, or of the next one to be lent.
+    /// The timestamp of the current packet: at first, that of the first packet.
     pub fn stamp(&self) -> Option<Timestamp> {
         self.items.get(self.next).map(|i| i.ts)
     }
 
-    /// Moves on by one.
+    /// Moves to the next packet.
     pub fn step(&mut self) {
         self.next += 1;
     }
 
-    /// The packet stood on.
+    /// The current packet.
     pub fn packet(&self) -> Option<FoundPacket<'_>> {
         let i = self.items.get(self.next)?;
         let from = i.at as usize + HEADER;
@@ -109,8 +109,9 @@ impl Block {
         })
     }
 
-    /// Moves to the last of those that follow, lie behind each other and pass `allows`, and says where in the records they
-    /// are and how many; `None` where not even one lies as a record.
+    /// Moves to the last packet of the run that begins at the current packet, is contiguous in the records and passes
+    /// `allows`. Returns the byte range of the run and its number of packets; `None` if the first packet does not fit a
+    /// pcap record.
     pub fn extend(&mut self, allows: impl Fn(Timestamp) -> bool) -> Option<(std::ops::Range<usize>, u64)> {
         let first = *self.items.get(self.next)?;
         // Seconds past the year 2106 do not fit a record.
@@ -131,12 +132,12 @@ impl Block {
         Some((range, (self.next - begun + 1) as u64))
     }
 
-    /// Those bytes.
+    /// The records in a byte range.
     pub fn records(&self, range: std::ops::Range<usize>) -> &[u8] {
         self.records.get(range).unwrap_or(&[])
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory held by the block.
     pub fn memory(&self) -> usize {
         self.records.capacity() + self.items.capacity() * size_of::<Item>()
     }

@@ -1,7 +1,7 @@
-//! The answer of one file whose packets are not in order, block by block in the order of time.
+//! The result of one file with packets out of order, block by block in order of time.
 //!
-//! Invariant: every block whose first packet is not later than the packet stood on has been read. So what stands first
-//! among the blocks that are open is the first of all, and only blocks that overlap in time are open at once.
+//! Invariant: every block whose first packet is not later than the current packet has been read. So the first packet of
+//! the open blocks is the first of all packets, and only blocks that overlap in time are open together.
 
 use crate::block::Block;
 use crate::cursor::{Cursor, CursorState, Extent};
@@ -11,35 +11,35 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-/// The blocks of a file that are still to be read.
+/// The blocks of a file that are not yet read.
 pub trait BlockSource: Send {
-    /// No packet that answers is earlier in any of them; `None` if there is none left.
+    /// A lower bound of the timestamps of the matching packets in all blocks left; `None` if no block is left.
     fn first(&self) -> Option<Timestamp>;
 
-    /// Reads that of them which begins first.
+    /// Reads the block that begins first.
     ///
     /// # Errors
-    /// What ends the whole answer.
+    /// An error that ends the query.
     fn load(&mut self, spare: Box<Block>, book: &mut QueryContext) -> Result<Box<Block>, QueryError>;
 
-    /// All have been read and walked.
+    /// Called when all blocks have been read and all their packets lent.
     fn end(&mut self, _book: &mut QueryContext) {}
 }
 
-/// See the module.
+/// A cursor that merges the blocks of one file.
 pub struct BlockMerge<S> {
     shelf: S,
-    /// The block whose packet is lent.
+    /// The block with the current packet.
     top: Option<Open>,
     rest: BinaryHeap<Reverse<Open>>,
-    /// Memory of a block that has been walked.
+    /// Memory of a finished block, for reuse.
     spare: Option<Box<Block>>,
     lent: Range<usize>,
-    /// Lost before the packet stood on, in blocks before.
+    /// Packets lost before the current packet, in earlier blocks.
     lost: u64,
 }
 
-/// A block by the stamp of the packet it stands on, then by its number.
+/// An open block, ordered by the timestamp of its current packet, then by its number.
 struct Open {
     ts: Timestamp,
     block: Box<Block>,
@@ -69,18 +69,18 @@ impl Ord for Open {
 }
 
 impl<S: BlockSource> BlockMerge<S> {
-    /// Before the first packet.
+    /// A cursor before the first packet.
     pub fn new(shelf: S) -> Self {
         Self { shelf, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
     }
 
-    /// Whether a block that stands on this stamp comes before all others.
+    /// True if a block at this timestamp comes before all other blocks.
     fn allows(&self, ts: Timestamp, number: u32) -> bool {
         self.rest.peek().is_none_or(|Reverse(open)| (ts, number) < open.key())
             && self.shelf.first().is_none_or(|first| ts < first)
     }
 
-    /// Reads the blocks that begin before everything that is open.
+    /// Reads the blocks that begin before all open blocks.
     fn open_due(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
         while let Some(first) = self.shelf.first() {
             if self.rest.peek().is_some_and(|Reverse(open)| open.ts < first) || book.is_stopped() {

@@ -1,4 +1,4 @@
-//! What the parts of one answer share: the question, and what they have to tell.
+//! The query context: the state that all parts of one query share.
 
 use crate::disk::Disk;
 use crate::{Cost, Origin, Query};
@@ -7,16 +7,16 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use wire::Headers;
 
-/// Most remarks that are kept; a store in ruins repeats itself.
+/// The most warnings that the context keeps; a badly damaged store would produce thousands.
 const MAX_REMARKS: usize = 100;
 
-/// See the module.
+/// The query, its cost, its origins and its warnings.
 pub struct QueryContext {
-    /// What was asked.
+    /// The query.
     pub query: Query,
-    /// What it has cost so far.
+    /// The cost so far.
     pub cost: Cost,
-    /// Reads of files of the store, of all cursors together.
+    /// The reads of store files, for all cursors together.
     pub disk: Disk,
     origins: Vec<Origin>,
     counted: Vec<OriginCounts>,
@@ -26,16 +26,16 @@ pub struct QueryContext {
     wire_raised: u64,
 }
 
-/// What is known of one origin.
+/// The counts of one origin.
 #[derive(Default)]
 struct OriginCounts {
     tally: Tally,
-    /// Lost since the packet that was lent last.
+    /// Packets lost since the last packet that the query lent.
     lost: u64,
 }
 
 impl QueryContext {
-    /// An empty one.
+    /// The context of a query that has read nothing.
     pub fn new(question: Query) -> Self {
         Self {
             query: question,
@@ -50,7 +50,7 @@ impl QueryContext {
         }
     }
 
-    /// The number of this origin.
+    /// The index of this origin in [`QueryContext::origins`]; adds the origin if it is new.
     pub fn origin(&mut self, origin: Origin) -> usize {
         match self.origins.iter().position(|o| *o == origin) {
             Some(known) => known,
@@ -67,19 +67,19 @@ impl QueryContext {
         &self.origins
     }
 
-    /// Whether the interval has this moment.
+    /// True if the timestamp lies in the interval.
     #[inline]
     pub fn is_inside(&self, ts: Timestamp) -> bool {
         self.query.from <= ts && ts <= self.query.to
     }
 
-    /// Whether a packet answers the question. Does not count it.
+    /// True if a packet matches interval and filter. Does not count the packet.
     #[inline]
     pub fn wants(&self, ts: Timestamp, wire_len: u32, data: &[u8], link_type: u16) -> bool {
         self.is_inside(ts) && self.matches(wire_len, data, link_type)
     }
 
-    /// Whether a packet passes the filter, whenever it came.
+    /// True if a packet passes the filter; ignores the interval.
     #[inline]
     pub fn matches(&self, wire_len: u32, data: &[u8], link_type: u16) -> bool {
         self.query.filter.is_empty()
@@ -96,18 +96,18 @@ impl QueryContext {
         self.counted.get(origin).map(|c| c.tally).unwrap_or_default()
     }
 
-    /// Packets of an origin were lost here; the next packet that is found will say so.
+    /// Records that packets of an origin were lost at this point; the next packet of the origin reports the loss.
     pub fn add_lost(&mut self, origin: usize, packets: u64) {
         let lost = &mut self.counted[origin].lost;
         *lost = lost.saturating_add(packets);
     }
 
-    /// What was lost since this was asked last: for [`FoundPacket::lost`](crate::FoundPacket::lost) of the packet now stood on.
+    /// The packets lost since the last call, for [`FoundPacket::lost`](crate::FoundPacket::lost) of the current packet.
     pub fn take_lost(&mut self, origin: usize) -> u64 {
         std::mem::take(&mut self.counted[origin].lost)
     }
 
-    /// Something that people should know, each once.
+    /// Adds a warning, unless the same text was added before.
     pub fn warning(&mut self, text: String) {
         if self.warnings.contains(&text) {
             return;
@@ -118,8 +118,8 @@ impl QueryContext {
         }
     }
 
-    /// So many packets of a file are of a link type that is not understood, which is worth a remark where the question is
-    /// about what headers say.
+    /// Warns that packets of a file have a link type that netgrain cannot parse. Without a filter there is no warning,
+    /// because the query then reads no headers.
     pub fn warn_unknown_link_type(&mut self, path: &Path, link_type: u16, packets: u64) {
         if packets > 0 && !self.query.filter.is_empty() {
             self.warning(format!(
@@ -131,7 +131,7 @@ impl QueryContext {
         }
     }
 
-    /// So many packets of a file say fewer bytes on the wire than were captured.
+    /// Counts packets of a file whose wire length is less than their caplen, and warns.
     pub fn wire_raised(&mut self, path: &Path, packets: u64) {
         if packets > 0 {
             self.wire_raised = self.wire_raised.saturating_add(packets);
@@ -139,23 +139,23 @@ impl QueryContext {
         }
     }
 
-    /// How many packets of captures say fewer bytes on the wire than were captured, as far as is known.
+    /// The number of packets so far whose wire length is less than their caplen.
     pub fn all_wire_raised(&self) -> u64 {
         self.wire_raised
     }
 
-    /// A remark on something that could not be read, so that packets may be missing from the answer.
+    /// Adds a warning about unreadable data: packets may be missing from the result.
     pub fn damage(&mut self, text: String) {
         self.damaged = true;
         self.warning(text);
     }
 
-    /// Whether nothing that should have been read was unreadable.
+    /// True if all data could be read.
     pub fn is_complete(&self) -> bool {
         !self.damaged
     }
 
-    /// All remarks so far.
+    /// All warnings so far.
     pub fn warnings(&self) -> Vec<String> {
         let mut out = self.warnings.clone();
         if self.unreported > 0 {
@@ -164,7 +164,7 @@ impl QueryContext {
         out
     }
 
-    /// Whether the answer is to end early.
+    /// True if the query shall end early.
     pub fn is_stopped(&self) -> bool {
         self.query.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }

@@ -1,33 +1,33 @@
-//! What an answer cost: `--explain`.
+//! The cost of a query, for `--explain`.
 
-/// Considered, skipped by what the index knows, and read.
+/// What a query considered, skipped because of the index, and read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Packet files whose names were met in the interval, or where something could reach into it: of hours outside of it
-    /// not even the names are read.
+    /// Packet files that the query considered: their names lie in the interval, or their packets could. The query does
+    /// not list hour directories outside of the interval.
     pub files: u64,
-    /// Of these, outside of the interval or without a candidate block.
+    /// Considered files that the query skipped: outside of the interval or without a candidate block.
     pub files_skipped: u64,
-    /// Blocks of the files that were looked at.
+    /// Blocks of the considered files.
     pub blocks: u64,
-    /// Of these, skipped by time.
+    /// Blocks skipped because of their time range.
     pub blocks_skipped_time: u64,
-    /// Of these, skipped by the key sets.
+    /// Blocks skipped because of their key sets.
     pub blocks_skipped_keys: u64,
-    /// Of these, skipped because what was sought lies elsewhere in the stream ([`SeekHint`](crate::SeekHint)).
+    /// Blocks skipped because they lie outside of the stream positions of a [`SeekHint`](crate::SeekHint).
     pub blocks_skipped_sub_block: u64,
-    /// Blocks of which something was read, those that were read ahead and not needed included.
+    /// Blocks of which the query read any part, including blocks read ahead and not used.
     pub blocks_read: u64,
-    /// Bytes of the files that were looked at.
+    /// Bytes of the considered files.
     pub bytes: u64,
-    /// Bytes of packet files read, as [`Cost::blocks_read`].
+    /// Bytes read from packet files, including bytes read ahead and not used.
     pub bytes_read: u64,
     /// Bytes of indexes read.
     pub index_bytes_read: u64,
-    /// Packets looked at, those from the ring included.
+    /// Packets tested, including packets from the ring.
     pub packets: u64,
-    /// Packets that matched and were given out.
+    /// Packets that matched and were lent.
     pub matched: u64,
-    /// Packets that were taken from the ring of a running recorder.
+    /// Packets read from the ring of a running recorder.
     pub from_ring: u64,
 }

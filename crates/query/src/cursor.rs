@@ -1,39 +1,40 @@
-//! What an answer is made of: cursors, each one run of packets that stands in its own order, and a supply of those that
-//! begin later.
+//! The parts of a result: cursors, each with one run of packets in its own order, and sources of cursors that begin
+//! later.
 //!
-//! A cursor tests each packet itself ([`QueryContext::wants`]) and stands only on such as answer the question. It lends what it
-//! stands on until it is moved. What it has to tell (cost, losses, remarks, origins) goes into the [`QueryContext`].
+//! A cursor tests each packet with [`QueryContext::wants`] and stops only at packets that match. It lends the current
+//! packet until the next move. It adds cost, losses, warnings and origins to the [`QueryContext`].
 
 use crate::{FoundPacket, QueryContext, QueryError};
 use base::Timestamp;
 
-/// Where a cursor stands.
+/// The state of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CursorState {
-    /// On a packet with this stamp.
+    /// The cursor is at a packet with this timestamp.
     Packet(Timestamp),
-    /// On nothing at this moment; what may still come is not earlier than this. Only cursors that follow say so, and they
-    /// say it again with a later moment while time passes, so that they hold up the others for a bounded time.
+    /// The cursor has no packet now; later packets are not earlier than this timestamp. Only cursors that follow return
+    /// this state. They return it again with a later timestamp as time passes, so that they delay other cursors for a
+    /// bounded time.
     Waiting(Timestamp),
-    /// Nothing will come.
+    /// No more packets.
     End,
 }
 
 /// One run of packets in its own order.
 pub trait Cursor: Send {
-    /// Moves to the next packet that answers the question; the first call moves to the first one.
+    /// Moves to the next matching packet; the first call moves to the first packet.
     ///
     /// # Errors
-    /// What ends the whole answer. What ends or damages only this run is a remark in the book.
+    /// An error that ends the query. An error that affects only this run becomes a warning in the context.
     fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError>;
 
-    /// The packet stood on. Asked only while the cursor stands on one.
+    /// The current packet. Called only while the cursor is at a packet.
     fn packet(&self) -> FoundPacket<'_>;
 
-    /// Moves on to the last of the packets that follow the one stood on, lie directly behind each other as records of
-    /// little-endian nanosecond pcap, all answer the question and are not later than `until`; says how many there are from
-    /// the one stood on before, itself included, and the latest stamp of them. [`Cursor::records`] lends them. A cursor
-    /// whose packets do not lie so stays where it is and answers `None`.
+    /// Extends the current packet to a run: moves to the last of the packets that follow, are contiguous records of
+    /// little-endian nanosecond pcap, all match and are not later than `until`. Returns the number of packets of the
+    /// run, including the first, and their latest timestamp. [`Cursor::records`] lends the run. A cursor whose packets
+    /// are not contiguous records does not move and returns `None`.
     ///
     /// # Errors
     /// As [`Cursor::advance`].
@@ -41,49 +42,49 @@ pub trait Cursor: Send {
         Ok(None)
     }
 
-    /// The records of the last [`Cursor::extend`] that did not answer `None`, headers included, as one slice.
+    /// The records of the last [`Cursor::extend`] that returned a run, headers included, as one slice.
     fn records(&self) -> &[u8] {
         &[]
     }
 
-    /// Whether all that is left has been asked of the disk, so that it is time to prepare what comes next.
+    /// True if all remaining reads of this cursor are in progress, so that the merge may open the next cursor.
     fn is_ending(&self) -> bool {
         false
     }
 }
 
-/// How far a cursor was extended.
+/// The size of a run of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Packets, with the first one.
+    /// Number of packets, including the first.
     pub packets: u64,
-    /// The latest stamp of them.
+    /// Their latest timestamp.
     pub latest: Timestamp,
 }
 
-/// Which of several packets of the same stamp comes first: by interface in the order of names, then by queue.
+/// The order among packets with the same timestamp: by interface in the order of names, then by queue.
 pub type Rank = (u32, u16);
 
 /// A cursor with its rank.
 pub type Ranked = (Rank, Box<dyn Cursor>);
 
-/// Cursors that are opened only when the answer has come to where they begin.
+/// A source of cursors that are opened only when the merge reaches their begin.
 pub trait CursorSource: Send {
-    /// The earliest stamp that the next cursor can have; `None` if there is no other.
+    /// The earliest timestamp that the next cursor can have; `None` if there is no other cursor.
     ///
     /// # Errors
-    /// What ends the whole answer.
+    /// An error that ends the query.
     fn begins(&mut self, book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError>;
 
-    /// Whether the next cursor can be opened without waiting.
+    /// True if the next cursor can be opened without waiting.
     fn is_ready(&mut self) -> bool {
         false
     }
 
-    /// Opens the next cursor; `None` if it has gone meanwhile or holds nothing that could answer. The one after it is next
-    /// in both cases.
+    /// Opens the next cursor; `None` if its file has vanished or cannot contain a match. In both cases the source
+    /// proceeds to the cursor after it.
     ///
     /// # Errors
-    /// What ends the whole answer.
+    /// An error that ends the query.
     fn open(&mut self, book: &mut QueryContext) -> Result<Option<Ranked>, QueryError>;
 }

@@ -1,11 +1,11 @@
-//! Reads of whole blocks, several under way at once, into memory that is used again.
+//! Reads of whole blocks, several in flight at once, into reused memory.
 //!
-//! A [`Chunk`] has room before the bytes that were read, where the beginning of a record is put that the block before
-//! ended in: so a record is one slice wherever it lies, and nothing else is copied. Memory is bounded by [`MAX_AHEAD`]
-//! whole blocks, or as many bytes in smaller pieces, that nobody waits for yet, and one for each cursor.
+//! A [`Chunk`] has free space before the bytes read. The caller copies there the beginning of a record that the
+//! previous block ended in. So each record is one slice, and nothing else is copied. Memory is bounded by [`MAX_AHEAD`]
+//! whole blocks read ahead, or as many bytes in smaller pieces, and one block for each cursor.
 //!
-//! How many reads are begun ahead doubles with each that is waited for ([`Disk::deepen`]), over all files of an answer: the first read of a
-//! short answer is a short one, and a long one keeps the disk busy.
+//! The number of reads ahead doubles with each read that the query waits for ([`Disk::deepen`]), over all files of a
+//! query: a query with a short result reads little ahead, and a query with a long result keeps the disk busy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::uring::{Aligned, Uring, UringCompletion};
 
-/// Room before the bytes and behind a whole block: the longest record and a page to round up to.
+/// Free space before the bytes and after a whole block: the longest record, rounded up to a page.
 pub const SPARE_BYTES: usize = 17 * Aligned::ALIGN;
 
 /// Bytes of a block.
@@ -24,45 +24,45 @@ pub const BLOCK: usize = ring::BLOCK as usize;
 
 const _: () = assert!(SPARE_BYTES >= ring::RECORD_HEADER + ring::CAPLEN_MAX && BLOCK.is_multiple_of(Aligned::ALIGN));
 
-/// Blocks that are begun to be read before anybody waits for them: deep enough to keep a disk busy, and bounded whatever the
-/// number of cursors.
+/// The most blocks read ahead: enough to keep a disk busy, and a bound that does not depend on the number of cursors.
 const MAX_AHEAD: usize = 16;
 
-/// Reads of a few parts of blocks that are begun ahead: they are answered one by one, so more of them keep a disk busy.
+/// The most reads of single sub-blocks that are in flight ahead. These reads are small, so it takes more of them to
+/// keep a disk busy.
 const DEEPEST: usize = 32;
 
-/// Reads under way at once, the ones that somebody waits for included.
+/// The most reads in flight, including those that a cursor waits for.
 const ENTRIES: u32 = 2 * DEEPEST as u32;
 
-/// What is read in one piece and is no block has at most these bytes in memory of its own size: two parts, and a record.
+/// The largest read that gets memory of a smaller size than a block: two sub-blocks, and a record.
 const SMALL: usize = 2 * index::SUB_BLOCK as usize + SPARE_BYTES;
 
-/// A read that was begun.
+/// A read in flight.
 #[derive(Debug)]
 pub struct Ticket(u64);
 
-/// What was read.
+/// The result of a read.
 pub struct Chunk {
-    /// The bytes lie from [`SPARE_BYTES`] on.
+    /// The memory; the bytes begin at [`SPARE_BYTES`].
     pub memory: Aligned,
-    /// How many.
+    /// Number of bytes read.
     pub len: usize,
 }
 
-/// See the module.
+/// The read queue of one query.
 pub struct Disk {
     engine: Engine,
     next: u64,
-    /// What is to be read by a ticket, and what has become of it.
+    /// The reads by ticket, with their outcomes.
     reads: BTreeMap<u64, Read>,
-    /// Bytes of memory that these have or will have.
+    /// Bytes of memory that these reads use or will use.
     begun: usize,
     idle: Idle,
     depth: usize,
     waited: u64,
 }
 
-/// Memory that waits to be used again: of blocks, and of smaller pieces.
+/// Memory for reuse: of blocks, and of smaller pieces.
 #[derive(Default)]
 struct Idle {
     blocks: Vec<Aligned>,
@@ -70,10 +70,10 @@ struct Idle {
 }
 
 enum Engine {
-    /// Nothing was read yet.
+    /// Before the first read.
     Unknown,
     Uring(Box<Uring<Aligned>>),
-    /// The kernel has no io_uring for us: a read is done when somebody waits for it.
+    /// Without io_uring: a read takes place when a cursor waits for it.
     Plain,
 }
 
@@ -86,7 +86,7 @@ struct Read {
 }
 
 impl Disk {
-    /// Nothing is opened before the first read.
+    /// A queue without reads; the first read sets up io_uring.
     pub fn new() -> Self {
         Self {
             engine: Engine::Unknown,
@@ -99,26 +99,26 @@ impl Disk {
         }
     }
 
-    /// Whether another read may be begun that nobody waits for yet.
+    /// True if another read ahead may start.
     pub fn has_capacity(&self) -> bool {
         self.reads.len() < self.depth && self.begun + size(BLOCK) <= MAX_AHEAD * size(BLOCK)
     }
 
-    /// What is read next is needed now: more may be begun ahead than before.
+    /// Doubles the number of reads ahead, because a cursor needs the next read immediately.
     pub fn deepen(&mut self) {
         self.depth = (2 * self.depth).min(DEEPEST);
     }
 
-    /// How many reads were waited for.
+    /// The number of reads that cursors waited for.
     pub fn waited(&self) -> u64 {
         self.waited
     }
 
-    /// Is to read `len` bytes, at most a block and [`SPARE_BYTES`], from `offset` on, a multiple of a page; begins with the next
-    /// [`Disk::hand_over`] or [`Disk::wait`].
+    /// Queues a read of `len` bytes, at most a block and [`SPARE_BYTES`], at `offset`, a multiple of the page size. The
+    /// read starts with the next [`Disk::hand_over`] or [`Disk::wait`].
     ///
     /// # Errors
-    /// What the system says of the queue; what it says of the file comes with [`Disk::wait`].
+    /// An error of the io_uring; an error of the file comes from [`Disk::wait`].
     pub fn start(&mut self, file: &Arc<File>, offset: u64, len: usize) -> io::Result<Ticket> {
         if matches!(self.engine, Engine::Unknown) {
             self.engine = Uring::new(ENTRIES).map_or(Engine::Plain, |ring| Engine::Uring(Box::new(ring)));
@@ -137,10 +137,10 @@ impl Disk {
         Ok(Ticket(token))
     }
 
-    /// Begins what is to be read, in one call: the disk works while this thread walks what it has.
+    /// Starts all queued reads with one system call, so that the disk reads while this thread processes packets.
     ///
     /// # Errors
-    /// What the system says of the queue.
+    /// An error of the io_uring.
     pub fn hand_over(&mut self) -> io::Result<()> {
         match &mut self.engine {
             Engine::Uring(ring) => reap(ring, &mut self.reads, (&mut self.begun, &mut self.idle), Duration::ZERO),
@@ -148,10 +148,10 @@ impl Disk {
         }
     }
 
-    /// The bytes of a read; fewer than asked only at the end of the file.
+    /// Waits for a read; fewer bytes than requested only at the end of the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the read.
     pub fn wait(&mut self, ticket: Ticket) -> io::Result<Chunk> {
         let token = ticket.0;
         self.waited += 1;
@@ -165,7 +165,7 @@ impl Disk {
         let (mut memory, have) = match read.outcome.take() {
             Some(Ok(chunk)) => (chunk.memory, chunk.len),
             Some(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => {
-                // A file system whose direct reads want more alignment than a page: its cache will do.
+                // Direct I/O on this file system needs more alignment than a page: read through the page cache.
                 read.file = Arc::new(File::open(format!("/proc/self/fd/{}", read.file.as_raw_fd()))?);
                 (self.idle.take(read.len), 0)
             }
@@ -176,7 +176,7 @@ impl Disk {
         Ok(Chunk { memory, len })
     }
 
-    /// Nobody will ask for this one.
+    /// Discards the result of a read that is no longer needed.
     pub fn abandon(&mut self, ticket: Ticket) {
         match self.reads.get_mut(&ticket.0) {
             Some(read) if read.outcome.is_none() && matches!(self.engine, Engine::Uring(_)) => read.abandoned = true,
@@ -191,14 +191,14 @@ impl Disk {
         }
     }
 
-    /// Memory that is needed no more.
+    /// Takes back memory for reuse.
     pub fn recycle(&mut self, memory: Aligned) {
         self.idle.keep(memory);
     }
 }
 
 impl Idle {
-    /// Memory for a read of so many bytes. What lies idle for reads of the other size makes room for it.
+    /// Memory for a read of this many bytes. Frees idle memory of the other size in exchange for a new allocation.
     fn take(&mut self, len: usize) -> Aligned {
         let (same, other) = match len <= SMALL {
             true => (&mut self.pieces, &mut self.blocks),
@@ -221,17 +221,17 @@ impl Idle {
     }
 }
 
-/// Bytes of memory for a read of so many.
+/// Bytes of memory for a read of this many bytes.
 const fn size(len: usize) -> usize {
     SPARE_BYTES + if len <= SMALL { SMALL } else { BLOCK + SPARE_BYTES }
 }
 
 impl Read {
-    /// Reads on where `have` bytes are there already: a read may come back short anywhere.
+    /// Reads the rest after the first `have` bytes: a read may return fewer bytes than requested.
     fn finish(&self, memory: &mut Aligned, have: usize) -> io::Result<usize> {
         let mut have = have;
         while have < self.len {
-            // Direct reads go on at a page.
+            // Direct reads must start at a page boundary.
             let from = have - have % Aligned::ALIGN;
             let part = &mut memory[SPARE_BYTES + from..SPARE_BYTES + rounded(self.len)];
             match self.file.read_at(part, self.offset + from as u64) {
@@ -249,7 +249,7 @@ fn rounded(len: usize) -> usize {
     len.min(BLOCK + SPARE_BYTES).next_multiple_of(Aligned::ALIGN)
 }
 
-/// Takes what has ended.
+/// Collects the completed reads.
 fn reap(
     ring: &mut Uring<Aligned>,
     reads: &mut BTreeMap<u64, Read>,

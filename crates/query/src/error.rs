@@ -1,33 +1,33 @@
-//! Why there is no answer.
+//! Errors that end a query.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Names the thing and says what to do.
+/// An error that ends a query; its text names the object and says what to do.
 #[derive(Debug)]
 pub enum QueryError {
-    /// A file or folder cannot be read.
+    /// A file or directory cannot be read.
     Io {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system call.
         error: io::Error,
     },
     /// The store has no such interface.
     NoInterface {
         /// The store.
         store: PathBuf,
-        /// The name that was asked for.
+        /// The name in the query.
         name: String,
-        /// The names there are.
+        /// The names of the store's interfaces.
         known: Vec<String>,
     },
     /// The interval ends before it begins.
     Backwards {
-        /// What was asked as the first moment.
+        /// The first timestamp of the interval.
         from: base::Timestamp,
-        /// What was asked as the last.
+        /// The last timestamp of the interval.
         to: base::Timestamp,
     },
 }

@@ -1,8 +1,9 @@
-//! Finding packets again: the ring, the open file and sealed files of a store as one, or foreign captures with an index
-//! beside them; in time order, with memory that does not grow with the answer, and with its cost told.
+//! Queries for stored packets. The ring, the growing file and the sealed files of a store count as one source; the
+//! other source is a list of foreign captures with or without an index. Packets come in order of time. Memory does not
+//! grow with the size of the result, and each query reports its cost.
 //!
-//! [`run`] a [`Query`] of a [`QuerySource`]; the [`Results`] lends one packet after the other. This is also the Rust API for
-//! reading packets by interval and filter, as `getPackets` of M3OMon and the loop of libpcap are.
+//! [`run`] starts a [`Query`] on a [`QuerySource`]; [`Results`] lends one packet after the other. These functions are
+//! the Rust API for reading packets by interval and filter, like `getPackets` of M3OMon and the read loop of libpcap.
 #![forbid(unsafe_code)]
 
 mod block;

@@ -1,12 +1,12 @@
-//! Many cursors as one, in the order of time: by stamp, then by interface and queue, then in the order in which the cursors
-//! came.
+//! Merges many cursors by time: by timestamp, then by interface and queue, then in the order in which the cursors were
+//! added.
 //!
-//! A cursor whose stamps step back (a capture that was replayed in disorder) is not sorted: its late packet counts as old
-//! as the latest one before it in the same cursor (or as the beginning of its file, by its name), so that it follows where
-//! it arrived and holds up nobody.
+//! The merge does not sort a cursor whose timestamps step back (a capture with packets out of order). A late packet
+//! gets the sort key of the latest packet before it in the same cursor (or of the file's begin, by its name). So it
+//! follows its predecessor and does not delay other cursors.
 //!
-//! Cursors of a [`CursorSource`] are opened when the merge comes to the moment at which they can begin, and ahead of it while the
-//! one in front has nothing left to ask of the disk. Memory is that of the cursors that overlap.
+//! The merge opens a cursor of a [`CursorSource`] when it reaches the cursor's begin, and earlier while the current
+//! cursor has started all its reads. Memory is that of the cursors that overlap in time.
 
 use crate::cursor::{Cursor, CursorSource, CursorState, Extent, Rank};
 use crate::{FoundPacket, QueryContext, QueryError};
@@ -15,13 +15,13 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// How long to sleep when every cursor waits.
+/// The pause between polls when every cursor waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Cursors that are opened ahead of their time, each with its files open.
+/// The most cursors opened ahead of time; each holds its files open.
 const MAX_AHEAD: usize = 16;
 
-/// Where a cursor has its place: smaller ones first.
+/// The sort key of a cursor: the smallest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergeKey {
     ts: Timestamp,
@@ -32,7 +32,7 @@ struct MergeKey {
 struct MergeEntry {
     key: MergeKey,
     cursor: Box<dyn Cursor>,
-    /// How many reads had been waited for when others were opened because this one is ending.
+    /// The number of reads waited for when the merge last opened other cursors because this cursor was ending.
     relieved: Option<u64>,
 }
 
@@ -53,30 +53,30 @@ impl Ord for MergeEntry {
     }
 }
 
-/// See the module.
+/// The merge of all cursors of a query.
 #[derive(Default)]
 pub struct Merge {
-    /// The one whose packet is lent.
+    /// The cursor with the current packet.
     top: Option<MergeEntry>,
-    /// The others that stand on a packet.
+    /// The other cursors with a packet.
     rest: BinaryHeap<Reverse<MergeEntry>>,
-    /// Those that stand on nothing; what they will have is not before the moment.
+    /// Cursors without a packet; their next packet is not earlier than the timestamp.
     waiting: Vec<(Timestamp, MergeEntry)>,
     supplies: Vec<Box<dyn CursorSource>>,
-    /// Opened ahead, with the moment at which they can begin, and not looked at yet.
+    /// Cursors opened ahead, with their earliest possible timestamp; not yet advanced.
     ahead: Vec<(Timestamp, MergeEntry)>,
     order: u64,
     limit: Limit,
 }
 
-/// Up to where the one on top may go without a look at the others.
+/// How far the current cursor may go without a check of the others.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limit {
-    /// The first of the others.
+    /// The smallest key of the other cursors.
     runner_up: Option<MergeKey>,
-    /// The first moment at which something may have to be opened.
+    /// The earliest timestamp at which a cursor may have to be opened.
     opens: Option<Timestamp>,
-    /// The last moment for which no waiting cursor needs to be asked again.
+    /// The latest timestamp for which no waiting cursor needs to be polled.
     waits: Option<Timestamp>,
 }
 
@@ -88,7 +88,7 @@ impl Limit {
             && self.waits.is_none_or(|until| key.ts <= until)
     }
 
-    /// The last moment that a cursor of this place may go to; `None` if not even to the first.
+    /// The latest timestamp to which a cursor with this key may go; `None` if the cursor may not advance at all.
     fn until(&self, key: &MergeKey) -> Option<Timestamp> {
         let before = |ts: Timestamp| ts.nanos().checked_sub(1).map(Timestamp::from_nanos);
         let mut until = Timestamp::MAX;
@@ -104,14 +104,14 @@ impl Limit {
 }
 
 impl Merge {
-    /// Another cursor, from the beginning on.
+    /// Adds a cursor that may begin at any time.
     pub fn add(&mut self, rank: Rank, cursor: Box<dyn Cursor>) {
         let standing = self.place(Timestamp::ZERO, rank, cursor);
         self.ahead.push((Timestamp::ZERO, standing));
         self.limit.opens = Some(Timestamp::ZERO);
     }
 
-    /// Cursors that begin later.
+    /// Adds a source of cursors that begin later.
     pub fn supply(&mut self, supply: Box<dyn CursorSource>) {
         self.supplies.push(supply);
         self.limit.opens = Some(Timestamp::ZERO);
@@ -120,7 +120,7 @@ impl Merge {
     /// Moves to the next packet; false at the end.
     ///
     /// # Errors
-    /// Those of the cursors.
+    /// The errors of the cursors.
     pub fn advance(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
         if let Some(mut top) = self.top.take() {
             match top.cursor.advance(book)? {
@@ -143,19 +143,19 @@ impl Merge {
         self.choose(book)
     }
 
-    /// The packet moved to.
+    /// The current packet.
     pub fn packet(&self) -> Option<FoundPacket<'_>> {
         self.top.as_ref().map(|top| top.cursor.packet())
     }
 
-    /// Takes as many packets as may be taken from the cursor on top before another one has its turn; `None` if its packets
-    /// do not lie as records.
+    /// Takes from the current cursor as many packets as may come before those of any other cursor; `None` if its
+    /// packets are not contiguous records.
     ///
     /// # Errors
-    /// Those of the cursor.
+    /// The errors of the cursor.
     pub fn extend(&mut self, book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         let Some(top) = &mut self.top else { return Ok(None) };
-        // What it stands on has had its turn already, whatever the others say.
+        // The current packet was already chosen, so the limit of the other cursors does not apply to it.
         let until = self.limit.until(&top.key).unwrap_or(top.key.ts).max(top.key.ts);
         let extent = top.cursor.extend(until, book)?;
         if let Some(extent) = extent {
@@ -174,7 +174,7 @@ impl Merge {
         MergeEntry { key: MergeKey { ts: at, rank, order: self.order }, cursor, relieved: None }
     }
 
-    /// Puts the first of all on top.
+    /// Makes the cursor with the smallest key the current cursor.
     fn choose(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
         loop {
             self.open_due(book)?;
@@ -197,7 +197,7 @@ impl Merge {
         }
     }
 
-    /// Asks those that wait; whether anything has changed.
+    /// Polls the waiting cursors; true if the state of any of them changed.
     fn poll_waiting(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
         let mut changed = false;
         for (until, standing) in std::mem::take(&mut self.waiting) {
@@ -207,7 +207,7 @@ impl Merge {
         Ok(changed)
     }
 
-    /// Moves a cursor to its next packet and puts it where it belongs then.
+    /// Advances a cursor and sorts it into the set for its new state.
     fn peek_waiting(&mut self, mut standing: MergeEntry, book: &mut QueryContext) -> Result<CursorState, QueryError> {
         let stand = standing.cursor.advance(book)?;
         match stand {
@@ -221,7 +221,7 @@ impl Merge {
         Ok(stand)
     }
 
-    /// Opens all that can begin before the first packet that is known.
+    /// Opens all cursors that can begin before the first known packet.
     fn open_due(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
         if let Some(Reverse(first)) = self.rest.peek()
             && self.limit.opens.is_none_or(|at| first.key.ts < at)
@@ -247,8 +247,8 @@ impl Merge {
         }
     }
 
-    /// The one in front is ending: what comes next may begin to read, and what comes behind that, as long as the disk could
-    /// do more and nothing has to be waited for. The `first` time one is opened anyway.
+    /// Opens the next cursors while the current cursor is ending, so that their reads start: as long as the disk has
+    /// capacity and opening does not block. If `first` is set, one cursor is opened in any case.
     fn open_ahead(&mut self, first: bool, book: &mut QueryContext) -> Result<(), QueryError> {
         let mut forced = first;
         while let Some((at, i)) = self.soonest(book)? {
@@ -291,7 +291,7 @@ mod tests {
     use crate::cursor::Ranked;
     use base::Prng;
 
-    /// Stands on these stamps, one after the other; `None` waits until the moment before the next one.
+    /// Returns these timestamps one after the other; `None` waits until just before the next timestamp.
     struct Fake {
         stamps: Vec<Option<u64>>,
         at: usize,
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// As many cursors as chance wants, each with its rank and where it may begin; some wait now and then.
+    /// Random cursors, each with its rank and its earliest possible begin; some of them wait now and then.
     fn cursors(prng: &mut Prng, number: usize) -> Vec<(u64, Rank, Fake)> {
         let mut out: Vec<(u64, Rank, Fake)> = Vec::new();
         for number in 0..number {
@@ -356,7 +356,7 @@ mod tests {
                 }
                 stamps.push(Some(ts));
             }
-            // A cursor that waits has promised what comes next; only those in order can.
+            // A waiting cursor has promised a lower bound of its next timestamp; only cursors in order can keep it.
             if !stamps.iter().flatten().is_sorted() {
                 stamps.retain(Option::is_some);
             }

@@ -1,4 +1,4 @@
-//! Reading comes after writing: whoever asks a store that is being written steps behind its recorder.
+//! Queries run below the recorder's CPU and I/O priority.
 
 use store::{Claim, catalogue};
 use sys::priority;
@@ -7,17 +7,17 @@ pub use sys::priority::Background;
 
 use crate::QuerySource;
 
-/// Puts the calling thread behind all others at the disk and the processor, and keeps it off the processors that the
-/// recorders of this store have for themselves, where that leaves any. For good: call it on a thread that only asks.
+/// Lowers the I/O and CPU priority of the calling thread, and moves the thread off the CPUs that the recorders of this
+/// store reserved, if other CPUs remain. There is no way back: call the function on a thread that only runs queries.
 ///
-/// Returns what could not be done, for people; the answer is the same.
+/// Returns a warning about anything that failed; the result of a query does not depend on it.
 pub fn lower_priority(place: &QuerySource, behind: Background) -> Option<String> {
     if let QuerySource::Store(store) = place {
         let interfaces = catalogue::interfaces(store).unwrap_or_default();
         let taken: Vec<usize> =
             interfaces.iter().filter_map(|name| Claim::holder(&store.join(name))).flat_map(|c| c.cpus).collect();
         if !taken.is_empty() {
-            // On a machine without other processors, the order of the scheduler has to do.
+            // Without other CPUs, only the lower priority protects the recorder.
             priority::keep_off_cpus(&taken);
         }
     }

@@ -1,4 +1,4 @@
-//! What is asked.
+//! The input of a query: source, interval, filter and options.
 
 use base::Timestamp;
 use filter::Filter;
@@ -7,51 +7,52 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Where to look.
+/// The packets that a query searches.
 #[derive(Clone, Debug)]
 pub enum QuerySource {
-    /// A store: its sealed files, the file that is being written, and the ring of a recorder that runs.
+    /// A store: its sealed files, the growing files, and the rings of running recorders.
     Store(PathBuf),
-    /// Capture files of anyone, with an index beside them or without.
+    /// Foreign captures, with or without an index.
     Files(Vec<PathBuf>),
 }
 
-/// Which packets are wanted.
+/// Interval, filter and options that select packets.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// The first moment of the interval.
+    /// The first timestamp of the interval.
     pub from: Timestamp,
-    /// The last moment, itself included.
+    /// The last timestamp of the interval, inclusive.
     pub to: Timestamp,
-    /// Which of them.
+    /// The condition on a packet of the interval.
     pub filter: Filter,
     /// Interfaces of the store; empty for all.
     pub interfaces: Vec<String>,
-    /// Go on with packets as they arrive, until `stop` or `to`.
+    /// Continue with new packets as they arrive, until `stop` or `to`.
     pub follow: bool,
-    /// Look into the ring of a running recorder too.
+    /// Read the ring of a running recorder too.
     pub live: bool,
-    /// Where packets of one queue lie that answer, if that is known: sealed files of that queue are read there alone.
+    /// Stream positions of the matching packets of one queue, if known: the query reads sealed files of that queue only
+    /// there.
     pub seek: Option<SeekHint>,
-    /// Ends the answer early, from another thread or a signal.
+    /// Ends the query early when another thread or a signal handler sets the flag.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
-/// Where the packets of one queue lie that can be an answer. It spares reading, and is no condition: others beside them are
-/// given too if they match, and those of other queues, of files whose place in the stream is not known and of the one that is
-/// being written are found by time and keys.
+/// Stream positions between which the matching packets of one queue lie. The hint saves reading and is not a condition:
+/// the result may also contain other packets that match. The query finds packets of other queues, of the growing file
+/// and of files with unknown stream positions by time and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeekHint {
-    /// The interface, as the recorder was told its name.
+    /// The interface, under the name that the recorder was given.
     pub interface: String,
-    /// Its queue.
+    /// The queue of that interface.
     pub queue: u16,
-    /// Positions of records in the stream of the queue: from the first of some packets to the last of them.
+    /// Stream positions of records: each range goes from the first to the last record of a group of packets.
     pub positions: Vec<RangeInclusive<u64>>,
 }
 
 impl Default for Query {
-    /// Every packet there is at this moment.
+    /// Selects all packets that exist at this moment.
     fn default() -> Self {
         Self {
             from: Timestamp::ZERO,

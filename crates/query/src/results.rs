@@ -1,75 +1,75 @@
-//! The packets that were asked for, one after the other.
+//! The packets that a query selects, in order of time.
 
 use crate::merge::Merge;
 use crate::{Cost, Query, QueryContext, QueryError, QuerySource, foreign, sealed};
 use base::{Tally, Timestamp};
 
-/// Where packets come from: one queue of an interface of the store, or one interface of a capture file.
+/// The origin of packets: one queue of an interface of the store, or one interface of a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The interface; of a foreign file its name, as far as it says.
+    /// The interface; for a foreign capture the interface name from the file, if the file has it.
     pub interface: String,
     /// The hardware queue.
     pub queue: u16,
-    /// As pcap numbers it.
+    /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// Bytes kept of each packet.
+    /// Bytes kept of each packet, at most.
     pub snaplen: u32,
-    /// The filter that the recorder had; empty for none.
+    /// The capture filter of the recorder; empty for none.
     pub filter: String,
-    /// Who stamped the packets.
+    /// The timestamp source of the packets.
     pub timestamp_source: String,
 }
 
-/// One packet, borrowed until the next is asked for.
+/// One packet, borrowed until the next call on [`Results`].
 #[derive(Clone, Copy, Debug)]
 pub struct FoundPacket<'a> {
-    /// When it arrived.
+    /// The timestamp of the packet.
     pub ts: Timestamp,
-    /// Bytes it had on the wire.
+    /// The wire length in bytes.
     pub wire_len: u32,
-    /// The bytes kept.
+    /// The captured bytes.
     pub data: &'a [u8],
-    /// How to read its first bytes, as pcap numbers link types.
+    /// The link type, as pcap numbers it: the format of the first bytes.
     pub link_type: u16,
     /// Index into [`Results::origins`].
     pub origin: usize,
-    /// Packets that were lost on this origin since its packet before in this answer, as exactly as the index knows: by
+    /// Packets lost on this origin since the packet before it in this result. The precision is that of the index: one
     /// block.
     pub lost: u64,
-    /// Where its record begins in the stream of its queue, as [`SeekHint`](crate::SeekHint) has it; `None` where that is not known.
+    /// The stream position of the record, as in [`SeekHint`](crate::SeekHint); `None` where the position is not known.
     pub position: Option<u64>,
 }
 
-/// Packets that follow each other, as the bytes of a file: borrowed until the next are asked for.
+/// Consecutive packets as the bytes of a file, borrowed until the next call on [`Results`].
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// Whole records of little-endian nanosecond pcap, headers included.
+    /// Complete records of little-endian nanosecond pcap, headers included.
     pub records: &'a [u8],
-    /// How many packets they are; at least one.
+    /// Number of packets in `records`; at least one.
     pub packets: u64,
-    /// When the first of them arrived.
+    /// The timestamp of the first packet.
     pub first: Timestamp,
-    /// How to read their first bytes.
+    /// The link type of all packets.
     pub link_type: u16,
     /// Index into [`Results::origins`].
     pub origin: usize,
-    /// As [`FoundPacket::lost`], of the first of them; between the others nothing is known to be lost.
+    /// As [`FoundPacket::lost`], for the first packet; the index knows of no loss between the other packets.
     pub lost: u64,
 }
 
-/// See the module.
+/// A running query: lends the selected packets and reports cost, warnings and accounting.
 pub struct Results {
     context: QueryContext,
     merge: Merge,
-    /// One record, where a packet does not lie as one.
+    /// Buffer for the record of a packet that is not stored as a pcap record.
     record: Vec<u8>,
 }
 
-/// Begins an answer; nothing is read yet but names, and who records at this moment.
+/// Starts a query. The start reads only file names and finds out which recorders are running.
 ///
 /// # Errors
-/// When the place cannot be looked at, or the question contradicts itself.
+/// If the source cannot be listed, or the interval ends before it begins.
 pub fn run(place: &QuerySource, question: Query) -> Result<Results, QueryError> {
     if question.from > question.to {
         return Err(QueryError::Backwards { from: question.from, to: question.to });
@@ -84,10 +84,10 @@ pub fn run(place: &QuerySource, question: Query) -> Result<Results, QueryError> 
 }
 
 impl Results {
-    /// The next packet in time order; `None` at the end, or when [`Query::stop`] was set.
+    /// The next packet in order of time; `None` at the end, or when [`Query::stop`] was set.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// If a file cannot be read.
     #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<FoundPacket<'_>>, QueryError> {
@@ -98,11 +98,11 @@ impl Results {
         Ok(self.merge.packet())
     }
 
-    /// The next packets in time order, as many as lie together: the fast way to write them all out. `None` as in
-    /// [`Results::next`]; the two may be mixed.
+    /// The next packets in order of time, as many as lie contiguously in memory: the fastest way to export packets.
+    /// `None` as in [`Results::next`]; calls of the two functions may alternate.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// If a file cannot be read.
     pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, QueryError> {
         if !self.advance()? {
             return Ok(None);
@@ -128,35 +128,35 @@ impl Results {
         Ok(!self.context.is_stopped() && self.merge.advance(&mut self.context)?)
     }
 
-    /// Where the packets come from, as far as is known by now; it only grows.
+    /// The origins known so far; the list only grows.
     pub fn origins(&self) -> &[Origin] {
         self.context.origins()
     }
 
-    /// What it has cost so far.
+    /// The cost of the query so far.
     pub fn cost(&self) -> Cost {
         self.context.cost
     }
 
-    /// What people should know about the answer, so far: files that were damaged, vanished or had to be read without an
-    /// index, a recorder that could not be listened to.
+    /// The warnings so far: files that were damaged, vanished or lacked an index, and recorders whose ring could not be
+    /// read.
     pub fn warnings(&self) -> Vec<String> {
         self.context.warnings()
     }
 
-    /// Packets of the captures asked that say fewer bytes on the wire than were captured; a remark names the files.
+    /// Packets of the foreign captures whose wire length was less than their caplen; a warning names the files.
     pub fn wire_raised(&self) -> u64 {
         self.context.all_wire_raised()
     }
 
-    /// Whether everything could be read that should have been: false when packets may be missing because a file is damaged
-    /// or was cut off, which a remark then names.
+    /// True if the result is complete; false if packets may be missing because a file is damaged or truncated. A
+    /// warning names the file.
     pub fn is_complete(&self) -> bool {
         self.context.is_complete()
     }
 
-    /// What happened on an origin in the seconds of the interval, so far: of files that were walked to their end or
-    /// beyond the interval's, as their indexes tell it.
+    /// The ledger of an origin for the seconds of the interval, so far. The counts come from the indexes of the files
+    /// that the query has read to the end of the file or of the interval.
     pub fn tally(&self, origin: usize) -> Tally {
         self.context.tally(origin)
     }

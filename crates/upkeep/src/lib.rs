@@ -1,7 +1,8 @@
-//! Keeping a store whole and in its bounds.
+//! Maintenance of a store: recovery, verification, repair and retention.
 //!
-//! `recovery` mends what a killed recorder left, at the next start; `verify` and `repair` do it by hand; `retention` makes
-//! room. All of it works on a [`store::Device`], so that each step can be made to fail in a test.
+//! `recovery` completes at start the files that a killed recorder left unpublished; `verify` and `repair` do the same
+//! by hand; `retention` removes old files. All of them work on a [`store::Device`], so that a test can make each step
+//! fail.
 #![forbid(unsafe_code)]
 
 mod packet_file;

@@ -1,8 +1,8 @@
-//! What can be said of a packet file whose end, or index, or middle is in doubt; and the index that tells it.
+//! Examination of a packet file whose end, index or contents may be damaged, and the rebuilding of its index.
 //!
-//! [`examine`] compares the bytes with what an index vouches for, block by block, and says which records are to be kept
-//! and what the ledger must say of the others. [`rebuild`] walks the kept records once more and makes the index, and where
-//! the file cannot simply be cut, a copy without what is damaged. Nothing here names, removes or publishes a file.
+//! [`examine`] compares each block with the checksum of its index entry, and says which records to keep and what the
+//! ledger must count for the others. [`rebuild`] reads the kept records again and writes the index and, if truncation
+//! does not suffice, a copy without the damaged parts. Nothing here names, removes or publishes a file.
 
 mod chain;
 mod examine;
@@ -16,5 +16,5 @@ pub use rebuild::{Rebuilt, rebuild};
 pub use verified::{IndexedBlock, VerifiedIndex};
 pub use window::{DeviceFile, Window};
 
-/// Bytes of a block of the index.
+/// Bytes of an index block.
 pub const BLOCK: u64 = 1 << 20;

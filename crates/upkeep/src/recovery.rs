@@ -1,15 +1,16 @@
-//! What a killed recorder left in the folder of its interface, mended at the next start.
+//! Recovery: completes at start the files that a killed recorder left in the directory of its interface.
 //!
-//! Every file that is being written, and every index, is locked by whoever writes it; so what has a hidden name and no
-//! lock is left over. Each such file is compared with its index, cut behind the last packet for which a checksum vouches,
-//! given an index that says what was lost, and published. How much was offered, and is in no file at all, the heartbeat of
-//! the dead recorder tells ([`store::offered_page`]); where there is none, the ledger says that nobody knows. A half-done publication is finished, what was only prepared is
-//! removed. Nothing that is not understood is touched.
+//! A recorder locks every file that it writes, and its index; so a file with a hidden name and no lock is a leftover.
+//! Recovery compares each such file with its index, truncates it after the last verified packet, gives it an index that
+//! accounts for the losses, and publishes it. The offered counter page of the dead recorder says how many packets were
+//! offered and are in no file ([`store::offered_page`]); without the page, the ledger says that the number is not
+//! known. Recovery completes an interrupted publication and removes files that were only prepared. It does not touch
+//! files that it does not know.
 //!
-//! [`Recovery::prepare`] is what cannot wait: it gives back the room that a dead recorder had prepared, which may be the
-//! only room there is. The rest looks at one folder in each [`Recovery::step`], the newest first and a bounded number of
-//! them, so that a large store neither delays the first packet nor is read to its end; it may go on while a recorder
-//! writes into the same folder.
+//! [`Recovery::prepare`] is the part that a recorder must wait for: it frees the space that a dead recorder had
+//! prepared, which may be the only space left. The rest examines one directory in each [`Recovery::step`], the newest
+//! first and a bounded number of them, so that a large store neither delays the first packet nor is read completely; it
+//! may run while a recorder writes into the same directory.
 
 mod event;
 mod file;
@@ -33,52 +34,53 @@ use store::names;
 use store::offered_page::OrphanedCount;
 use store::out_of_order::{self, OutOfOrderMarkers};
 
-/// Folders looked at, at most: more than a month of hours.
+/// The most directories that recovery examines: more than a month of hours.
 pub const MAX_FOLDERS: usize = 1000;
 
-/// Hours in which a file is looked for that a failure of the power has taken out of its hour.
+/// The newest hours, in which recovery looks for a file that lost its name in a power failure.
 const NEWEST: usize = 3;
 
-/// The head of a packet file, which all of them have in common.
+/// Length of the pcap file header, which is the same in all packet files.
 const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
 
-/// The first second that no stamp can have.
+/// The first second that is too large for a timestamp.
 const LATEST: u64 = u64::MAX / 1_000_000_000;
 
-/// Link type of a file without packets, of which nobody knows.
+/// Link type of a file without packets whose link type is not known.
 const ETHERNET: u16 = 1;
 
-/// How often a file is asked for that was there before this recovery and is still held, and how long it waits in between.
-/// The kernel ends what a killed process had begun to write before it lets go of its files, some time after its death.
+/// The number of attempts to lock a file that existed before this recovery and is still held, and the pause between
+/// them. The kernel completes the pending writes of a killed process before it releases the locks, some time after the
+/// process dies.
 const AGAIN: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long the device is asked before it is asked again whether something has ended.
+/// The longest wait for one completion of the device.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The recovery of one interface.
 pub struct Recovery<D> {
     volume: Volume<D>,
-    /// To be looked at, the newest last.
+    /// The directories left to examine, the newest last.
     folders: Vec<PathBuf>,
     examined: usize,
     most: usize,
-    /// Hidden files of the newest hours that were there before the caller made any.
+    /// Hidden files of the newest hours that existed before the caller created any.
     before: BTreeSet<PathBuf>,
-    /// Of these, those that somebody still holds.
+    /// Of these, the files that another process still holds.
     held: Vec<(PathBuf, FileNames)>,
     again: u32,
-    /// Only files of this queue are looked at.
+    /// If set, recovery examines only files of this queue.
     queue: Option<u16>,
-    /// Something could not be mended.
+    /// True if the recovery of a file failed.
     troubled: bool,
     events: Vec<Event>,
-    /// Set by whoever cannot wait any longer.
+    /// Set by the caller to end the recovery early.
     stop: Arc<AtomicBool>,
 }
 
 impl<D: Device> Recovery<D> {
-    /// Of the folder of an interface. The caller holds its claim, or knows that nobody does.
+    /// A recovery of the directory of an interface. The caller holds its claim, or knows that no other process does.
     pub fn new(device: D, root: &Path) -> Self {
         let volume = Volume::new(device, root.to_owned());
         let (folders, stop) = (vec![root.to_owned()], Arc::default());
@@ -97,45 +99,46 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// With what the dead recorders of this interface kept of their counts. Each is forgotten once it is entered.
+    /// Adds the offered counts that the dead recorders of this interface left. Recovery forgets each after it has
+    /// entered the count into a ledger.
     #[must_use]
     pub fn with_orphaned_counts(mut self, tails: Vec<OrphanedCount>) -> Self {
         self.volume.tails = tails;
         self
     }
 
-    /// Looks at every folder, however many there are.
+    /// Examines every directory, without a bound on their number.
     #[must_use]
     pub fn thorough(self) -> Self {
         Self { most: usize::MAX, ..self }
     }
 
-    /// Looks at one folder and what is below it, not at all of the interface.
+    /// Examines one directory and all below it, not the whole interface.
     #[must_use]
     pub fn below(self, folder: &Path) -> Self {
         Self { folders: vec![folder.to_owned()], ..self }
     }
 
-    /// Mends files of one queue and leaves those of the others alone: what their recorders know of them is not known
-    /// here.
+    /// Recovers files of one queue and leaves those of other queues alone, because the counts of their recorders are
+    /// not known here.
     #[must_use]
     pub fn of_queue(self, queue: u16) -> Self {
         Self { queue: Some(queue), ..self }
     }
 
-    /// Ends before the next file once this is set. The device may fail what it reads from then on: a file that is left half
-    /// done is taken up by the next recovery, as after a kill, and nothing is said of it.
+    /// Ends before the next file once the flag is set. The device may then fail reads. The next recovery continues with
+    /// a file that is left incomplete, as after a kill, and there is no event for it.
     #[must_use]
     pub fn until(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
     }
 
-    /// What was done and found since the last call.
+    /// The events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// Removes what a dead recorder made ahead of need and never wrote to, and places what it did write to.
+    /// Removes the files that a dead recorder prepared and never wrote to, and renames those that it did write to.
     pub fn prepare(&mut self) {
         for folder in self.newest_hours() {
             let names = self.volume.names(&folder).unwrap_or_default();
@@ -145,7 +148,7 @@ impl<D: Device> Recovery<D> {
         self.forget();
     }
 
-    /// Takes back notes of files that have been removed. Nobody makes any at this moment.
+    /// Removes the out-of-order markers of removed files. No other process creates markers at this moment.
     fn forget(&mut self) {
         let root = self.volume.root.clone();
         let Ok(noted) = OutOfOrderMarkers::list(&mut self.volume.device, &root) else { return };
@@ -153,7 +156,7 @@ impl<D: Device> Recovery<D> {
             let hour = names::hour_folder(&root, start);
             let mut named = names::PACKETS.iter().flat_map(|e| [format!("{stem}.{e}"), names::hidden(stem, e)]);
             if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
-                // One that stays is a note without a file.
+                // A marker that cannot be removed has no file, so it has no effect.
                 for span in [None, Some(span)] {
                     let _ = out_of_order::take_back(&mut self.volume.device, &root, stem, span);
                 }
@@ -179,7 +182,7 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// Looks at one more folder; false once there is none.
+    /// Examines one more directory; false if none is left.
     pub fn step(&mut self) -> bool {
         if self.is_stopped() {
             return false;
@@ -204,8 +207,8 @@ impl<D: Device> Recovery<D> {
         more
     }
 
-    /// All that was left is mended: what the heartbeats said is in the ledger now. One of a file that could not be mended, or was
-    /// not looked at, waits for the next recovery.
+    /// Forgets the offered counts after all leftovers were recovered and the counts are in the ledger. The count of a
+    /// file that could not be recovered, or was not examined, is kept for the next recovery.
     fn forget_tails(&mut self) {
         let complete = self.examined < self.most && self.held.is_empty() && !self.is_stopped();
         for tail in std::mem::take(&mut self.volume.tails) {
@@ -225,8 +228,8 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// Makes a file without packets whose ledger has what a recorder was offered that died before its first file; false
-    /// if it could not be made, which is told.
+    /// Creates a file without packets whose ledger has the packets offered to a recorder that died before its first
+    /// file; false if that fails, which is reported.
     fn enter_unfiled(&mut self, tail: &OrphanedCount) -> bool {
         let start = base::Timestamp::from_secs_nanos(tail.second, 0);
         let folder = names::hour_folder(&self.volume.root, start);
@@ -238,7 +241,7 @@ impl<D: Device> Recovery<D> {
                 return false;
             }
         };
-        // As if that file had been in work.
+        // Treat the new file as the file that the recorder was writing.
         let mut tail = tail.clone();
         tail.file = Some((start, 0));
         self.volume.tails = vec![tail.clone()];
@@ -247,8 +250,8 @@ impl<D: Device> Recovery<D> {
         self.volume.entered.contains(&tail)
     }
 
-    /// The hidden file with a head and nothing else; `None` if an earlier recovery has entered it and was killed before
-    /// it could say so.
+    /// The hidden file with only a file header; `None` if an earlier recovery has entered the count and was killed
+    /// before it could forget the count.
     fn place_unfiled(
         &mut self,
         tail: &OrphanedCount,
@@ -279,7 +282,7 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Looks again at what was held; false once there is nothing of that, or it has been asked for often enough.
+    /// Examines held files again; false if there are none, or after the last attempt.
     fn retry(&mut self) -> bool {
         if self.held.is_empty() || self.again == AGAIN {
             return false;
@@ -308,13 +311,13 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// Everything, one after the other.
+    /// Runs the whole recovery.
     pub fn run(&mut self) {
         self.prepare();
         while self.step() {}
     }
 
-    /// One prepared file: the room it gave back, if it was removed.
+    /// Handles one prepared file; returns the bytes freed if the file was removed.
     fn prepared(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<Option<u64>> {
         let device = &mut self.volume.device;
         let file = device.open(path)?;
@@ -323,13 +326,13 @@ impl<D: Device> Recovery<D> {
         if blank? {
             return self.volume.device.remove_unheld(path);
         }
-        // Only a failure of the power takes a name back from a file that was written to.
+        // A file with content has a prepared name only after a power failure that undid its rename.
         self.place(path, name, ending)?;
         Ok(None)
     }
 
-    /// Gives a file that has packets and still its first name the one that it had when the power failed: that of the
-    /// index that knows its first block, or else of its first packet.
+    /// Renames a prepared file with packets to the name that it had before the power failure: the name of the index
+    /// that matches its first block, or else a name from its first packet.
     fn place(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<()> {
         let Some(layout) = Layout::of(ending) else { return Ok(()) };
         let Some(file) = self.volume.device.take(path)? else { return Ok(()) };
@@ -379,7 +382,7 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Whether an index knows any block of this file.
+    /// True if the index matches any block of this file.
     fn is_of(&mut self, file: FileId, vouched: &VerifiedIndex) -> io::Result<bool> {
         let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
         for promise in vouched.blocks.iter().filter(|p| p.bytes > MEANINGLESS) {
@@ -390,7 +393,7 @@ impl<D: Device> Recovery<D> {
         Ok(false)
     }
 
-    /// The hours in which a file may have been that lost its name.
+    /// The hours that may have contained a file that lost its name.
     fn newest_hours(&mut self) -> Vec<PathBuf> {
         let mut folders = vec![self.volume.root.clone()];
         for _ in ["year", "month", "day", "hour"] {
@@ -410,7 +413,7 @@ impl<D: Device> Recovery<D> {
     fn examine(&mut self, folder: &Path) {
         let list = match self.volume.device.list(folder) {
             Ok(list) => list,
-            // Retention has removed it, or nothing was ever recorded.
+            // Retention has removed the directory, or nothing was ever recorded.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return self.events.push(Event::Trouble { path: folder.to_owned(), error }),
         };
@@ -432,7 +435,7 @@ impl<D: Device> Recovery<D> {
             }
             self.recover(folder, called);
         }
-        // After the packets, because mending them takes their indexes away.
+        // Indexes come after the packet files, because the recovery of a packet file also takes its index.
         let names = self.volume.names(folder).unwrap_or_default();
         for name in &names {
             if self.is_stopped() {
@@ -455,7 +458,7 @@ impl<D: Device> Recovery<D> {
         let published: Vec<&str> = published.filter(|stem| self.is_asked(stem)).collect();
         for stem in published {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
-            // A capture of somebody else keeps its ending in the name of its index.
+            // The index of a foreign capture has the complete file name of the capture in its name.
             if !names.contains(stem) && !packets.any(|p| names.contains(&p)) {
                 self.events.push(Event::Orphan { path: folder.join(format!("{stem}.{}", names::INDEX)) });
             }
@@ -478,8 +481,8 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// A hidden index whose packets are not there, or have their name already: it is kept only if it knows of packets
-    /// that no other index tells of.
+    /// A hidden index whose packet file is missing, or is published already: recovery keeps the index only if it
+    /// describes packets that no other index describes.
     fn lone_index(&mut self, folder: &Path, name: &str, stem: &str) -> io::Result<()> {
         let path = folder.join(name);
         for ending in names::PACKETS {
@@ -501,7 +504,7 @@ impl<D: Device> Recovery<D> {
         self.volume.remove_unheld(&path).map(|_| ())
     }
 
-    /// Whether a published index is of the same file.
+    /// True if a published index describes the same file.
     fn is_reported(&mut self, folder: &Path, stem: &str, vouched: &VerifiedIndex) -> io::Result<bool> {
         let called = FileNames { stem: stem.to_owned(), ending: names::PACKETS[0] };
         for number in 0.. {
@@ -519,7 +522,7 @@ impl<D: Device> Recovery<D> {
     }
 }
 
-/// Whether a folder is one of years, months, days and hours: those of somebody else are looked at after all of them.
+/// True if the directory is a year, month, day or hour; recovery examines other directories after these.
 fn is_dated(folder: &Path, root: &Path) -> bool {
     folder.strip_prefix(root).is_ok_and(|below| below.iter().all(|part| part.to_str().is_some_and(is_number)))
 }
@@ -528,14 +531,14 @@ fn is_number(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// A device, and where on it.
+/// A device and the directory of an interface on it.
 pub(crate) struct Volume<D> {
     pub device: D,
     root: PathBuf,
     token: u64,
-    /// What is known of packets that are in no file.
+    /// The offered counts of dead recorders that are not yet in a ledger.
     tails: Vec<OrphanedCount>,
-    /// Of these, those that are in the ledger of a file that has its name.
+    /// Of these, the counts that are in the ledger of a published file.
     entered: Vec<OrphanedCount>,
 }
 
@@ -544,8 +547,8 @@ impl<D: Device> Volume<D> {
         Self { device, root, token: 0, tails: Vec::new(), entered: Vec::new() }
     }
 
-    /// What the recorder of this file kept of its counts, if it was in work when it died; `Err` if nothing is known of any file of
-    /// the queue.
+    /// The offered count that the recorder of this file left, if it was writing the file when it died; `Err` if there
+    /// is no count for any file of the queue.
     fn tail(&self, header: &Header) -> Result<Option<&OrphanedCount>, CountsUnavailable> {
         let mut of_queue = self.tails.iter().filter(|t| t.queue == header.queue).peekable();
         if of_queue.peek().is_none() {
@@ -555,18 +558,18 @@ impl<D: Device> Volume<D> {
         Ok(of_queue.find(|t| t.file.is_some_and(|(start, pos)| start == header.start && is_it(pos))))
     }
 
-    /// The interface that this folder is of, as far as its name says.
+    /// The interface of this directory, from the directory name.
     fn interface(&self) -> String {
         self.root.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The names in a folder that are not folders.
+    /// The names of the files in a directory.
     fn names(&mut self, folder: &Path) -> io::Result<BTreeSet<String>> {
         let list = self.device.list(folder)?;
         Ok(list.into_iter().filter(|(_, is_folder)| !is_folder).map(|(name, _)| name).collect())
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         match self.device.remove(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -593,7 +596,7 @@ impl<D: Device> Volume<D> {
         }
     }
 
-    /// Sets an index aside of which nothing can be read.
+    /// Renames an index that is unreadable.
     fn unreadable_aside(&mut self, index: &Path) -> io::Result<()> {
         if !self.device.exists(index) || VerifiedIndex::read(&mut self.device, index)?.is_some() {
             return Ok(());
@@ -610,7 +613,7 @@ impl<D: Device> Volume<D> {
         Ok(())
     }
 
-    /// Makes the names in a folder survive a failure of the power, where the file system knows how.
+    /// Syncs a directory, so that its names survive a power failure, if the file system supports that.
     fn sync_folder(&mut self, folder: &Path) -> io::Result<()> {
         let file = self.device.open_folder(folder)?;
         let synced = self.sync(file);
@@ -622,13 +625,13 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// Whatever counted the packets of a dead recorder is gone.
+/// The offered counts of a dead recorder do not exist any more.
 struct CountsUnavailable;
 
-/// Mends a file that has its name and is damaged all the same, or has lost its index: it gets back its hidden name, and
-/// is then recovered as if its recorder had died. What is damaged is kept aside.
+/// Repairs a published file that is damaged or has lost its index: the file gets its hidden name again, and is then
+/// recovered as if its recorder had died. Damaged originals are kept.
 pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<Outcome> {
-    // A bare name lies in the folder that everybody stands in, which has no name to be read by.
+    // A bare file name lies in the current directory, whose path would be empty.
     let path = &match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() => Path::new(".").join(path),
         _ => path.to_owned(),
@@ -653,7 +656,8 @@ pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<
     let Some(mending) = FileRecovery::new(&mut volume, folder, called) else { return Ok(Outcome::Unknown) };
     match mending.careful().hidden() {
         Ok(Outcome::Unknown) if *path != hidden => volume.device.rename(&hidden, path).map(|()| Outcome::Unknown),
-        // How far it came is not known here, so the name stays under which it can be taken up.
+        // The progress of the repair is not known here, so the file keeps the hidden name under which the repair can
+        // continue.
         Err(e) if *path != hidden && volume.device.exists(&hidden) => {
             let text = format!("{e}; it lies there as {} now: netgrain repair of that file goes on", hidden.display());
             Err(io::Error::new(e.kind(), text))
@@ -662,7 +666,7 @@ pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<
     }
 }
 
-/// Makes the content of a file survive a failure of the power.
+/// Syncs the content of a file, so that it survives a power failure.
 pub(crate) fn sync<D: Device>(device: &mut D, file: FileId) -> io::Result<()> {
     device.start(file, Op::Sync, 0)?;
     let mut done = Vec::new();

@@ -1,12 +1,13 @@
-//! Making room: the oldest files of a store go, or move to an archive, by free space, by size and by age.
+//! Retention: removes the oldest files of a store, or moves them to an archive, by free space, size and age.
 //!
-//! A [`RetentionWorker`] looks after interface folders of one store. [`RetentionWorker::step`] does one bounded piece of work (a look at what
-//! changed, one file removed, one MiB copied) and asks no clock; it keeps nothing on disk, so what a restart finds is what
-//! the names say. Invariants: only published files of ours go, each under a name that lies where it says; the index before
-//! its packets, so that a crash between leaves a packet file that every tool reads and that is still the oldest; in an hour that
-//! a reader holds ([`store::Hold`]) only once it was waited for ([`Rules::wait`]; not at all when hardly any room is left) and no
-//! other file can go; with an archive nothing leaves the store before its copy is read back and
-//! synced, unless the volume is about to be full.
+//! A [`RetentionWorker`] applies the rules to interface directories of one store. [`RetentionWorker::step`] does one
+//! bounded piece of work (listing changes, removing one file, copying one MiB) and reads no clock. The worker keeps no
+//! state on disk; after a restart it derives everything from file names. Invariants: it removes only published files of
+//! netgrain, each in the directory that its name implies. It removes the index before the packets, so that a crash
+//! between the two leaves a packet file that every tool can read and that is still the oldest. It removes files of an
+//! hour that a reader holds ([`store::Hold`]) only after a wait ([`Rules::wait`]; no wait if very little space is free)
+//! and if no other file can be removed. With an archive, a file leaves the store only after its copy is synced and
+//! verified, unless the volume is almost full.
 
 mod archive;
 mod catalogue;
@@ -32,66 +33,67 @@ use store::device::{Housekeeping, Lock, Space};
 use store::names;
 use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
-/// How often a keeper looks for what came and went where recorders are at work.
+/// How often a worker lists the directories that recorders write to.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often it looks everywhere.
+/// How often a worker lists all directories.
 const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long something that failed is left alone.
+/// The pause before the next attempt after a failure.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
 
-/// How long the keeper of one interface gives those of others, whose files are older, to make room first.
+/// How long the worker of one interface waits for workers of other interfaces with older files to free space.
 const YIELD: Duration = Duration::from_secs(1);
 
-/// After this many removals in a row that gave nothing back, each further one waits for [`SETTLE_TIME`]; where hardly any room
-/// is left, only what the recorder may need meanwhile goes without: it may be the one that takes the room.
+/// After this many removals in succession that freed no space, the worker waits [`SETTLE_TIME`] after each removal. If
+/// very little space is free, it removes without waiting as many bytes as the recorder may need meanwhile, because the
+/// recorder itself may be what takes the space.
 const UNSETTLED: u32 = 3;
 
 /// See [`UNSETTLED`].
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// What a step has come to.
+/// The state after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// There is more to do at once.
+    /// There is more work, and it can continue at once.
     More,
-    /// There is more to do, but not while the writer is busy.
+    /// There is more work, but not while the writer is busy.
     Waiting,
-    /// Nothing is to be done now.
+    /// There is no work now.
     Idle,
 }
 
-/// Who looks after what.
+/// The interfaces that one retention worker is responsible for.
 #[derive(Clone, Debug)]
 pub struct RetentionScope {
     /// The store.
     pub store: PathBuf,
-    /// Its interfaces that this keeper looks after.
+    /// The interfaces of the store that this worker is responsible for.
     pub interfaces: Vec<String>,
-    /// Whether others may look after other interfaces at the same time: for free space the keeper of the oldest files
-    /// then goes first.
+    /// True if other workers may run for other interfaces at the same time: for free space, the worker with the oldest
+    /// files then goes first.
     pub beside_others: bool,
-    /// For how long a folder has been empty before it is removed: a recorder may be about to use it.
+    /// How long a directory must be empty before the worker removes it: a recorder may be about to use it.
     pub folders_after: Duration,
 }
 
-/// See the module.
+/// The retention worker.
 pub struct RetentionWorker<D: Housekeeping> {
     device: D,
     scope: RetentionScope,
     rules: Rules,
     interfaces: Vec<InterfaceFolder>,
     steady: ClockMonitor,
-    /// The newest file when the clock began to go steadily, until the clock is believed for it.
+    /// The begin of the newest file when the clock began to run in step; kept until the age rule trusts the clock.
     doubted: Option<Timestamp>,
     synchronised: bool,
     last_scan: Option<Duration>,
     last_full_scan: Option<Duration>,
-    /// The volume of the archive at the start, or as it was first seen.
+    /// The volume of the archive at the start, or when the archive was first found.
     archive_volume: Option<u64>,
     archive_again: Duration,
-    /// The file that is to be archived, or is out for it.
+    /// The next file to archive, or the file that is being archived elsewhere.
     moving: Option<MoveJob>,
     pending_move: Option<PendingMove>,
     /// Since when there is too little free space.
@@ -102,19 +104,19 @@ pub struct RetentionWorker<D: Housekeeping> {
     not_before: Duration,
     stuck: BTreeSet<(usize, Key)>,
     stuck_until: Duration,
-    /// Hours that readers hold in this step, and those of which it was told.
+    /// Hours that readers hold in this step, and held hours already reported.
     held: BTreeSet<(usize, Timestamp)>,
     held_reported: BTreeSet<(usize, Timestamp)>,
-    /// Since when hours are waited for, and those whose readers were waited for in vain.
+    /// Since when the worker waits for held hours, and hours for which the wait has ended.
     held_since: BTreeMap<(usize, Timestamp), Duration>,
     overruled: BTreeSet<(usize, Timestamp)>,
     reported: BTreeSet<String>,
-    /// When something was said last.
+    /// The time of the last warning.
     said: Duration,
     up: Duration,
     events: Vec<Event>,
     state: RetentionState,
-    /// Bytes that would have been removed, if this is not in earnest.
+    /// Bytes that would have been removed; `None` unless this is a dry run.
     pretended: Option<u64>,
 }
 
@@ -122,26 +124,26 @@ pub struct RetentionWorker<D: Housekeeping> {
 struct InterfaceFolder {
     folder: PathBuf,
     files: Catalogue,
-    /// Keeps other keepers out while this one works.
+    /// The lock that excludes other workers while this worker runs.
     keeping: Option<Lock>,
-    /// Whether what others left behind in the archive was cleared away.
+    /// True if incomplete files of earlier workers have been removed from the archive.
     swept: bool,
-    /// The notes, once one may have to be taken back, until the files are looked at anew: a note is there before its file
-    /// has its name, so this has those of all files that are known.
+    /// The out-of-order markers, read when the first removal needs them and dropped at the next scan. A marker exists
+    /// before its file is published, so the list is complete for all files in the catalogue.
     noted: Option<OutOfOrderMarkers>,
 }
 
-/// What has to go.
+/// A rule that is not met.
 struct SpaceNeeded {
     why: RemovalReason,
-    /// Of one interface, or of all.
+    /// The interface; `None` for all interfaces.
     interface: Option<usize>,
     /// Only files that begin before this moment.
     before: Timestamp,
 }
 
 impl<D: Housekeeping> RetentionWorker<D> {
-    /// A keeper that has not looked yet, but knows which volume the archive lies on, if it is there.
+    /// A worker that has listed nothing yet, but knows the volume of the archive if the archive exists.
     pub fn new(mut device: D, charge: RetentionScope, rules: Rules) -> Self {
         let archive_volume = rules.archive.as_ref().and_then(|archive| Some(device.stat(archive).ok()?.volume));
         let shelf = |name: &String| {
@@ -181,57 +183,58 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// The clock of this machine is believed from the first moment on: a person says so who calls now.
+    /// Trusts the clock of this machine from the start, because a person started the worker.
     #[must_use]
     pub fn trusting_the_clock(mut self) -> Self {
         self.steady.trust();
         self
     }
 
-    /// Whether somebody sets the clock of this machine right all the time: ages are believed then that would remove all.
+    /// Sets whether the clock of this machine is synchronised: then the age rule trusts the clock even if all files are
+    /// too old.
     pub fn set_synchronised(&mut self, synchronised: bool) {
         self.synchronised = synchronised;
     }
 
-    /// Only tells what would go, and changes nothing. Files that would be archived are told as removed.
+    /// Only reports what would be removed, and changes nothing. Files that would be archived are reported as removed.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.pretended = Some(0);
         self
     }
 
-    /// Whether every rule is kept, as far as was seen in the last step.
+    /// True if all rules are met, as of the last step.
     pub fn is_content(&self, at: ClockReading) -> bool {
         !self.is_moving() && self.needs(at, self.rules.short_of(self.state.space)).is_empty()
     }
 
-    /// Whether a file is on its way to the archive: [`RetentionWorker::step`] then copies, if it is given slack, unless the file was
-    /// [sent out](RetentionWorker::send_out).
+    /// True if a file is on its way to the archive: [`RetentionWorker::step`] then copies it, if `slack` is set, unless
+    /// the file was [sent out](RetentionWorker::send_out).
     pub fn is_moving(&self) -> bool {
         self.moving.is_some() || self.pending_move.is_some()
     }
 
-    /// How much room the recorder's next files will take within a second.
+    /// Sets the number of bytes that the recorder's next files will take within a second.
     pub fn set_ahead(&mut self, ahead: u64) {
         self.rules.ahead = ahead;
     }
 
-    /// The next step looks at the store anew.
+    /// Makes the next step list the store again.
     pub fn rescan(&mut self) {
         self.last_scan = None;
     }
 
-    /// What happened since the last call.
+    /// The events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// How things stand.
+    /// The status of the worker.
     pub fn state(&self) -> &RetentionState {
         &self.state
     }
 
-    /// One piece of work. `slack`: the writer has time, so that copying does not hold it up.
+    /// Does one piece of work. `slack` says that the writer has time, so that copying does not delay it.
     pub fn step(&mut self, at: ClockReading, slack: bool) -> Progress {
         let progress = self.work(at, slack);
         if progress == Progress::Idle && !self.is_moving() {
@@ -244,7 +247,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     fn work(&mut self, at: ClockReading, slack: bool) -> Progress {
         let anew = self.steady.see(at);
         self.up = at.up;
-        // A second look would find again what only would have gone.
+        // In a dry run, a second scan would find again the files that were only reported.
         if self.last_scan.is_none_or(|looked| self.pretended.is_none() && at.up >= looked + SCAN_INTERVAL) {
             let all =
                 self.last_scan.is_none() || self.last_full_scan.is_none_or(|then| at.up >= then + FULL_SCAN_INTERVAL);
@@ -283,7 +286,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
         self.held.clear();
         for need in self.needs(at, short) {
-            // A rule that nothing can be done about just now does not keep the others from being kept.
+            // A rule that cannot be met now must not keep the other rules from being applied.
             let progress = self.relieve(&need, at, forced);
             if progress != Progress::Idle {
                 return progress;
@@ -292,8 +295,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         Progress::Idle
     }
 
-    /// A clock that goes steadily may still be wrong. One by which all that there was is too old is not believed unless it is
-    /// known to be kept right.
+    /// Warns if the clock may be wrong although it runs in step: if all files from before the start are too old by a
+    /// clock that is not synchronised, the age rule does not apply.
     fn doubt(&mut self, at: ClockReading) {
         let Some(age) = self.rules.max_age else { return };
         let Some(newest) = self.doubted.filter(|_| self.steady.is_steady(at)) else { return };
@@ -308,7 +311,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// What came and went.
+    /// Updates the catalogue.
     fn scan(&mut self, now: Timestamp, all: bool) {
         let patience = if self.pretended.is_some() { Duration::MAX } else { self.scope.folders_after };
         for i in 0..self.interfaces.len() {
@@ -332,7 +335,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// The rules that are not kept.
+    /// The rules that are not met.
     fn needs(&self, at: ClockReading, short: bool) -> Vec<SpaceNeeded> {
         let mut needs = Vec::new();
         let any = Timestamp::MAX;
@@ -355,7 +358,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         needs
     }
 
-    /// Lets the oldest file go that may.
+    /// Removes or archives the oldest file that may go.
     fn relieve(&mut self, need: &SpaceNeeded, at: ClockReading, forced: bool) -> Progress {
         if need.why == RemovalReason::Space && !forced && self.gives_way(at) {
             return Progress::Idle;
@@ -367,7 +370,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
         let mut passed_over = BTreeSet::new();
         loop {
-            // Where nothing else can go, what readers hold goes.
+            // If no other file can go, the files that readers hold go.
             let overrules = match self.oldest(need, at.now, &passed_over) {
                 Some(_) => false,
                 None if !passed_over.is_empty() => true,
@@ -389,7 +392,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 Ok(None) => {
                     let waited = self.hold_back(shelf, key.hour(), at);
                     let waits = self.pretended.is_none() && !forced && waited < self.rules.wait;
-                    // Once one reader was waited for, no other is before the files after those have gone.
+                    // After a wait for one reader, the worker waits for no other before the next files have gone.
                     if waits && (overrules || passed_over.is_empty()) {
                         return Progress::Idle;
                     }
@@ -403,7 +406,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
                     self.overrule(shelf, key.hour());
                     None
                 }
-                // Somebody removed the whole hour.
+                // Another process removed the whole hour directory.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     self.interfaces[shelf].files.forget(&key);
                     continue;
@@ -414,7 +417,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 }
             };
             if archiving {
-                // Copying takes longer than a reader should wait, and changes nothing for it.
+                // Copying takes longer than a reader should wait for the lock, and does not disturb the reader.
                 drop(lock);
                 return self.begin_move(shelf, key, need.why, at);
             }
@@ -436,7 +439,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         Progress::Idle
     }
 
-    /// The oldest file that this need is about and that nothing keeps.
+    /// The oldest file that can meet this rule and that is neither held nor set aside.
     fn oldest(&self, need: &SpaceNeeded, now: Timestamp, but: &BTreeSet<(usize, Timestamp)>) -> Option<(usize, Key)> {
         let wanted = |i: &usize| need.interface.is_none_or(|shelf| shelf == *i);
         let first = |i: usize| {
@@ -447,12 +450,12 @@ impl<D: Housekeeping> RetentionWorker<D> {
             };
             self.interfaces[i].files.removable(now).find(free).map(|key| (i, key))
         };
-        // Those from the future first, then by their moment.
+        // Files with names in the future first, then by begin.
         let order = |(_, key): &(usize, Key)| (!catalogue::is_future(key.start, now), *key);
         (0..self.interfaces.len()).filter(wanted).filter_map(first).min_by_key(order)
     }
 
-    /// Whether another keeper of this store, whose files are older, is given the time to make room first.
+    /// True if another worker of this store has older files and still has time to free space first.
     fn gives_way(&mut self, at: ClockReading) -> bool {
         if !self.scope.beside_others || self.pressed.is_none_or(|since| at.up >= since + YIELD) {
             return false;
@@ -462,7 +465,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         matches!((theirs, ours), (Some(theirs), Some(ours)) if theirs < ours.floor_to(Duration::from_secs(3600)))
     }
 
-    /// Whether this keeper is the only one at work on this interface.
+    /// Takes the lock of this interface; false if another worker holds it.
     fn keep(&mut self, shelf: usize) -> bool {
         if self.interfaces[shelf].keeping.is_some() {
             return true;
@@ -484,7 +487,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// Removes a file of ours, index first. `None` if somebody else has, or if it cannot be.
+    /// Removes a file and its index, index first. `None` if another process has removed it, or if removal fails.
     fn remove(&mut self, shelf: usize, key: Key, at: ClockReading) -> Option<(PathBuf, u64)> {
         let files = &self.interfaces[shelf].files;
         let parts = files.parts(&key);
@@ -514,7 +517,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         Some((path, room?))
     }
 
-    /// A file is gone, and what was noted of it goes too: while a recorder lives nobody else takes that back.
+    /// Forgets a removed file and removes its out-of-order marker: while a recorder runs, no other component removes
+    /// the marker.
     fn forget(&mut self, shelf: usize, key: &Key) {
         let InterfaceFolder { folder, files, noted, .. } = &mut self.interfaces[shelf];
         files.forget(key);
@@ -531,14 +535,14 @@ impl<D: Housekeeping> RetentionWorker<D> {
             })
         });
         if let Err(e) = outcome {
-            // One that stays is a note without a file: it says nothing, and the next start takes it back.
+            // A marker that stays has no file: it has no effect, and the next start removes it.
             let folder = folder.join(names::OUT_OF_ORDER);
             self.say(format!("{}: notes of removed files stay there: {e}", folder.display()));
         }
     }
 
-    /// Room that does not come back is held by somebody who has a removed file open; to remove on at full speed would
-    /// empty the store for nothing.
+    /// Slows down if removed files free no space, because a process has them open: removing on at full speed would
+    /// empty the store without effect.
     fn wait_for_listing(&mut self, room: u64, at: ClockReading) {
         let before = self.state.space.free;
         let Ok(space) = self.device.space(&self.scope.store) else { return };
@@ -562,7 +566,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// A reader holds this hour; how long it was waited for.
+    /// Records that a reader holds this hour; returns how long the worker has waited for it.
     fn hold_back(&mut self, shelf: usize, hour: Timestamp, at: ClockReading) -> Duration {
         if self.held_reported.insert((shelf, hour)) {
             let folder = self.interfaces[shelf].files.folder_of(hour);
@@ -573,7 +577,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         at.up.saturating_sub(*self.held_since.entry((shelf, hour)).or_insert(at.up))
     }
 
-    /// What a reader holds goes: it has what it has open.
+    /// Reports that files of a held hour are removed: readers keep the files that they have open.
     fn overrule(&mut self, shelf: usize, hour: Timestamp) {
         if self.overruled.insert((shelf, hour)) {
             let folder = self.interfaces[shelf].files.folder_of(hour);
@@ -587,13 +591,13 @@ impl<D: Housekeeping> RetentionWorker<D> {
         self.say(text.to_owned());
     }
 
-    /// Leaves a file alone for a while; it is the next one's turn.
+    /// Excludes a file for a while; the worker continues with the next file.
     fn set_aside(&mut self, shelf: usize, key: Key, until: Duration) {
         self.stuck.insert((shelf, key));
         self.stuck_until = self.stuck_until.max(until);
     }
 
-    /// Tells it once, until things are in order again.
+    /// Warns once, until the failure is resolved.
     fn say(&mut self, text: String) {
         self.said = self.up;
         self.state.trouble = Some(text.clone());
@@ -611,7 +615,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     }
 }
 
-/// Nothing half stays behind in the archive.
+/// Leaves no incomplete file in the archive.
 impl<D: Housekeeping> Drop for RetentionWorker<D> {
     fn drop(&mut self) {
         self.abandon_move();

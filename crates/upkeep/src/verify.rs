@@ -1,9 +1,9 @@
-//! Whether what is stored is as it was written: the chain of records, their order, the checksum of each block, counts and
-//! stamps against the index, key sets against the packets, the ledger against the content, and what lies between the
-//! files. Nothing is ever written.
+//! Verification of stored data: the chain of records, their order, the checksum of each block, counts and timestamps
+//! against the index, key sets against the packets, the ledger against the content, and gaps between files.
+//! Verification writes nothing.
 //!
-//! Files that a recorder has open are looked at up to what their index vouches for, so this may run beside it. Captures of
-//! others are read as far as their format says what is right.
+//! It reads growing files as far as their index covers them, so it may run beside a recorder. It checks foreign
+//! captures as far as their format allows.
 
 mod content;
 mod finding;
@@ -21,63 +21,63 @@ use std::io;
 use std::path::{Path, PathBuf};
 use store::device::Device;
 
-/// Files that are not of the store are told by name up to so many.
+/// The most foreign files that findings name.
 const MAX_FOREIGN: usize = 10;
 
-/// What was looked at.
+/// What verification has read and found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packet files.
     pub files: u64,
-    /// Of these, files that a recorder has open.
+    /// Of these, growing files of a recorder.
     pub open: u64,
-    /// Packets read, or as the indexes say where content was not read.
+    /// Packets read, or counted from the indexes if the content was not read.
     pub packets: u64,
     /// Bytes of packet files.
     pub bytes: u64,
-    /// Files of flow records and one-second rows, and journals of them that grow.
+    /// Files of flow records and series rows, and their journals.
     pub row_files: u64,
-    /// What the ledgers of the indexes say together.
+    /// The sum of the ledgers of all indexes.
     pub ledger: Tally,
-    /// Findings that say that something is wrong.
+    /// Findings of damage.
     pub damage: u64,
-    /// Findings that are worth knowing.
+    /// Findings that are only notes.
     pub notes: u64,
-    /// Files and folders that could not be read, or are nothing that can be judged.
+    /// Files and directories that could not be read or have no format that verification knows.
     pub unreadable: u64,
 }
 
-/// See the module.
+/// A verification: reports findings and counts totals.
 pub struct Verify<D, F> {
     device: D,
-    /// Indexes, lengths and names only.
+    /// Check only indexes, lengths and names.
     quick: bool,
     tell: F,
     totals: Totals,
-    /// There was something in this folder that a recorder made.
+    /// True if the directory contains a file that a recorder made.
     is_own: bool,
-    /// Files below what was named that are not of the store.
+    /// Number of foreign files below the path to verify.
     foreign: usize,
     judge: Option<Box<JournalCheck>>,
     read: Option<Box<Read>>,
     count: Option<Box<Count>>,
-    /// By the folder of an interface.
+    /// By interface directory.
     stored: BTreeMap<PathBuf, Stored>,
 }
 
-/// What compares the packets that are stored on an interface, second by second and in order, with its one-second rows:
-/// what is missing from the rows, in words, and whether that is certain. It is also told the seconds of each recording
-/// that has packets.
+/// Compares the packets stored on an interface with its series rows, second by second and in order. The arguments are
+/// the interface directory, the seconds with their packet counts, and the seconds with packets of each recording. The
+/// result lists the differences as text, each with true if it is certain.
 type Count = dyn FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(bool, String)>>;
 
-/// The packets of an interface, as the indexes say.
+/// The packets of an interface, from its indexes.
 #[derive(Default)]
 struct Stored {
-    /// Seconds, and packets that were stored in each.
+    /// Seconds, with the number of packets stored in each.
     seconds: Vec<(u64, u64)>,
-    /// The seconds of files that follow each other in the stream of one recorder.
+    /// For each recording (files that follow each other in the stream of one recorder), its seconds.
     recordings: Vec<Vec<u64>>,
-    /// By queue and position in the stream: the recordings that go on there.
+    /// By queue and stream position: the recordings that continue there.
     open: BTreeMap<(u16, u64), Vec<usize>>,
 }
 
@@ -96,14 +96,14 @@ impl Stored {
     }
 }
 
-/// What says of a sealed file of flow records or rows what is wrong with it, if anything is.
+/// Checks a sealed file of flow records or rows; returns its defect as text, if it has one.
 type Read = dyn FnMut(&Path) -> io::Result<Option<String>>;
 
-/// What says of a journal of flow records or rows what is wrong with it, and at which byte if that is known.
+/// Checks a journal of flow records or rows; returns its defect as text, with its byte offset if known.
 type JournalCheck = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
-    /// Tells each finding as it is made. `quick` leaves the packets unread.
+    /// A verification that reports each finding immediately. `quick` leaves the packets unread.
     pub fn new(device: D, quick: bool, tell: F) -> Self {
         Self {
             device,
@@ -119,7 +119,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// Has journals of flow records and rows judged by the room that writes them; nothing is said of their content otherwise.
+    /// Checks journals of flow records and rows with a function of the crate that writes them; without it, their
+    /// content is not checked.
     #[must_use]
     pub fn checking_journals(
         self,
@@ -128,15 +129,15 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         Self { judge: Some(Box::new(judge)), ..self }
     }
 
-    /// Has sealed files of flow records and rows read and compared with their digests by the room that writes them,
-    /// unless all of this is to be quick.
+    /// Reads sealed files of flow records and rows and compares them with their digests, with a function of the crate
+    /// that writes them. A quick verification does not call it.
     #[must_use]
     pub fn reading(self, read: impl FnMut(&Path) -> io::Result<Option<String>> + 'static) -> Self {
         let read: Option<Box<Read>> = if self.quick { None } else { Some(Box::new(read)) };
         Self { read, ..self }
     }
 
-    /// Has the packets of each interface compared with its one-second rows by the room that writes those.
+    /// Compares the packets of each interface with its series rows, with a function of the crate that writes the rows.
     #[must_use]
     pub fn counting(
         self,
@@ -145,12 +146,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         Self { count: Some(Box::new(count)), ..self }
     }
 
-    /// What was looked at so far.
+    /// The totals so far.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Looks at a store, any folder below it, or a capture file.
+    /// Verifies a store, any directory below it, or a capture file.
     pub fn path(&mut self, path: &Path) {
         if self.device.list(path).is_err() {
             return self.file(path);
@@ -164,13 +165,13 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let text = format!("{} more files are none of the store; left alone", self.foreign - MAX_FOREIGN);
             self.find(path, FindingKind::Foreign, None, text);
         }
-        // A store that is named by mistake would be found in order, for ever.
+        // Without this finding, a mistyped store path would always verify as healthy.
         if !self.is_own && (self.totals.files, self.totals.unreadable) == (files, unreadable) {
             self.find(path, FindingKind::NoCapture, None, "no packet file lies in it");
         }
     }
 
-    /// Whether the rows have the packets that the indexes have.
+    /// Compares the series rows with the packet counts of the indexes.
     fn rows(&mut self) {
         for (interface, Stored { mut seconds, recordings, .. }) in std::mem::take(&mut self.stored) {
             seconds.sort_unstable();
@@ -204,7 +205,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         (self.tell)(&finding, &self.totals);
     }
 
-    /// What lies in a store and is none of it. The first of them are told by name: a folder that is no store has any number.
+    /// Reports a foreign file in a store. Only the first ones get a finding by name: a directory that is no store may
+    /// contain any number of files.
     fn foreign(&mut self, path: &Path, text: &str) {
         self.foreign += 1;
         if self.foreign <= MAX_FOREIGN {
@@ -213,7 +215,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     fn unreadable(&mut self, path: &Path, error: &io::Error) {
-        // An error that is not the system's says itself what is wrong.
+        // The text of an error that is not from the system already says what is wrong.
         let advice = if error.raw_os_error().is_some() { sys::advice::to_read(error) } else { "" };
         self.report(Finding {
             path: path.to_owned(),
@@ -224,7 +226,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         });
     }
 
-    /// One packet file by itself, with the index beside it.
+    /// Verifies a single packet file with the index beside it.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some((grain, holds)) = RowFile::named(&name)
@@ -250,7 +252,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.check(path, index.as_deref(), open);
     }
 
-    /// Says so if a file that was named is not one at all. What cannot be opened is told of where it is checked.
+    /// Reports a file that is no capture; true if it did. An error on opening is reported where the file is checked.
     fn is_no_capture(&mut self, path: &Path) -> bool {
         let Ok(file) = self.device.open(path) else { return false };
         let mut head = [0; 32];
@@ -268,14 +270,14 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         true
     }
 
-    /// Checks a packet file against its index; what the index says of the file as a whole.
+    /// Checks a packet file against its index; returns the position of the file among the others.
     fn check(&mut self, path: &Path, index: Option<&Path>, open: bool) -> Option<FileInterval> {
         let vouched = match index.map(|index| VerifiedIndex::read(&mut self.device, index)) {
             Some(Err(e)) => {
                 self.unreadable(index?, &e);
                 None
             }
-            // The recorder has sealed it meanwhile.
+            // The recorder has sealed the file meanwhile.
             Some(Ok(None)) if open => return None,
             Some(Ok(None)) => {
                 self.find(index?, FindingKind::Index, None, "cannot be read: damaged, or no index of this version");
@@ -291,7 +293,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         };
         match self.compare(path, index, vouched.as_ref(), open) {
             Ok(()) => {}
-            // Published or removed since its folder was listed.
+            // The file was published or removed after the directory was listed.
             Err(e) if e.kind() == io::ErrorKind::NotFound && index.is_some() => return None,
             Err(e) => self.unreadable(path, &e),
         }
@@ -327,7 +329,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let promised = vouched.map(VerifiedIndex::file_bytes);
             let limit = match (promised, vouched) {
                 (None, _) if open => 0,
-                // What lies behind the bytes of a sealed index was never recorded.
+                // Bytes after those that a sealed index describes were never recorded.
                 (Some(promised), Some(vouched)) if open || !vouched.is_foreign() => promised,
                 _ => len,
             };
@@ -356,21 +358,21 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 }
 
-/// A packet file among the others of its interface.
+/// A packet file and its position among the other files of its interface.
 #[derive(Clone, Debug)]
 struct FileInterval {
     path: std::path::PathBuf,
     queue: u16,
     start: Timestamp,
-    /// Stream positions, where the file is a stretch of the stream.
+    /// First and end stream position, if the file is a part of the stream.
     stretch: Option<(u64, u64)>,
-    /// The stamps of its earliest and latest packet, of a file that is whole.
+    /// The timestamps of its earliest and latest packet; `None` for a growing file.
     span: Option<(Timestamp, Timestamp)>,
-    /// Whether its blocks follow each other in time, behind its beginning.
+    /// True if its blocks are in order of time and not before the begin of the file.
     straight: bool,
-    /// First and last second that its ledger knows of.
+    /// First and last second in its ledger.
     seconds: Option<(u64, u64)>,
-    /// Packets that are known to be missing from it.
+    /// True if its ledger counts packets lost in a crash.
     cut: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Rows as bytes: for each run the seconds between it and the one before, a mask of the terms that are not zero, and then
-//! those; or, where none is, how many seconds of silence follow the first. A silent week costs six bytes. All numbers
-//! are LEB128.
+//! The encoding of ledger rows: for each run, the seconds since the run before and a mask of the terms that are not
+//! zero, then these terms. If all terms are zero, the number of silent seconds after the first follows instead. A
+//! silent week takes six bytes. All numbers are LEB128.
 
 use super::Rows;
 use base::{Cause, Ledger, Note, Tally};
@@ -29,8 +29,8 @@ fn tally(terms: &[u64; TERMS]) -> Tally {
     t
 }
 
-/// Sums of everything that was read from a file. What is beyond them is not believed, so that no sum of what was can
-/// overflow.
+/// Sums of all rows read from a file. The reader rejects rows beyond the limits, so that no sum of accepted rows
+/// overflows.
 #[derive(Clone)]
 pub(crate) struct ReadLimits([u64; TERMS]);
 
@@ -41,7 +41,7 @@ impl ReadLimits {
         Self([0; TERMS])
     }
 
-    /// Adds these rows; whether they can be believed.
+    /// Adds these rows; false if the sums exceed the limits.
     #[must_use]
     pub fn add(&mut self, rows: &Rows) -> bool {
         rows.runs().all(|run| self.add_terms(&terms(&run.tally)))
@@ -138,7 +138,7 @@ mod tests {
     fn foreign_bytes_are_refused_or_read_but_never_harm() {
         assert_eq!(decode(&[0x80]), None);
         assert_eq!(decode(&[0, 0xff, 0xff, 0xff, 0x7f]), None);
-        // More silence than anyone has watched.
+        // More silent seconds than the limit.
         assert_eq!(decode(&[0, 0, 0xff, 0xff, 0xff, 0xff, 0x7f]), None);
         let mut prng = Prng::new(6);
         for _ in 0..20_000 {

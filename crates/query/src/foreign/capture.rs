@@ -1,4 +1,4 @@
-//! One capture file of somebody else: what it is, and readers that begin anywhere in it.
+//! One foreign capture: its format, and readers that begin at any record of it.
 
 use crate::QueryError;
 use pcap::{Format, Reader};
@@ -7,17 +7,17 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes read at a time past the place where reading is to end: the rest of one record.
+/// Bytes read at a time beyond the end of a part, for the rest of its last record.
 const BEYOND: u64 = 16 << 10;
 
-/// A capture as it is at this moment; what is appended later is not seen.
+/// A capture as it is at this moment; data appended later are not read.
 #[derive(Clone, Debug)]
 pub struct Capture {
     pub path: PathBuf,
     pub format: Format,
-    /// Its length.
+    /// The length of the file.
     pub bytes: u64,
-    /// When it was last changed, in nanoseconds since 1970.
+    /// The modification time, in nanoseconds since 1970.
     pub modified: u64,
 }
 
@@ -25,7 +25,7 @@ impl Capture {
     /// Opens a file and recognises its format.
     ///
     /// # Errors
-    /// What is no capture, is compressed, or cannot be read from the middle, by name.
+    /// If the file is no capture, is compressed, or does not support random access; the error names the file.
     pub fn open(path: &Path) -> Result<(Self, File), QueryError> {
         let failed = |error| QueryError::Io { path: path.to_owned(), error };
         let refused = |why: String| failed(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -70,7 +70,7 @@ impl Capture {
     /// Opens the file again.
     ///
     /// # Errors
-    /// What the system says, or that the file is shorter than it was.
+    /// The error of the system call, or an error if the file is shorter than before.
     pub fn reopen(&self) -> io::Result<File> {
         let file = File::open(&self.path)?;
         if file.metadata()?.len() < self.bytes {
@@ -79,11 +79,11 @@ impl Capture {
         Ok(file)
     }
 
-    /// A reader of the records that begin at `from`, which one does, and before `until`; `head` is what has to be read
-    /// before them.
+    /// A reader of the records that begin at or after `from`, where a record must begin, and before `until`. `head`
+    /// holds the bytes that must be read before them.
     ///
     /// # Errors
-    /// What is wrong with the headers.
+    /// An error in the headers.
     pub fn reader<'a>(&self, file: &'a File, head: &'a [u8], from: u64, until: u64) -> Result<Part<'a>, pcap::Error> {
         let span = Span { file, head, at: from, end: self.bytes, least: until, read: 0 };
         let reader = Reader::open_as(span, self.format)?;
@@ -93,13 +93,13 @@ impl Capture {
     /// A reader of all records.
     ///
     /// # Errors
-    /// What is wrong with the headers.
+    /// An error in the headers.
     pub fn whole<'a>(&self, file: &'a File) -> Result<Part<'a>, pcap::Error> {
         let span = Span { file, head: &[], at: 0, end: self.bytes, least: self.bytes, read: 0 };
         Ok(Part { reader: Reader::open_as(span, self.format)?, from: 0, until: self.bytes, head: 0 })
     }
 
-    /// The name of the file, for people.
+    /// The name of the file, for messages.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
     }
@@ -114,10 +114,10 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// The next record and where it begins; `None` behind the last one of the part.
+    /// The next record and its offset; `None` after the last record of the part.
     ///
     /// # Errors
-    /// Where in the file it is damaged, and how.
+    /// The offset of the damage, and its description.
     pub fn next(&mut self) -> Result<Option<(u64, pcap::Packet<'_>)>, (u64, String)> {
         match self.reader.advance() {
             Ok(true) => {}
@@ -139,14 +139,14 @@ impl Part<'_> {
     }
 }
 
-/// The headers that a reader needs, and then the file from some byte on.
+/// The headers that a reader needs, followed by the file from some offset on.
 struct Span<'a> {
     file: &'a File,
     head: &'a [u8],
     at: u64,
-    /// Where the file ends.
+    /// The end of the file.
     end: u64,
-    /// Up to here all is wanted; beyond, only the rest of a record.
+    /// The end of the part; beyond it, only the rest of a record is read.
     least: u64,
     read: u64,
 }

@@ -1,5 +1,5 @@
-//! Capture files of anyone, with an index beside them or without: pcap, pcapng and RAW, in the order of time also where a
-//! file is not.
+//! Foreign captures with or without an index: pcap, pcapng and RAW. The result is in order of time even if the packets
+//! of a file are not.
 
 mod capture;
 mod context;
@@ -16,16 +16,16 @@ use plan::Plan;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Bytes of packets that may be kept of files that had to be read whole, all together.
+/// Bytes of packets, over all files together, that the query may keep from files that it had to read completely.
 const SPARE_BYTES: usize = 64 << 20;
 
-/// These files as a supply of cursors, in the order in which they can begin. Those without an index are read here, because
-/// nothing else tells when their first packet was.
+/// Makes a cursor source of these files, in the order of their first timestamps. Files without an index are read here,
+/// because only reading finds their first packet.
 ///
 /// # Errors
-/// When one of them cannot be read at all.
+/// If one of the files cannot be read.
 pub fn supply(files: &[PathBuf], book: &mut QueryContext) -> Result<Box<dyn CursorSource>, QueryError> {
-    // Names first: a file that cannot be asked is told before the others have cost anything.
+    // First check all names: the query reports an unreadable file before it spends time on the others.
     let mut captures = Vec::new();
     for path in files {
         let named = indexes::named(path)?;
@@ -64,7 +64,7 @@ pub fn supply(files: &[PathBuf], book: &mut QueryContext) -> Result<Box<dyn Curs
     Ok(Box::new(Files(plans)))
 }
 
-/// Plans, those that begin last first.
+/// Plans, the latest first, so that `pop` gives the earliest.
 struct Files(Vec<(u32, Plan)>);
 
 impl CursorSource for Files {
@@ -78,7 +78,7 @@ impl CursorSource for Files {
     }
 }
 
-/// The blocks of a capture.
+/// The blocks of a foreign capture.
 struct Blocks {
     plan: Plan,
     file: Option<File>,

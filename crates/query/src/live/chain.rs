@@ -1,8 +1,8 @@
-//! Which file of a queue follows which, while files are sealed and named.
+//! The order of the files of a queue, while a recorder seals and renames them.
 //!
-//! A recording begins each file at the first block of the stream behind the one before, and the index of each says where;
-//! so files of one recording are told from those of others by their positions as well as by their names. A folder that is
-//! listed while a file is renamed may show it under neither name: what was not found is looked for again.
+//! A recorder begins each file at the first block of the stream after the previous file, and the index of each file
+//! gives its position. So positions as well as names distinguish the files of one recording from those of others. A
+//! listing during a rename may show the file under neither name; the query then lists the directory again.
 
 use super::growing::{Growing, is_hidden};
 use crate::QueryContext;
@@ -17,10 +17,10 @@ use store::out_of_order::{OutOfOrderMarkers, Span};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The files of a queue from this one on, by name only, itself included.
+/// The files of a queue from this one on, itself included, from names only.
 ///
 /// # Errors
-/// When a folder cannot be listed.
+/// If a directory cannot be listed.
 pub fn from(folder: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec<Entry>> {
     let mut out = Vec::new();
     let mut hours = Hours::forward(folder, first, base::Timestamp::MAX);
@@ -36,10 +36,11 @@ pub fn from(folder: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec
     Ok(out)
 }
 
-/// The latest file of a queue, by name, of those that are in order or being written: of the others names say nothing.
+/// The latest file of a queue by name, among the files that are in order or growing: the names of other files do not
+/// give their time.
 ///
 /// # Errors
-/// When a folder cannot be listed.
+/// If a directory cannot be listed.
 pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
     let noted = OutOfOrderMarkers::read(folder)?;
     let is_astray = |e: &Entry| noted.get((e.start, e.queue, e.copy)).is_some_and(|span| span != Span::UNKNOWN);
@@ -58,10 +59,11 @@ pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
     Ok(None)
 }
 
-/// Unfinished files of all queues in the two newest hours that have anything but files with notes, and those of which a note tells.
+/// Unfinished files of all queues: in the two newest hours that contain files without out-of-order markers, and all
+/// growing files with such a marker.
 ///
 /// # Errors
-/// When a folder cannot be listed.
+/// If a directory cannot be listed.
 pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
     let noted = OutOfOrderMarkers::read(folder)?;
     let is_noted = |e: &Entry| noted.get((e.start, e.queue, e.copy)).is_some();
@@ -84,20 +86,20 @@ pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
     Ok(out)
 }
 
-/// What follows a file.
+/// The file after a file.
 pub enum Next {
-    /// This one, directly.
+    /// The next file, which follows directly.
     Follows(Box<Growing>),
-    /// This one, but what was between them is gone, or not named at this moment.
+    /// A later file; the files between them were removed, or are being renamed at this moment.
     Later(Box<Growing>),
-    /// None yet.
+    /// No later file yet.
     None,
 }
 
-/// The file behind a complete one of the same recording.
+/// The file after a complete file of the same recording.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn behind(
     folder: &Path,
     queue: u16,
@@ -109,7 +111,7 @@ pub fn behind(
     let after = |e: &Entry| (e.start, e.copy) > (file.entry.start, file.entry.copy);
     for entry in from(folder, queue, file.entry.start)?.into_iter().filter(after) {
         let Some(next) = Growing::open(&entry, need, book)? else { continue };
-        // Positions begin anew with each recording.
+        // Each recording starts again at position 0.
         return Ok(match next.first_pos() {
             pos if pos == expected || (file.is_raw() && pos > file.first_pos()) => Next::Follows(Box::new(next)),
             pos if pos > expected => Next::Later(Box::new(next)),
@@ -119,8 +121,8 @@ pub fn behind(
     back(folder, queue, file, need, book)
 }
 
-/// The same where the clock was set back in between: the file has an older name than the one before it. The recorder lives and holds
-/// it, or one behind it, before which its own lie by their names: positions alone would be those of any recording.
+/// The same after the clock was set back: the next file has an older name than the file before it. The recorder must
+/// hold the file, or a file after it, because positions alone could belong to any recording.
 fn back(folder: &Path, queue: u16, file: &Growing, need: &KeyCondition, book: &mut QueryContext) -> io::Result<Next> {
     let expected = end_of(file);
     let mut held = None;
@@ -147,15 +149,15 @@ fn back(folder: &Path, queue: u16, file: &Growing, need: &KeyCondition, book: &m
     Ok(Next::Later(Box::new(held)))
 }
 
-/// Where the segment behind a complete file begins.
+/// The stream position of the segment after a complete file.
 pub fn end_of(file: &Growing) -> u64 {
     file.first_pos().saturating_add(file.vouched()).next_multiple_of(BLOCK)
 }
 
-/// The file of a recording that has a position of the stream, if the recording has one that begins at `start`.
+/// The file of a recording that contains a stream position, if the recording has a file that begins at `start`.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn covering(
     folder: &Path,
     queue: u16,

@@ -1,12 +1,12 @@
-//! The last seconds of a store: the file that is still being written, and the ring of the recorder that writes it.
+//! The live tail of a store: the growing file, and the ring of the recorder that writes it.
 //!
-//! A packet is found from the moment on at which its recorder has published it, if that recorder lets us listen
-//! ([`ears`]); else from the moment on at which it is on disk, which is a second later at most ([`growing`], [`file_scan`]).
-//! [`tail`] joins the two, and [`chain`] knows which file follows which.
+//! A query finds a packet as soon as its recorder has published it in the ring, if the recorder admits listeners
+//! (`ring_reader`); otherwise when the packet is on disk, at most one second later ([`growing`], [`file_scan`]).
+//! [`tail`] joins the two, and [`chain`] knows the order of the files.
 //!
-//! Following goes on over rotations and ends with the recorder: what a restarted one records is a new recording, for a new
-//! question. With several queues, packets are in the order of their stamps as far as they come within [`tail`]'s delays:
-//! one that comes later than that is given out when it comes.
+//! A query that follows continues over rotations and ends with the recorder; a restarted recorder makes a new
+//! recording, which needs a new query. With several queues, packets come in the order of their timestamps as long as
+//! they arrive within the delays of [`tail`]; the query lends a later packet when it arrives.
 
 mod chain;
 mod file_scan;
@@ -28,23 +28,24 @@ use store::catalogue::Entry;
 use store::{Claimant, names};
 use tail::{Tail, TailBegin, TailEnd};
 
-/// How long a file is waited for that must be about to be made, and the first one of a recording; how often it is looked for.
+/// How long a query waits for the next file, and for the first file of a recording; and how often it looks for the
+/// file.
 const NEW_FILE: Duration = Duration::from_millis(500);
 const FIRST_FILE: Duration = Duration::from_millis(2000);
 const PAUSE: Duration = Duration::from_millis(5);
-/// A question that begins no longer ago than this asks from now on.
+/// A query that follows and begins at most this long ago takes all packets that arrive from now on.
 const NOW: Duration = Duration::from_secs(60);
 
-/// Cursors over the files of an interface that are not sealed, for each queue, and over what its recorder has in its ring
-/// behind them; with [`Query::follow`](crate::Query::follow) also over all that comes after.
+/// Cursors over the unsealed files of an interface, for each queue, and over the packets in the ring of its recorder
+/// after them; with [`Query::follow`](crate::Query::follow) also over all later packets.
 ///
-/// `open` are the files that recorders held when the question was asked, all of them; `is_listed` says which files the same
-/// look has met. Those that are sealed are read by others, so a file that was sealed after the look belongs here, and so does
-/// whatever follows it. `rank` is the interface's. Given back are also the files that are read here, for others to pass over:
-/// a recorder may have begun since the look.
+/// `open` are all files that recorders held when the query began; `is_listed` says which sealed files the same listing
+/// found. Other cursors read those. A file that was sealed after the listing belongs here, and so do all files after
+/// it. `rank` is that of the interface. The function also returns the files that it reads, which other cursors must
+/// skip: a recorder may have started since the listing.
 ///
 /// # Errors
-/// What ends the whole answer.
+/// An error that ends the query.
 pub fn cursors(
     folder: &Path,
     rank: u32,
@@ -86,8 +87,9 @@ pub fn cursors(
     Ok((out, taken))
 }
 
-/// A recorder that has just begun, or is between two files, has packets in its ring and no file that was found: it is
-/// waited for, a moment, because its file tells what its packets are.
+/// Waits a short time for a file if a recorder has packets in its ring but the listing found no file of it: the
+/// recorder has just started, or is between two files. The query needs the file, because its header describes the
+/// packets.
 fn await_files(
     folder: &Path,
     holder: &Claimant,
@@ -103,7 +105,8 @@ fn await_files(
             files.extend(overlooked(folder, queue, holder, need, &is_listed, book)?);
         }
     }
-    // In silence the first file comes with the first full second; whoever only asks needs none then.
+    // Without traffic, the recorder makes its first file after the first full second; only a query that follows needs
+    // that file.
     let patience = match (seen.ears.is_empty(), book.query.follow) {
         (false, _) => NEW_FILE,
         (true, true) => FIRST_FILE,
@@ -136,9 +139,9 @@ fn await_files(
 /// An unfinished file.
 struct UnfinishedFile {
     file: Growing,
-    /// Its recorder lives, or has sealed it since.
+    /// Its recorder is alive, or sealed the file after the listing.
     is_of_a_recorder: bool,
-    /// It was sealed already, and others read it.
+    /// The file is sealed and another cursor reads it.
     read_by_others: bool,
 }
 
@@ -148,7 +151,7 @@ struct LiveSnapshot {
     ears: BTreeMap<u16, RingReader>,
 }
 
-/// What is there at one moment, by queue.
+/// The unfinished files and the ring readers at one moment, by queue.
 fn snapshot(
     folder: &Path,
     holder: Option<&Claimant>,
@@ -179,7 +182,7 @@ fn snapshot(
     Ok(look)
 }
 
-/// Whether a ring of this name is recorded into this folder. A ring knows the beginning of a long name only.
+/// True if the recorder of this ring writes into this folder. A ring stores only the beginning of a long name.
 fn is_of(name: &str, folder: &Path) -> bool {
     let folder = folder.file_name().unwrap_or_default().as_encoded_bytes();
     let expected = names::interface_folder(Path::new(""), name).into_os_string().into_encoded_bytes();
@@ -187,7 +190,7 @@ fn is_of(name: &str, folder: &Path) -> bool {
         || (name.len() + 4 > ring::NAME_BYTES && folder.starts_with(name.trim_end_matches('\u{fffd}').as_bytes()))
 }
 
-/// The latest file of a queue for which none was found: it may have been renamed just then.
+/// The latest file of a queue without a known file: the listing may have missed it during a rename.
 fn overlooked(
     folder: &Path,
     queue: u16,
@@ -206,7 +209,7 @@ fn overlooked(
     Ok(is_of_this.then_some(UnfinishedFile { file, is_of_a_recorder: true, read_by_others }))
 }
 
-/// The tail of a queue that is being recorded.
+/// The tail of a queue with a running recorder.
 fn tail(
     folder: &Path,
     queue: u16,
@@ -231,7 +234,8 @@ fn tail(
             .map_or(TailEnd { file: 0, pos: 0 }, |seen| TailEnd { file: seen.file.first_pos(), pos: end(seen) }),
     };
     let (from, follow) = (book.query.from, book.query.follow);
-    // Who asks from now on wants what arrives, whatever its stamp; who names a time wants that time.
+    // A query from now on gets all packets that arrive, whatever their timestamps; a query from an earlier time goes by
+    // timestamps.
     let now = sys::clock::realtime();
     let is_now = (now.before(NOW)..=now).contains(&from);
     let begin = match follow {

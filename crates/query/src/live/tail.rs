@@ -1,14 +1,14 @@
-//! The end of one queue's recording: its file that is being written, then what its recorder has in the ring behind it,
-//! and with a question that follows all that comes after, over every rotation.
+//! The live tail of one queue: its growing file, then the packets in the recorder's ring after it, and for a query that
+//! follows also all later packets, over every rotation.
 //!
-//! A position in the stream joins the two: a file's first position is in its index, and a packet lies at the same position
-//! in the ring. Invariant: everything before `next` was given out or did not answer the question, everything behind it is
-//! still to come, and file and ring are asked for `next` in turn until one of them has it. The file first, as far as the
-//! index's word goes; then the ring. A ring that has overwritten `next` meanwhile proves that it is on disk and told of in
-//! the index; so the file has it now. Neither a gap nor a second time is possible, and no more is kept than a block of the
-//! file and a batch of descriptors.
+//! Stream positions join file and ring: the index of a file gives its first position, and a packet has the same
+//! position in the ring. Invariant: every packet before `next` was lent or did not match, and every packet after it is
+//! still to come. The tail looks for `next` in the file, as far as its index covers the file, then in the ring, in turn
+//! until it finds the packet. If the ring has overwritten `next` meanwhile, the packet is on disk and in the index, so
+//! the file has it now. So the tail neither skips nor repeats a packet, and it holds no more than a block of the file
+//! and a batch of descriptors.
 //!
-//! What is asked for without following ends at the last packet that was published when it was asked.
+//! A query that does not follow ends at the last packet that was published when the query began.
 
 use super::chain::{self, Next};
 use super::file_scan::{FileScan, Record};
@@ -24,38 +24,39 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use store::{Claim, Claimant, Hold};
 
-/// From its stamp to its place in the ring a packet takes no longer than this: a batch, or a block of the kernel's.
+/// The longest time from a packet's timestamp to its publication in the ring: a batch, or a block of the kernel.
 const RING_DELAY: Duration = Duration::from_millis(200);
 
-/// From its stamp to its place in the index: the recorder writes ahead at each second.
+/// The longest time from a packet's timestamp to its index entry: the recorder writes each second.
 const FILE_DELAY: Duration = Duration::from_millis(1250);
 
-/// What is older than the question by more than this was not on its way when it came: the clock was set back since.
+/// A packet older than the query by more than this was not in flight when the query began: the clock was set back
+/// since.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
-/// In what steps it is told that time passes.
+/// The step in which a waiting cursor reports the progress of time.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How often files are looked at where nobody can be listened to, and how large a part of the time that may take: the
-/// index of a long file is long, and all of it is read.
+/// How often files are read when there is no ring reader, and the largest part of the time that reading may take: the
+/// index of a long file is long, and each refresh reads all of it.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const SCAN_PART: u32 = 20;
 
-/// How often it is asked whether the recorder still records.
+/// How often the tail checks that the recorder is alive.
 const LIFE: Duration = Duration::from_millis(200);
 
-/// Packets passed over between two looks at whether the answer is still wanted.
+/// Packets skipped between two checks of the stop flag.
 const TIMEOUT: u32 = 4096;
 
-/// How often file and ring are asked again when neither has what comes next, and how long to wait in between: a recorder may
-/// be between two of its steps.
+/// How often the tail tries file and ring again when neither has the next packet, and the pause between: the recorder
+/// may be between two of its steps.
 const DOUBTS: u32 = 5;
 const DOUBT: Duration = Duration::from_millis(2);
 
-/// How long the end of a file is waited for that is behind the one being written: what is on its way to a slow disk.
+/// How long the tail waits for the end of a file that is being sealed to a slow disk while the next file grows.
 const SEALING: Duration = Duration::from_secs(10);
 
-/// Up to where an answer goes that does not follow: behind this position, of a file that begins here or later.
+/// The end of a query that does not follow: a position in a file that begins at `file` or later.
 #[derive(Clone, Copy, Debug)]
 pub struct TailEnd {
     /// First position of the file.
@@ -70,34 +71,35 @@ impl TailEnd {
     }
 }
 
-/// When the answer begins, in the two parts of what a question that follows asks for. What was published before it came is
-/// asked for by its stamps. What arrives afterwards has come since, whatever its stamps say: the clock may be set back meanwhile.
+/// The begin of a query that follows, in two parts. Timestamps select the packets published before the query. Packets
+/// that arrive afterwards count as new whatever their timestamps, because the clock may be set back meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct TailBegin {
-    /// For what was published before.
+    /// The begin for packets published before the query.
     pub from: Timestamp,
-    /// For what arrives; later than the beginning of time only where the question begins in the future.
+    /// The begin for packets that arrive; later than zero only if the query begins in the future.
     pub arriving: Timestamp,
-    /// Behind this, packets arrive; without it none do.
+    /// Packets after this position arrive after the query; `None` if the query does not follow.
     pub behind: Option<TailEnd>,
-    /// One has come that was not on its way when the question came, and so have all behind it.
+    /// True after the first packet that was not in flight when the query began.
     pub begun: bool,
 }
 
 impl TailBegin {
-    /// Of a question that asks for what was published.
+    /// The begin of a query for published packets.
     pub fn of(from: Timestamp) -> Self {
         Self { from, arriving: from, behind: None, begun: false }
     }
 
-    /// The first moment that is asked for of a packet. What is a little older than the question was on its way when that came.
+    /// The begin that applies to a packet. A packet that is a little older than the query was in flight when the query
+    /// began.
     fn of_packet(&mut self, file: u64, pos: u64, ts: Timestamp) -> Timestamp {
         let arrives = self.behind.is_some_and(|behind| behind.is_reached(file, pos));
         self.begun |= arrives && (ts >= self.from || ts < self.from.before(ON_ITS_WAY));
         if self.begun { self.arriving } else { self.from }
     }
 
-    /// The first moment that can be asked for at a position in the stream, of a file that begins there.
+    /// The begin that applies at a stream position of a file that begins at `file`.
     pub fn at(&self, file: u64, pos: u64) -> Timestamp {
         match self.behind.is_some_and(|behind| behind.is_reached(file, pos)) {
             true => self.arriving,
@@ -106,54 +108,54 @@ impl TailBegin {
     }
 }
 
-/// See the module.
+/// The tail of one queue.
 pub struct Tail {
     folder: PathBuf,
     queue: u16,
     need: KeyCondition,
     scan: Option<FileScan>,
-    /// Nothing of the hour that is walked is removed meanwhile.
+    /// The hold on the hour directory of the file being read, so that retention removes nothing from it.
     hold: Option<Hold>,
     ring_reader: Option<RingReader>,
     origin: usize,
     link_type: u16,
-    /// The ring has the turn.
+    /// True while the tail reads from the ring.
     listening: bool,
-    /// Stream position of what comes next, while the ring has the turn.
+    /// Stream position of the next packet, while the tail reads from the ring.
     next: u64,
-    /// Position and first moment of the segment that this lies in.
+    /// Position and first timestamp of the segment that contains `next`.
     segment: (u64, Timestamp),
-    /// What was counted from the ring: of the block, and not told yet.
+    /// The counts of the current block from the ring, and the counts not yet added to the context.
     counted: Tally,
     unreported: Tally,
-    /// Where the ring began too late, and how often the file was asked again.
+    /// The position that the ring did not have any more, and the number of new attempts on the file.
     doubted: Option<(u64, u32)>,
-    /// Where the ring should have gone on when it could not say whether it did, and by how much it may be off.
+    /// The position at which the ring should continue when it could not confirm that, and the possible deviation.
     unsure: Option<(u64, u64)>,
-    /// Where something that must come is waited for, and since when.
+    /// The position for which the tail waits, and since when.
     stuck: Option<(u64, Instant)>,
-    /// The origin was entered by the ring.
+    /// True if the origin was added from the ring.
     origin_of_ring: bool,
     until: Option<TailEnd>,
     begin: TailBegin,
-    /// Time since the question, by the clock of this machine where that goes on, and by how long it took where it is set back.
+    /// Time since the query: the clock of this machine, replaced by the elapsed time when the clock is set back.
     clock: MonotonicClock,
-    /// Whom the answer follows.
+    /// The recorder that the query follows.
     follows: Option<Claimant>,
     over: bool,
-    /// When files were looked at last, and for how long they are left alone now.
+    /// The time of the last check of files, and the pause until the next.
     last_check: Instant,
     pause: Duration,
     query: Instant,
-    /// The latest stamp met, whether it answered or not.
+    /// The latest timestamp so far, of any packet.
     latest: Timestamp,
-    /// The first moment, until it was told.
+    /// The begin of the file, until the cursor has reported it.
     begins: Option<Timestamp>,
     state: TailState,
     lost: u64,
 }
 
-/// What the cursor stands on.
+/// The current packet.
 enum TailState {
     Nothing,
     File(Record),
@@ -161,7 +163,7 @@ enum TailState {
 }
 
 impl Tail {
-    /// Begins nowhere; [`Tail::enter`] or [`Tail::listen`] says where.
+    /// A tail without a begin; [`Tail::enter`] or [`Tail::listen`] sets it.
     pub fn new(folder: &Path, queue: u16, need: KeyCondition, ears: Option<RingReader>, begin: TailBegin) -> Self {
         Self {
             begin,
@@ -196,17 +198,17 @@ impl Tail {
         }
     }
 
-    /// The answer ends here.
+    /// Sets the end of the query.
     pub fn until(&mut self, until: Option<TailEnd>) {
         self.until = until;
     }
 
-    /// The answer goes on as long as this recorder does.
+    /// Follows this recorder until it ends.
     pub fn follow(&mut self, whom: Option<Claimant>) {
         self.follows = whom;
     }
 
-    /// Begins with a file; at its end if others read it.
+    /// Begins with a file; at the file's end if another cursor reads it.
     pub fn begin(&mut self, file: Growing, read_by_others: bool, book: &mut QueryContext) {
         self.begins = Some(file.header().start);
         let end = file.vouched();
@@ -216,7 +218,7 @@ impl Tail {
         }
     }
 
-    /// Begins with the oldest packet in the ring: there is no file yet.
+    /// Begins with the oldest packet in the ring, because there is no file yet.
     pub fn listen(&mut self, book: &mut QueryContext) {
         let Some(ears) = &mut self.ring_reader else { return };
         let (link_type, snaplen) = ears.kind();
@@ -233,7 +235,7 @@ impl Tail {
     fn enter(&mut self, file: Growing, book: &mut QueryContext) {
         let header = file.header();
         let link_type = header.link_type as u16;
-        // What began without a file stays one origin, though its file tells more of it.
+        // A tail that began without a file keeps its origin, although the file's header gives more details.
         if !self.origin_of_ring || link_type != self.link_type {
             self.link_type = link_type;
             self.origin = book.origin(Origin {
@@ -246,7 +248,7 @@ impl Tail {
             });
         }
         self.segment = (file.first_pos(), file.entry.start);
-        // A folder that has gone holds nothing that could be removed.
+        // A directory that has vanished contains nothing that retention could remove.
         self.hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
         self.scan = Some(FileScan::new(file, self.origin, self.begin, book));
         self.listening = false;
@@ -256,7 +258,7 @@ impl Tail {
         QueryError::Io { path: self.folder.clone(), error }
     }
 
-    /// One record of the file, or what is behind the last.
+    /// Reads one record of the file; after the last record, continues behind the file.
     fn read(&mut self, book: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
         let Some(walk) = &mut self.scan else { return self.behind_the_file(book) };
         let Some(record) = walk.next(self.ring_reader.as_ref(), book) else { return self.behind_the_file(book) };
@@ -278,7 +280,7 @@ impl Tail {
         Ok(Some(CursorState::Packet(record.ts)))
     }
 
-    /// The index's word ends: on with what was written meanwhile, with the next file, or with the ring.
+    /// Continues after the part that the index covers: with newly written blocks, with the next file, or with the ring.
     fn behind_the_file(&mut self, book: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
         let idle = self.follows.is_some() && self.ring_reader.is_none() && !self.over;
         if idle && self.last_check.elapsed() < self.pause {
@@ -299,7 +301,8 @@ impl Tail {
             }
             let complete = walk.file.is_complete();
             if let Some(walk) = self.scan.as_ref().filter(|_| !complete && self.is_awaited(file)) {
-                // It is being sealed while the one behind it is written: what is missing is on its way to the disk.
+                // The recorder seals the file while it writes the next one: the missing blocks are on their way to the
+                // disk.
                 let patience = if walk.file.is_held() { SEALING } else { DOUBT };
                 let path = walk.file.entry.path.display().to_string();
                 if !self.is_stuck(pos, patience) {
@@ -335,9 +338,9 @@ impl Tail {
         self.doubted = Some((pos, doubts + 1));
         let again = doubts > 0;
         if let Some(ears) = &mut self.ring_reader {
-            // Whatever the ring has overwritten was written before, so the file is asked again after that. If it still has
-            // nothing, then nothing was overwritten that was to come, or the recorder could not write it: what the ring has
-            // next tells which.
+            // Packets that the ring has overwritten were written to the file before, so the tail reads the file again
+            // after the rewind. If the file still has nothing new, then either no packet of interest was overwritten,
+            // or the recorder could not write it. The next descriptor of the ring shows which.
             let sure = ears.rewind(pos);
             if sure || (doubts >= DOUBTS && later.is_none()) {
                 self.unsure = (!sure).then_some((pos, slack));
@@ -370,12 +373,12 @@ impl Tail {
         Ok(Some(self.wait(FILE_DELAY, book)))
     }
 
-    /// Whether more of the answer lies in files behind this one, and nowhere else.
+    /// True if the rest of the result lies only in files after this one.
     fn is_awaited(&self, file: u64) -> bool {
         self.ring_reader.is_none() && self.until.is_some_and(|until| file < until.file)
     }
 
-    /// Whether what comes at this position has been waited for so long.
+    /// True if the tail has waited this long for the packet at this position.
     fn is_stuck(&mut self, pos: u64, most: Duration) -> bool {
         match self.stuck {
             Some((at, since)) if at == pos => since.elapsed() >= most,
@@ -386,12 +389,13 @@ impl Tail {
         }
     }
 
-    /// Nothing now; what will come is not much older than what has come.
+    /// No packet now; later packets are not much older than the latest packet.
     fn wait_here(&self) -> CursorState {
         CursorState::Waiting(self.latest.max(self.segment.1))
     }
 
-    /// The ring goes on here, after a rewind that could not say whether anything lay in between: whatever did is missing.
+    /// Continues at this position of the ring after a rewind that could not confirm completeness: skipped positions are
+    /// lost.
     fn resume(&mut self, at: u64, room: u64, book: &mut QueryContext) {
         let Some((from, slack)) = self.unsure.take() else { return };
         let skipped = at.saturating_sub(from);
@@ -405,7 +409,7 @@ impl Tail {
         }
     }
 
-    /// Once the recorder has ended there is one last look at what it has left.
+    /// Checks the recorder; after its end, the tail reads once more what it has left.
     fn check_recorder(&mut self, book: &mut QueryContext) {
         if self.query.elapsed() < LIFE {
             return;
@@ -428,7 +432,7 @@ impl Tail {
         }
     }
 
-    /// One descriptor of the ring.
+    /// Reads one descriptor of the ring.
     fn read_ring(&mut self, book: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
         let Some(ears) = &mut self.ring_reader else {
             self.listening = false;
@@ -445,7 +449,7 @@ impl Tail {
                 self.segment = (pos, start);
                 self.next = pos.saturating_add(FILE_HEADER as u64);
                 self.counted = Tally::default();
-                // What is behind is not needed any more, and may be removed.
+                // The file before this position is not needed any more, and retention may remove it.
                 (self.scan, self.hold) = (None, None);
             }
             RingEvent::Control(control, ts) => self.ring_control(control, ts, book),
@@ -496,7 +500,8 @@ impl Tail {
                 tally.notes[note as usize] += u64::from(desc.flags & bit != 0);
             }
         }
-        // As the recorder has it: a packet that reaches the end of a block is its last, and what follows is the next one's.
+        // As in the recorder: a packet that reaches the end of a block is its last, and later packets belong to the
+        // next block.
         if desc.pos.saturating_sub(self.segment.0) / BLOCK != self.next.saturating_sub(self.segment.0) / BLOCK {
             self.counted = Tally::default();
         }
@@ -525,7 +530,7 @@ impl Tail {
         book.add_lost(self.origin, tally.lost_total());
     }
 
-    /// What comes next was overwritten: back to the file that has it.
+    /// Returns to the file, because the ring has overwritten the next packet.
     fn back(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
         book.count(self.origin, &std::mem::take(&mut self.unreported));
         self.listening = false;
@@ -533,7 +538,8 @@ impl Tail {
             let (first, start) = self.segment;
             let found = chain::covering(&self.folder, self.queue, start, self.next.max(first), &self.need, book);
             let Some(file) = found.map_err(|e| self.io(e))? else {
-                // Not named at this moment, or never written; the ring is asked again, from where it is whole.
+                // The file is being renamed, or was never written; the tail reads the ring again from its oldest
+                // complete record.
                 return Ok(());
             };
             if file.is_raw() {
@@ -558,8 +564,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Nothing now; what will come has a stamp that is not much older than this moment. The end, if the interval ends
-    /// before that.
+    /// No packet now; later packets have timestamps that are not much older than this moment. The end, if the interval
+    /// ends before that.
     fn wait(&mut self, delay: Duration, book: &QueryContext) -> CursorState {
         let from = self.clock.now().before(delay).floor_to(STEP);
         let to = book.query.to;
@@ -567,9 +573,9 @@ impl Tail {
     }
 }
 
-/// A clock that is never set back. Other queues would wait until a clock that was has come again to where it had been.
+/// A clock that never steps back. Otherwise other queues would wait until a clock that was set back has caught up.
 struct MonotonicClock {
-    /// The latest that was told, and when.
+    /// The latest time returned, and when.
     reported: (Timestamp, Instant),
 }
 
@@ -593,7 +599,7 @@ impl Cursor for Tail {
     fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
         self.state = TailState::Nothing;
         if let Some(begins) = self.begins.take() {
-            // Nothing is read before it is needed: what was sealed before comes first.
+            // Read nothing before it is needed: sealed files come first.
             return Ok(CursorState::Waiting(begins));
         }
         let mut patience = TIMEOUT;
@@ -652,7 +658,8 @@ mod tests {
         for (file, pos, from) in [(0, 99, 90), (50, 99, 90), (50, 100, 0), (60, 400, 0), (0, 400, 90)] {
             assert_eq!(begin.at(file, pos), at(from), "{file} {pos}");
         }
-        // What is on its way, the first that is not, and a clock that is set back by little; or by much before anything comes.
+        // A packet in flight, the first that is not, and a clock set back by little; or by much before any packet
+        // arrives.
         for (ts, pos, from) in [(88, 100, 90), (89, 110, 90), (90, 120, 0), (88, 130, 0)] {
             let mut begin = TailBegin { begun: pos > 120, ..begin };
             assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");

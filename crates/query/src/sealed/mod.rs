@@ -1,4 +1,4 @@
-//! A store: which of its files are sealed, which are being written, and a supply of cursors over the sealed ones.
+//! Queries on a store: lists its sealed files and its growing files, and supplies cursors over the sealed files.
 
 mod file;
 pub(crate) mod index_ledger;
@@ -26,23 +26,23 @@ use store::catalogue::{self, Entry, Hour, Hours, Listing, Names};
 use store::out_of_order::{OutOfOrderMarkers, Span};
 use store::{Claim, Hold, names};
 
-/// Hours with files in which the file that a queue is being written to is looked for: a quiet queue may have begun it long
-/// ago.
+/// Non-empty hours that are searched for the growing files of an interface: a queue with little traffic may have begun
+/// its file long ago.
 const HOURS_BACK: usize = 24;
 
-/// The same where nobody has claimed the interface; then somebody records without a lock, or nobody at all.
+/// The same if no recorder holds the claim of the interface: then a recorder runs without a lock, or none runs.
 const HOURS_UNCLAIMED: usize = 2;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Looks at the newest hours after the first, until two in a row agree; a recorder that begins files faster than this is not
-/// waited for any longer.
+/// Listings of the newest hours after the first one, until two in succession agree. With a recorder that begins files
+/// faster than this, the query proceeds with the last listing.
 const TRIES: usize = 20;
 
-/// Puts everything that a store has into the merge.
+/// Adds all cursors of a store to the merge.
 ///
 /// # Errors
-/// When the store cannot be listed, or has no such interface.
+/// If the store cannot be listed, or has no such interface.
 pub fn begin(store: &Path, merge: &mut Merge, book: &mut QueryContext) -> Result<(), QueryError> {
     let known = catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
     for name in &book.query.interfaces {
@@ -75,14 +75,14 @@ fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
     names::interface_folder(store, interface) == store.join(folder)
 }
 
-/// The files that are being written, and what was sealed at that same moment: had anything been sealed between the two, it
-/// would be read twice or not at all, so the look is repeated until nothing has.
+/// The growing files, and a snapshot of the files that were sealed at the same moment. If a file were sealed between
+/// two listings, the query would read it twice or not at all, so the listing is repeated until nothing changes.
 fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut top = Top::default();
     let mut noted = OutOfOrderMarkers::read(folder)?;
     for _ in 0..=TRIES {
         let settled = top.relist(folder, &noted)?;
-        // What was sealed before the look has its note by now.
+        // A file that was sealed before the listing has its out-of-order marker by now.
         let before = std::mem::replace(&mut noted, OutOfOrderMarkers::read(folder)?);
         if settled && before == noted {
             break;
@@ -93,24 +93,25 @@ fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     Ok((open, snapshot))
 }
 
-/// The newest hours of an interface, back to where every queue's open file must have been met.
-// PERF: seven listings of an hour with 3600 files before the first packet have become three, of which one is only compared.
+/// The newest hours of an interface, as far back as the growing file of any queue can lie.
+// PERF: seven listings of an hour with 3600 files before the first packet have become three, of which one is only
+// compared.
 #[derive(Default)]
 struct Top {
     hours: Vec<HourSnapshot>,
-    /// Those of nothing but files with notes, and what their names said.
+    /// Hours that contain only files with out-of-order markers, with the names in them.
     passed: BTreeMap<Timestamp, Names>,
-    /// The first moment of the newest hour that has anything but files with notes.
+    /// The start of the newest hour with a file that has no out-of-order marker.
     newest: Option<Timestamp>,
-    /// The files that living recorders hold: for each queue the one that is being written, and before it those that are being
-    /// sealed, whose indexes may not vouch for all of them yet. Blocks are written in order, so behind a file that is sealed,
-    /// or that nobody holds, there is none of those.
+    /// The files that running recorders hold: for each queue the growing file, and before it the files that are being
+    /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so no such file lies before
+    /// a file that is sealed or that no recorder holds.
     open: Vec<Entry>,
-    /// Others of which a note tells, in whichever hours they lie.
+    /// Growing files in other hours, found by their out-of-order markers.
     elsewhere: Vec<Entry>,
 }
 
-/// An hour, and what its names said.
+/// An hour directory, with the names in it.
 struct HourSnapshot {
     hour: Hour,
     names: Names,
@@ -119,14 +120,14 @@ struct HourSnapshot {
 }
 
 impl Top {
-    /// Looks; true if all is as it was at the look before. A listing in which a file gets its name may show it twice or not at
-    /// all (readdir(3)); two in a row that agree do not.
+    /// Lists the hours again; true if nothing has changed since the last listing. A listing during a rename may show
+    /// the file twice or not at all (readdir(3)); two equal listings in succession do not.
     fn relist(&mut self, folder: &Path, noted: &OutOfOrderMarkers) -> io::Result<bool> {
         let before = std::mem::take(self);
         let mut known: BTreeMap<Timestamp, HourSnapshot> =
             before.hours.into_iter().map(|seen| (seen.hour.start, seen)).collect();
         let (mut passed, mut settled) = (before.passed, true);
-        // What was made ahead of need lies in the interface's folder and tells how many queues to look for.
+        // Files that were prepared in advance lie in the interface directory; their names show how many queues exist.
         let mut queues: BTreeSet<u16> = sys::nofollow::list(folder)?
             .into_iter()
             .filter_map(|(name, _)| name.into_string().ok())
@@ -162,8 +163,8 @@ impl Top {
                 }
             }
             let mut all = seen.listing.sealed.iter().chain(&seen.listing.unfinished).peekable();
-            // Where the clock was far ahead for a while, there are hours of nothing but files with notes: their names say
-            // nothing of what is written now, and nobody finds them by those.
+            // After a period with the clock far ahead, some hours contain only files with out-of-order markers. Their
+            // names say nothing about the growing files, and queries find these files by the markers.
             if all.peek().is_some() && all.all(is_noted) {
                 drop(all);
                 self.passed.insert(seen.hour.start, seen.names);
@@ -178,7 +179,7 @@ impl Top {
             }
         }
         self.open.sort();
-        // After a step back of time, a file is written in an older hour than the newest.
+        // After a backward step of the clock, the growing file lies in an older hour than the newest.
         let unfinished = noted.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
         let found = unfinished
             .filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem))
@@ -188,8 +189,9 @@ impl Top {
         Ok(settled && known.is_empty() && passed.is_empty() && same)
     }
 
-    /// What is being written, and what an answer must not look at again, because a recorder changes what is there, or one
-    /// that begins in a moment will: from the hour in which its newest file begins, or from the newest that there is.
+    /// The growing files, and the hours that the query must not list again because a recorder changes them, or a
+    /// recorder that starts now will: from the hour in which the newest growing file begins, or else from the newest
+    /// hour.
     fn settle(self) -> (Vec<Entry>, Snapshot) {
         let newest = self.open.iter().map(|entry| entry.start).max().or(self.newest).unwrap_or(Timestamp::ZERO);
         let from = newest.floor_to(HOUR);
@@ -202,7 +204,7 @@ impl Top {
     }
 }
 
-/// Whether its recorder lives.
+/// True if the recorder of the file is alive.
 fn is_held(entry: &Entry) -> bool {
     matches!(sys::nofollow::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
 }
@@ -226,7 +228,8 @@ mod tests {
             let file = File::create(hour.join(&name)).expect("a file");
             (start, queue, file)
         };
-        // Queue 0 rotated at the hour, queue 1 is quiet and rotated once; both have a file that is still being sealed.
+        // Queue 0 rotated at the hour, queue 1 has little traffic and rotated once; both have a file that is still
+        // being sealed.
         let held = [place(0, 0, true), place(1, 0, true), place(2, 1, true), place(5, 1, true)];
         held.iter().for_each(|(.., file)| file.try_lock().expect("a lock"));
         let _others = [place(3, 0, false), place(6, 1, true), place(7, 1, false)];
@@ -252,7 +255,7 @@ mod tests {
                 .expect("a note");
             File::create(hour.join(&name)).expect("a file")
         };
-        // One more than are looked through for a file that is being written.
+        // One hour more than the search for growing files covers.
         for hour in 0..=HOURS_BACK as u32 {
             let start = now.after(73 * 365 * 24 * HOUR).after(hour * HOUR);
             place(start, false, Some(Span { first: start, last: start, is_out_of_order: false }));

@@ -1,4 +1,4 @@
-//! The index of what is kept of a packet file, made from its bytes; and its bytes without what is not kept.
+//! Builds a new index for the kept records of a packet file, and copies the file without the other records.
 
 use super::{BLOCK, Findings, Layout, Window};
 use base::{Tally, Timestamp};
@@ -6,22 +6,22 @@ use index::{BlockKeys, Builder, Entry, Header, Rows, SubBlocks, sub_block_of};
 use std::io;
 use store::device::Device;
 
-/// A packet file's index, and what it says of it.
+/// The index of a packet file before it is encoded.
 #[derive(Clone, Debug)]
 pub struct Rebuilt {
-    /// Block by block.
+    /// The entries, block by block.
     pub entries: Vec<Entry>,
     /// Length of the packet file.
     pub bytes: u64,
-    /// When it ended.
+    /// The time at which the file ended.
     pub end: Timestamp,
 }
 
 impl Rebuilt {
-    /// The sealed index as bytes.
+    /// The bytes of the sealed index.
     ///
     /// # Errors
-    /// For more blocks than an index has room for.
+    /// If there are more blocks than an index can describe.
     pub fn encode(self, header: &Header) -> io::Result<Vec<u8>> {
         let mut builder = Builder::new(header.clone());
         self.entries.into_iter().for_each(|entry| builder.push(entry));
@@ -31,11 +31,11 @@ impl Rebuilt {
     }
 }
 
-/// Makes the index of what is kept, as if it were one file behind the head that `head` gives. Each stretch of it, the
-/// head first, is handed to `copy`.
+/// Builds the index of the kept records as if they were one file after the file header in `head`. Passes each range of
+/// bytes to `copy`, the header first.
 ///
 /// # Errors
-/// What the device, or `copy`, says.
+/// The error of the device or of `copy`.
 pub fn rebuild<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
@@ -52,7 +52,7 @@ pub fn rebuild<D: Device>(
     for kept in &findings.kept {
         let mut at = kept.start.max(layout.file_header());
         while at < kept.end {
-            // What is not vouched for keeps its order because the walk that found it asked for it.
+            // Unverified records are in order, because the scan that found them required it.
             let Some(record) = layout.next(window, at, Timestamp::ZERO)? else {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
@@ -81,7 +81,7 @@ pub fn rebuild<D: Device>(
     Ok(out.finish(header.start))
 }
 
-/// The index while the output grows.
+/// The state of the index while the output grows.
 #[derive(Default)]
 struct Output {
     len: u64,

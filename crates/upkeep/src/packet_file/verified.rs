@@ -1,4 +1,4 @@
-//! What an index says of a packet file, whether it is sealed, still growing, torn, or gone.
+//! The valid part of the index of a packet file, whether the index is sealed, growing, torn, or missing.
 
 use super::DeviceFile;
 use base::Timestamp;
@@ -9,49 +9,49 @@ use std::path::Path;
 use store::device::Device;
 use store::out_of_order::Span;
 
-/// What an index promises of one block.
+/// The description of one block in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedBlock {
     /// Number of the block; it begins at this many MiB.
     pub number: u32,
-    /// Bytes that are in the file.
+    /// Bytes of the block in the file.
     pub bytes: u32,
-    /// Their CRC32C.
+    /// CRC32C of the bytes.
     pub crc: u32,
-    /// Where the first record that starts in the block does.
+    /// Offset in the block of the first record that begins in it.
     pub first_record: Option<u32>,
-    /// Where records begin in its sixteenths.
+    /// Where records begin in the sub-blocks.
     pub parts: SubBlocks,
-    /// Earliest and latest stamp in it; meaningless without packets.
+    /// Earliest timestamp in the block; meaningless without packets.
     pub first: Timestamp,
-    /// See `first`.
+    /// Latest timestamp in the block; meaningless without packets.
     pub last: Timestamp,
-    /// What happened since the block before.
+    /// The ledger since the previous block.
     pub rows: Rows,
 }
 
-/// An index as far as it can be believed.
+/// The valid part of an index.
 #[derive(Clone, Debug)]
 pub struct VerifiedIndex {
-    /// What holds for the whole file.
+    /// The properties of the whole file.
     pub header: Header,
-    /// Block by block.
+    /// The blocks, in order.
     pub blocks: Vec<IndexedBlock>,
-    /// What was promised of the last blocks before, the newest first.
+    /// Earlier descriptions of the last blocks, the newest first.
     pub earlier: Vec<IndexedBlock>,
-    /// Whether it is sealed: the packet file was complete when it was written.
+    /// True if the index is sealed: the packet file was complete when the index was written.
     pub sealed: bool,
-    /// Whether it is sealed and all of it can be read, the key sets too.
+    /// True if the index is sealed and all of it is valid, including the key sets.
     pub whole: bool,
-    /// Whether there is more in the file than could be read: what it said of the last block is lost.
+    /// True if the index has invalid bytes at its end: the description of the last block is lost.
     pub torn: bool,
 }
 
 impl VerifiedIndex {
-    /// Reads an index; `None` where it is not there, or nothing in it can be believed.
+    /// Reads an index; `None` if it does not exist, or nothing in it is valid.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn read<D: Device>(device: &mut D, path: &Path) -> io::Result<Option<Self>> {
         let file = match device.open(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -77,7 +77,7 @@ impl VerifiedIndex {
             promises.push(IndexedBlock { number, bytes, crc, first_record, parts, first, last, rows });
         }
         let earlier = reader.earlier().iter().map(IndexedBlock::of).collect();
-        // A failure of the power may have left any part of a sealed one, and taken any other.
+        // A power failure may have preserved any part of a sealed index and lost any other.
         let whole = sealed
             && match Index::read(source) {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => false,
@@ -86,19 +86,19 @@ impl VerifiedIndex {
         Ok(Self { header: reader.header().clone(), blocks: promises, earlier, sealed, whole, torn: reader.is_torn() })
     }
 
-    /// The stamps of its earliest and of its latest packet; `None` without packets.
+    /// The timestamps of its earliest and of its latest packet; `None` without packets.
     pub fn stamps(&self) -> Option<(Timestamp, Timestamp)> {
         let with_packets = self.blocks.iter().filter(|p| p.first_record.is_some());
         let join = |(a, b): (Timestamp, Timestamp), p: &IndexedBlock| (a.min(p.first), b.max(p.last));
         with_packets.fold(None, |span, p| Some(span.map_or((p.first, p.last), |span| join(span, p))))
     }
 
-    /// What a note says of it, if it is not in order: from its beginning or its earliest packet on.
+    /// The range for the out-of-order marker of the file: from the earlier of its begin and its earliest packet.
     pub fn has_marker(&self) -> Option<Span> {
         self.stamps().map(|(first, last)| Span::out_of_order((first.min(self.header.start), last)))
     }
 
-    /// Whether its packets lie behind its beginning and, block by block, behind each other.
+    /// True if its packets are not before the begin of the file and its blocks are in order of time.
     pub fn is_in_order(&self) -> bool {
         let mut latest = self.header.start;
         self.blocks.iter().filter(|p| p.first_record.is_some()).all(|p| {
@@ -108,13 +108,13 @@ impl VerifiedIndex {
         })
     }
 
-    /// Bytes of the packet file that are vouched for.
+    /// Bytes of the packet file that the blocks cover.
     pub fn bytes(&self) -> u64 {
         self.blocks.last().map_or(0, |p| u64::from(p.number) * super::BLOCK + u64::from(p.bytes))
     }
 
-    /// Bytes that the file had when the index was sealed: those of a damaged capture of somebody else are more than what is
-    /// vouched for.
+    /// Length of the packet file when the index was sealed; for a damaged foreign capture, this is more than the blocks
+    /// cover.
     pub fn file_bytes(&self) -> u64 {
         match self.header.content {
             index::Content::Foreign { bytes, .. } => bytes,
@@ -122,16 +122,16 @@ impl VerifiedIndex {
         }
     }
 
-    /// Whether it was made of a capture of somebody else.
+    /// True if the index describes a foreign capture.
     pub fn is_foreign(&self) -> bool {
         matches!(self.header.content, index::Content::Foreign { .. })
     }
 
-    /// The head of a pcap file with which its first block is as promised, where with the head that it has it is not: a damaged
-    /// head says nothing that is not known, and the checksum tells whether this was the one.
+    /// A pcap file header with which the first block matches its checksum, if the block does not match with the header
+    /// in the file. The header contains nothing that is not known, and the checksum confirms the replacement.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn head<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<Option<[u8; FILE_HEADER]>> {
         let Some(first) = self.blocks.first().filter(|p| p.number == 0) else { return Ok(None) };
         if first.holds(window)? {
@@ -142,7 +142,7 @@ impl VerifiedIndex {
         if block.len() != first.bytes as usize {
             return Ok(None);
         }
-        // As the recorder writes it; and the version of all pcap files since 1998, in either order of bytes.
+        // The header that a recorder writes, and the version of all pcap files since 1998, in either byte order.
         let mut ours = pcap::FILE_HEADER_NS;
         ours[16..20].copy_from_slice(&self.header.snaplen.to_le_bytes());
         ours[20..].copy_from_slice(&self.header.link_type.to_le_bytes());
@@ -155,11 +155,11 @@ impl VerifiedIndex {
         Ok(heads.find(|head| crc32c::crc32c_append(crc32c::crc32c(head), rest) == first.crc))
     }
 
-    /// What is promised of each block, and whether its bytes are so; where they are not, but are what was promised before,
-    /// that.
+    /// The description of each block, and whether its bytes match. If they match an earlier description instead, that
+    /// one.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn check_blocks<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<Vec<(IndexedBlock, bool)>> {
         let mut kept = Vec::with_capacity(self.blocks.len());
         for promise in &self.blocks {
@@ -174,10 +174,10 @@ impl VerifiedIndex {
         Ok(kept)
     }
 
-    /// Whether every block of the file is as promised.
+    /// True if every block of the file matches its checksum.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn holds<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
         for promise in &self.blocks {
             if !promise.holds(window)? {
@@ -194,20 +194,20 @@ impl IndexedBlock {
         Self { number: block, bytes, crc, first_record, parts, first, last, rows: rows.clone() }
     }
 
-    /// Where the block begins in the file.
+    /// Offset of the block in the file.
     pub fn start(&self) -> u64 {
         u64::from(self.number) * super::BLOCK
     }
 
-    /// Where its bytes end.
+    /// Offset of the end of its bytes.
     pub fn end(&self) -> u64 {
         self.start() + u64::from(self.bytes)
     }
 
-    /// Whether the bytes are those that were promised.
+    /// True if the bytes match the checksum.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn holds<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
         let bytes = window.get(self.start(), self.bytes as usize)?;
         Ok(bytes.len() == self.bytes as usize && crc32c::crc32c(bytes) == self.crc)

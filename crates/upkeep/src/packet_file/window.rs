@@ -1,14 +1,14 @@
-//! A stretch of a file in memory, read ahead: what walks a file asks for any bytes of it, mostly in order.
+//! A window on a file: a part of it in memory, read ahead for code that reads the file mostly in order.
 
 use index::ReadAt;
 use std::cell::RefCell;
 use std::io;
 use store::device::{Device, FileId};
 
-/// Bytes fetched at once: a block, and the longest record that begins in it.
+/// Bytes of one read: a block, and the longest record that begins in it.
 const AHEAD: usize = (1 << 20) + (1 << 17);
 
-/// See the module.
+/// A window on an open file.
 pub struct Window<'d, D> {
     device: &'d mut D,
     file: FileId,
@@ -18,36 +18,36 @@ pub struct Window<'d, D> {
 }
 
 impl<'d, D: Device> Window<'d, D> {
-    /// Over an open file, of which it sees the first `limit` bytes.
+    /// A window on the first `limit` bytes of an open file.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn new(device: &'d mut D, file: FileId, limit: u64) -> io::Result<Self> {
         let size = device.len(file)?.min(limit);
         Ok(Self { device, file, size, start: 0, bytes: Vec::new() })
     }
 
-    /// The device, for what the window does not see.
+    /// The device, for access without the window.
     pub fn device(&mut self) -> &mut D {
         self.device
     }
 
-    /// Bytes that can be seen.
+    /// Bytes of the file that the window can show.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The `len` bytes at `at`, fewer only where the file ends.
+    /// The `len` bytes at `at`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn get(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
         let len = len.min(self.size.saturating_sub(at) as usize);
         let end = at + len as u64;
         if at < self.start || end > self.start + self.bytes.len() as u64 {
             let ahead = AHEAD.max(len).min((self.size - at.min(self.size)) as usize);
             self.bytes.resize(ahead, 0);
-            // A failed read must not leave bytes of one place under the name of another.
+            // After a failed read, the buffer must not pass for bytes of another offset.
             self.start = u64::MAX;
             let got = self.device.read(self.file, at, &mut self.bytes)?;
             self.bytes.truncate(got);
@@ -57,10 +57,10 @@ impl<'d, D: Device> Window<'d, D> {
         Ok(&self.bytes[from.min(self.bytes.len())..(from + len).min(self.bytes.len())])
     }
 
-    /// Whether there is nothing but zeros in a stretch: room that was allocated and never written.
+    /// True if the range contains only zeros: bytes that were allocated and never written.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn is_blank(&mut self, from: u64, to: u64) -> io::Result<bool> {
         let mut at = from;
         while at < to.min(self.size) {
@@ -77,14 +77,14 @@ impl<'d, D: Device> Window<'d, D> {
     }
 }
 
-/// An open file as the index reads it.
+/// An open file, with the trait that the index reader needs.
 pub struct DeviceFile<'d, D> {
     device: RefCell<&'d mut D>,
     file: FileId,
 }
 
 impl<'d, D: Device> DeviceFile<'d, D> {
-    /// Over an open file.
+    /// Wraps an open file.
     pub fn new(device: &'d mut D, file: FileId) -> Self {
         Self { device: RefCell::new(device), file }
     }

@@ -1,4 +1,4 @@
-//! What recovery tells people.
+//! The events of recovery.
 
 use super::Outcome;
 use base::Cause;
@@ -6,51 +6,51 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Something that was done or found. Its text is one line.
+/// An action or a discovery of recovery. Its text is one line.
 #[derive(Debug)]
 pub enum Event {
-    /// Room that a dead recorder had prepared was given back.
+    /// Files that a killed recorder had prepared in advance were removed.
     Released {
-        /// Where.
+        /// The directory.
         folder: PathBuf,
-        /// How many files were removed.
+        /// Number of files.
         files: u64,
         /// Their bytes.
         bytes: u64,
     },
-    /// A file of a dead recorder was dealt with.
+    /// A file of a killed recorder was recovered.
     Recovered {
-        /// The name that it had.
+        /// The path before the recovery.
         path: PathBuf,
-        /// What became of it.
+        /// The outcome.
         outcome: Outcome,
     },
-    /// An index without its packets was found, and kept.
+    /// An index without packet file was found, and kept.
     Orphan {
-        /// Which.
+        /// The index.
         path: PathBuf,
     },
-    /// A dead recorder had been offered packets that no file tells of.
+    /// A killed recorder was offered packets that no file accounts for.
     UnwrittenPackets {
-        /// Of which interface.
+        /// The directory of the interface.
         folder: PathBuf,
-        /// And queue.
+        /// The queue.
         queue: u16,
-        /// How many.
+        /// Number of packets.
         packets: u64,
     },
-    /// There are more folders than are looked at when a recorder starts.
+    /// There are more hour directories than a starting recorder examines.
     Bounded {
-        /// Of which interface.
+        /// The directory of the interface.
         folder: PathBuf,
-        /// How many were looked at.
+        /// Number of directories examined.
         examined: usize,
     },
-    /// Something could not be done.
+    /// An operation failed.
     Trouble {
-        /// To what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system call.
         error: io::Error,
     },
 }

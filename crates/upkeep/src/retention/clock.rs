@@ -1,25 +1,26 @@
-//! When a clock may decide what is too old. A clock that is set forward, or comes up wrong, would age a whole store in a
-//! moment; so age counts only after the clock has gone along with the machine's steady one for a while.
+//! Decides whether the clock is reliable enough for the age rule. A clock that is set forward, or is wrong after boot,
+//! would make a whole store too old at once. So the age rule applies only after the clock has run in step with the
+//! monotonic clock for a while.
 
 use base::Timestamp;
 use std::time::Duration;
 
-/// How long the clock has to have gone steadily.
+/// How long the clock must have run in step.
 pub(super) const STEADY: Duration = Duration::from_secs(600);
 
-/// A clock that differs by more than this from what it should show was set.
+/// A larger difference from the expected time counts as a clock step.
 const STEP: Duration = Duration::from_secs(60);
 
-/// One moment by two clocks.
+/// One moment, by two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
-    /// What the clock says, which may be set.
+    /// The system time, which can be set.
     pub now: Timestamp,
-    /// Counted from any beginning, and never set.
+    /// The monotonic time since any begin.
     pub up: Duration,
 }
 
-/// How steadily the clock goes.
+/// Compares the system clock with the monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClockMonitor {
     last: Option<ClockReading>,
@@ -28,17 +29,17 @@ pub(super) struct ClockMonitor {
 }
 
 impl ClockMonitor {
-    /// The clock is right, whatever it says.
+    /// Trusts the clock from now on, whatever it shows.
     pub fn trust(&mut self) {
         self.trusted = true;
     }
 
-    /// Whether somebody said so.
+    /// True if [`ClockMonitor::trust`] was called.
     pub fn is_trusted(&self) -> bool {
         self.trusted
     }
 
-    /// Compares the clocks; true if the clock goes steadily from this moment on at the earliest.
+    /// Compares the clocks; true if the period in step restarted at this moment.
     pub fn see(&mut self, at: ClockReading) -> bool {
         let before = (self.last.is_some(), self.since);
         if let Some(last) = self.last {
@@ -53,7 +54,7 @@ impl ClockMonitor {
         before != (true, self.since)
     }
 
-    /// Whether ages may be believed.
+    /// True if the age rule may apply.
     pub fn is_steady(&self, at: ClockReading) -> bool {
         self.trusted || at.up >= self.since + STEADY
     }

@@ -1,4 +1,4 @@
-//! What a keeper tells.
+//! The events of a retention worker.
 
 use super::RemovalReason;
 use base::Timestamp;
@@ -8,46 +8,46 @@ use std::path::PathBuf;
 use store::device::Space;
 use sys::locks::{Holder, holder_names};
 
-/// Something people should know. Its text is one line.
+/// An event for the log. Its text is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A packet file and its index are gone.
+    /// A packet file and its index were deleted.
     Removed {
-        /// The packet file; the index where there was only that.
+        /// The packet file; the index if it had no packet file.
         path: PathBuf,
         /// Bytes of the volume that both took.
         bytes: u64,
-        /// By which rule.
+        /// The rule.
         why: RemovalReason,
-        /// There is an archive, and it could not be waited for.
+        /// True if there is an archive, but retention could not wait for it.
         unarchived: bool,
     },
-    /// They are in the archive now.
+    /// A packet file and its index were moved to the archive.
     Archived {
-        /// Where it was.
+        /// The path in the store.
         path: PathBuf,
-        /// Where it is.
+        /// The path in the archive.
         to: PathBuf,
-        /// Bytes of the store's volume that they took.
+        /// Bytes of the store's volume that both took.
         bytes: u64,
-        /// By which rule.
+        /// The rule.
         why: RemovalReason,
     },
-    /// Files in this folder should go, but a query reads there; it is waited for.
+    /// Files in this directory should be removed, but a query holds it; retention waits.
     Held {
-        /// The folder of an hour.
+        /// The hour directory.
         folder: PathBuf,
-        /// The living processes that hold it, as far as they can be seen.
+        /// The processes that hold it, as far as they are visible.
         by: Vec<Holder>,
     },
-    /// The query was waited for long enough, and no other files can go: these go while it reads.
+    /// The wait for the query has ended and no other file can be removed: retention removes the held files.
     Overruled {
-        /// The folder of an hour.
+        /// The hour directory.
         folder: PathBuf,
-        /// As above.
+        /// The processes that hold it, as far as they are visible.
         by: Vec<Holder>,
     },
-    /// Something cannot be done.
+    /// An operation failed.
     Warning(String),
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// So many files, and the bytes of the volume that they took with their indexes.
+/// A number of files, and the bytes of the volume that they took with their indexes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Packet files.
@@ -101,25 +101,25 @@ impl Count {
     }
 }
 
-/// How things stand.
+/// The status of a retention worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionState {
-    /// Published files that are kept.
+    /// Published files in the store.
     pub files: u64,
-    /// Bytes of the volume that the interfaces take, files in work included.
+    /// Bytes of the volume that the interfaces take, unpublished files included.
     pub bytes: u64,
-    /// The first moment of the oldest file kept.
+    /// The begin of the oldest file.
     pub oldest: Option<Timestamp>,
-    /// What was removed.
+    /// Files removed.
     pub removed: Count,
-    /// What was moved to the archive.
+    /// Files moved to the archive.
     pub archived: Count,
-    /// Those of the removed that the archive should have had.
+    /// Files removed without the archive, although there is an archive.
     pub unarchived: Count,
-    /// Hours that should have given files, but queries hold them.
+    /// Hour directories that retention skipped because queries hold them.
     pub held: u64,
-    /// The volume.
+    /// The space of the volume.
     pub space: Space,
-    /// What cannot be done at this moment.
+    /// The last failure, until it is resolved.
     pub trouble: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What is to be kept, and what has to go.
+//! The retention rules.
 
 use base::units::{ParseUnitError, parse_bytes};
 use std::fmt;
@@ -7,21 +7,21 @@ use std::str::FromStr;
 use std::time::Duration;
 use store::device::Space;
 
-/// What a store must keep to; a rule that is not set does not hold.
+/// The limits of a store; a rule that is `None` does not apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// This much of the volume stays free, besides `ahead`.
+    /// The part of the volume that stays free, in addition to `ahead`.
     pub keep_free: Option<Free>,
-    /// Each interface takes at most so many bytes of the volume, files in work included.
+    /// The most bytes of the volume that each interface takes, unpublished files included.
     pub max_size: Option<u64>,
-    /// No file begins longer ago than this.
+    /// The largest age of the begin of a file.
     pub max_age: Option<Duration>,
-    /// Room that the recorder's next files will take at once.
+    /// Bytes that the recorder's next files will need at once.
     pub ahead: u64,
-    /// Where files go that have to go; nowhere without.
+    /// The archive to which files move; without it they are deleted.
     pub archive: Option<PathBuf>,
-    /// How long an hour that a reader holds is waited for when its files should go. Then the next oldest files go, and where there
-    /// are no others, these.
+    /// How long retention waits for queries that hold an hour directory. After that it removes the next oldest files,
+    /// and if there are none, the held files.
     pub wait: Duration,
 }
 
@@ -34,13 +34,13 @@ impl Default for Rules {
 /// A part of a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Free {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// So many hundredths of the whole.
+    /// This percentage of the volume.
     Percent(f64),
 }
 
-/// Which rule a file had to go by.
+/// The rule by which a file was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalReason {
     /// Free space.
@@ -52,7 +52,7 @@ pub enum RemovalReason {
 }
 
 impl RemovalReason {
-    /// In a word, for documents.
+    /// The name of the rule in documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Space => "space",
@@ -61,7 +61,7 @@ impl RemovalReason {
         }
     }
 
-    /// For people.
+    /// The description of the rule in messages.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Space => "the volume is to keep more free",
@@ -72,30 +72,30 @@ impl RemovalReason {
 }
 
 impl Rules {
-    /// Whether any rule is set.
+    /// True if any rule is set.
     pub fn is_any(&self) -> bool {
         self.keep_free.is_some() || self.max_size.is_some() || self.max_age.is_some()
     }
 
-    /// Bytes that are to be free on this volume.
+    /// The bytes that must be free on this volume.
     fn wanted(&self, space: Space) -> Option<u64> {
-        // A volume smaller than what is wanted of it would be emptied for nothing.
+        // On a volume smaller than the wanted free space, the rule would remove everything and still not be met.
         Some(self.keep_free?.of(space.total).saturating_add(self.ahead).min(space.total / 2))
     }
 
-    /// Whether too little is free.
+    /// True if too little space is free.
     pub(super) fn short_of(&self, space: Space) -> bool {
         self.wanted(space).is_some_and(|wanted| space.free < wanted)
     }
 
-    /// Whether so little is free that no archive is waited for: half of what is wanted.
+    /// True if so little space is free that retention does not wait for the archive: half of the wanted space.
     pub(super) fn is_pressing(&self, space: Space) -> bool {
         self.wanted(space).is_some_and(|wanted| space.free < wanted / 2)
     }
 }
 
 impl Free {
-    /// In bytes of a volume of this size.
+    /// The bytes on a volume of this size.
     pub fn of(self, total: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -104,12 +104,12 @@ impl Free {
     }
 }
 
-/// A text that names no part of a volume.
+/// An error in the text of a [`Free`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParseFreeError {
-    /// Not a share.
+    /// Not a percentage.
     Percent(String),
-    /// Not a size.
+    /// Not a number of bytes.
     Bytes(ParseUnitError),
 }
 
@@ -124,14 +124,14 @@ impl fmt::Display for ParseFreeError {
 
 impl std::error::Error for ParseFreeError {}
 
-/// `10%`, or a size.
+/// Parses `10%`, or a number of bytes with unit.
 impl FromStr for Free {
     type Err = ParseFreeError;
 
     fn from_str(text: &str) -> Result<Self, ParseFreeError> {
         match text.trim().strip_suffix('%') {
             Some(percent) => match percent.trim().parse::<f64>() {
-                // More than half is given to nothing, as above.
+                // More than half of the volume is not permitted, as above.
                 Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(Self::Percent(percent)),
                 _ => Err(ParseFreeError::Percent(text.to_owned())),
             },

@@ -1,99 +1,100 @@
-//! What verification tells people.
+//! The findings of a verification.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What was found.
+/// One result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// In which file or folder.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What kind of thing.
+    /// The kind of the finding.
     pub kind: FindingKind,
-    /// At which byte of the file, where that can be said.
+    /// The byte offset in the file, if known.
     pub byte: Option<u64>,
-    /// What it is, in words.
+    /// The description of the finding.
     pub text: String,
-    /// What to do about it where the kind alone does not say; mostly empty.
+    /// What to do about it, if the kind does not imply the remedy; usually empty.
     pub advice: &'static str,
 }
 
 impl Finding {
-    /// What to do about it; empty where nothing needs doing.
+    /// What to do about the finding; empty if nothing needs to be done.
     pub const fn remedy(&self) -> &'static str {
         if self.advice.is_empty() { self.kind.remedy() } else { self.advice }
     }
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Something is not as it should be.
+    /// The data are damaged.
     Damage,
-    /// Worth knowing, and as it may be.
+    /// Information; the data are valid.
     Note,
-    /// It could not be looked at, or there is nothing in it that can be judged.
+    /// The file could not be read, or has no format that verification knows.
     Unreadable,
 }
 
 /// Kinds of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindingKind {
-    /// A record is cut off, or none can begin where one should.
+    /// A record is truncated, or no record begins at an offset where a record must begin.
     Chain,
-    /// A stamp is earlier than one before it, as it was recorded.
+    /// A timestamp is earlier than that of a previous packet; the recorder stored the packets so.
     Order,
-    /// Packets of somebody else's capture say fewer bytes on the wire than were captured.
+    /// Packets of a foreign capture have a wire length less than their caplen.
     WireLength,
-    /// Packets are not where the name of their file says, and no note tells questions so.
+    /// Timestamps do not fit the file name, and the file has no out-of-order marker, so queries do not find the
+    /// packets.
     Unmarked,
-    /// Bytes are not those that were written.
+    /// Bytes differ from their checksum.
     Checksum,
     /// The file is longer or shorter than its index says.
     Length,
-    /// Index and packets do not agree, or the index cannot be read.
+    /// Index and packets contradict each other, or the index cannot be read.
     Index,
-    /// The index of somebody else's capture is of what that was before.
+    /// The index of a foreign capture describes an earlier version of the file.
     Stale,
-    /// The key sets deny a packet that is there.
+    /// The key sets exclude a packet that exists.
     Keys,
-    /// The ledger does not balance, or says other than the content.
+    /// The ledger does not balance, or contradicts the content.
     Ledger,
     /// A packet file has no index.
     NoIndex,
     /// An index has no packet file.
     Orphan,
-    /// A dead recorder left a file under its hidden name.
+    /// A killed recorder left a file under its hidden name.
     Leftover,
-    /// Packets of a running capture lay between two files, and are not there.
+    /// Packets of a running capture were recorded between two files and do not exist any more.
     Missing,
-    /// Whether packets are missing between some files could not be asked.
+    /// Whether packets are missing between two files could not be determined.
     GapUnchecked,
-    /// Nobody watched between two files.
+    /// No recorder ran between two files.
     Gap,
-    /// A file of flow records or rows is not what it should be.
+    /// A file of flow records or series rows is damaged.
     RowFile,
-    /// A file of flow records or rows does not begin or end as such a file does.
+    /// A file of flow records or series rows has a wrong begin or end.
     Frame,
-    /// One-second rows say of fewer packets than are stored in their second, or are missing within a recording that has
-    /// some.
+    /// Series rows count fewer packets than are stored in their second, or rows are missing within a recording that has
+    /// series rows.
     Rows,
-    /// Packets are stored in seconds without a one-second row.
+    /// Packets are stored in seconds without a series row.
     NoRows,
-    /// A damaged original, kept beside what was saved of it.
+    /// A damaged original, kept beside the file that was salvaged from it.
     SetAside,
     /// Not a file of the store.
     Foreign,
-    /// The format is known, and this version of it is not.
+    /// The format is known, but not this version of it.
     Version,
-    /// What was asked about is no capture, or a folder without any.
+    /// The path names no capture file, or a directory without capture files.
     NoCapture,
-    /// It could not be read.
+    /// The file could not be read.
     Unreadable,
 }
 
 impl FindingKind {
-    /// The word for it in documents.
+    /// The name of the kind in documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Chain => "chain",
@@ -124,7 +125,7 @@ impl FindingKind {
         }
     }
 
-    /// How bad it is.
+    /// The severity of the kind.
     pub const fn level(self) -> Level {
         match self {
             Self::Order
@@ -140,7 +141,7 @@ impl FindingKind {
         }
     }
 
-    /// What to do about it; empty where nothing needs doing.
+    /// What to do about findings of the kind; empty if nothing needs to be done.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Chain | Self::Checksum | Self::Length => {
@@ -166,7 +167,7 @@ impl FindingKind {
             }
             Self::NoCapture => "name a store, a folder below one, or a pcap, pcapng or RAW file",
             Self::Unreadable => "check that it is there, and the right to read it",
-            // The finding itself says what to do about a version.
+            // The text of a version finding already says what to do.
             Self::WireLength => {
                 "netgrain takes what was captured for the length; netgrain convert writes a copy that says so"
             }
