@@ -48,7 +48,8 @@ impl Code {
         module.finalize_definitions()?;
         for (task, id) in made {
             let function = module.get_finalized_function(id);
-            // SAFETY: the function was defined above with these parameters, the platform's calling convention and no result.
+            // SAFETY: the function was defined above with these parameters, the platform's calling convention and no
+            // result.
             code.functions[task as usize] = Some(unsafe { std::mem::transmute::<*const u8, Batch>(function) });
         }
         Ok(code)
@@ -102,7 +103,8 @@ impl Code {
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
         let count = frames.len().min(matched.len()) as u64;
         if let Some(matches) = self.functions[Task::Match as usize] {
-            // SAFETY: the code reads `count` frames, of which it changes none, and writes as many bytes; code for this task uses no
+            // SAFETY: the code reads `count` frames, of which it changes none, and writes as many bytes; code for this
+            // task uses no
             // context, since a program that needs one is refused.
             unsafe { matches(std::ptr::null_mut(), frames.as_ptr().cast_mut().cast(), matched.as_mut_ptr(), count, 0) };
         }

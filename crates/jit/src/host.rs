@@ -68,7 +68,8 @@ pub(crate) unsafe extern "C" fn act(acts: *mut Vec<PacketAction>, packet: u64, c
 
 /// Appends the current record to the traces.
 pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Execution>, record: *const Verdict) {
-    // SAFETY: the context's list and one of the verdicts that the code was called with, which nobody else touches meanwhile.
+    // SAFETY: the context's list and one of the verdicts that the code was called with, which nobody else touches
+    // meanwhile.
     let (traces, record) = unsafe { (&mut *traces, &*record) };
     traces.push(record.outcome());
 }
@@ -94,7 +95,8 @@ pub(crate) unsafe extern "C" fn datagram(
     of: u64,
     number: u64,
 ) -> u64 {
-    // SAFETY: the context's memory, which lives as long as the worker, and one of the packets that the code was called with.
+    // SAFETY: the context's memory, which lives as long as the worker, and one of the packets that the code was called
+    // with.
     let (datagrams, packet) = unsafe { (&*datagrams, &*packet) };
     let (parts, form) = parts_and_form(of);
     datagrams.number(packet.bytes(), &packet.facts, parts, form, number)

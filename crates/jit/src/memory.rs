@@ -44,7 +44,8 @@ impl JITMemoryProvider for Memory {
     fn finalize(&mut self, _: BranchProtection) -> ModuleResult<()> {
         for part in &mut self.parts {
             let (base, len) = part.range();
-            // SAFETY: the range is mapped. Where processors do not see what was written as code by themselves, they are told.
+            // SAFETY: the range is mapped. Where processors do not see what was written as code by themselves, they are
+            // told.
             let told = unsafe { icache::clear_cache(base.cast(), len) };
             let finished = told.and_then(|()| part.finish());
             finished.map_err(|e| ModuleError::Allocation { err: e })?;

@@ -278,11 +278,11 @@ impl Table {
         self.oldest.push(Reverse((stamp, tag)));
     }
 
-    /// Takes out every entry that is expired at `now`.
+    /// Removes all entries that have expired at `now`.
     ///
-    /// A full table under a flood asks for this at every packet, so it must not look at every entry. Each entry has a note that
-    /// is at least as old as its stamp; only notes that have expired are looked at, and one whose entry was touched since is
-    /// replaced by a younger one. So an entry is looked at once per timeout at most.
+    /// A full table under a flood calls this for every packet, so a call must not visit every entry. Each entry has a
+    /// note whose time is not later than the entry's timestamp. Only expired notes are visited; if the entry was
+    /// touched since, a newer note replaces the expired one. Hence an entry is visited at most once per timeout.
     fn purge(&mut self, now: u64) {
         while let Some(Reverse((stamp, tag))) = self.oldest.peek().copied() {
             if !self.expiry.has_reached(stamp, now) {
