@@ -34,7 +34,7 @@ fn tidy(text: &str) -> Result<String, Error> {
         let gap = &text[end..token.span.start];
         let word = &text[token.span.clone()];
         if gap.contains('\n') || !gap.trim().is_empty() || out.is_empty() {
-            // A line break or a comment is kept, with one space before the next token.
+            // The text between two tokens is kept unchanged if it contains a line break or a comment.
             out.push_str(gap);
         } else {
             let tight = out.ends_with(['(', '[']) || matches!(word, ")" | "]" | "," | ";" | "");
