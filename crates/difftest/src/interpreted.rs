@@ -1,4 +1,4 @@
-//! The interpreter of the intermediate form as an execution: a whole program, and one that is cut between two stages.
+//! The interpreter of the IR as an execution: of a whole program, and of a program split between two stages.
 
 use crate::semantics::{ObservedAction, PacketOutcome, Record};
 use crate::trial::{BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, Packet, StateSnapshot};
@@ -6,11 +6,11 @@ use lang::Facts;
 use lang::interp::{self, Action, Interpreter, ProgramState};
 use lang::ir::{Program, VerdictKind};
 
-/// A whole program.
+/// Runs the whole program.
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreted;
 
-/// A program of which the first half of the stages is one program, and the rest another that goes on.
+/// Splits the program into two halves by stages and runs one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct InParts;
 
@@ -77,7 +77,7 @@ impl Execution for Running<'_> {
     }
 }
 
-/// All that a program may know of a packet, which is the `number`th of its worker.
+/// The packet facts of a packet, where `number` is its sequence number at the worker.
 pub fn facts(packet: &Packet, link_type: u16, number: u64) -> Facts {
     let mut facts = Facts { sequence: number, ..packet.facts };
     facts.wire_len = facts.wire_len.max(packet.bytes.len() as u32);
@@ -86,7 +86,7 @@ pub fn facts(packet: &Packet, link_type: u16, number: u64) -> Facts {
 }
 
 impl PacketOutcome {
-    /// Of a program's outcome.
+    /// Converts the interpreter's outcome.
     pub fn of(out: &interp::Execution, program: &Program) -> Self {
         let interp::Execution { kind, classes, hash, hash2, mark, state, kernel, .. } = *out;
         let record = Some(Record { classes, hash, hash2, mark, state });
@@ -95,7 +95,7 @@ impl PacketOutcome {
 }
 
 impl ObservedAction {
-    /// Of what a program did.
+    /// Converts an action of the interpreter.
     pub fn of(action: Action, program: &Program) -> Self {
         match action {
             Action::Forward(device) => Self::Forward(program.devices[usize::from(device)].clone()),
@@ -106,7 +106,7 @@ impl ObservedAction {
 }
 
 impl StateSnapshot {
-    /// What an interpreter's memory holds at `now`.
+    /// The contents of the interpreter's state at `now`.
     pub fn of(memory: &ProgramState, now: u64) -> Self {
         let maps =
             memory.tables.iter().map(|t| MapContents { entries: t.entries(now), refused: t.refused() }).collect();

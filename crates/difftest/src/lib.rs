@@ -1,15 +1,18 @@
-//! Random programs of the packet language, and what every execution of them has to come to (a dev-dependency of the rooms that execute).
+//! Differential tests: random programs of the packet language run on every back end and are compared with a second
+//! model. The crates that contain back ends use this crate as a dev-dependency.
 //!
 //! ```text
 //! table of functions ─► Source ─► text ─► lang::compile ─┬─► meaning: the terms, over what `wire` finds      ─┐
 //!                                                        └─► an Execution (interpreted, native, in a kernel) ─┴─► the same?
 //! values ─────────────► frames ──────────────────────────────► both
 //! ```
-//! * [`Source`]: a program as a tree, written at random from the one table of functions ([`write()`]) and printed in two ways.
-//! * [`frames`]: packets that those programs tell apart: whole, bent, cut, tagged, in tunnels, in fragments; and real ones.
-//! * [`meaning`]: a second opinion on what a program means. It uses neither the intermediate form nor the facts made for it.
-//! * [`Trial`]: many programs over many packets through one [`BackEnd`], beside the meaning. What differs is made smaller
-//!   ([`shrink`]) and shown as source text, bytes and seed.
+//! * [`Source`]: a program as a tree, generated at random from the function table ([`write()`]) and printed in two
+//!   ways.
+//! * [`frames`]: packets on which the generated programs differ: intact, corrupted, truncated, tagged, tunnelled,
+//!   fragmented; and packets of real captures.
+//! * [`semantics`]: a second, independent model of the language. It uses neither the IR nor the packet facts.
+//! * [`Trial`]: runs many programs over many packets on one [`BackEnd`] and compares the results with the model. A
+//!   mismatch is reduced ([`shrink`]) and reported as source text, bytes and seed.
 #![forbid(unsafe_code)]
 
 pub mod frames;

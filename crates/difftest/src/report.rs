@@ -1,32 +1,32 @@
-//! What a trial has seen, so that a test can say whether it was worth it.
+//! Statistics of a trial, from which a test can check its coverage.
 
 use crate::source::{Expr, Node, Source};
 use crate::trial::{AgreementCounts, Case};
 use lang::table;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a trial has seen.
+/// Statistics of a trial.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Programs that were tried.
+    /// Generated programs.
     pub cases: usize,
-    /// Those that the front end refused, for reasons that it has to have.
+    /// Programs that the front end refused for an expected reason.
     pub not_programs: usize,
-    /// Those that ran.
+    /// Programs that ran.
     pub ran: usize,
-    /// Those that the back end refused, by the type of the refusal.
+    /// Programs that the back end refused, by the type of the refusal.
     pub refused: BTreeMap<String, usize>,
-    /// Packets judged.
+    /// Evaluated packets.
     pub packets: usize,
-    /// Those of them that the first half decided.
+    /// Packets that the first half of a split program decided.
     pub first_half: usize,
-    /// Packets by the kind of their outcome.
+    /// Packets by the kind of their verdict.
     pub kinds: [usize; 5],
-    /// Entries in maps at the end of all runs.
+    /// Map entries at the end of all runs.
     pub entries: usize,
-    /// By function of the table: in how many programs that ran it stood.
+    /// For each function of the table, the number of programs that used it and ran.
     pub functions: BTreeMap<&'static str, usize>,
-    /// The same, of first halves that decided packets.
+    /// As `functions`, for first halves that decided packets.
     pub functions_first: BTreeMap<&'static str, usize>,
 }
 
@@ -45,7 +45,7 @@ impl Report {
         }
     }
 
-    /// The functions of the table that stood in fewer than `least` programs, but for those that are excused.
+    /// The functions of the table that fewer than `least` programs used, except the excused functions.
     pub fn missing(
         counts: &BTreeMap<&'static str, usize>,
         least: usize,
@@ -56,7 +56,7 @@ impl Report {
     }
 }
 
-/// The functions of the table that a program uses, by their first names.
+/// The functions of the table that a program uses, by their current names.
 fn functions(source: &Source) -> BTreeSet<&'static str> {
     fn collect(e: &Expr, all: &mut BTreeSet<&'static str>) {
         if let Node::Call(name, _) = &e.node {
@@ -69,7 +69,7 @@ fn functions(source: &Source) -> BTreeSet<&'static str> {
     all
 }
 
-/// The same of the stages with these texts: the words in them, and in the bindings that they name.
+/// The functions that the stages with these texts use, directly or in bindings that the texts name.
 fn functions_of_texts(source: &Source, texts: &[String]) -> BTreeSet<&'static str> {
     let text = texts.join("\n");
     let words = |text: &str| -> BTreeSet<String> {

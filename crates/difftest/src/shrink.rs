@@ -1,17 +1,17 @@
-//! The smallest case that still fails: fewer packets, fewer stages, smaller words in place of larger ones of the same type.
+//! Reduces a failing case: fewer packets, fewer stages, smaller expressions of the same type.
 //!
-//! Each step takes the first smaller case that fails as well, and every case it tries is smaller by [`Source::size`] or by packets and
-//! their bytes, so it ends.
+//! Each step takes the first smaller case that also fails. Every candidate is smaller in [`Source::size`] or in the
+//! number or length of its packets, so the reduction terminates.
 
 use crate::source::{Binding, Expr, Node, Source};
 use crate::trial::Case;
 use crate::values::FILTERS;
 use lang::types::Type;
 
-/// Most cases that are tried for one failure.
+/// Maximum number of candidates for one failure.
 const MAX: usize = 20_000;
 
-/// Makes a failing case as small as can be found.
+/// Reduces a failing case.
 pub fn shrink(mut case: Case, fails: &dyn Fn(&Case) -> bool) -> Case {
     let mut left = MAX;
     while let Some(smaller) = next(&case, fails, &mut left) {
@@ -20,7 +20,7 @@ pub fn shrink(mut case: Case, fails: &dyn Fn(&Case) -> bool) -> Case {
     case
 }
 
-/// The first smaller case that fails as well.
+/// The first smaller case that also fails.
 fn next(case: &Case, fails: &dyn Fn(&Case) -> bool, left: &mut usize) -> Option<Case> {
     let programs = std::iter::once_with(|| smaller(&case.source)).flatten();
     let programs = programs.map(|source| Case { source, ..case.clone() });
@@ -31,7 +31,7 @@ fn next(case: &Case, fails: &dyn Fn(&Case) -> bool, left: &mut usize) -> Option<
     })
 }
 
-/// Without any packets, a half of them, a quarter, … one.
+/// Candidates without packets, with half of them, a quarter, … one.
 fn fewer_packets(case: &Case) -> impl Iterator<Item = Case> {
     let count = case.packets.len();
     let lengths = std::iter::successors(Some(count), |n| Some(n / 2)).take_while(|n| *n > 0);
@@ -42,7 +42,7 @@ fn fewer_packets(case: &Case) -> impl Iterator<Item = Case> {
     })
 }
 
-/// With a packet of half the length, three quarters, …
+/// Candidates with one packet cut to half its length, three quarters, …
 fn shorter_packets(case: &Case) -> impl Iterator<Item = Case> {
     (0..case.packets.len()).flat_map(move |i| {
         let len = case.packets[i].bytes.len();
@@ -57,7 +57,7 @@ fn shorter_packets(case: &Case) -> impl Iterator<Item = Case> {
     })
 }
 
-/// Programs that are smaller than this one and of the same shape elsewhere.
+/// Candidates for a smaller program that differ from this program in one place.
 pub fn smaller(source: &Source) -> Vec<Source> {
     let mut all = vec![source.inlined(), Source { is_packet_named: false, ..source.clone() }];
     all.extend(of_expr(&source.main).into_iter().map(|main| Source { main, ..source.clone() }));
@@ -76,13 +76,13 @@ pub fn smaller(source: &Source) -> Vec<Source> {
     all
 }
 
-/// What could stand in the place of an expression.
+/// Candidates to replace an expression.
 fn of_expr(e: &Expr) -> Vec<Expr> {
     let mut all = Vec::new();
     parts(e, &e.of, &mut all);
     all.extend(simplest(&e.of));
     if e.of == Type::Act {
-        // Of what depends on a question, the question.
+        // A conditional may be replaced by its condition.
         let questions = e.args.iter().filter(|a| a.of == Type::Pred);
         all.extend(questions.map(|p| Expr::call("filter", vec![p.clone()])));
     }
@@ -127,7 +127,7 @@ fn of_expr(e: &Expr) -> Vec<Expr> {
     all
 }
 
-/// The parts of an expression that are of this type.
+/// Collects the subexpressions of this type.
 fn parts(e: &Expr, of: &Type, all: &mut Vec<Expr>) {
     for arg in &e.args {
         if arg.of == *of {
@@ -137,7 +137,7 @@ fn parts(e: &Expr, of: &Type, all: &mut Vec<Expr>) {
     }
 }
 
-/// The least that there is of a type.
+/// The smallest expressions of a type.
 fn simplest(of: &Type) -> Vec<Expr> {
     let calls = |names: &[&'static str]| names.iter().map(|n| Expr::call(n, vec![])).collect();
     match of {

@@ -1,8 +1,9 @@
-//! What programs and packets have in common: few hosts, ports, tags and numbers, so that questions are answered both ways.
+//! Values that programs and packets share: few hosts, ports, tags and numbers, so that each predicate is sometimes true
+//! and sometimes false.
 
 use base::Prng;
 
-/// Addresses of IPv4.
+/// IPv4 addresses.
 pub const HOSTS: [[u8; 4]; 9] = [
     [10, 0, 0, 1],
     [10, 0, 0, 2],
@@ -14,9 +15,9 @@ pub const HOSTS: [[u8; 4]; 9] = [
     [255, 255, 255, 255],
     [8, 8, 8, 8],
 ];
-/// Addresses of IPv6: how each begins and ends.
+/// IPv6 addresses: the first 16 bits and the last.
 pub const HOSTS_6: [(u16, u16); 5] = [(0x2001, 1), (0x2001, 2), (0xfe80, 1), (0xff02, 5), (0xfd00, 9)];
-/// Networks, and hosts, of both families.
+/// Networks and hosts of both address families.
 pub const NETS: [&str; 16] = [
     "10.0.0.0/8",
     "10.0.0.0/9",
@@ -35,24 +36,24 @@ pub const NETS: [&str; 16] = [
     "::ffff:0:0/96",
     "fd00::/8",
 ];
-/// Ports, those of telephony and tunnels among them.
+/// Ports, including those of VoIP and tunnels.
 pub const PORTS: [u16; 20] =
     [0, 2, 53, 80, 443, 1023, 1024, 5060, 5061, 6000, 6001, 6002, 6003, 2123, 2152, 3544, 4754, 4789, 6081, 65_535];
-/// Ids of VLANs.
+/// VLAN IDs.
 pub const VLANS: [u16; 4] = [0, 5, 7, 4095];
 /// Protocols above IP.
 pub const PROTOCOLS: [u8; 13] = [0, 1, 4, 6, 17, 33, 41, 47, 50, 58, 59, 132, 136];
 /// Ethertypes.
 pub const ETHERTYPES: [u16; 9] = [0, 0x0800, 0x0806, 0x86dd, 0x8100, 0x8847, 0x8864, 0x88cc, 0x9000];
-/// Link addresses: of hosts, a gateway, a group, and all.
+/// MAC addresses: of hosts, a gateway, a group, and broadcast.
 pub const MACS: [[u8; 6]; 5] =
     [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 0xfe], [1, 0, 0x5e, 0, 0, 5], [0xff; 6]];
-/// Numbers that headers have, and corners.
+/// Numbers that occur in headers, and edge cases.
 pub const NUMBERS: [u64; 20] =
     [0, 1, 2, 3, 4, 5, 8, 16, 17, 20, 40, 60, 64, 255, 1500, 0x2000, 0x4000, 65_535, 0xffff_ffff, i64::MAX as u64];
-/// Devices that packets go out of.
+/// Devices to which programs forward packets.
 pub const DEVICES: [&str; 3] = ["eth1", "eth2", "wan.7"];
-/// Filters of tcpdump.
+/// Filters in the syntax of tcpdump.
 pub const FILTERS: [&str; 18] = [
     "tcp port 80 or udp port 53",
     "ip6",
@@ -74,7 +75,7 @@ pub const FILTERS: [&str; 18] = [
     "outbound or tcp",
 ];
 
-/// One of these.
+/// A random element.
 pub fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
     of[prng.below(of.len() as u64) as usize]
 }

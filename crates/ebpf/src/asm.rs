@@ -1,42 +1,42 @@
-//! Instructions one after the other, and labels for the jumps among them.
+//! The assembler: appends instructions and resolves the labels of jumps.
 //!
-//! A label may be used before it stands somewhere; [`Asm::finish`] turns every use into the distance that the kernel
-//! wants, which counts slots from the instruction after the jump.
+//! A jump may use a label before the label has a position. [`Asm::finish`] replaces each use by the distance in the
+//! kernel's encoding, which counts slots from the instruction after the jump.
 
 use crate::insn::{Alu, Condition, Helper, Insn, Reg, Size, class, part};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// A finished program, not yet seen by the verifier. Its `Debug` form is a listing.
+/// A finished program, before the kernel's verifier has checked it. Its `Debug` form is a listing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Code {
     slots: Vec<Insn>,
 }
 
-/// A place in the program.
+/// A position in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// A program that cannot be finished.
+/// The reason why a program cannot be finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsmError {
     /// The jump at `slot` goes to a label that was never placed.
     Unplaced {
-        /// Where the jump stands.
+        /// Slot of the jump.
         slot: usize,
     },
-    /// The jump at `slot` would go over `distance` slots; 16 bits hold no more than 32 767.
+    /// The jump at `slot` spans `distance` slots, which does not fit into the signed 16-bit offset.
     TooFar {
-        /// Where the jump stands.
+        /// Slot of the jump.
         slot: usize,
-        /// How far it should go.
+        /// Distance in slots.
         distance: i64,
     },
-    /// The load at `slot` names a map that was not given.
+    /// The load at `slot` names a map that the caller did not pass.
     NoMap {
-        /// Where the load stands.
+        /// Slot of the load.
         slot: usize,
-        /// Which map.
+        /// Index of the map.
         map: i32,
     },
 }
@@ -68,16 +68,16 @@ impl Asm {
         Self::default()
     }
 
-    /// A label that stands nowhere yet.
+    /// A new label without a position.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The label stands before the next instruction.
+    /// Places the label before the next instruction.
     ///
     /// # Panics
-    /// When it stands somewhere already.
+    /// If the label already has a position.
     pub fn place(&mut self, label: Label) {
         let old = self.labels[label.0].replace(self.slots.len());
         assert_eq!(old, None, "a label is placed once");
@@ -113,31 +113,31 @@ impl Asm {
         self.push(class::ALU | op as u8, dst, 0, 0, imm);
     }
 
-    /// The low `bits` (16, 32, 64) of `dst` in network byte order, or back from it.
+    /// Converts the low `bits` (16, 32, 64) of `dst` to network byte order, or from network byte order.
     pub fn big_endian(&mut self, dst: Reg, bits: i32) {
         self.push(class::ALU | part::SWAP | part::BY_REG, dst, 0, 0, bits);
     }
 
-    /// `dst = value`, all 64 bits of it; two slots.
+    /// `dst = value`, all 64 bits; two slots.
     pub fn wide(&mut self, dst: Reg, value: u64) {
         self.push(part::WIDE | class::LD, dst, 0, 0, value as u32 as i32);
         self.push(0, Reg::R0, 0, 0, (value >> 32) as i32);
     }
 
-    /// `dst = map`, as the first argument of the helpers that want one; two slots. The program holds the map once it is
-    /// loaded; until then the caller must.
+    /// `dst = map`, the first argument of helpers that take a map; two slots. A loaded program keeps the map alive;
+    /// until then the caller must keep the descriptor open.
     pub fn map(&mut self, dst: Reg, map: &impl AsFd) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_FD, 0, map.as_fd().as_raw_fd());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// `dst` = the map that takes this slot when the program is loaded ([`Code::with_maps`]); two slots.
+    /// `dst` = the map that is bound to this slot when the program is loaded ([`Code::with_maps`]); two slots.
     pub fn map_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// `dst` = the address of the first value of the array that takes this slot; two slots.
+    /// `dst` = the address of the first value of the array map that is bound to this slot; two slots.
     pub fn value_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT_VALUE, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
@@ -158,12 +158,12 @@ impl Asm {
         self.push(class::ST | part::MEM | size as u8, dst, 0, off, imm);
     }
 
-    /// `lock *(size *)(dst + off) += src`; words and double words only.
+    /// `lock *(size *)(dst + off) += src`; `size` is 4 or 8 bytes.
     pub fn atomic_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, 0);
     }
 
-    /// The same, and `src` becomes what was there before.
+    /// Like [`Asm::atomic_add`], and `src` gets the value from before the addition.
     pub fn atomic_fetch_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, part::FETCH);
     }
@@ -186,20 +186,20 @@ impl Asm {
         self.push(class::JMP | condition as u8 | part::BY_REG, dst, src.number(), 0, 0);
     }
 
-    /// Calls a function of the kernel: arguments in r1 to r5, which it forgets, the answer in r0.
+    /// Calls a kernel helper: arguments in r1 to r5, which the call clobbers; result in r0.
     pub fn call(&mut self, helper: Helper) {
         self.push(class::JMP | part::CALL, Reg::R0, 0, 0, helper as i32);
     }
 
-    /// Ends the program; r0 is what it returns.
+    /// Ends the program; r0 is the return value.
     pub fn exit(&mut self) {
         self.push(class::JMP | part::EXIT, Reg::R0, 0, 0, 0);
     }
 
-    /// Gives the jumps their distances.
+    /// Resolves the jumps.
     ///
     /// # Errors
-    /// [`AsmError`] names the jump that has nowhere to go, or too far.
+    /// [`AsmError`] names a jump whose label has no position or is too far away.
     pub fn finish(mut self) -> Result<Code, AsmError> {
         for (slot, label) in self.jumps {
             let target = self.labels[label.0].ok_or(AsmError::Unplaced { slot })?;
@@ -210,7 +210,7 @@ impl Asm {
         Ok(Code { slots: self.slots })
     }
 
-    /// Where a label stands.
+    /// The position of a label.
     pub(crate) fn target(&self, label: Label) -> Option<usize> {
         self.labels[label.0]
     }
@@ -221,16 +221,16 @@ impl Asm {
 }
 
 impl Code {
-    /// The slots in order; a wide load takes two.
+    /// The slots in order; a 64-bit load takes two.
     pub fn insns(&self) -> impl ExactSizeIterator<Item = Insn> + '_ {
         self.slots.iter().copied()
     }
 
-    /// The same code with the maps in place of their slots ([`Asm::map_slot`], [`Asm::value_slot`]); `maps` has one for each slot
-    /// and must live until the program is loaded.
+    /// The same code with map descriptors in place of map slots ([`Asm::map_slot`], [`Asm::value_slot`]). `maps` has
+    /// one descriptor for each slot; the descriptors must stay open until the program is loaded.
     ///
     /// # Errors
-    /// [`AsmError::NoMap`] for a slot that has none.
+    /// [`AsmError::NoMap`] for a slot without a descriptor.
     pub fn with_maps(&self, maps: &[BorrowedFd<'_>]) -> Result<Self, AsmError> {
         let mut slots = self.slots.clone();
         for (slot, insn) in slots.iter_mut().enumerate() {
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(offs, [2, 0, -3, 0]);
     }
 
-    /// The bytes are those of the encodings in RFC 9669, worked out by hand from its tables.
+    /// The expected bytes were encoded by hand from the tables of RFC 9669.
     #[test]
     fn encodings_are_those_of_the_standard() {
         type Case = (fn(&mut Asm), [u8; 8]);

@@ -1,4 +1,5 @@
-//! A listing of code, in the notation of the kernel's verifier log, so that the two can be laid side by side.
+//! The disassembler. It uses the notation of the kernel's verifier log, so that both texts can be compared line by
+//! line.
 
 use crate::asm::Code;
 use crate::insn::{Insn, class, part};

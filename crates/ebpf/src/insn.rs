@@ -1,4 +1,4 @@
-//! One instruction (RFC 9669 section 3) and the words it is made of.
+//! One instruction (RFC 9669 section 3) and its parts: registers, sizes, operations and conditions.
 //!
 //! ```text
 //! +--------+----+----+----------------+--------------------------------+
@@ -6,43 +6,43 @@
 //! |   8    | 4  | 4  |       16       |               32               |
 //! +--------+----+----+----------------+--------------------------------+
 //! ```
-//! A 64-bit immediate takes a second such slot of which only the immediate counts.
+//! A 64-bit immediate takes a second slot, of which only the immediate is used.
 
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reg(u8);
 
 impl Reg {
-    /// The value that a call or the program returns.
+    /// The return value of a call and of the program.
     pub const R0: Self = Self(0);
-    /// First argument; the context at the program's start. A call forgets it.
+    /// First argument; the context at the start of the program. A call clobbers it.
     pub const R1: Self = Self(1);
-    /// Second argument; a call forgets it.
+    /// Second argument; a call clobbers it.
     pub const R2: Self = Self(2);
-    /// Third argument; a call forgets it.
+    /// Third argument; a call clobbers it.
     pub const R3: Self = Self(3);
-    /// Fourth argument; a call forgets it.
+    /// Fourth argument; a call clobbers it.
     pub const R4: Self = Self(4);
-    /// Fifth argument; a call forgets it.
+    /// Fifth argument; a call clobbers it.
     pub const R5: Self = Self(5);
-    /// Kept over calls.
+    /// Preserved across calls.
     pub const R6: Self = Self(6);
-    /// Kept over calls.
+    /// Preserved across calls.
     pub const R7: Self = Self(7);
-    /// Kept over calls.
+    /// Preserved across calls.
     pub const R8: Self = Self(8);
-    /// Kept over calls.
+    /// Preserved across calls.
     pub const R9: Self = Self(9);
-    /// Top of the stack of 512 bytes; read-only.
+    /// End of the 512-byte stack (the stack grows down); read-only.
     pub const R10: Self = Self(10);
 
-    /// 0 to 10.
+    /// The register number, 0 to 10.
     pub const fn number(self) -> u8 {
         self.0
     }
 }
 
-/// How much a load or store moves.
+/// The width of a load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Size {
@@ -56,7 +56,7 @@ pub enum Size {
     Dw = 0x18,
 }
 
-/// Arithmetic (RFC 9669 section 4.1). Division by zero gives zero, modulo by zero the dividend.
+/// Arithmetic operations (RFC 9669 section 4.1). `x / 0` is 0, and `x % 0` is `x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are the operators")]
@@ -72,11 +72,11 @@ pub enum Alu {
     Mod = 0x90,
     Xor = 0xa0,
     Mov = 0xb0,
-    /// Arithmetic shift to the right.
+    /// Arithmetic right shift.
     Sar = 0xc0,
 }
 
-/// When a jump is taken (RFC 9669 section 4.3).
+/// The condition of a jump (RFC 9669 section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Condition {
@@ -86,7 +86,7 @@ pub enum Condition {
     Gt = 0x20,
     /// Greater or equal, unsigned.
     Ge = 0x30,
-    /// Any common bit.
+    /// `a & b != 0`.
     Set = 0x40,
     /// Not equal.
     Ne = 0x50,
@@ -104,7 +104,7 @@ pub enum Condition {
     Sle = 0xd0,
 }
 
-/// Functions of the kernel that a program may call (`enum bpf_func_id`).
+/// Kernel helpers that a program may call (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "the names are the kernel's")]
@@ -120,7 +120,7 @@ pub enum Helper {
     KtimeGetTaiNs = 208,
 }
 
-/// One slot of eight bytes.
+/// One slot of eight bytes: an instruction, or half of a 64-bit load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Insn {
     code: u8,
@@ -129,7 +129,7 @@ pub struct Insn {
     imm: i32,
 }
 
-/// Classes of instructions (RFC 9669 section 3.1), in the low three bits of the code.
+/// Instruction classes (RFC 9669 section 3.1), in the low three bits of the opcode.
 pub(crate) mod class {
     pub const LD: u8 = 0;
     pub const LDX: u8 = 1;
@@ -141,31 +141,32 @@ pub(crate) mod class {
     pub const ALU64: u8 = 7;
 }
 
-/// Further parts of the code.
+/// Other parts of the opcode, and values of the `src` and `imm` fields.
 pub(crate) mod part {
-    /// The second operand is a register rather than the immediate.
+    /// The second operand is a register, not the immediate.
     pub const BY_REG: u8 = 0x08;
     /// Plain memory access.
     pub const MEM: u8 = 0x60;
-    /// Atomic memory access; with an immediate of 0 an addition.
+    /// Atomic memory access; the immediate 0 means addition.
     pub const ATOMIC: u8 = 0xc0;
-    /// Byte order, within the class ALU.
+    /// Byte swap, in class ALU.
     pub const SWAP: u8 = 0xd0;
-    /// Jump without condition.
+    /// Unconditional jump.
     pub const ALWAYS: u8 = 0x00;
     pub const CALL: u8 = 0x80;
     pub const EXIT: u8 = 0x90;
     /// `ld_imm64`: class LD, mode IMM, size DW.
     pub const WIDE: u8 = 0x18;
-    /// In `src` of a wide load: the immediate is the descriptor of a map.
+    /// In `src` of a 64-bit load: the immediate is the file descriptor of a map.
     pub const PSEUDO_MAP_FD: u8 = 1;
-    /// The same, and what is meant is the address of the map's first value plus the upper immediate.
+    /// Like `PSEUDO_MAP_FD`, but the load yields the address of the map's first value plus the upper immediate.
     pub const PSEUDO_MAP_VALUE: u8 = 2;
-    /// The immediate is the number of a map in a list that is given when the program is loaded.
+    /// In `src` of a 64-bit load: the immediate is an index into the list of maps that is passed when the program is
+    /// loaded.
     pub const PSEUDO_MAP_SLOT: u8 = 5;
-    /// The same, and what is meant is the address of the map's first value plus the upper immediate.
+    /// Like `PSEUDO_MAP_SLOT`, but the load yields the address of the map's first value plus the upper immediate.
     pub const PSEUDO_MAP_SLOT_VALUE: u8 = 6;
-    /// In the immediate of an atomic access: the old value is given back.
+    /// In the immediate of an atomic access: the instruction returns the old value.
     pub const FETCH: i32 = 1;
 }
 
@@ -178,12 +179,12 @@ impl Insn {
         Self { off, ..self }
     }
 
-    /// A wide load of a map, of another kind and from another place.
+    /// The 64-bit load with another map reference: the `src` field and the immediate are replaced.
     pub(crate) const fn of_map(self, pseudo: u8, imm: i32) -> Self {
         Self { regs: self.regs & 0xf | pseudo << 4, imm, ..self }
     }
 
-    /// The class, operation and source bit.
+    /// The opcode: class, operation and source bit.
     pub const fn code(self) -> u8 {
         self.code
     }
@@ -208,12 +209,12 @@ impl Insn {
         self.imm
     }
 
-    /// Both registers as they stand in the second byte: the destination in the low half.
+    /// Both register numbers as in the second byte: the destination in the low four bits.
     pub const fn regs(self) -> u8 {
         self.regs
     }
 
-    /// The eight bytes as they stand in memory on a little-endian machine.
+    /// The eight bytes in memory order on a little-endian machine.
     pub fn bytes(self) -> [u8; 8] {
         let mut out = [self.code, self.regs, 0, 0, 0, 0, 0, 0];
         out[2..4].copy_from_slice(&self.off.to_le_bytes());

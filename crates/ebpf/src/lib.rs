@@ -1,7 +1,7 @@
-//! Floor 0: instructions of the kernel's machine (RFC 9669), written one after the other with labels, and listed again.
+//! Layer 0: assembler and disassembler for eBPF instructions (RFC 9669). Jumps refer to labels.
 //!
-//! [`Asm`] builds [`Code`]; who loads it is on another floor. Maps are named by the slot that they take when the program is loaded, or
-//! by a descriptor of this process.
+//! [`Asm`] builds [`Code`]. Loading a program into the kernel belongs to another crate. An instruction names a map by
+//! the slot that the map takes when the program is loaded, or by a file descriptor of this process.
 
 #![forbid(unsafe_code)]
 

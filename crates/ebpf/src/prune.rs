@@ -1,19 +1,19 @@
-//! Code that is never reached, and jumps to where the program goes anyhow: who writes code piece by piece leaves both behind, and
-//! the kernel refuses the former.
+//! Removal of unreachable code and of jumps to the next instruction. Code generation in pieces leaves both behind, and
+//! the kernel's verifier refuses unreachable code.
 
 use crate::asm::Asm;
 use crate::insn::{Insn, class, part};
 
 impl Asm {
-    /// Takes out what no way leads to, and jumps over nothing. What a jump to a label that stands nowhere would reach is left to
-    /// [`Asm::finish`].
+    /// Removes unreachable instructions and jumps to the next instruction. [`Asm::finish`] reports jumps to labels
+    /// without a position.
     pub fn prune(&mut self) {
         loop {
             let keep = self.needed();
             if keep.iter().all(|k| *k) {
                 return;
             }
-            // Where each slot goes; what is taken out stands for what comes after it.
+            // The new position of each slot; a removed slot maps to the next slot that stays.
             let mut to = Vec::with_capacity(keep.len() + 1);
             let mut next = 0;
             for kept in &keep {
@@ -29,7 +29,7 @@ impl Asm {
         }
     }
 
-    /// Which slots are reached and do something.
+    /// Marks the slots that are reachable and are not jumps to the next instruction.
     fn needed(&self) -> Vec<bool> {
         let mut keep = vec![false; self.slots.len()];
         let mut targets = vec![None; self.slots.len()];
@@ -67,7 +67,7 @@ impl Asm {
     }
 }
 
-/// Where control goes from an instruction.
+/// The possible successors of an instruction.
 enum ControlFlow {
     On,
     Wide,

@@ -1,4 +1,5 @@
-//! Machine code in memory: writable while it is made, executable afterwards, never both, and gone with its last owner.
+//! Machine code in memory: writable during compilation, executable afterwards, never both. The memory is freed with its
+//! owner.
 
 use crate::emit::{self, PARAMETERS, Task};
 use crate::host::{Context, HostCall};
@@ -16,21 +17,21 @@ use lang::ir::{Inst, MAX_KEY_WORDS, Program};
 use std::fmt;
 use std::sync::Mutex;
 
-/// Context, packets, verdicts, how many, and the number of the first.
+/// Context, packets, verdicts, number of packets, and index of the first packet.
 type Batch = unsafe extern "C" fn(*mut Context, *mut u8, *mut u8, u64, u64);
 
-/// The functions of one program.
+/// The compiled functions of one program.
 pub(crate) struct Code {
-    /// By task.
+    /// Indexed by [`Task`].
     functions: [Option<Batch>; 4],
     bytes: usize,
-    /// Holds the memory of the functions. Only ever opened by `drop`; the lock is for the compiler's eyes.
+    /// Owns the memory of the functions. Only `drop` accesses the module; the mutex only makes the type `Sync`.
     module: Mutex<Option<JITModule>>,
 }
 
 impl Code {
-    /// For these tasks, each of the form of a verified program. Addresses of its sets are put into the code, so it must stay
-    /// where it is for as long as the code is run.
+    /// Compiles these tasks; each has the specialisations of a verified program. The code contains addresses of the
+    /// program's sets, so the specialisations must not move while the code can run.
     pub fn of(tasks: &[(Task, &Specialisations)]) -> Result<Self, Refusal> {
         let mut code = Self { functions: [None; 4], bytes: 0, module: Mutex::new(Some(module()?)) };
         let Some(module) = code.module.get_mut().ok().and_then(|m| m.as_mut()) else { return Ok(code) };
@@ -47,26 +48,27 @@ impl Code {
         module.finalize_definitions()?;
         for (task, id) in made {
             let function = module.get_finalized_function(id);
-            // SAFETY: the function was defined above with these parameters, the platform's calling convention and no result.
+            // SAFETY: the function was defined above with these parameters, the platform's calling convention and no
+            // result.
             code.functions[task as usize] = Some(unsafe { std::mem::transmute::<*const u8, Batch>(function) });
         }
         Ok(code)
     }
 
-    /// Bytes of machine code.
+    /// Size of the machine code in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there are keys to announce.
+    /// True if there is a prefetch function.
     pub const fn has_prefetch(&self) -> bool {
         self.functions[Task::Prefetch as usize].is_some()
     }
 
-    /// Announces to the tables the keys that judging these packets will ask them about.
+    /// Announces to the tables the keys that the evaluation of these packets will look up.
     ///
     /// # Safety
-    /// As for [`Code::judge`], but that nothing is written.
+    /// As for [`Code::judge`], except that nothing is written.
     pub unsafe fn prefetch(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
         if let Some(scout) = self.functions[Task::Prefetch as usize] {
             let (count, first) = (packets.len() as u64, first as u64);
@@ -75,11 +77,13 @@ impl Code {
         }
     }
 
-    /// Judges packets ([`Task::Evaluate`] or [`Task::Resume`]), of which the first has number `first` among those judged together.
+    /// Evaluates packets ([`Task::Evaluate`] or [`Task::Resume`]); `first` is the index of the first of them in the
+    /// batch.
     ///
     /// # Safety
-    /// The context's tables are as many as the program has maps, in their order and made for them; its counters are
-    /// [`lang::ir::COUNTERS`]; its lists of acts and traces exist; nobody else uses any of them meanwhile. Its memory of datagrams exists too.
+    /// The context has one table for each map of the program, in the order of the maps and made for them; its counters
+    /// number [`lang::ir::COUNTERS`]; its lists of actions and traces and its fragment tracking exist. Nothing else
+    /// uses any of them during the call, except that other workers may share the fragment tracking.
     pub unsafe fn judge(
         &self,
         task: Task,
@@ -95,11 +99,12 @@ impl Code {
         }
     }
 
-    /// Says of each frame whether it matches, as 0 or 1.
+    /// Writes 1 for each frame that matches, and 0 for others.
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
         let count = frames.len().min(matched.len()) as u64;
         if let Some(matches) = self.functions[Task::Match as usize] {
-            // SAFETY: the code reads `count` frames, of which it changes none, and writes as many bytes; code for this task uses no
+            // SAFETY: the code reads `count` frames, of which it changes none, and writes as many bytes; code for this
+            // task uses no
             // context, since a program that needs one is refused.
             unsafe { matches(std::ptr::null_mut(), frames.as_ptr().cast_mut().cast(), matched.as_mut_ptr(), count, 0) };
         }
@@ -125,7 +130,8 @@ fn module() -> Result<JITModule, Refusal> {
     let mut flags = settings::builder();
     for (name, value) in [
         ("opt_level", "speed"),
-        // What its own verifier could find is a bug of ours: tests look for it, packets do not wait for it.
+        // Cranelift's verifier detects only bugs of this crate. It runs in debug builds, hence in tests, and costs no
+        // compile time in release builds.
         ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
         ("use_colocated_libcalls", "false"),
         ("is_pic", "false"),
@@ -147,7 +153,7 @@ fn module() -> Result<JITModule, Refusal> {
     Ok(JITModule::new(builder))
 }
 
-/// Whether it asks tables.
+/// True if the program accesses flow maps.
 pub(crate) fn uses_tables(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(|inst| {
         matches!(

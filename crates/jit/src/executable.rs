@@ -1,5 +1,5 @@
-//! A program ready to judge packets: [`Evaluate`] is shared by all workers, a [`Worker`] is one core's own, with what the program
-//! remembers there.
+//! Programs ready to evaluate packets. All workers share one [`Executable`]; each core has its own [`Worker`] with the
+//! state that the program keeps there.
 
 use crate::code::{Code, uses_tables};
 use crate::emit::Task;
@@ -14,14 +14,14 @@ use lang::ir::{COUNTERS, Map, Program, Start};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Packets that are looked at ahead together: enough that memory answers meanwhile, few enough that the first of them is still in
-/// the nearest cache.
+/// Packets that are prefetched together: enough to hide the memory latency, and few enough that the first of them is
+/// still in the L1 cache.
 const CHUNK: usize = 16;
 
-/// Tables that take less than this stay in a cache of the core, and looking ahead would cost more than it saves.
+/// Tables below this size in bytes stay in a cache of the core, where prefetching would cost more than it saves.
 const NEAR: usize = 512 << 10;
 
-/// A program that was found fit, in the form in which it runs.
+/// A verified program in the form in which it runs.
 #[derive(Clone, Debug)]
 pub struct Executable {
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ pub struct Executable {
 #[derive(Debug)]
 struct Shared {
     program: Program,
-    /// The stages behind those that run elsewhere.
+    /// The stages that follow the stages that run elsewhere.
     rest: Option<Program>,
     parse_depth: ParseDepth,
     native: Option<Native>,
@@ -39,19 +39,19 @@ struct Shared {
 #[derive(Debug)]
 #[expect(clippy::vec_box, reason = "the code has addresses of what is in them")]
 struct Native {
-    /// Before what it has addresses of.
+    /// Declared before `forms`, because the code contains addresses of the sets in `forms` and must be dropped first.
     code: Code,
-    /// What the code was made from; boxed, because the code knows where its sets are.
+    /// The source of the code; boxed, because the code contains addresses of the sets.
     forms: Vec<Box<Specialisations>>,
     compile_time: Duration,
 }
 
 impl Native {
-    /// Judges packets two chunks behind the scout: while one is judged, memory brings the next, and of the one after it what
-    /// lies behind its place is asked for.
+    /// Evaluates packets in chunks, two chunks behind the prefetch function. While one chunk is evaluated, memory
+    /// delivers the next chunk, and the displaced slots of that next chunk are prefetched.
     ///
     /// # Safety
-    /// As for [`Code::judge`]; `tables` are the context's.
+    /// As for [`Code::judge`]; `tables` are those of the context.
     unsafe fn evaluate_far(
         &self,
         context: &mut Context,
@@ -85,29 +85,32 @@ impl Native {
 /// How a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionInfo {
-    /// Whether as machine code.
+    /// True if the program runs as machine code.
     pub native: bool,
-    /// How long it took to make it.
+    /// Compile time.
     pub compile_time: Duration,
-    /// Bytes of it.
+    /// Size of the machine code in bytes.
     pub code_bytes: usize,
-    /// How far it looks into packets.
+    /// The parse depth.
     pub parse_depth: ParseDepth,
 }
 
 impl Executable {
-    /// As machine code. `clock` says the time, from any beginning, so that the compile time can be told.
+    /// Compiles the program to machine code. `clock` returns the time since any fixed start; it serves to measure the
+    /// compile time.
     ///
     /// # Errors
-    /// Why it cannot be, in words that say what to do; unless the program is unfit, it can be [`interpreted`](Self::interpreted).
+    /// The reason why the program cannot run natively, as a text that tells the user what to do. Unless the program is
+    /// invalid, it can run [`interpreted`](Self::interpreted).
     pub fn native(program: Program, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
         Self::compiled(program, None, clock)
     }
 
-    /// The same, and its workers can also go on ([`Worker::resume`]) where the first `stages` of the program ran elsewhere.
+    /// As [`Executable::native`]; in addition the workers can continue ([`Worker::resume`]) for packets whose first
+    /// `stages` stages ran elsewhere.
     ///
     /// # Errors
-    /// As for [`Evaluate::native`].
+    /// As for [`Executable::native`].
     pub fn native_behind(program: Program, stages: usize, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
         Self::compiled(program, Some(stages), clock)
     }
@@ -128,19 +131,19 @@ impl Executable {
         Ok(Self::new(program, rest, Some(native)))
     }
 
-    /// By the reference interpreter: slower by an order of magnitude, and everywhere.
+    /// Runs the program in the reference interpreter: slower by an order of magnitude, but available on every host.
     ///
     /// # Errors
-    /// When the program is not fit to run.
+    /// If the program fails verification.
     pub fn interpreted(program: Program) -> Result<Self, Refusal> {
         program.verify()?;
         Ok(Self::new(program, None, None))
     }
 
-    /// As [`Evaluate::native_behind`], interpreted.
+    /// As [`Executable::native_behind`], interpreted.
     ///
     /// # Errors
-    /// When the program is not fit to run.
+    /// If the program fails verification.
     pub fn interpreted_behind(program: Program, stages: usize) -> Result<Self, Refusal> {
         program.verify()?;
         let rest = rest(&program, Some(stages))?;
@@ -148,7 +151,7 @@ impl Executable {
     }
 
     fn new(program: Program, rest: Option<Program>, native: Option<Native>) -> Self {
-        // What the simpler form no longer asks need not be found.
+        // Specialisations may need less parsing than the original program.
         let sight = match &native {
             Some(native) => native.forms.iter().map(|form| form.parse_depth).max(),
             None => std::iter::once(&program).chain(&rest).map(ParseDepth::of).max(),
@@ -156,18 +159,18 @@ impl Executable {
         Self { shared: Arc::new(Shared { program, rest, parse_depth: sight.unwrap_or_default(), native }) }
     }
 
-    /// The program.
+    /// The program in the IR.
     pub fn program(&self) -> &Program {
         &self.shared.program
     }
 
-    /// Bytes that one worker's maps come to when they are full. A map is made as it is touched, but any traffic may touch it
-    /// everywhere.
+    /// Size in bytes of one worker's maps when they are full. The pages of a map are allocated on first use, but
+    /// traffic may touch every page.
     pub fn memory(&self) -> u64 {
         self.shared.program.maps.iter().map(Table::bytes_of).fold(0, u64::saturating_add)
     }
 
-    /// How it runs.
+    /// How the program runs.
     pub fn report(&self) -> ExecutionInfo {
         let native = self.shared.native.as_ref();
         ExecutionInfo {
@@ -178,18 +181,19 @@ impl Executable {
         }
     }
 
-    /// A worker with empty maps. `hash_key` is the secret of the hashes, the same on all workers of an engine.
+    /// A worker with empty maps. `hash_key` is the secret key of the hashes, the same on all workers of an engine.
     ///
     /// # Errors
-    /// When there is no memory for a map.
+    /// If the memory for a map cannot be allocated.
     pub fn worker(&self, hash_key: u64) -> Result<Worker, Refusal> {
         self.worker_among(hash_key, Arc::new(FragmentTracker::new(hash_key)))
     }
 
-    /// The same, one of several to which the fragments of a datagram may come: they have one memory of which way it goes.
+    /// A worker that shares its fragment tracking with other workers, because fragments of one datagram may reach any
+    /// of them.
     ///
     /// # Errors
-    /// As for [`Evaluate::worker`].
+    /// As for [`Executable::worker`].
     pub fn worker_among(&self, hash_key: u64, datagrams: Arc<FragmentTracker>) -> Result<Worker, Refusal> {
         let program = &self.shared.program;
         let state = if self.shared.native.is_some() {
@@ -209,7 +213,7 @@ impl Executable {
     }
 }
 
-/// What is behind the first stages, if some are to run elsewhere.
+/// The stages after the first `stages` stages, if these run elsewhere.
 fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Refusal> {
     let Some(stages) = stages else { return Ok(None) };
     let (_, rest) = program.split(stages);
@@ -217,12 +221,12 @@ fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Ref
     Ok(Some(rest))
 }
 
-/// One core's: judges batches, remembers.
+/// The worker of one core: evaluates batches of packets and keeps the program's state.
 #[derive(Debug)]
 pub struct Worker {
     judge: Executable,
     state: State,
-    /// An interpreted worker's memory has it too.
+    /// The state of an interpreted worker contains the same reference.
     datagrams: Arc<FragmentTracker>,
     acts: Vec<PacketAction>,
     traces: Vec<Execution>,
@@ -244,21 +248,22 @@ enum State {
 }
 
 impl Worker {
-    // PERF: `ip >-> steer_flow` 20 → 9.7 ns from memory, descriptor and headers included; interpreted 154 ns (docs/NATIVE.md).
-    /// Judges packets; `verdicts` is as long and is overwritten. What was done to them beside is in [`Worker::acts`] until the next
-    /// call.
+    // PERF: `ip >-> steer_flow` 20 → 9.7 ns from memory, descriptor and headers included; interpreted 154 ns
+    // (docs/NATIVE.md).
+    /// Evaluates packets and overwrites `verdicts`. [`Worker::actions`] has the actions until the next call.
     ///
     /// # Panics
-    /// When there are not as many verdicts as packets.
+    /// If `packets` and `verdicts` differ in length.
     pub fn evaluate(&mut self, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
         self.run(Task::Evaluate, packets, verdicts);
     }
 
-    /// Goes on with packets on which the first stages ran elsewhere: `verdicts` holds the records that they left behind, and is
-    /// overwritten. Maps and counters are those of [`Worker::judge`].
+    /// Continues with packets whose first stages ran elsewhere: `verdicts` contains the records after these stages, and
+    /// is overwritten. Maps and counters are those of [`Worker::evaluate`].
     ///
     /// # Panics
-    /// When there are not as many verdicts as packets, or the judge was not made to go on.
+    /// If `packets` and `verdicts` differ in length, or if the executable was compiled without stages that run
+    /// elsewhere.
     pub fn resume(&mut self, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
         assert!(self.judge.shared.rest.is_some(), "a judge that goes on");
         self.run(Task::Resume, packets, verdicts);
@@ -285,11 +290,13 @@ impl Worker {
                     sequence,
                 };
                 if packets.len() > 1 {
-                    // The processor looks ahead by itself, but not from one page to the next.
-                    // PERF: `ip >-> steer_flow` from memory, seven passes of each in turn: 9.5 → 10.3 times the interpreter's rate.
+                    // The hardware prefetcher does not cross page boundaries.
+                    // PERF: `ip >-> steer_flow` from memory, seven passes of each in turn: 9.5 → 10.3 times the
+                    // interpreter's rate.
                     packets.iter().for_each(|packet| sys::memory::prefetch(packet.bytes().as_ptr()));
                 }
-                // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
+                // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as
+                // do
                 // counters, acts and traces; it holds on to the memory of datagrams, which is for several to use.
                 unsafe {
                     if far && task == Task::Evaluate && native.code.has_prefetch() {
@@ -316,17 +323,17 @@ impl Worker {
         }
     }
 
-    /// What was done to the packets judged last beside their delivery, in order.
+    /// The actions on the packets of the last call, in order.
     pub fn actions(&self) -> &[PacketAction] {
         &self.acts
     }
 
-    /// For each [`lang::ir::Log::Trace`] among the acts, in order, the record as it was then.
+    /// For each [`lang::ir::Log::Trace`] among the actions, in order, the record at that time.
     pub fn traces(&self) -> &[Execution] {
         &self.traces
     }
 
-    /// What the program counted.
+    /// The counters of the program.
     pub fn counters(&self) -> &[u64; COUNTERS as usize] {
         match &self.state {
             State::Native { counters, .. } => counters,
@@ -334,8 +341,8 @@ impl Worker {
         }
     }
 
-    /// The entries of a map that are there at `now` (nanoseconds since 1970), in order of their keys. `None` if there is no such
-    /// map.
+    /// The entries of a map that are present at `now` (nanoseconds since 1970), in order of their keys. `None` if there
+    /// is no such map.
     pub fn entries(&self, map: usize, now: u64) -> Option<Vec<(Vec<u64>, u64)>> {
         match &self.state {
             State::Native { tables, .. } => tables.get(map).map(|t| t.entries(now)),
@@ -343,7 +350,7 @@ impl Worker {
         }
     }
 
-    /// How many entries each map refused because it was full.
+    /// For each map, the number of entries that were refused because it was full.
     pub fn refused(&self) -> Vec<u64> {
         match &self.state {
             State::Native { tables, .. } => tables.iter().map(|t| t.refused()).collect(),
@@ -351,8 +358,8 @@ impl Worker {
         }
     }
 
-    /// The maps: how many entries each has, those that expired and were not yet taken out included, and how many it refused because it
-    /// was full.
+    /// The maps: the number of entries of each, including expired entries that were not yet removed, and the number of
+    /// entries that were refused because the map was full.
     pub fn maps(&self) -> impl Iterator<Item = (&Map, u64, u64)> {
         let used: Vec<usize> = match &self.state {
             State::Native { tables, .. } => tables.iter().map(|t| t.len()).collect(),
@@ -362,12 +369,12 @@ impl Worker {
         maps.zip(used).zip(self.refused()).map(|((map, used), refused)| (map, used as u64, refused))
     }
 
-    /// Which way fragments went; others may have it too.
+    /// The fragment tracking, which other workers may share.
     pub const fn datagrams(&self) -> &Arc<FragmentTracker> {
         &self.datagrams
     }
 
-    /// Goes on with what others know of datagrams.
+    /// Replaces the fragment tracking by one that other workers use.
     pub fn follow(&mut self, datagrams: Arc<FragmentTracker>) {
         if let State::Interpreted(memory) = &mut self.state {
             memory.datagrams = Arc::clone(&datagrams);
@@ -375,15 +382,16 @@ impl Worker {
         self.datagrams = datagrams;
     }
 
-    /// The judge it works for.
+    /// The executable of this worker.
     pub const fn of(&self) -> &Executable {
         &self.judge
     }
 
-    /// Takes over from the worker of the program before: counters, the number of packets, which way datagrams go (the two then share it:
-    /// other workers may not have changed over yet), and the entries of each map that both programs have by name, key and capacity.
-    /// Between a native and an interpreted worker no entries go over. What is not
-    /// taken stays with the worker before, so that it can be thrown away where nobody waits.
+    /// Takes over the state of the previous program's worker: the counters, the packet sequence number, the fragment
+    /// tracking, and the entries of each map that both programs have with equal name, key and capacity. Both workers
+    /// then share the fragment tracking, because other workers may still run the previous program. No entries are
+    /// transferred between a native and an interpreted worker. The previous worker keeps the state that is not
+    /// transferred, so that its memory can be freed outside the packet path.
     pub fn transfer_state(&mut self, before: &mut Self) {
         self.sequence = before.sequence;
         self.follow(Arc::clone(&before.datagrams));
@@ -398,7 +406,8 @@ impl Worker {
                 State::Native { tables: old, counters: was, hash_key: key },
             ) => {
                 **counters = **was;
-                // A table's hash depends on the secret.
+                // The hash of a table depends on the secret key, so tables are only transferred between workers with
+                // the same key.
                 for (i, table) in tables.iter_mut().enumerate().filter(|_| hash_key == key) {
                     if let Some(at) = from(i) {
                         std::mem::swap(table, &mut old[at]);

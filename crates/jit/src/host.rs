@@ -1,5 +1,6 @@
-//! What generated code asks of Rust: tables, large sets, which way a datagram goes, and notes of what was done. Every pointer that
-//! arrives here was put into the code or its context by this room.
+//! Rust functions that generated code calls: flow maps, large sets, fragment tracking, the header parser, and the lists
+//! of actions and traces. Every pointer that these functions receive was put into the code or its context by this
+//! crate.
 
 use crate::packet::{Packet, PacketAction, ParseDepth, Verdict};
 use crate::table::Table;
@@ -7,19 +8,19 @@ use lang::FragmentTracker;
 use lang::interp::{Action, Execution};
 use lang::ir::{FragmentScope, Log, Set};
 
-/// What the code needs beside the packets, for the time of one call.
+/// The data that generated code needs beside the packets, valid during one call.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Context {
     pub hash_key: u64,
-    /// As many as [`lang::ir::COUNTERS`].
+    /// [`lang::ir::COUNTERS`] counters.
     pub counters: *mut u64,
-    /// As many as the program has maps.
+    /// One table for each map of the program.
     pub tables: *const *mut Table,
     pub acts: *mut Vec<PacketAction>,
     pub traces: *mut Vec<Execution>,
     pub datagrams: *const FragmentTracker,
-    /// The number of the first packet of this call since the worker was made.
+    /// The number of packets that the worker evaluated before the first packet of this call.
     pub sequence: u64,
 }
 
@@ -37,7 +38,7 @@ pub(crate) mod at {
     pub const SEQUENCE: usize = offset_of!(Context, sequence);
 }
 
-/// An action as a number.
+/// The encoding of an action as a number.
 pub(crate) const fn code(action: Action) -> u32 {
     match action {
         Action::Forward(device) => device as u32,
@@ -58,48 +59,50 @@ const fn action(code: u32) -> Action {
     }
 }
 
-/// Something was done to a packet.
+/// Appends an action on a packet.
 pub(crate) unsafe extern "C" fn act(acts: *mut Vec<PacketAction>, packet: u64, code: u32) {
     // SAFETY: the context's list, which nobody else touches while the code runs.
     let acts = unsafe { &mut *acts };
     acts.push(PacketAction { packet: packet as u32, action: action(code) });
 }
 
-/// The record so far is to be kept.
+/// Appends the current record to the traces.
 pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Execution>, record: *const Verdict) {
-    // SAFETY: the context's list and one of the verdicts that the code was called with, which nobody else touches meanwhile.
+    // SAFETY: the context's list and one of the verdicts that the code was called with, which nobody else touches
+    // meanwhile.
     let (traces, record) = unsafe { (&mut *traces, &*record) };
     traces.push(record.outcome());
 }
 
-/// Whether a set has an address.
+/// Tests if a set contains an address.
 pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64 {
     // SAFETY: the address was put into the code from the program's own sets, which live as long as the code.
     let set = unsafe { &*set };
     set.contains(u128::from(hi) << 64 | u128::from(lo)).into()
 }
 
-/// Finds a packet's headers.
+/// Parses the headers of a packet.
 pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
     // SAFETY: one of the packets that the code was called with, which nobody else uses meanwhile.
     let packet = unsafe { &mut *packet };
     packet.look(if sight == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
 }
 
-/// What the parts of a packet's datagram are steered or known by.
+/// The value that is stored for the datagram of a packet: for steering, or the ports.
 pub(crate) unsafe extern "C" fn datagram(
     datagrams: *const FragmentTracker,
     packet: *const Packet<'_>,
     of: u64,
     number: u64,
 ) -> u64 {
-    // SAFETY: the context's memory, which lives as long as the worker, and one of the packets that the code was called with.
+    // SAFETY: the context's memory, which lives as long as the worker, and one of the packets that the code was called
+    // with.
     let (datagrams, packet) = unsafe { (&*datagrams, &*packet) };
     let (parts, form) = parts_and_form(of);
     datagrams.number(packet.bytes(), &packet.facts, parts, form, number)
 }
 
-/// Whose parts and a form as one number.
+/// The fragment scope and the form, encoded as one number.
 pub(crate) const fn of_datagram(parts: FragmentScope, form: u32) -> u64 {
     (parts as u64) << 32 | form as u64
 }
@@ -115,7 +118,7 @@ const fn parts_and_form(of: u64) -> (FragmentScope, u32) {
     (parts, of as u32)
 }
 
-/// Calls about a table: the key is on the code's stack, as many words as the table's.
+/// Calls that access a table. The key is on the stack of generated code and has as many words as the table declares.
 pub(crate) mod map {
     use super::Table;
 
@@ -167,7 +170,7 @@ pub(crate) enum HostCall {
 }
 
 impl HostCall {
-    /// Its address, for keys of so many words.
+    /// The address of the function for keys of this number of words.
     pub fn address(self, words: u8) -> *const u8 {
         macro_rules! by_words {
             ($f:ident) => {
@@ -198,7 +201,7 @@ impl HostCall {
         }
     }
 
-    /// Bits of its arguments, and whether it answers.
+    /// The widths of the arguments in bits, and whether the function returns a value.
     pub const fn shape(self) -> (&'static [u8], bool) {
         match self {
             Self::Act => (&[64, 64, 32], false),

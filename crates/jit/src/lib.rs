@@ -1,12 +1,13 @@
-//! Floor 2: the packet language as machine code.
+//! Layer 2: compiles programs of the packet language to machine code.
 //!
-//! [`Executable::native`] makes one fused function of a verified program: a loop over a batch of packets, in which all stages have become
-//! one, with registers for variables and no call but to tables. A [`Worker`] per core runs it. The interpreter
-//! ([`lang::interp`]) is the measure: on any packet both come to the same verdict, hashes, mark, state, acts, counters and maps, and a
-//! host that refuses native code gets [`Executable::interpreted`] through the same calls.
+//! [`Executable::native`] compiles a verified program to one function: a loop over a batch of packets that contains all
+//! stages, with variables in registers and no calls except to flow maps. A [`Worker`] per core runs the function. The
+//! interpreter ([`lang::interp`]) is the reference semantics: for any packet both yield the same verdict, hashes, mark,
+//! state, actions, counters and maps. A host that refuses native code gets [`Executable::interpreted`] with the same
+//! interface.
 //!
-//! Unsafe code is here for two reasons: the machine code is called, and it calls back with pointers. What makes that sound is
-//! said in `emit.rs`; `docs/NATIVE.md` has the figures.
+//! The crate contains unsafe code for two reasons: Rust calls the machine code, and the machine code calls Rust
+//! functions with pointers. `emit.rs` explains why both are sound; `docs/NATIVE.md` has the measurements.
 //!
 //! ```
 //! use lang::Facts;

@@ -1,5 +1,5 @@
-//! A program that only says yes or no, of bytes alone: a capture filter. It is asked of frames as they lie in memory, without a
-//! [`crate::Packet`] around each, and answers with a byte: what a member of a group filters by costs little more than its
+//! Compiled filters over bytes alone: capture filters and member filters. A matcher takes frames directly from memory,
+//! without a [`crate::Packet`] for each, and writes one byte per frame, so a member filter costs little more than its
 //! comparisons.
 
 use crate::code::Code;
@@ -10,7 +10,7 @@ use crate::specialisations::Specialisations;
 use lang::ir::{Inst, Meta, Program, Start};
 use std::marker::PhantomData;
 
-/// Bytes of a packet, and how many it had on the wire.
+/// The captured bytes of a frame, and its wire length.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Frame<'a> {
@@ -26,10 +26,10 @@ unsafe impl Send for Frame<'_> {}
 unsafe impl Sync for Frame<'_> {}
 
 impl<'a> Frame<'a> {
-    /// Of a frame of which `bytes` were captured.
+    /// A frame of which `bytes` were captured.
     ///
     /// # Panics
-    /// Never for a frame: only where `bytes` has 4 GiB and more.
+    /// If `bytes` has 4 GiB or more, which no captured frame has.
     #[inline]
     pub fn new(bytes: &'a [u8], wire_len: u32) -> Self {
         assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
@@ -38,7 +38,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Offsets of what generated code reads.
+/// Offsets of the fields that generated code reads.
 pub(crate) mod at {
     use super::Frame;
     use std::mem::offset_of;
@@ -49,19 +49,20 @@ pub(crate) mod at {
     pub const FRAME: usize = size_of::<Frame<'_>>();
 }
 
-/// See the module.
+/// A compiled filter.
 #[derive(Debug)]
 pub struct Matcher {
     code: Code,
-    /// What the code was made from; boxed, because the code knows where its sets are.
+    /// The source of the code; boxed, because the code contains addresses of its sets.
     _form: Box<Specialisations>,
 }
 
 impl Matcher {
-    /// Of a filter.
+    /// Compiles a filter.
     ///
     /// # Errors
-    /// When it is more than a filter over bytes ([`Refusal::NoFilter`]); else as for [`crate::Evaluate::native`].
+    /// [`Refusal::NoFilter`] if the program is more than a filter over bytes; otherwise as
+    /// [`crate::Executable::native`].
     pub fn of(program: &Program) -> Result<Self, Refusal> {
         program.verify()?;
         let form = Box::new(Specialisations::of(program, Start::Fresh));
@@ -71,17 +72,18 @@ impl Matcher {
         Ok(Self { code: Code::of(&[(Task::Match, &form)])?, _form: form })
     }
 
-    /// Whether each frame matches, as 1 or 0: whether the program does not drop it.
+    /// Writes 1 for each frame that matches, and 0 for others. A frame matches if the program does not drop it.
     ///
     /// # Panics
-    /// When there are not as many answers as frames.
+    /// If `matched` and `frames` differ in length.
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
         assert_eq!(frames.len(), matched.len(), "one answer for each frame");
         self.code.matches(frames, matched);
     }
 }
 
-/// What an instruction needs beside the bytes, or does beside answering.
+/// The reason why an instruction is not allowed in a filter over bytes: it needs other input, or has an effect. `None`
+/// if the instruction is allowed.
 fn more_than_bytes(inst: &Inst) -> Option<&'static str> {
     match inst {
         _ if ParseDepth::of_inst(inst) != ParseDepth::Bytes => Some("asks for headers that were found"),

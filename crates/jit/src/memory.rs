@@ -1,15 +1,15 @@
-//! Where the compiler puts machine code: pages that it writes first and that can only be run afterwards ([`CodePages`]), so that a
-//! hardened service (`MemoryDenyWriteExecute=yes`) has native programs too.
+//! Memory for machine code: pages that are writable first and only executable afterwards ([`CodePages`]), so that
+//! native programs also run in a hardened service (`MemoryDenyWriteExecute=yes`).
 
 use cranelift_jit::{BranchProtection, JITMemoryKind, JITMemoryProvider};
 use cranelift_module::{ModuleError, ModuleResult};
 use std::io;
 use sys::code_pages::CodePages;
 
-/// Most programs need less.
+/// Size of an allocation in bytes; most programs need less.
 const PART: usize = 16 << 10;
 
-/// See the module.
+/// The memory provider for Cranelift's JIT module.
 #[derive(Default)]
 pub(crate) struct Memory {
     parts: Vec<CodePages>,
@@ -18,7 +18,7 @@ pub(crate) struct Memory {
 impl JITMemoryProvider for Memory {
     fn allocate(&mut self, size: usize, align: u64, kind: JITMemoryKind) -> io::Result<*mut u8> {
         if !matches!(kind, JITMemoryKind::Executable) {
-            // Programs have no data of their own: what they need is in their context.
+            // Programs have no data sections: their data is in the context.
             return Err(io::Error::new(io::ErrorKind::Unsupported, "memory for data beside code"));
         }
         let align = align as usize;
@@ -44,7 +44,8 @@ impl JITMemoryProvider for Memory {
     fn finalize(&mut self, _: BranchProtection) -> ModuleResult<()> {
         for part in &mut self.parts {
             let (base, len) = part.range();
-            // SAFETY: the range is mapped. Where processors do not see what was written as code by themselves, they are told.
+            // SAFETY: the range is mapped. Where processors do not see what was written as code by themselves, they are
+            // told.
             let told = unsafe { icache::clear_cache(base.cast(), len) };
             let finished = told.and_then(|()| part.finish());
             finished.map_err(|e| ModuleError::Allocation { err: e })?;

@@ -1,18 +1,20 @@
-//! What goes into a judge and what comes out, in layouts that generated code reads and writes directly.
+//! Input and output of a program: packets and verdicts, in layouts that generated code reads and writes directly.
 
 use lang::Facts;
 use lang::interp::{Action, Execution};
 use lang::ir::{Fact, FragmentScope, Inst, Layer, Meta, Program, VerdictKind};
 use std::marker::PhantomData;
 
-/// One packet to judge. Several programs may judge the same packets one after the other: what one of them had to look for in the
-/// headers stays. (For most packets machine code need not look: see `form.rs`.)
+/// A packet to evaluate. Several programs may evaluate the same packet one after the other; the results of the header
+/// parser stay with the packet. (Most packets match a common case, for which the machine code needs no header parser:
+/// see `specialisations.rs`.)
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Packet<'a> {
     start: *const u8,
     len: u64,
-    /// What the source knows is put in by whoever makes the packet; what the headers say is found when a program asks for it.
+    /// The producer of the packet fills in the facts from the capture source; the facts from the headers are computed
+    /// when a program needs them.
     pub facts: Facts,
     link_type: u16,
     known: ParseDepth,
@@ -24,21 +26,21 @@ unsafe impl Send for Packet<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Packet<'_> {}
 
-/// How far into a packet one has to look.
+/// How much of a packet must be parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum ParseDepth {
-    /// Bytes and what the source says of them.
+    /// Nothing: only the bytes and the facts from the capture source.
     #[default]
     Bytes,
     /// The headers of the outermost packet.
     Outer,
-    /// Those of the innermost.
+    /// The headers of the innermost packet.
     Inner,
 }
 
 impl ParseDepth {
-    /// How far a program looks.
+    /// The depth that a program needs.
     pub fn of(program: &Program) -> Self {
         let insts = program.blocks.iter().flat_map(|b| &b.code);
         insts.map(Self::of_inst).max().unwrap_or_default()
@@ -58,10 +60,11 @@ impl ParseDepth {
 }
 
 impl<'a> Packet<'a> {
-    /// With facts of which only those of the source count: the headers are looked at when a program asks.
+    /// A packet whose facts contain only the values from the capture source; the headers are parsed when a program
+    /// needs them.
     ///
     /// # Panics
-    /// Never for a frame: only where `bytes` has 4 GiB and more.
+    /// If `bytes` has 4 GiB or more, which no captured packet has.
     #[inline]
     pub fn new(bytes: &'a [u8], link_type: u16, mut facts: Facts) -> Self {
         assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
@@ -70,20 +73,20 @@ impl<'a> Packet<'a> {
         Self { start, len, facts, link_type, known: ParseDepth::Bytes, bytes: PhantomData }
     }
 
-    /// With facts that are complete.
+    /// A packet with complete facts.
     #[inline]
     pub fn seen(bytes: &'a [u8], facts: Facts) -> Self {
         Self { known: ParseDepth::Inner, ..Self::new(bytes, 0, facts) }
     }
 
-    /// Its bytes.
+    /// The captured bytes.
     #[inline]
     pub const fn bytes(&self) -> &'a [u8] {
         // SAFETY: start and length are those of a slice that lives for `'a`.
         unsafe { std::slice::from_raw_parts(self.start, self.len as usize) }
     }
 
-    /// Sees to it that the facts are known so far.
+    /// Parses the headers to this depth, unless that was done before.
     #[inline]
     pub(crate) fn look(&mut self, sight: ParseDepth) {
         if self.known < sight {
@@ -98,45 +101,45 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The record as a program leaves it; what it did to the packet beside is in [`crate::Worker::acts`].
+/// The record after the program; [`crate::Worker::actions`] has the actions on the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Verdict {
-    /// To the members of which classes.
+    /// The class mask.
     pub classes: u64,
-    /// What steers.
+    /// The hash for steering.
     pub hash: u32,
-    /// What steers the second copy.
+    /// The hash for the second copy.
     pub hash2: u32,
     /// The packet's mark.
     pub mark: u32,
-    /// The state of this run.
+    /// The state of this evaluation.
     pub state: u32,
     kind: u8,
     kernel: u8,
 }
 
 impl Verdict {
-    /// The record that a first part of a program left behind, for [`crate::Worker::resume`].
+    /// The record that the first part of a program produced, for [`crate::Worker::resume`].
     #[inline]
     pub const fn resumed(kind: VerdictKind, classes: u64, [hash, hash2]: [u32; 2], mark: u32, state: u32) -> Self {
         Self { classes, hash, hash2, mark, state, kind: kind as u8, kernel: 0 }
     }
 
-    /// As the interpreter goes on from it.
+    /// The record in the interpreter's form, from which the interpreter continues.
     pub(crate) fn outcome(&self) -> Execution {
         let Self { classes, hash, hash2, mark, state, .. } = *self;
         let (kind, kernel) = (self.kind(), self.kernel());
         Execution { kind, classes, hash, hash2, mark, state, kernel, ..Execution::default() }
     }
 
-    /// What becomes of the packet.
+    /// The kind of delivery.
     #[inline]
     pub const fn kind(&self) -> VerdictKind {
         VerdictKind::from_number(self.kind as u64)
     }
 
-    /// Whether a copy goes to the stack of this host.
+    /// True if a copy goes to the host's stack.
     #[inline]
     pub const fn kernel(&self) -> bool {
         self.kernel != 0
@@ -148,16 +151,16 @@ impl Verdict {
     }
 }
 
-/// Something done to a packet beside its delivery.
+/// An action on a packet beside its delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketAction {
-    /// Which packet of those judged together.
+    /// The index of the packet in the batch.
     pub packet: u32,
-    /// What.
+    /// The action.
     pub action: Action,
 }
 
-/// Offsets of what generated code reads and writes.
+/// Offsets of the fields that generated code accesses.
 pub(crate) mod at {
     use super::{Fact, Facts, Layer, Meta, Packet, Verdict};
     use cranelift_codegen::ir::{Type, types};
@@ -171,7 +174,7 @@ pub(crate) mod at {
     pub const WIRE_LEN: usize = FACTS + offset_of!(Facts, wire_len);
     pub const PACKET: usize = size_of::<Packet<'_>>();
 
-    /// Two neighbours that are looked at as one number of four bytes.
+    /// Two adjacent fields that generated code compares as one 32-bit number.
     pub const LINK_TYPE_AND_KNOWN: usize = offset_of!(Packet<'_>, link_type);
     pub const KNOWN: usize = offset_of!(Packet<'_>, known);
     const _: () = assert!(KNOWN == LINK_TYPE_AND_KNOWN + 2 && LINK_TYPE_AND_KNOWN.is_multiple_of(4));
@@ -187,7 +190,7 @@ pub(crate) mod at {
 
     const FACTS: usize = offset_of!(Packet<'_>, facts);
 
-    /// Where a fact is, and how wide.
+    /// The offset and the type of a fact of one layer.
     pub fn fact(layer: Layer, fact: Fact) -> (usize, Type) {
         let layer = match layer {
             Layer::Outer => offset_of!(Facts, outer),
@@ -204,7 +207,7 @@ pub(crate) mod at {
         (FACTS + layer + at, width)
     }
 
-    /// The same of the packet as a whole; `None` for what is no fact.
+    /// The offset and the type of a fact of the whole packet; `None` for values that are not stored in the facts.
     pub fn meta(meta: Meta) -> Option<(usize, Type)> {
         let (at, width) = match meta {
             Meta::Time => (offset_of!(Facts, time), types::I64),

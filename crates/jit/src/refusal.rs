@@ -1,36 +1,37 @@
-//! Why a program does not run natively here. Whoever gets one runs it in the interpreter instead, which means the same.
+//! Reasons why a program cannot run natively on this host. The caller then uses the interpreter, which has the same
+//! semantics.
 
 use cranelift_codegen::CodegenError;
 use cranelift_module::ModuleError;
 use lang::ir::VerifyError;
 use std::fmt;
 
-/// See the module.
+/// The reason why a program cannot run natively.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The program is not fit to run, in any way.
+    /// The program failed verification, so no back end can run it.
     Unfit(VerifyError),
-    /// There is no back end for this processor.
+    /// No code generator exists for this processor.
     Host(String),
-    /// The host gives no executable memory.
+    /// The host does not grant executable memory.
     Memory(String),
     /// The program is too large for the compiler.
     TooLarge,
-    /// A matcher was asked for, and the program is more than a filter over bytes.
+    /// The program was to be compiled as a matcher, but is more than a filter over bytes.
     NoFilter(
-        /// What it does.
+        /// The operation that a filter must not contain.
         &'static str,
     ),
-    /// There is no memory for a map.
+    /// The memory for a flow map could not be allocated.
     Map {
         /// The map's name.
         name: String,
-        /// Most entries it was to have.
+        /// The capacity of the map, in entries.
         capacity: u32,
-        /// What the system said.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// The compiler found a fault in its input, which is a bug of ours.
+    /// The compiler rejected its input, which is a bug in netgrain.
     Bug(String),
 }
 
@@ -44,7 +45,7 @@ impl From<ModuleError> for Refusal {
     fn from(e: ModuleError) -> Self {
         match e {
             ModuleError::Allocation { err } => Self::Memory(err.to_string()),
-            // The only thing that this back end does besides compiling is to ask for executable memory.
+            // This back end reports errors only for the allocation of executable memory.
             ModuleError::Backend(e) => Self::Memory(format!("{e:#}")),
             ModuleError::Compilation(CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded) => Self::TooLarge,
             ModuleError::Compilation(CodegenError::Unsupported(what)) => Self::Host(what),

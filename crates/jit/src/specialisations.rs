@@ -1,33 +1,34 @@
-//! A program in the forms that are compiled: the whole one, which serves any packet, and beside it one for each sort of plain packets
-//! ([`CommonCase`]), which is a fraction of it.
+//! The specialisations of a program that are compiled: the whole program for any packet, and a smaller program for each
+//! common case ([`CommonCase`]).
 //!
-//! Which comparisons tell a plain packet is in `emit/plain.rs`, and `tests/agree.rs` bends such packets byte by byte.
+//! `emit/common_case.rs` has the comparisons that recognise a common case; `tests/agree.rs` modifies such packets byte
+//! by byte.
 
 use crate::packet::ParseDepth;
 use lang::ir::{CommonCase, Program, Start};
 
-/// Programs with more instructions are compiled in their whole form alone, so that code and compile time stay in proportion.
+/// Programs with more instructions are compiled without common cases, to limit code size and compile time.
 const MAX_INSTRUCTIONS: usize = 500;
 
-/// What the code of one task is made from.
+/// The programs from which the code of one task is generated.
 #[derive(Debug)]
 pub(crate) struct Specialisations {
-    /// For any packet; it has the sets and maps of all.
+    /// The program for any packet; it owns the sets and maps of all specialisations.
     pub whole: Program,
-    /// For plain packets, where that is worth while.
+    /// The programs for common cases, if they are worth compiling.
     pub common_case: Vec<(CommonCase, Program)>,
-    /// How far the whole program looks.
+    /// The parse depth of the whole program.
     pub parse_depth: ParseDepth,
 }
 
 impl Specialisations {
-    /// Of a verified program.
+    /// The specialisations of a verified program.
     pub fn of(program: &Program, start: Start) -> Self {
         let whole = program.simplified(start);
         let sight = ParseDepth::of(&whole);
         let size = whole.blocks.iter().map(|b| b.code.len() + 1).sum::<usize>();
         let shapes = if sight == ParseDepth::Bytes || size > MAX_INSTRUCTIONS { &[][..] } else { &CommonCase::ALL };
-        // Its sets and maps are those of the whole.
+        // The specialisations use the sets and maps of the whole program.
         let of = |shape: CommonCase| Program { sets: vec![], maps: vec![], ..program.simplified_for(shape, start) };
         let plain = shapes.iter().map(|shape| (*shape, of(*shape))).collect();
         Self { whole, common_case: plain, parse_depth: sight }

@@ -1,16 +1,16 @@
-//! A map of a program: keys of a few words to numbers, bounded, entries that expire. What it holds after any sequence of
-//! calls is what [`lang::interp::Table`] holds; the tests walk both side by side.
+//! A flow map of a program: keys of a few words to numbers, bounded, with expiry. After any sequence of calls the table
+//! contains the same entries as [`lang::interp::Table`]; the tests compare both with random walks.
 //!
 //! ```text
 //! slot = tag (the hash with its lowest bit set; 0 where empty) · stamp · number · key; a power of two of words
 //! ```
-//! Open addressing with linear probing, at most three quarters full, in one piece of memory that is made as it is touched.
-//! A key of up to five words and what belongs to it share a cache line, which can be asked for ahead of its use: keys are
-//! announced one by one, fetched together, and followed to where they are once that has come.
-//! Taking out moves the followers back, so that there are no tombstones and the memory of a full table does not grow.
+//! Open addressing with linear probing, at most three quarters full, in one allocation whose pages are touched on first
+//! use. A slot with a key of up to five words fits into one cache line, which can be prefetched: keys are announced
+//! individually, prefetched together, and followed to their actual slots after the prefetch. A removal moves later
+//! entries of the probe sequence back, so there are no tombstones and the memory of a full table does not grow.
 //!
-//! Each worker has tables of its own: what a program is spread by keeps an entry's packets at one worker
-//! ([`lang::Key::common`]), so nothing here is shared and nothing locks.
+//! Each worker has its own tables. Packets are spread over workers by a key that keeps all packets of an entry at one
+//! worker ([`lang::Key::common`]), so the tables need neither sharing nor locks.
 
 use lang::ir::{Expiry, MAX_KEY_WORDS, Map};
 use std::cmp::Reverse;
@@ -18,7 +18,7 @@ use std::collections::BinaryHeap;
 use std::io;
 use sys::zeroed_pages::ZeroedPages;
 
-/// Where in a slot.
+/// Word offsets within a slot.
 mod at {
     pub const TAG: usize = 0;
     pub const STAMP: usize = 1;
@@ -29,14 +29,14 @@ mod at {
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// See the module. The calls name the number of words of a key, `W`, which must be the map's: a loop over a known number of
-/// words is none.
+/// A flow map. The methods take the number of words of a key, `W`, as a constant, which must be that of the map: the
+/// compiler unrolls loops over a constant number of words.
 #[derive(Debug)]
 pub struct Table {
     slots: ZeroedPages,
-    /// Slots minus one.
+    /// Number of slots minus one.
     mask: usize,
-    /// Words of a slot, as a power of two.
+    /// log2 of the number of words of a slot.
     stride_log2: u32,
     words: usize,
     secrets: [u64; MAX_KEY_WORDS + 2],
@@ -44,32 +44,33 @@ pub struct Table {
     capacity: usize,
     expiry: Expiry,
     refused: u64,
-    /// Tags that [`Table::announce`] noted, and those of them that [`Table::fetch`] has asked for.
+    /// Tags that [`Table::announce`] added, including tags that [`Table::fetch`] has already prefetched.
     announced: Vec<u64>,
     fetched: Vec<u64>,
-    /// By when each entry was last known to be touched, and its tag; see [`Table::purge`]. Empty where nothing expires.
+    /// For each entry, its tag and a lower bound of its timestamp; see [`Table::purge`]. Empty if entries do not
+    /// expire.
     oldest: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 impl Table {
-    /// Slots of a table, and words of a slot.
+    /// The number of slots, and the number of words of a slot.
     fn size(map: &Map) -> (usize, usize) {
         let capacity = map.capacity as usize;
         let words = usize::from(map.words).clamp(1, MAX_KEY_WORDS);
         ((capacity + capacity / 3 + 1).next_power_of_two(), (at::KEY + words).next_power_of_two())
     }
 
-    /// Bytes that a table for this map comes to when it is full, notes of its entries' age included.
+    /// Size in bytes of a full table for this map, including the heap of timestamps.
     pub fn bytes_of(map: &Map) -> u64 {
         let (slots, stride) = Self::size(map);
         let note = if map.expiry == Expiry::Never { 0 } else { size_of::<Reverse<(u64, u64)>>() };
         slots as u64 * stride as u64 * 8 + u64::from(map.capacity) * note as u64
     }
 
-    /// An empty one, whose hash depends on `secret`.
+    /// An empty table whose hash depends on `secret`.
     ///
     /// # Errors
-    /// When there is not so much memory.
+    /// If the memory cannot be allocated.
     pub fn new(map: &Map, secret: u64) -> io::Result<Self> {
         let words = usize::from(map.words).clamp(1, MAX_KEY_WORDS);
         let capacity = map.capacity as usize;
@@ -91,13 +92,13 @@ impl Table {
         })
     }
 
-    /// Whether there is an entry; does not touch it.
+    /// True if the entry is present; does not touch the entry.
     #[inline]
     pub fn has<const W: usize>(&self, key: &[u64; W], now: u64) -> bool {
         self.find(key, self.tag(key)).is_ok_and(|slot| !self.expiry.has_reached(self.slots[slot + at::STAMP], now))
     }
 
-    /// The entry's number, 0 if absent.
+    /// The number of the entry; 0 if it is absent.
     #[inline]
     pub fn get<const W: usize>(&mut self, key: &[u64; W], now: u64) -> u64 {
         match self.find(key, self.tag(key)) {
@@ -106,7 +107,7 @@ impl Table {
         }
     }
 
-    /// Makes the entry's number `value`.
+    /// Sets the number of the entry to `value`.
     #[inline]
     pub fn put<const W: usize>(&mut self, key: &[u64; W], value: u64, now: u64) {
         let tag = self.tag(key);
@@ -116,7 +117,7 @@ impl Table {
         }
     }
 
-    /// Raises the entry's number.
+    /// Adds to the number of the entry.
     #[inline]
     pub fn add<const W: usize>(&mut self, key: &[u64; W], by: u64, now: u64) -> u64 {
         let tag = self.tag(key);
@@ -133,22 +134,22 @@ impl Table {
         }
     }
 
-    /// Takes the entry out.
+    /// Removes the entry.
     pub fn delete<const W: usize>(&mut self, key: &[u64; W]) {
         if let Ok(slot) = self.find(key, self.tag(key)) {
             self.remove(slot);
         }
     }
 
-    /// Notes that a key will be asked about soon.
+    /// Announces that a key will be looked up soon.
     #[inline]
     pub fn announce<const W: usize>(&mut self, key: &[u64; W]) {
         let tag = self.tag(key);
         self.announced.push(tag);
     }
 
-    /// Asks the memory for the places where the announced keys are or would be, without waiting for it. All at once: many
-    /// requests are under way at the same time only if little else is between them.
+    /// Prefetches the home slots of the announced keys without waiting. All prefetches are issued together, because the
+    /// processor keeps many requests in flight only if few other instructions are between them.
     pub fn fetch(&mut self) {
         for tag in &self.announced {
             let slot = self.home(*tag);
@@ -161,12 +162,13 @@ impl Table {
         self.announced.clear();
     }
 
-    /// Looks whether what came is what was asked for. A quarter of the entries of a half full table lie behind their place, each
-    /// of which would cost an access to memory that is waited for.
+    /// Prefetches the actual slot of announced keys that are not in their home slot. In a half-full table a quarter of
+    /// the entries are displaced, and each would otherwise cost a blocking memory access.
     pub fn follow(&mut self) {
         for tag in &self.fetched {
             let slot = self.home(*tag);
-            // Without a branch, since it could not be foreseen: where the entry is in its place, that is asked for again.
+            // Without a branch, because the branch would be unpredictable: if the entry is in its home slot, that slot
+            // is prefetched again.
             let step = usize::from(self.slots[slot + at::TAG] != *tag) << self.stride_log2;
             prefetch(&self.slots[(slot + step) & (self.slots.len() - 1)]);
             prefetch(&self.slots[(slot + 2 * step) & (self.slots.len() - 1)]);
@@ -174,7 +176,7 @@ impl Table {
         self.fetched.clear();
     }
 
-    /// The entries that are there at `now`, in order of their keys.
+    /// The entries that are present at `now`, in order of their keys.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         let live = |s: &&[u64]| s[at::TAG] != 0 && !self.expiry.has_reached(s[at::STAMP], now);
         let slots = self.slots.chunks_exact(1 << self.stride_log2).filter(live);
@@ -183,27 +185,27 @@ impl Table {
         all
     }
 
-    /// How many entries were refused because it was full.
+    /// The number of entries that were refused because the table was full.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Entries, those that expired and were not yet taken out included.
+    /// The number of entries, including expired entries that were not yet removed.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing was ever put into it, or all of it is gone.
+    /// True if the table contains no entry.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that its entries are spread over: what a cache would have to hold.
+    /// Bytes over which the entries are spread: the cache size that the table needs.
     pub const fn footprint(&self) -> usize {
         (self.len * 8) << self.stride_log2
     }
 
-    /// Whether the entry has not expired; if so it is touched.
+    /// True if the entry has not expired; touches the entry in that case.
     #[inline]
     fn touch(&mut self, slot: usize, now: u64) -> bool {
         let stamp = &mut self.slots[slot + at::STAMP];
@@ -216,14 +218,14 @@ impl Table {
         true
     }
 
-    /// The slot of a key, or the empty one at which the search ended.
+    /// The slot of a key, or the empty slot at which the search ended.
     #[inline]
     fn find<const W: usize>(&self, key: &[u64; W], tag: u64) -> Result<usize, usize> {
         debug_assert_eq!(W, self.words);
         let mut slot = self.home(tag);
         loop {
             let held: &[u64] = &self.slots[slot..slot + at::KEY + W];
-            // Word by word: a comparison of slices is a call.
+            // Word by word, because a comparison of slices is compiled to a call.
             let differ = held[at::KEY..].iter().zip(key).fold(held[at::TAG] ^ tag, |sum, (a, b)| sum | (a ^ b));
             if differ == 0 {
                 return Ok(slot);
@@ -238,7 +240,8 @@ impl Table {
     #[cold]
     fn insert<const W: usize>(&mut self, found: Result<usize, usize>, tag: u64, key: &[u64; W], number: u64, now: u64) {
         let slot = match found {
-            // Expired: its place is taken over, and what is known of its age stays a lower bound.
+            // The entry has expired: the new entry reuses its slot, and the old note of its age stays valid as a lower
+            // bound.
             Ok(slot) => slot,
             Err(slot) => {
                 let mut slot = slot;
@@ -248,7 +251,7 @@ impl Table {
                         self.refused += 1;
                         return;
                     }
-                    // What was purged moved others.
+                    // The purge moved other entries.
                     slot = self.find(key, tag).unwrap_or_else(|empty| empty);
                 }
                 self.len += 1;
@@ -262,8 +265,8 @@ impl Table {
         self.slots[slot + at::KEY..slot + at::KEY + W].copy_from_slice(key);
     }
 
-    /// Remembers how old an entry is at most. Entries that were taken out and came again are there more than once; before that
-    /// could take memory without end, everything is noted anew.
+    /// Adds a note with a lower bound of an entry's timestamp. Entries that were removed and inserted again have
+    /// several notes; before the notes take unbounded memory, they are rebuilt from the entries.
     fn note(&mut self, stamp: u64, tag: u64) {
         if self.expiry == Expiry::Never {
             return;
@@ -275,11 +278,11 @@ impl Table {
         self.oldest.push(Reverse((stamp, tag)));
     }
 
-    /// Takes out every entry that is expired at `now`.
+    /// Removes all entries that have expired at `now`.
     ///
-    /// A full table under a flood asks for this at every packet, so it must not look at every entry. Each entry has a note that
-    /// is at least as old as its stamp; only notes that have expired are looked at, and one whose entry was touched since is
-    /// replaced by a younger one. So an entry is looked at once per timeout at most.
+    /// A full table under a flood calls this for every packet, so a call must not visit every entry. Each entry has a
+    /// note whose time is not later than the entry's timestamp. Only expired notes are visited; if the entry was
+    /// touched since, a newer note replaces the expired one. Hence an entry is visited at most once per timeout.
     fn purge(&mut self, now: u64) {
         while let Some(Reverse((stamp, tag))) = self.oldest.peek().copied() {
             if !self.expiry.has_reached(stamp, now) {
@@ -292,7 +295,7 @@ impl Table {
                 if self.slots[slot + at::TAG] != tag {
                     slot = self.after(slot);
                 } else if self.expiry.has_reached(stamp, now) {
-                    // Another one may have moved here.
+                    // Another entry may have moved into this slot.
                     self.remove(slot);
                 } else {
                     self.oldest.push(Reverse((stamp, tag)));
@@ -302,13 +305,13 @@ impl Table {
         }
     }
 
-    /// Empties a slot and moves back whoever is only behind it because it was taken.
+    /// Empties a slot, and moves back later entries of the probe sequence that were displaced by it.
     fn remove(&mut self, slot: usize) {
         let mut hole = slot;
         let mut next = self.after(hole);
         while self.slots[next + at::TAG] != 0 {
             let home = self.home(self.slots[next + at::TAG]);
-            // Distances modulo the table, in words: of the follower from its home, and from the hole.
+            // Distances modulo the table size, in words: from the later entry's home slot, and from the empty slot.
             let len = self.slots.len();
             if next.wrapping_sub(home) & (len - 1) >= next.wrapping_sub(hole) & (len - 1) {
                 self.slots.copy_within(next..next + (1 << self.stride_log2), hole);
@@ -320,7 +323,7 @@ impl Table {
         self.len -= 1;
     }
 
-    /// Where the search for a tag begins.
+    /// The slot where the search for a tag begins.
     #[inline]
     fn home(&self, tag: u64) -> usize {
         ((tag >> 24) as usize & self.mask) << self.stride_log2
@@ -331,8 +334,9 @@ impl Table {
         (slot + (1 << self.stride_log2)) & (self.slots.len() - 1)
     }
 
-    /// The hash of a key, never 0. Nobody outside sees it, so it need not be one that the other back ends can compute, and may
-    /// use wide products, which are independent of each other: a chain of `mix64` over five words takes three times as long.
+    /// The hash of a key, never 0. The hash is not visible outside the table, so other back ends need not compute it,
+    /// and it may use 128-bit products, which are independent of each other: a chain of `mix64` over five words takes
+    /// three times as long.
     #[inline]
     fn tag<const W: usize>(&self, key: &[u64; W]) -> u64 {
         let mut sum = 0;
@@ -344,7 +348,7 @@ impl Table {
     }
 }
 
-/// The two halves of a product, laid over each other.
+/// The exclusive or of both halves of a 128-bit product.
 #[inline]
 const fn folded(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
@@ -358,7 +362,7 @@ fn prefetch(word: &u64) {
     unsafe {
         std::arch::x86_64::_mm_prefetch(std::ptr::from_ref(word).cast(), std::arch::x86_64::_MM_HINT_T0);
     }
-    // Elsewhere stable Rust has no such hint, and the table is merely slower when it is large.
+    // Stable Rust has no prefetch on other architectures; there the table is only slower when it is large.
     #[cfg(not(target_arch = "x86_64"))]
     let _ = word;
 }
@@ -379,7 +383,7 @@ mod tests {
         let mut model = lang::interp::Table::new(&map);
         let mut now: u64 = 1000;
         for step in 0..20_000 {
-            // Mostly forward, sometimes far, sometimes back.
+            // Time mostly goes forward, sometimes far, and sometimes back.
             now = match prng.below(20) {
                 0 => now.saturating_sub(prng.below(30)),
                 1 => now + prng.below(200),

@@ -1,4 +1,5 @@
-//! Applying all functions: from expressions to one term. What types let through is evaluated here, before any packet comes.
+//! Evaluation: applies all functions and translates expressions to one term, before any packet arrives. Type inference
+//! has accepted the expressions.
 
 use crate::key::Key;
 use crate::prefix::Prefix;
@@ -8,13 +9,13 @@ use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
 use std::sync::Arc;
 
-/// Most words of a term, and most levels of it.
+/// Maximum size of a term in nodes, and maximum nesting depth.
 const MAX_WORDS: usize = 20_000;
 const MAX_LEVELS: usize = 250;
-/// Most functions applied and words of values copied.
+/// Maximum number of function applications and copied value nodes.
 const MAX_STEPS: usize = 200_000;
 
-/// What an expression evaluates to.
+/// The value of an expression.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
     /// An action.
@@ -25,36 +26,36 @@ pub enum Value<'a> {
     Prop(Prop),
     /// A number.
     Int(i64),
-    /// How likely something is.
+    /// A probability.
     Chance(f64),
-    /// The packet, which is whichever comes.
+    /// The packet, which is not known before the program runs.
     Packet,
     /// A text.
     Text(String),
     /// An address or a network.
     Net(Prefix),
-    /// A key.
+    /// A flow key.
     Key(Key),
-    /// A table of flows.
+    /// A flow map.
     Map(Arc<FlowMap>),
     /// A counter.
     Counter(u8),
-    /// A change of a number.
+    /// A change of a number, such as `(+ 1)`.
     Change(i64),
     /// An arm of `case_of`.
     Arm(u64, ActionTerm),
-    /// Several.
+    /// A list.
     List(Vec<Value<'a>>),
-    /// A function of the table and what it was given so far.
+    /// A function of the function table and its arguments so far.
     Function(&'static Function, Vec<Value<'a>>),
-    /// A function of the program and what it was given so far.
+    /// A function of the program and its arguments so far.
     Closure(&'a [String], &'a Expr, Vec<Value<'a>>, Vec<(String, Value<'a>)>),
 }
 
 /// The term of `main`, for frames of this link type, as pcap numbers it.
 ///
 /// # Errors
-/// Numbers that are out of range, filters that such frames have nothing for, and programs that grow too large.
+/// A number out of range, a filter that does not apply to such frames, or a program that exceeds the limits.
 pub fn evaluate(text: &str, bindings: &[Binding], link_type: u16) -> Result<ActionTerm, Error> {
     let Some(main) = entry(bindings) else {
         let end = text.trim_end().len();
@@ -112,7 +113,7 @@ impl<'a> Eval<'a> {
         value
     }
 
-    /// Counts what evaluation makes, which a few lines that use one another twice can double without end.
+    /// Counts copied nodes, because a few bindings that each use the previous binding twice grow exponentially.
     fn copies(&mut self, words: usize, e: &Expr) -> Result<(), Error> {
         self.steps += words;
         if self.steps > MAX_STEPS { Err(too_large(e)) } else { Ok(()) }
@@ -222,7 +223,7 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// The term, unless it is too large.
+    /// The term, or an error if it is too large.
     fn checked(&self, act: ActionTerm, e: &Expr) -> Result<Value<'a>, Error> {
         let mut words = 0;
         if measure(&act, 0, &mut words) { Ok(Value::Act(act)) } else { Err(too_large(e)) }
@@ -266,7 +267,7 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// The value as what is wanted, given the packet if that is all it still wants.
+    /// Converts the value to the wanted type. If the value lacks only the packet as an argument, the packet is applied.
     fn fitted(&mut self, mut value: Value<'a>, want: &Type, at: &'a Expr) -> Result<Value<'a>, Error> {
         while want.is_of_packet() && matches!(value, Value::Closure(..)) {
             value = self.apply(value, vec![(Value::Packet, at)], at)?;
@@ -293,7 +294,7 @@ impl<'a> Eval<'a> {
                     match value {
                         Value::Act(act) => self.checked(act, e)?,
                         Value::Pred(p) => {
-                            // A predicate is measured as the filter it would be.
+                            // The size of a predicate is that of the filter made of it.
                             self.checked(ActionTerm::Filter(p.clone()), e)?;
                             Value::Pred(p)
                         }
@@ -314,13 +315,14 @@ impl<'a> Eval<'a> {
                 value => {
                     match args.next() {
                         None => return Ok(value),
-                        // Types let only what is of a packet be given one.
+                        // The type check applies a packet only to values of packet types.
                         Some((Value::Packet, _)) => value,
                         Some((_, at)) => return Err(Error::new(at.span.clone(), "nothing takes this")),
                     }
                 }
             };
-            // What still wants something waits for it; what wants nothing is applied in the next round.
+            // A function that lacks arguments is returned as it is; a function without missing arguments is applied in
+            // the next round.
             let wants = match &f {
                 Value::Function(function, given) => given.len() < function.of().parts().0.len(),
                 Value::Closure(params, _, given, _) => given.len() < params.len(),
@@ -338,10 +340,10 @@ fn too_large(e: &Expr) -> Error {
         .help("bindings that use one another twice double each time, and a filter counts with each of its tests")
 }
 
-/// A chance that is written as a whole number counts millionths.
+/// A probability that is written as an integer counts millionths.
 pub const MILLION: f64 = 1e6;
 
-/// The value as what is wanted, where one type stands for another.
+/// Converts the value to the wanted type where the language has an implicit conversion.
 fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, Error> {
     Ok(match (value, want) {
         (Value::Text(text), Type::Net) => Value::Net(Prefix::parse(&text).ok_or_else(|| {
@@ -355,7 +357,7 @@ fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, 
         })?),
         (Value::Int(n), Type::Chance) => Value::Chance(n as f64 / MILLION),
         (Value::Counter(n), Type::Int) => Value::Int(n.into()),
-        // `(-1)`; types let no other number through.
+        // `(-1)`; the type check accepts no other number here.
         (Value::Int(n), Type::Change) => Value::Change(n),
         (Value::List(items), Type::List(of)) => {
             Value::List(items.into_iter().map(|i| converted(i, of, at)).collect::<Result<_, _>>()?)
@@ -364,7 +366,7 @@ fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, 
     })
 }
 
-/// Counts the words of a term; false if they or its levels are too many.
+/// Adds the nodes of a term to `words`; false if a limit on nodes or depth is exceeded.
 fn measure(act: &ActionTerm, level: usize, words: &mut usize) -> bool {
     *words += 1;
     if *words > MAX_WORDS || level > MAX_LEVELS {
@@ -406,7 +408,7 @@ fn measure_pred(p: &Pred, level: usize, words: &mut usize) -> bool {
 }
 
 impl Value<'_> {
-    /// How much a copy of it is, at least 1; what is larger than a program may be is cut there.
+    /// The size of a copy of the value, at least 1; limited to the maximum size of a program.
     fn words(&self) -> usize {
         let all = |values: &[Self]| values.iter().map(Self::words).sum::<usize>();
         1 + match self {

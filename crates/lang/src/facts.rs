@@ -1,13 +1,14 @@
-//! What a program may know of a packet beside its bytes, in a fixed layout that generated code reads directly.
+//! Packet facts: the values of a packet that a program may read beside its bytes, in a fixed layout that generated code
+//! reads directly.
 //!
-//! The outer layer is what [`wire::Headers`] says of the frame. The inner one is what [`wire::Decoded`] says where there is a
-//! tunnel, and else a copy of the outer: "innermost" always has an answer. First fragments of a tunnel's packets are looked into as far
-//! as they go.
+//! The outer layer is the result of [`wire::Headers`] for the frame. The inner layer is the result of [`wire::Decoded`]
+//! if there is a tunnel, and otherwise a copy of the outer layer, so the innermost layer always exists. First fragments
+//! of tunnelled packets are decoded as far as their bytes go.
 
 use crate::ir::{Fact, Layer, Meta};
 use wire::{Decoded, Family, Fragment, Headers, TUNNEL_PORTS};
 
-/// Of one layer.
+/// The facts of one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct LayerFacts {
@@ -25,7 +26,7 @@ pub struct LayerFacts {
     pub fragment: u8,
 }
 
-/// Of a packet. What the source knows is put in by whoever has it; [`Facts::of`] leaves it 0.
+/// The facts of a packet. The capture source fills in the fields that it knows; [`Facts::of`] leaves these fields 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Facts {
@@ -37,7 +38,7 @@ pub struct Facts {
     pub wire_len: u32,
     /// See [`Meta::Rss`].
     pub rss: u32,
-    /// The mark that the packet came with.
+    /// The mark of the packet before the program.
     pub mark: u32,
     /// See [`Meta::Port`].
     pub port: u32,
@@ -47,11 +48,11 @@ pub struct Facts {
     pub vlan: u16,
     /// See [`Meta::Ingress`].
     pub ingress: u16,
-    /// Offset of the network header of the packet that [`Meta::Part`] is about.
+    /// Offset of the network header of the packet to which [`Meta::Part`] refers.
     pub part_l3: u16,
     /// The outermost IP packet.
     pub outer: LayerFacts,
-    /// The innermost.
+    /// The innermost IP packet.
     pub inner: LayerFacts,
     /// See [`Meta::Ethernet`].
     pub ethernet: u8,
@@ -63,11 +64,11 @@ pub struct Facts {
     pub part: u8,
 }
 
-// One cache line, without a gap: whoever makes packets writes all of it.
+// Exactly one cache line without padding, because the producer of packets writes the whole structure.
 const _: () = assert!(size_of::<Facts>() == 64);
 
 impl LayerFacts {
-    /// As an outer layer.
+    /// Converts the result of the header parser to an outer layer.
     #[inline]
     pub fn of_headers(headers: &Headers) -> Self {
         Self {
@@ -80,7 +81,7 @@ impl LayerFacts {
         }
     }
 
-    /// As an inner layer.
+    /// Converts the result of the decoder to an inner layer.
     pub fn of_decoded(decoded: &Decoded) -> Self {
         let is_ip = decoded.family != Family::Other;
         Self {
@@ -93,7 +94,7 @@ impl LayerFacts {
         }
     }
 
-    /// The answer to a question.
+    /// The value of a fact.
     pub fn get(&self, fact: Fact) -> u64 {
         match fact {
             Fact::Ethertype => self.ethertype.into(),
@@ -107,7 +108,7 @@ impl LayerFacts {
 }
 
 impl Facts {
-    /// What the bytes say, of a frame of which `frame` was captured and `wire_len` bytes were sent.
+    /// The facts from the bytes of a packet: `frame` is the captured part, `wire_len` the length on the wire.
     ///
     /// ```
     /// use netgrain_lang::Facts;
@@ -124,8 +125,8 @@ impl Facts {
         facts
     }
 
-    /// Puts in what the bytes say; what the source said stays, and the length on the wire must be among it. Without `innermost`
-    /// tunnels are not looked into: the inner layer is then that of the outer.
+    /// Fills in the facts from the bytes. The facts from the capture source stay; they must include `wire_len`. Without
+    /// `innermost`, tunnels are not decoded, and the inner layer is a copy of the outer.
     #[inline]
     pub fn look(&mut self, frame: &[u8], link_type: u16, innermost: bool) {
         let headers = Headers::of(frame, self.wire_len, link_type);
@@ -149,7 +150,7 @@ impl Facts {
         }
     }
 
-    /// The answer to a question; `cap_len` and `hash_key` are not among the facts.
+    /// The value of a fact of the whole packet; `cap_len` and `hash_key` are not stored in the facts.
     pub fn get(&self, meta: Meta, cap_len: usize, hash_key: u64) -> u64 {
         match meta {
             Meta::WireLen => self.wire_len.into(),
@@ -169,7 +170,7 @@ impl Facts {
         }
     }
 
-    /// Of a layer.
+    /// The facts of a layer.
     pub const fn layer(&self, layer: Layer) -> &LayerFacts {
         match layer {
             Layer::Outer => &self.outer,
@@ -178,9 +179,9 @@ impl Facts {
     }
 }
 
-/// Whether it is worth while to decode: what certain protocols carry, and of UDP not everything; and where no IP was found near
-/// the beginning of the frame, since it may be farther in (pseudowires in each other). Nor are ports known there of UDP that begins
-/// farther in, behind long options of IPv6.
+/// True if decoding may find an inner packet: for tunnel protocols, for UDP with tunnel ports, and for frames without
+/// IP near the beginning, which may contain IP farther in (nested pseudowires). UDP behind long IPv6 extension headers
+/// also returns true, because its ports are not known here.
 #[inline]
 fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
     const ARP: u16 = 0x0806;
@@ -207,7 +208,7 @@ const fn family(family: Family) -> u8 {
     }
 }
 
-/// A fragment that is not the first; see [`Fact::Fragment`].
+/// The value of a later fragment; see [`Fact::Fragment`].
 const LATER: u8 = 2;
 
 const fn fragment(fragment: Fragment) -> u8 {

@@ -1,17 +1,19 @@
-//! Which way the parts of datagrams go: what a first fragment was steered by, or its ports, serves the later ones, which lack the headers.
+//! Fragment tracking. Later fragments lack the transport header, so they use the steering value or the ports of the
+//! first fragment of their datagram.
 //!
-//! A datagram is known by source, destination, identification and protocol (RFC 791 §3.2, RFC 8200 §4.5). What is remembered is a
-//! number per datagram and *form* of steering or of asking for ports, each form with its own. A first fragment says what the number is; a later one asks,
-//! and where it comes before the first, it says so itself, and the first and all others follow it: the parts of a datagram stay
-//! together in any order. Nothing is held back or reassembled.
+//! Source, destination, identification and protocol identify a datagram (RFC 791 §3.2, RFC 8200 §4.5). The tracker
+//! stores one number for each datagram and *form* (a form is one way of steering, or a query for ports). The first
+//! fragment determines the number, and later fragments read it. If a later fragment arrives before the first, the later
+//! fragment determines the number, and all others, including the first, use it: the fragments of a datagram stay
+//! together in any order. Fragments are neither held back nor reassembled.
 //!
-//! Identifications come round again. So a first fragment that says something else than the first one did begins a new
-//! datagram, and whatever is older than [`TIMEOUT`] of *packet* time is forgotten. Memory is fixed: where a new datagram finds its
-//! four places taken, the oldest of them goes ([`Counts::displaced`]). What was remembered is held, or was forgotten for one of these
-//! reasons: [`Counts::held`] is the difference, and never wrong.
+//! Identifications are reused. Hence a first fragment with another number than the previous first fragment begins a new
+//! datagram, and entries expire after [`TIMEOUT`] of *packet* time. Memory is fixed: if the four entries of a bucket
+//! are in use, a new datagram evicts the oldest of them ([`Counts::evicted`]). Each stored datagram is either held or
+//! was removed for one of the counted reasons, so [`Counts::held`] is exactly their difference.
 //!
-//! Several threads may ask at once: fragments of a datagram may come over different queues and ports. Only they wait for each
-//! other, and only for those of one sixteenth of the memory.
+//! Several threads may use the tracker at once, because fragments of a datagram may arrive on different queues and
+//! interfaces. Only packets that are fragments take a lock, and each lock covers one sixteenth of the entries.
 
 use crate::facts::Facts;
 use crate::ir::FragmentScope;
@@ -20,58 +22,58 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long a datagram is remembered: 30 s, as hosts do for reassembly.
+/// How long a datagram is stored: 30 s, the reassembly timeout of hosts.
 pub const TIMEOUT: u64 = 30_000_000_000;
 
-/// Datagrams that are remembered: 16 384, in a MiB, which is there once there are fragments.
+/// Capacity in datagrams: 16 384, in 1 MiB, which is allocated at the first fragment.
 pub const CAPACITY: usize = 1 << 14;
 
-/// As a number: no way, for the later fragments either, although they would have one by themselves. (Two hashes of all ones look the
-/// same: one pair in 2⁶⁴.)
+/// The number that means "no value": later fragments get no value either, although they would have one by themselves.
+/// (Two hashes with all bits set would look the same: one pair in 2⁶⁴.)
 pub const NONE: u64 = u64::MAX;
 
-/// Places that a datagram may have.
+/// Entries of a bucket.
 const BUCKET_ENTRIES: usize = 4;
 
-/// Parts with a lock of their own.
+/// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
 
-/// What ties fragments together: addresses as two words each, IPv4 among IPv6; identification, protocol and form.
+/// The key of a datagram: addresses as two words each (IPv4 in its IPv6 form); identification, protocol and form.
 type Key = [u64; 5];
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
     key: Key,
-    /// What all parts get; 0 where the place is free.
+    /// The number for all fragments; 0 if the entry is free.
     number: u64,
-    /// What the first fragment said; 0 as long as it did not come.
+    /// The number of the first fragment; 0 until the first fragment arrives.
     first: u64,
-    /// When it began.
+    /// The time of the first packet of the datagram.
     since: u64,
 }
 
-// One cache line each.
+// One cache line per entry.
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// What became of the fragments so far. Each form asks for itself: a datagram that is asked about in two is counted in both.
+/// Counters of fragment tracking. Each form is tracked separately: a datagram with two forms is counted twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Datagrams that were remembered.
+    /// Datagrams that were stored.
     pub datagrams: u64,
-    /// Later fragments that found theirs.
+    /// Later fragments whose datagram was found.
     pub matched: u64,
-    /// Later fragments of which the first was not known, or not steered.
+    /// Later fragments whose first fragment was not known or not steered.
     pub orphaned: u64,
-    /// Datagrams that had to make place before their time.
+    /// Datagrams that were evicted before their timeout.
     pub evicted: u64,
-    /// Datagrams whose time was over, and whose place another one took.
+    /// Datagrams that had expired when another datagram took their entry.
     pub expired: u64,
-    /// Datagrams whose identification came again, on another one.
+    /// Datagrams whose identification was reused by another datagram.
     pub replaced: u64,
 }
 
 impl Counts {
-    /// Datagrams that are held now; those whose time is over keep their place until it is needed.
+    /// Datagrams that are stored now; expired datagrams keep their entry until another datagram needs it.
     pub const fn held(&self) -> u64 {
         self.datagrams - self.evicted - self.expired - self.replaced
     }
@@ -90,27 +92,28 @@ impl AddAssign for Counts {
 
 #[derive(Clone, Default)]
 struct Shard {
-    /// None before the first fragment.
+    /// Empty until the first fragment.
     buckets: Box<[[Entry; BUCKET_ENTRIES]]>,
     counts: Counts,
 }
 
-/// See the module.
+/// The fragment tracker.
 #[derive(Default)]
 pub struct FragmentTracker {
     shards: [Mutex<Shard>; SHARDS],
-    /// Keeps strangers from aiming at one bucket.
+    /// A secret, so that remote senders cannot direct datagrams to one bucket.
     secret: u64,
 }
 
 impl FragmentTracker {
-    /// Nothing is remembered yet.
+    /// An empty tracker.
     pub fn new(secret: u64) -> Self {
         Self { secret, ..Self::default() }
     }
 
-    /// What a packet is steered or known by: `number`, unless it is part of a datagram of which another number is remembered. 0 stands
-    /// for none, and nothing is remembered of it; [`NONE`] of a first fragment is, and comes back as 0.
+    /// The number for a packet: `number`, unless the packet is a fragment of a datagram for which another number is
+    /// stored. 0 means no number and is not stored; [`NONE`] of a first fragment is stored, and the function returns 0
+    /// for it.
     pub fn number(&self, frame: &[u8], facts: &Facts, parts: FragmentScope, form: u32, mut number: u64) -> u64 {
         let inner = (facts.inner.l3, facts.inner.fragment);
         let of = match parts {
@@ -121,7 +124,7 @@ impl FragmentTracker {
             }
         };
         let mut settled = false;
-        // From the inside outwards: what an inner one knows serves the one around it.
+        // From the innermost packet outwards: the number of an inner packet applies to the enclosing datagram.
         for (l3, fragment) in of.into_iter().flatten().filter(|part| part.1 != 0) {
             if let Some(key) = key(frame, usize::from(l3), form) {
                 number = self.insert(&key, fragment == FIRST, number, facts.time);
@@ -131,7 +134,7 @@ impl FragmentTracker {
         if settled && number == NONE { 0 } else { number }
     }
 
-    /// What became of the fragments so far.
+    /// The counters of all fragments so far.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         self.shards.iter().for_each(|shard| all += lock(shard).counts);
@@ -146,10 +149,10 @@ impl FragmentTracker {
     }
 }
 
-/// What [`crate::ir::Fact::Fragment`] says of a first fragment.
+/// The value of [`crate::ir::Fact::Fragment`] for a first fragment.
 const FIRST: u8 = 1;
 
-/// A panic under the lock leaves entries behind that are as good as after any fragment.
+/// Ignores poisoning: a panic under the lock leaves the entries in a valid state.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -162,14 +165,15 @@ impl Shard {
                 self.counts.replaced += 1;
             }
             Some(entry) if entry.first == 0 || entry.first == number => {
-                // One that says the same may be the first of another datagram, which is not to be forgotten half-way.
+                // A first fragment with the same number may belong to another datagram, so the entry's time is renewed
+                // to keep it from expiring in the middle of that datagram.
                 if entry.first != 0 {
                     entry.since = now;
                 }
                 entry.first = number;
                 return entry.number;
             }
-            // Another datagram of the same number.
+            // Another datagram with the same identification.
             Some(entry) => {
                 *entry = Entry { number, first: number, since: now, ..*entry };
                 self.counts.replaced += 1;
@@ -197,7 +201,7 @@ impl Shard {
         places.iter_mut().find(|entry| entry.key == *key && entry.holds(now))
     }
 
-    /// Nothing, if there is nothing to be remembered.
+    /// Stores the entry, unless its number is 0.
     fn insert(&mut self, bucket: usize, new: Entry) {
         if new.number == 0 {
             return;
@@ -218,13 +222,13 @@ impl Shard {
 }
 
 impl Entry {
-    /// Packet time may step back, also by years: what lies too far ahead is as good as forgotten.
+    /// Packet time may step back, even by years: an entry too far in the future counts as expired.
     const fn holds(&self, now: u64) -> bool {
         self.number != 0 && now.abs_diff(self.since) <= TIMEOUT
     }
 }
 
-/// Of the IP packet at `l3`. The protocol is part of it for IPv4 alone, as the RFCs have it.
+/// The key of the IP packet at `l3`. It contains the protocol only for IPv4, as the RFCs define.
 fn key(frame: &[u8], l3: usize, form: u32) -> Option<Key> {
     let id = u64::from(wire::fragments::identification(frame, l3)?);
     let word = |at: usize, len: usize| {
@@ -262,7 +266,7 @@ mod tests {
         let datagrams = FragmentTracker::new(1);
         let mut now = 0;
         for step in 0..200_000_u32 {
-            // More of them than there is room for, some of which come again.
+            // More datagrams than the capacity, some of them repeated.
             let id = if prng.below(2) == 0 { prng.below(100) } else { prng.below(1 << 20) };
             let number = [0, 1, 2, NONE][prng.below(4) as usize];
             datagrams.insert(&[id, 1, 2, 3, 4], prng.below(2) == 0, number, now);

@@ -1,47 +1,48 @@
-//! What a key is made of, and what several keys have in common.
+//! Flow keys, and the common part of several keys.
 //!
-//! Enif's rule: packets may be spread over workers by any hash of what *all* keys of the program's maps have in common; then two
-//! packets of one entry always meet at one worker, and no state is shared. [`Key::common`] computes it.
+//! The rule of Enif: packets may be spread over workers by any hash of the fields that *all* keys of the program's maps
+//! have in common. Then all packets of one map entry reach the same worker, and workers share no state. [`Key::common`]
+//! computes the common key.
 //!
-//! A key looks at the innermost packet, or ([`Key::outside`]) at the outermost: the two have nothing in common but what is not part of a
-//! packet of IP.
+//! A key refers to the innermost packet or ([`Key::outside`]) to the outermost packet. Two keys that differ in this
+//! have only fields in common that are not part of an IP packet.
 
 use std::fmt;
 
-/// A field of a packet that can be part of a key.
+/// A packet field that can be part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Field {
-    /// The ethertype under all tags.
+    /// The ethertype behind all tags.
     EthType,
-    /// The link address of the sender.
+    /// The source MAC address.
     EthSrc,
-    /// The link address of the receiver.
+    /// The destination MAC address.
     EthDst,
-    /// The id of the outermost VLAN tag.
+    /// The ID of the outermost VLAN tag.
     Vlan,
-    /// The address of the sender.
+    /// The source address.
     IpSrc,
-    /// The address of the receiver.
+    /// The destination address.
     IpDst,
     /// The protocol above IP.
     IpProto,
-    /// Bits of congestion.
+    /// The ECN bits.
     IpEcn,
-    /// Differentiated services.
+    /// The DSCP (differentiated services).
     IpDscp,
-    /// The port of the sender.
+    /// The source port.
     SrcPort,
-    /// The port of the receiver.
+    /// The destination port.
     DstPort,
-    /// Type of ICMP.
+    /// The ICMP type.
     IcmpType,
-    /// Code of ICMP.
+    /// The ICMP code.
     IcmpCode,
 }
 
 impl Field {
-    /// All of them, in the order in which they stand in a key.
+    /// All fields, in their order within a key.
     pub const ALL: [Self; 13] = [
         Self::EthType,
         Self::EthSrc,
@@ -58,7 +59,7 @@ impl Field {
         Self::IcmpCode,
     ];
 
-    /// The word that names it in a program, behind `key_`.
+    /// The name in a program, without the prefix `key_`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::EthType => "eth_type",
@@ -77,7 +78,7 @@ impl Field {
         }
     }
 
-    /// The same of the other end.
+    /// The corresponding field of the other endpoint.
     pub const fn opposite(self) -> Option<Self> {
         Some(match self {
             Self::EthSrc => Self::EthDst,
@@ -90,7 +91,7 @@ impl Field {
         })
     }
 
-    /// The bits it takes in a key.
+    /// The width in a key, in bits.
     pub const fn bits(self) -> u32 {
         match self {
             Self::IpSrc | Self::IpDst => 128,
@@ -101,7 +102,8 @@ impl Field {
     }
 }
 
-/// A set of fields, whether the two ends of a packet may change places in it, and of which packet they are where there is a tunnel.
+/// A flow key: a set of fields, a flag for symmetry (both directions have the same key), and the choice of the
+/// innermost or outermost packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Key {
     fields: u16,
@@ -110,16 +112,16 @@ pub struct Key {
 }
 
 impl Key {
-    /// Address, address, port, port, protocol.
+    /// Addresses, ports and protocol.
     pub const FIVE_TUPLE: Self =
         Self::of(&[Field::IpSrc, Field::IpDst, Field::SrcPort, Field::DstPort, Field::IpProto]);
-    /// Address, address, protocol.
+    /// Addresses and protocol.
     pub const THREE_TUPLE: Self = Self::of(&[Field::IpSrc, Field::IpDst, Field::IpProto]);
 
-    /// What a frame has once, however many packets are inside one another.
+    /// Fields of the frame, which are the same for all nested packets.
     const OF_THE_FRAME: u16 = Self::of(&[Field::EthSrc, Field::EthDst, Field::Vlan]).fields;
 
-    /// Of these fields, in the packet's direction.
+    /// The key of these fields, for the packet's direction.
     pub const fn of(fields: &[Field]) -> Self {
         let (mut bits, mut i) = (0, 0);
         while i < fields.len() {
@@ -129,56 +131,56 @@ impl Key {
         Self { fields: bits, symmetric: false, outside: false }
     }
 
-    /// The key with the fields of both; symmetric if either is, and of the outermost packet if either is.
+    /// The union of the fields of both keys; symmetric if either key is, and of the outermost packet if either key is.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         let (symmetric, outside) = (self.symmetric || other.symmetric, self.outside || other.outside);
         Self { fields: self.fields | other.fields, symmetric, outside }
     }
 
-    /// The same of the outermost packet; the key itself if no tunnel can make a difference to it.
+    /// The same key for the outermost packet; the key itself if tunnels make no difference to it.
     #[must_use]
     pub const fn outside(self) -> Self {
         Self { outside: self.fields & !Self::OF_THE_FRAME != 0, ..self }
     }
 
-    /// Whether it is of the outermost packet.
+    /// True if the key refers to the outermost packet.
     pub const fn is_outside(self) -> bool {
         self.outside
     }
 
-    /// The same for both directions: the two ends are put in order first.
+    /// The same key for both directions: the two endpoints are sorted first.
     #[must_use]
     pub const fn both_ways(self) -> Self {
         Self { symmetric: true, ..self }
     }
 
-    /// Whether a field is in it.
+    /// True if the key contains the field.
     pub const fn has(self, field: Field) -> bool {
         self.fields >> field as u16 & 1 == 1
     }
 
-    /// Whether it is the same for both directions.
+    /// True if both directions have the same key.
     pub const fn is_symmetric(self) -> bool {
         self.symmetric
     }
 
-    /// Whether nothing is in it.
+    /// True if the key has no fields.
     pub const fn is_empty(self) -> bool {
         self.fields == 0
     }
 
-    /// Its fields, in order.
+    /// The fields of the key, in order.
     pub fn fields(self) -> impl Iterator<Item = Field> {
         Field::ALL.into_iter().filter(move |f| self.has(*f))
     }
 
-    /// Fields of which the other end is in it too.
+    /// The fields whose opposite field is in the key too.
     pub fn paired(self) -> impl Iterator<Item = Field> {
         self.fields().filter(move |f| f.opposite().is_some_and(|o| self.has(o)))
     }
 
-    /// The largest key that both determine: two packets with the same key of either kind have the same of this.
+    /// The largest key that both keys determine: two packets that agree in either key also agree in the result.
     ///
     /// ```
     /// use netgrain_lang::{Field, Key};
@@ -188,14 +190,15 @@ impl Key {
     /// ```
     #[must_use]
     pub fn common(self, other: Self) -> Self {
-        // Of a key of the frame alone nothing says which packet it would be of: it goes with either.
+        // A key that has only fields of the frame is the same for the innermost and the outermost packet, so it can be
+        // combined with either.
         let differ = self.outside != other.outside;
         let outside = self.outside && other.outside;
         let fields = self.fields & other.fields & if differ { Self::OF_THE_FRAME } else { u16::MAX };
         if !self.symmetric && !other.symmetric {
             return Self { fields, symmetric: false, outside }.settled();
         }
-        // One of them does not know which end is which, so an end alone is no longer determined.
+        // A symmetric key does not distinguish the endpoints, so it does not determine a field of a single endpoint.
         let both = Self { fields, symmetric: true, outside };
         let kept: Vec<Field> =
             both.fields().filter(|f| f.opposite().is_none_or(|opposite| both.has(opposite))).collect();
@@ -203,14 +206,15 @@ impl Key {
         Self { symmetric: common.paired().next().is_some(), outside, ..common }.settled()
     }
 
-    /// Of the outermost packet only where that makes a difference.
+    /// Clears the flag for the outermost packet if it makes no difference.
     const fn settled(self) -> Self {
         if self.outside { self.outside() } else { self }
     }
 }
 
-/// Groups of keys that can be spread together: each group with its common key, and the indices of its members. One group if all have
-/// something in common; else each key joins the first group with which it has.
+/// Clusters of keys by which packets can be spread together: the common key of each cluster, and the indices of its
+/// keys. If all keys have a common key, there is one cluster; otherwise each key joins the first cluster with which it
+/// has fields in common.
 pub fn clusters(keys: &[Key]) -> Vec<(Key, Vec<usize>)> {
     let mut groups: Vec<(Key, Vec<usize>)> = Vec::new();
     for (i, key) in keys.iter().enumerate() {

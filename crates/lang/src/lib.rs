@@ -1,12 +1,13 @@
-//! Floor 1: the packet language. What happens to a packet, and who gets it, is a small pure program, checked before it runs.
+//! Layer 1: the packet language. A program is a small pure function that decides what happens to a packet and which
+//! members of the group get it. The program is type-checked and verified before it runs.
 //!
-//! * [`ir`]: the intermediate form, its verifier, printer and costs: the contract of every back end. [`Facts`]: what a program may
-//!   know of a packet beside its bytes.
-//! * [`interp`]: what a program means. [`FragmentTracker`]: what keeps the parts of a datagram together.
-//! * [`ebpf`]: the part of a program that the kernel runs.
-//! * [`term`]: programs with all functions applied; [`lower`] makes the intermediate form of them.
-//! * [`packet_filter`]: the other surface, which is that of tcpdump's filters (`netgrain-filter`).
-//! * [`Key`]: what state is kept by, and what several keys have in common.
+//! * [`ir`]: the intermediate representation (IR), its verifier, printer and costs: the contract of all back ends.
+//!   [`Facts`]: the values of a packet that a program may read beside the packet's bytes.
+//! * [`interp`]: the reference semantics. [`FragmentTracker`]: keeps the fragments of a datagram together.
+//! * [`ebpf`]: compiles the part of a program that runs in the kernel.
+//! * [`term`]: programs with all functions applied; [`lower`] translates terms to the IR.
+//! * [`packet_filter`]: translates tcpdump filters (`netgrain-filter`) to the IR.
+//! * [`Key`]: the key of a flow map, and the common part of several keys.
 #![forbid(unsafe_code)]
 
 pub mod ebpf;
@@ -34,21 +35,21 @@ pub use syntax::{Error, headline};
 use ir::Program;
 use types::BindingInfo;
 
-/// A program that was checked.
+/// A program that passed all checks.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// What runs.
+    /// The program in the IR.
     pub program: Program,
-    /// All functions applied.
+    /// The term: the program with all functions applied.
     pub term: term::ActionTerm,
-    /// The bindings, those first that others need.
+    /// The bindings; a binding comes after the bindings that it uses.
     pub bindings: Vec<BindingInfo>,
 }
 
-/// Checks and translates a program.
+/// Checks a program and translates it to the IR.
 ///
 /// # Errors
-/// The first thing that is wrong, where, and what to write instead.
+/// The first error, its position, and a proposal for a correction.
 ///
 /// ```
 /// use netgrain_lang::{Facts, compile, interp::{Interpreter, ProgramState}, ir::VerdictKind};
@@ -65,10 +66,10 @@ pub fn compile(text: &str) -> Result<Compiled, Error> {
     compile_for(text, wire::link::ETHERNET)
 }
 
-/// The same for frames of this link type, as pcap numbers it: what the filters of tcpdump in it look at is elsewhere on each link.
+/// [`compile`] for frames of a link type (as pcap numbers it): the offsets in tcpdump filters depend on the link type.
 ///
 /// # Errors
-/// Those of [`compile`], and filters that ask for what such frames do not have.
+/// As [`compile`]; also filters that test fields that frames of this link type do not have.
 pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
     compiled(text, link_type).map_err(|e| {
         if let (Some(module), true) = (syntax::imported(text), e.what.ends_with("is not known")) {
@@ -76,7 +77,7 @@ pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
             let help = format!("modules are not read: what `{module}` has must stand in the program{else_}");
             return Error { help: Some(help), ..e };
         }
-        // Who comes from tcpdump writes a filter where a program is wanted.
+        // Users of tcpdump may pass a filter in place of a program.
         match filter::LinkFilter::parse(text, link_type) {
             Ok(filter) if !filter.text().is_empty() => {
                 let help = format!("a filter of tcpdump stands in quotes: `main = bpf {:?}`", filter.text());
@@ -111,7 +112,8 @@ fn compiled(text: &str, link_type: u16) -> Result<Compiled, Error> {
     Ok(Compiled { program, term, bindings })
 }
 
-/// The term as a program; what it steers by the common key of its maps is known once the maps are.
+/// Lowers the term in two passes: steering by the common key of the maps needs the list of maps, which the first pass
+/// yields.
 fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
     const WORD: &str = "steer_common";
     let program = lower::lower(act);
@@ -138,8 +140,8 @@ fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
     Ok(lower::lower_by(act, Some(common)))
 }
 
-/// The key by which packets may be spread over workers so that no state of these programs is shared, in clusters where no key serves
-/// all; the numbers are those of the maps, all programs' in order.
+/// The keys by which packets can be spread over workers so that workers share no state of these programs. Where no
+/// single key serves all maps, there is one cluster of maps for each key. Maps are numbered over all programs in order.
 pub fn clusters(programs: &[&Program]) -> Vec<(Key, Vec<usize>)> {
     let keys: Vec<Key> = programs.iter().flat_map(|p| &p.maps).map(|m| m.key).collect();
     key::clusters(&keys)

@@ -1,28 +1,28 @@
-//! What programs write, as text: the same for the engine's lines and for `netgrain lang run`.
+//! Log lines of programs as text: the same text in the engine's log and in `netgrain lang run`.
 
 use crate::interp::Execution;
 use crate::ir::{ANY_CLASS, Log, Program};
 use std::fmt::{self, Write};
 use wire::{FlowKey, Headers};
 
-/// Bytes of a packet that `log_buff` shows, as PFQ's did: link, network and the ports.
+/// Number of packet bytes that `log_buff` prints, as in PFQ: link header, network header and ports.
 const SHOWN: usize = 34;
 
-/// What a line is about.
+/// The packet to which a log line refers.
 #[derive(Clone, Copy, Debug)]
 pub struct LogSubject<'a> {
-    /// Of the packet.
+    /// The captured bytes.
     pub bytes: &'a [u8],
-    /// On the wire.
+    /// The wire length.
     pub wire_len: u32,
-    /// As pcap numbers it.
+    /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// What the program had decided by then; only a [`Log::Trace`] has it.
+    /// The record at the time of the log instruction; present only for [`Log::Trace`].
     pub so_far: Option<&'a Execution>,
 }
 
 impl LogSubject<'_> {
-    /// The line.
+    /// The text of the line.
     pub fn line(&self, log: Log, program: &Program) -> String {
         match log {
             Log::Message(n) => program.messages.get(usize::from(n)).map(|text| harmless(text)).unwrap_or_default(),
@@ -45,13 +45,14 @@ impl LogSubject<'_> {
     }
 }
 
-/// A program's words, which may be a stranger's: they neither begin a line of ours nor command a terminal.
+/// Escapes a text of a program. Another user may have written the program, so its text must neither begin a new log
+/// line nor contain terminal control sequences.
 fn harmless(text: &str) -> String {
     let one = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(one).collect()
 }
 
-/// Numbers of classes: `0`, `1,5`, or `all`.
+/// Class numbers of a mask: `0`, `1,5`, or `all`.
 pub fn classes(mask: u64) -> String {
     if mask == ANY_CLASS {
         return "all".to_owned();
@@ -59,7 +60,7 @@ pub fn classes(mask: u64) -> String {
     (0..64).filter(|c| mask >> c & 1 == 1).map(|c| c.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The record, all of it.
+/// Prints the complete record.
 impl fmt::Display for Execution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, hash, hash2, mark, state, .. } = self;

@@ -1,164 +1,165 @@
-//! A program with all its functions applied: what is left of the surface when types are checked and names are gone.
+//! Terms: programs with all functions applied. A term contains no names, no types and no syntactic sugar.
 //!
-//! Everything the language can say is one of these words; the table of functions builds them and [`crate::lower`] turns them
-//! into the intermediate form. Terms are trees without sharing, and their number is bounded when they are built.
+//! A term has one variant for each construct of the language. The function table builds terms, and [`crate::lower`]
+//! translates them to the IR. Terms are trees without sharing; the evaluation limits their size.
 
 use crate::ir::{Cmp, Expiry, Log, Op};
 use crate::key::Key;
 use crate::prefix::Prefix;
 use std::sync::Arc;
 
-/// What to do with a packet: passes it on, changed in its record, or drops it.
+/// An action: passes the packet, possibly with a changed record, or drops it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionTerm {
-    /// Passes.
+    /// Passes the packet.
     Unit,
-    /// Drops.
+    /// Drops the packet.
     Drop,
-    /// Passes what holds, drops what does not.
+    /// Passes packets for which the predicate holds; drops others.
     Filter(Pred),
-    /// One or the other.
+    /// The first action if the predicate holds, otherwise the second.
     If(Pred, Box<ActionTerm>, Box<ActionTerm>),
-    /// The first arm with the property's value; the last act if there is none.
+    /// The first arm whose number equals the property; the last action if no arm does.
     Case(Prop, Vec<(u64, ActionTerm)>, Box<ActionTerm>),
-    /// One after the other, each with the text the user wrote for it, until one drops.
+    /// The steps in order, each with its source text, until a step drops the packet.
     Seq(Vec<(String, ActionTerm)>),
-    /// Passes as a copy what the act drops; drops what it passes.
+    /// Inverts the action: passes as a copy the packets that the action drops, and drops the packets that it passes.
     Inv(Box<ActionTerm>),
-    /// The first that does not drop. The record of whom to deliver to is as before when the next one is tried.
+    /// The first action that does not drop the packet. Before the next action is tried, the delivery part of the record
+    /// is restored.
     Par(Vec<ActionTerm>),
-    /// The act, looking at something else.
+    /// The action, applied to another part of the packet.
     Within(PacketScope, Box<ActionTerm>),
-    /// To all members of all classes but that of controllers.
+    /// To all members of all classes except that of control members.
     Broadcast,
     /// To the members of this class.
     Classify(u8),
-    /// To one member, or two.
+    /// Steers to one member, or to two.
     Steer(Steering),
-    /// A copy out of this device.
+    /// Sends a copy through this device.
     Forward(String),
-    /// A copy out of each of these but the one that the packet came from.
+    /// Sends a copy through each of these devices except the device on which the packet arrived.
     Link(Vec<String>),
-    /// A copy to the stack of this host.
+    /// Passes a copy to the host's stack.
     Kernel,
-    /// Writes something.
+    /// Writes a log line.
     Log(LogItem),
     /// Sets the mark.
     Mark(u32),
-    /// Sets the state of this run.
+    /// Sets the state of this evaluation.
     State(u32),
-    /// A counter goes up (wrapping).
+    /// Adds to a counter (wrapping).
     Count(u8, u64),
-    /// The flow's number becomes this.
+    /// Sets the number of the flow.
     Put(Arc<FlowMap>, u64),
-    /// The flow's number goes up (wrapping).
+    /// Adds to the number of the flow (wrapping).
     Add(Arc<FlowMap>, u64),
-    /// The flow is forgotten.
+    /// Removes the flow from the map.
     Forget(Arc<FlowMap>),
 }
 
-/// What is written.
+/// The content of a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogItem {
-    /// This text.
+    /// A fixed text.
     Text(String),
-    /// What the packet itself says.
+    /// A description of the packet.
     Of(Log),
 }
 
-/// What an act looks at.
+/// The part of the packet to which an action applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketScope {
-    /// The IP packet in the tunnel; drops what has none.
+    /// The IP packet in the tunnel; drops packets without a tunnel.
     Inside,
-    /// The outermost IP packet, also where the innermost is meant otherwise.
+    /// The outermost IP packet, also for functions that use the innermost by default.
     Outside,
-    /// Only the sender's end.
+    /// Only the source.
     Src,
-    /// Only the receiver's end.
+    /// Only the destination.
     Dst,
 }
 
-/// An end of the packet.
+/// An endpoint of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Either, or the one that is looked at.
+    /// Either endpoint, or the endpoint that an enclosing [`PacketScope`] selects.
     Any,
-    /// The sender's.
+    /// The source.
     Src,
-    /// The receiver's.
+    /// The destination.
     Dst,
 }
 
-/// A question with an answer of yes or no.
+/// A predicate: a condition on a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pred {
-    /// Always the same answer.
+    /// A constant.
     Always(bool),
-    /// The opposite.
+    /// Negation.
     Not(Box<Pred>),
-    /// Both.
+    /// Conjunction.
     And(Box<Pred>, Box<Pred>),
-    /// At least one.
+    /// Disjunction.
     Or(Box<Pred>, Box<Pred>),
-    /// Exactly one.
+    /// Exclusive or.
     Xor(Box<Pred>, Box<Pred>),
-    /// A property against a number. No if there is no such property, whatever the comparison.
+    /// Compares a property with a number. False if the packet does not have the property, whatever the comparison.
     Compare(Prop, Cmp, u64),
-    /// IP of this version; of either for `None`.
+    /// IP of this version; `None` for either version.
     Ip(Option<u8>),
-    /// IP that carries one of these protocols with a header of so many bytes captured.
+    /// IP with one of these protocols, of whose header at least so many bytes were captured.
     Transport(Option<u8>, &'static [u8], u32),
     /// This ethertype.
     EtherType(u16),
     /// This protocol above IP.
     Protocol(u8),
-    /// TCP, UDP or SCTP with a port between these.
+    /// TCP, UDP or SCTP with a port in this range.
     Port(Endpoint, u16, u16),
-    /// A flow with this port, which a later fragment has of its first one. Never 0.
+    /// A flow with this port; a later fragment has the port of its first fragment. Never 0.
     FlowPort(Endpoint, u16),
-    /// IP with an address in one of these.
+    /// IP with an address in one of these networks.
     Address(Endpoint, Vec<Prefix>),
-    /// IP with an address of the port that the packet came from.
+    /// IP with an address of the interface on which the packet arrived.
     Host(Endpoint),
-    /// This host sent it.
+    /// This host sent the packet.
     Outgoing,
-    /// A fragment of these kinds: first, later.
+    /// A fragment of the selected kinds: first, later.
     Fragment(bool, bool),
-    /// A VLAN tag with one of these ids; with any for an empty list.
+    /// A VLAN tag with one of these IDs; with any ID if the list is empty.
     Vlan(Vec<u16>),
-    /// A link address of all ones, or of a group.
+    /// A broadcast or multicast MAC address.
     Mac {
-        /// Whose.
+        /// The endpoint.
         end: Endpoint,
-        /// Whether the group of all is meant, or any group.
+        /// True for broadcast only, false for any group address.
         broadcast: bool,
     },
-    /// By the ports and first bytes.
+    /// VoIP, recognised by the ports and the first bytes.
     Voip(Voip),
-    /// By the ports and first bytes.
+    /// GTP, recognised by the ports and the first bytes.
     Gtp(Gtp),
-    /// The flow has an entry.
+    /// The map has an entry for the flow.
     Known(Arc<FlowMap>),
-    /// The act would pass the packet. Only of acts without effects.
+    /// The tcpdump filter matches the packet.
     Filter(Arc<filter::LinkFilter>),
 }
 
-/// Kinds of telephony.
+/// Kinds of VoIP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voip {
     /// Signalling.
     Sip,
     /// Media.
     Rtp,
-    /// Reports on media.
+    /// Reports about media.
     Rtcp,
 }
 
-/// Kinds of GTP.
+/// Kinds of GTP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gtp {
-    /// Control or user.
+    /// Control plane or user plane.
     Any,
     /// Control plane.
     Control,
@@ -166,120 +167,120 @@ pub enum Gtp {
     User,
 }
 
-/// A number that a packet may have.
+/// A property: a number that a packet may have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prop {
     /// A field of a header.
     Header(HeaderField),
     /// `size` bytes at `offset` of the frame.
     Bytes(u32, u8),
-    /// Bytes on the wire.
+    /// The wire length in bytes.
     Length,
     /// The mark.
     Mark,
-    /// The state of this run.
+    /// The state of this evaluation.
     State,
-    /// The id of the outermost VLAN tag.
+    /// The ID of the outermost VLAN tag.
     VlanId,
-    /// The flow's number; 0 for a flow without entry, none for a packet without flow.
+    /// The number of the flow: 0 for a flow without an entry, absent for a packet without a flow.
     Flow(Arc<FlowMap>),
-    /// The property and a number.
+    /// An operation on a property and a number.
     Op(Box<Prop>, Op, u64),
 }
 
-/// Fields that are properties.
+/// Header fields that are properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderField {
-    /// Type of service, traffic class.
+    /// Type of service (IPv4) or traffic class (IPv6).
     IpTos,
-    /// Bytes of the IP packet, header included.
+    /// Length of the IP packet in bytes, header included.
     IpTotalLen,
     /// Identification (IPv4).
     IpId,
-    /// Flags and offset of the fragment (IPv4).
+    /// Flags and fragment offset (IPv4).
     IpFragment,
-    /// Time to live, hop limit.
+    /// TTL (IPv4) or hop limit (IPv6).
     IpTtl,
     /// The protocol above IP.
     IpProtocol,
     /// The ethertype.
     EtherType,
-    /// Of TCP (`true`) or UDP.
+    /// The source port of TCP (`true`) or UDP.
     SrcPort(bool),
-    /// Of TCP (`true`) or UDP.
+    /// The destination port of TCP (`true`) or UDP.
     DstPort(bool),
-    /// Bytes of the TCP header.
+    /// Length of the TCP header in bytes.
     TcpHeaderLen,
-    /// Flags of TCP.
+    /// TCP flags.
     TcpFlags,
-    /// Window of TCP.
+    /// TCP window.
     TcpWindow,
-    /// Bytes of the UDP datagram.
+    /// Length of the UDP datagram in bytes.
     UdpLen,
     /// Type of ICMP or ICMPv6.
     IcmpType,
-    /// Its code.
+    /// Code of ICMP or ICMPv6.
     IcmpCode,
 }
 
-/// By what a member is chosen.
+/// The value by which a member is chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Steering {
-    /// In turn, as this worker counts.
+    /// Round robin, per worker.
     RoundRobin,
-    /// The hash of the card.
+    /// The hash that the NIC computed.
     Rss,
-    /// The number of the queue.
+    /// The number of the receive queue.
     Queue,
-    /// This member.
+    /// The member with this index.
     To(u32),
-    /// Both link addresses.
+    /// Both MAC addresses.
     Link,
-    /// The link address that is not the gateway's; both ends if neither is.
+    /// The MAC address that is not the gateway's; both endpoints if neither is the gateway's.
     LocalLink([u8; 6]),
-    /// Each link address.
+    /// Each MAC address.
     DoubleMac,
-    /// The VLAN id.
+    /// The VLAN ID.
     Vlan,
-    /// Both addresses.
+    /// Both IP addresses.
     Pair,
-    /// Each address.
+    /// Each IP address.
     DoubleIp,
-    /// The addresses that are in a network, of which so many bits count.
+    /// The addresses that are in a network; so many bits of them are hashed.
     Local(Prefix, u8),
     /// Addresses, ports and protocol.
     Flow,
     /// Bytes of the frame.
     Bytes(u32, u8),
-    /// Bytes at two places, in either order.
+    /// Bytes at two offsets, symmetric.
     SymmetricBytes(u32, u32, u8),
-    /// Bytes at each of two places.
+    /// Bytes at each of two offsets.
     DoubleBytes(u32, u32, u8),
-    /// A key, the same for both directions.
+    /// A key, symmetric.
     Key(Key),
-    /// What the keys of all maps have in common, the same for both directions.
+    /// The common key of all maps, symmetric.
     Common,
-    /// Media with its reports; broadcast of the signalling if `true`.
+    /// Media together with its reports; signalling is broadcast if `true`.
     Rtp(bool),
-    /// The subscriber in this network; broadcast of control.
+    /// The subscriber in this network; control messages are broadcast.
     GtpUser(Prefix),
 }
 
-/// A table of flows.
+/// A flow map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowMap {
-    /// As the program calls it.
+    /// The name in the program.
     pub name: String,
-    /// What a flow is.
+    /// The flow key.
     pub key: Key,
-    /// Most flows.
+    /// Maximum number of flows.
     pub capacity: u32,
-    /// When a flow is forgotten.
+    /// The expiry of flows.
     pub expiry: Expiry,
 }
 
 impl ActionTerm {
-    /// The predicate that holds for what it passes, if it does nothing but filter.
+    /// The predicate for which the action passes packets, if the action does nothing but filter.
     pub fn as_filter(&self) -> Option<Pred> {
         match self {
             Self::Unit => Some(Pred::Always(true)),
@@ -293,7 +294,7 @@ impl ActionTerm {
         }
     }
 
-    /// Whether it, or an act in it, is one of these.
+    /// True if the action or an action inside it satisfies `is`.
     pub fn any(&self, is: &impl Fn(&Self) -> bool) -> bool {
         is(self)
             || match self {
@@ -306,11 +307,11 @@ impl ActionTerm {
             }
     }
 
-    /// One after the other; steps of steps become steps.
+    /// The sequence of both actions; nested sequences are flattened.
     #[must_use]
     pub fn then(self, text: &str, next: Self, next_text: &str) -> Self {
         let steps = |act, text: &str| match act {
-            // What one function does in several steps stays one step of the pipeline.
+            // A function that expands to several steps stays one stage of the pipeline.
             Self::Seq(steps) if steps.iter().all(|s| !s.0.is_empty()) => steps,
             act => vec![(text.to_owned(), act)],
         };

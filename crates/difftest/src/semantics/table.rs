@@ -1,26 +1,27 @@
-//! A map: entries by key, each with a number and a stamp; nothing is taken out but to make room.
+//! A flow map of the model: entries by key, each with a number and a timestamp. Expired entries are removed only when
+//! the map is full.
 
 use lang::ir::Expiry;
 use lang::term::FlowMap;
 use std::collections::BTreeMap;
 
-/// See the module.
+/// A flow map.
 #[derive(Clone, Debug)]
 pub struct Table {
     entries: BTreeMap<Vec<u64>, (u64, u64)>,
     capacity: usize,
     expiry: Expiry,
-    /// How many entries were refused because it was full.
+    /// The number of entries that were refused because the map was full.
     pub refused: u64,
 }
 
 impl Table {
-    /// Empty.
+    /// An empty map.
     pub fn new(map: &FlowMap) -> Self {
         Self { entries: BTreeMap::new(), capacity: map.capacity as usize, expiry: map.expiry, refused: 0 }
     }
 
-    /// The entries that are there at `now`.
+    /// The entries that are present at `now`.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         self.entries.iter().filter(|e| !self.gone(e.1.1, now)).map(|e| (e.0.clone(), e.1.0)).collect()
     }
@@ -32,17 +33,17 @@ impl Table {
         }
     }
 
-    /// Whether there is an entry. To ask does not keep it.
+    /// True if the entry is present; does not touch the entry.
     pub fn has(&self, key: &[u64], now: u64) -> bool {
         self.entries.get(key).is_some_and(|e| !self.gone(e.1, now))
     }
 
-    /// Its number, 0 where there is none.
+    /// The number of the entry; 0 if it is absent.
     pub fn get(&mut self, key: &[u64], now: u64) -> u64 {
         self.touched(key, now).map_or(0, |number| *number)
     }
 
-    /// Makes it this.
+    /// Sets the number of the entry.
     pub fn put(&mut self, key: Vec<u64>, value: u64, now: u64) {
         match self.touched(&key, now) {
             Some(number) => *number = value,
@@ -50,7 +51,7 @@ impl Table {
         }
     }
 
-    /// Raises it.
+    /// Adds to the number of the entry.
     pub fn add(&mut self, key: Vec<u64>, by: u64, now: u64) {
         match self.touched(&key, now) {
             Some(number) => *number = number.wrapping_add(by),
@@ -58,7 +59,7 @@ impl Table {
         }
     }
 
-    /// Takes it out.
+    /// Removes the entry.
     pub fn forget(&mut self, key: &[u64]) {
         self.entries.remove(key);
     }

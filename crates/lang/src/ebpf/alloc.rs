@@ -1,43 +1,44 @@
-//! Where each number lives: in a register of the machine or in a slot of the stack.
+//! Register allocation: places each value in a machine register or in a stack slot.
 //!
-//! Control only goes forward and blocks are written in order, so a register of the program is alive from the first place that writes
-//! it to the last that reads it, whatever way is taken: intervals on a line, handed out in one pass (Poletto and Sarkar, "Linear
-//! scan register allocation", 1999). r6 to r9 survive calls of the kernel's functions, r3 to r5 do not; r0 to r2 are kept free to
-//! work with.
+//! Control flow is forward only and blocks are written in order, so a register of the program is live from the first
+//! instruction that writes it to the last that reads it, on every path. The live ranges are intervals, allocated in one
+//! pass (Poletto and Sarkar, "Linear scan register allocation", 1999). r6 to r9 are preserved across helper calls, r3
+//! to r5 are not; r0 to r2 stay free as scratch registers.
 
 use crate::ir::{Block, End, Inst, KernelPrefix, Operand, Program};
 use ::ebpf::Reg as R;
 
-/// Where something lives.
+/// The location of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// Here.
+    /// This machine register.
     Reg(R),
-    /// In this slot of eight bytes.
+    /// This stack slot of eight bytes.
     Slot(usize),
 }
 
-/// What lives somewhere.
+/// A value that has a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueRef {
-    /// A register of the program.
+    /// The value of a register of the program.
     Number(crate::ir::Reg),
-    /// The address of the packet's byte that such a register is the offset of.
+    /// The pointer to the packet byte whose offset such a register holds.
     Pointer(crate::ir::Reg),
 }
 
-/// The answer.
+/// The result of the allocation.
 #[derive(Debug)]
 pub struct Allocation {
     homes: Vec<Option<Location>>,
-    /// By register: what it always holds. Such a number lives nowhere and is made where it is needed.
+    /// For each register, its constant value, if it has one. A constant has no location; the code generator loads it
+    /// where it is needed.
     constants: Vec<Option<u64>>,
     registers: usize,
-    /// How many slots are needed.
+    /// The number of stack slots in use.
     pub slots: usize,
 }
 
-/// From the first to the last place.
+/// A live range: the first and the last position.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     what: usize,
@@ -50,7 +51,8 @@ const OVER_CALLS: [R; 4] = [R::R6, R::R7, R::R8, R::R9];
 const BETWEEN_CALLS: [R; 3] = [R::R3, R::R4, R::R5];
 
 impl Allocation {
-    /// Of the blocks that are reached, each up to where it stops. `calls` says which instructions call the kernel.
+    /// Allocates the values of the reachable blocks, each up to its stop. `calls` tells which instructions call a
+    /// kernel helper.
     pub fn of(program: &Program, study: &KernelPrefix, calls: impl Fn(&Inst) -> bool) -> Self {
         let registers = usize::from(program.registers);
         let constants = constants(program);
@@ -106,7 +108,7 @@ impl Allocation {
     fn scan(line: &[Interval], registers: usize, constants: Vec<Option<u64>>) -> Self {
         let mut out = Self { homes: vec![None; 2 * registers], constants, registers, slots: 0 };
         let mut free: Vec<R> = OVER_CALLS.into_iter().chain(BETWEEN_CALLS).collect();
-        // By slot: until where what lived there last is alive.
+        // For each slot, the end of the live range of its last value.
         let mut busy: Vec<usize> = Vec::new();
         let mut active: Vec<Interval> = Vec::new();
         for now in line {
@@ -118,21 +120,22 @@ impl Allocation {
                 alive
             });
             let suits = |r: &R| !now.over_call || OVER_CALLS.contains(r);
-            // What dies before the next call leaves the lasting registers to others.
+            // A value that is dead before the next call prefers a clobbered register, so that preserved registers stay
+            // available.
             let best = (0..free.len())
                 .filter(|i| suits(&free[*i]))
                 .min_by_key(|i| (OVER_CALLS.contains(&free[*i]) && !now.over_call, free[*i].number()));
             let home = match best {
                 Some(i) => Location::Reg(free.swap_remove(i)),
                 None => {
-                    // The one that lives longest gives way.
+                    // The value with the longest live range is spilled.
                     let longest = active
                         .iter()
                         .filter(|o| matches!(out.homes[o.what], Some(Location::Reg(r)) if suits(&r)))
                         .max_by_key(|o| o.to)
                         .filter(|o| o.to > now.to)
                         .copied();
-                    // It is in its slot from the beginning of its life.
+                    // A spilled value is in its slot for its whole live range.
                     let moved = longest.unwrap_or(*now);
                     let slot = busy.iter().position(|until| *until <= moved.from).unwrap_or(busy.len());
                     if slot == busy.len() {
@@ -152,12 +155,12 @@ impl Allocation {
         out
     }
 
-    /// What the register always holds, if that is known.
+    /// The constant value of the register, if it has one.
     pub fn constant(&self, r: crate::ir::Reg) -> Option<u64> {
         self.constants[usize::from(r.0)]
     }
 
-    /// Where it lives; `None` for what is never looked at.
+    /// The location of a value; `None` for a value that is never read.
     pub fn of_what(&self, what: ValueRef) -> Option<Location> {
         match what {
             ValueRef::Number(r) => self.homes[usize::from(r.0)],
@@ -166,7 +169,7 @@ impl Allocation {
     }
 }
 
-/// By register: the number that it holds, if only one place writes it, and that.
+/// For each register, its constant, if exactly one instruction writes the register, and writes a constant.
 fn constants(program: &Program) -> Vec<Option<u64>> {
     let mut known = vec![None; program.registers.into()];
     let mut written = vec![false; program.registers.into()];
@@ -181,7 +184,7 @@ fn constants(program: &Program) -> Vec<Option<u64>> {
     known
 }
 
-/// The code of a block up to where it stops.
+/// The instructions of a block up to its stop.
 pub fn reached_code(block: &Block, stop: Option<usize>) -> &[Inst] {
     &block.code[..stop.unwrap_or(block.code.len())]
 }

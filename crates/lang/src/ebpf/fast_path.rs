@@ -1,10 +1,10 @@
-//! The ways of most packets ([`CommonCase`]): Ethernet without a tag, IPv4 without options or IPv6 without extensions, no fragment, all of the
-//! least header of TCP or UDP.
+//! Fast paths for the [`CommonCase`]s: untagged Ethernet, IPv4 without options or IPv6 without extension headers, no
+//! fragment, and a complete TCP or UDP header of minimal length.
 //!
-//! Everything in such a packet is at a place that is known beforehand, so what the walk finds out step by step ([`super::parse_headers`]) is here a
-//! dozen comparisons, and the program behind them is what is left of it where all that is known: nothing at all of `ip >-> steer_flow`. A packet
-//! that fails one goes along the walk as if it had never been here; the two have to agree, and the random packets of `crates/bpf/tests`
-//! take both.
+//! In such a packet all offsets are constants, so a dozen comparisons replace the header parser
+//! ([`super::parse_headers`]). The program behind the comparisons is specialised for the known values: nothing remains
+//! of `ip >-> steer_flow`. A packet for which a comparison fails goes through the header parser unchanged. Both paths
+//! must agree; the random packets of `crates/bpf/tests` use both.
 
 use super::compile::{Emitter, Specialisation};
 use super::parse_headers::{ETHERNET, FRAME, HEADER, raw};
@@ -12,12 +12,12 @@ use crate::ir::CommonCase;
 use ::ebpf::{Alu, Condition, Label, Reg as R, Size};
 use wire::IpProtocol;
 
-/// Least headers, in bytes.
+/// Minimal header lengths, in bytes.
 const TCP: i16 = 20;
 const UDP: i16 = 8;
 
 impl<'a> Emitter<'a> {
-    /// Leads packets for which there is a form of their own through it. All others come out at the end with FRAME as it was.
+    /// Emits the fast paths. Packets without a fast path continue after them, with FRAME unchanged.
     pub(super) fn fast_paths(&mut self, ways: &'a [(CommonCase, Specialisation)]) {
         let Some((shortest, _)) = ways.first() else { return };
         let other = self.asm.label();
@@ -39,10 +39,11 @@ impl<'a> Emitter<'a> {
         self.asm.place(other);
     }
 
-    /// Goes on where a packet with this type is of this sort. What it is known by and the header of UDP are there; r0 is the end of the frame.
+    /// Continues if a packet with this ethertype is of this common case. The caller has tested that the bytes up to the
+    /// end of a UDP header were captured; r0 is the end of the frame.
     fn is_plain(&mut self, sort: CommonCase, other: Label) {
         let [tcp, known] = [(); 2].map(|()| self.asm.label());
-        // Of the field that says how long it is, and how many bytes of the header that includes.
+        // The field with the packet length, and the number of header bytes that the field includes.
         let (length, includes) = match sort {
             CommonCase::V4 => (ETHERNET + 2, 20),
             CommonCase::V6 => (ETHERNET + 4, 0),

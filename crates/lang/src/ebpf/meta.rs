@@ -1,22 +1,24 @@
-//! What stands before a packet that the kernel handed over, and in the maps that both sides use.
+//! The metadata before a packet that the kernel passed to user space, and the values of maps that kernel and user space
+//! share.
 //!
 //! ```text
 //! the record   generation 4 · mark 4 · hash 4 · hash2 4 · classes 8 · state 4 · kind 1 · stages 1 · 4e 47
 //! the least                                                          generation 2 · stages 1 · 6e
 //! ```
-//! The last byte tells them apart, and from bytes that nobody wrote. The least fits into the cache line of a frame of 60 bytes. Where it
-//! would say the same of each packet, it stands only before those that come until user space has [seen](QueueGenerations) one.
+//! The last byte tells the full record, the compact form and unwritten bytes apart. The compact form fits into the
+//! cache line of a 60-byte frame. If all packets would carry the same compact form, it is written only until user space
+//! has [seen](QueueGenerations) a packet with it.
 
 use crate::interp::Execution;
 use crate::ir::{Expiry, VerdictKind};
 
-/// Bytes before the packet, in the machine's own order.
+/// Size of the full metadata in bytes; numbers are in the machine's byte order.
 pub const METADATA_BYTES: usize = 32;
-/// Bytes of them where only the least is said. They are the last ones, and tell what the others mean: whoever zeroes them has
-/// forgotten all.
+/// Size of the compact form in bytes. These are the last bytes of the full metadata and determine how the others are
+/// read: clearing them invalidates all metadata.
 pub const COMPACT_BYTES: usize = 4;
 
-/// Layout of the record.
+/// Layout of the full record.
 pub(super) mod at {
     use crate::ir::Var;
     use ::ebpf::Size;
@@ -32,7 +34,7 @@ pub(super) mod at {
     pub const MAGIC: usize = 30;
     const _: () = assert!(MAGIC + 2 == super::METADATA_BYTES);
 
-    /// Where a variable is, and how wide.
+    /// The width and the offset of a variable.
     pub const fn of(var: Var) -> (Size, usize) {
         match var {
             Var::Kind => (Size::B, KIND),
@@ -45,33 +47,34 @@ pub(super) mod at {
     }
 }
 
-/// Says that the kernel wrote a record here.
+/// Marks a full record.
 pub(super) const MAGIC: u16 = 0x474e;
-/// Says that the kernel wrote the least.
+/// Marks the compact form.
 const MIN_MAGIC: u8 = 0x6e;
 
-/// The least, as one number.
+/// The compact form as one number.
 pub(super) const fn least(generation: u32, stages: u8) -> u32 {
     (generation & 0xffff) | (stages as u32) << 16 | (MIN_MAGIC as u32) << 24
 }
 
-/// What the kernel's half says of a packet.
+/// The kernel's verdict on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelVerdict {
-    /// Of which program it was the kernel's half.
+    /// The generation of the program that ran in the kernel.
     pub generation: u32,
-    /// How many stages were done; with none the packet is undecided, or it passes and its record was left to user space: either way
-    /// the whole program judges it.
+    /// The number of stages that the kernel ran. With 0 the packet is undecided, or it passes and the kernel left the
+    /// record to user space: in both cases user space evaluates the whole program.
     pub stages: u8,
-    /// The record that they left.
+    /// The record after these stages.
     pub record: Execution,
 }
 
 impl KernelVerdict {
-    /// From the bytes before the packet; `None` if the kernel's half did not write there: the whole program judges the packet, which is of
-    /// the program that was last told of in this queue ([`QueueGenerations`]), or undecided. What was read has to
-    /// be overwritten ([`COMPACT_BYTES`]) before the room is used for another packet: a kernel that writes nothing leaves what was there. The
-    /// least says only the lower half of the generation, which is taken for the one next to `near`.
+    /// Parses the bytes before a packet. `None` if the kernel did not write metadata there: then user space evaluates
+    /// the whole program, which is the last program that was announced in this queue ([`QueueGenerations`]), or the
+    /// packet is undecided. The reader must overwrite the metadata ([`COMPACT_BYTES`]) before the buffer is reused,
+    /// because a kernel that writes no metadata leaves the old bytes. The compact form contains only the low half of
+    /// the generation; the generation nearest to `near` is assumed.
     #[inline]
     pub fn read(bytes: &[u8; METADATA_BYTES], near: u32) -> Option<Self> {
         let last = bytes.last_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
@@ -101,36 +104,38 @@ impl KernelVerdict {
     }
 }
 
-/// What both sides know of a queue ([`Role::QueueGenerations`](super::Role::QueueGenerations)), so that not every packet has to say which program looked at it.
+/// The program generations of a queue ([`Role::QueueGenerations`](super::Role::QueueGenerations)), so that not every
+/// packet needs to carry its generation.
 ///
-/// A queue is in order: behind the first packet of a program there is none of the one before. So user space writes here which program it
-/// has seen a packet of, and from then on packets of that program go without a word if user space judges them from the start anyway. A packet
-/// that comes without one is of the program that was last told of. Where a driver leaves no room before a frame, nothing can be told; the kernel
-/// writes here that packets of its program come like that.
+/// A queue is ordered: after the first packet of a program no packet of the previous program follows. User space writes
+/// here the generation of which it has seen a packet. From then on, packets of that program carry no metadata if user
+/// space evaluates them from the first stage anyway. A packet without metadata belongs to the last announced program.
+/// If a driver leaves no space before a frame, packets cannot carry metadata; the kernel then writes here that packets
+/// of its program arrive without metadata.
 ///
-/// PERF: a call of the kernel and four bytes for each packet less. `ip >-> steer_flow`, 60 B frames on veth: 4.3 to 5.9 → 1.0 to 5.7 % below
-/// the bare redirect, 2.5 in the middle (records/2026-11-23-xdp.md).
+/// PERF: a call of the kernel and four bytes for each packet less. `ip >-> steer_flow`, 60 B frames on veth: 4.3 to 5.9
+/// → 1.0 to 5.7 % below the bare redirect, 2.5 in the middle (records/2026-11-23-xdp.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueGenerations {
-    /// The generation of which user space has seen a packet; 0 is none.
+    /// The generation of which user space has seen a packet; 0 if there is none.
     pub by_user: u32,
-    /// The last generation that could not say its number; 0 is none.
+    /// The last generation whose packets could not carry metadata; 0 if there is none.
     pub last_untagged: u32,
 }
 
 impl QueueGenerations {
-    /// Bytes of it: a power of two.
+    /// Size in bytes: a power of two.
     pub const BYTES: usize = 8;
     pub(super) const BY_USER: usize = 0;
     pub(super) const LAST_UNTAGGED: usize = 4;
 
-    /// From the map's bytes.
+    /// Parses the bytes of the map.
     pub fn read(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
         Self { by_user: word(Self::BY_USER), last_untagged: word(Self::LAST_UNTAGGED) }
     }
 
-    /// As the map holds it.
+    /// The bytes for the map.
     pub fn bytes(self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         out[Self::BY_USER..][..4].copy_from_slice(&self.by_user.to_ne_bytes());
@@ -139,26 +144,26 @@ impl QueueGenerations {
     }
 }
 
-/// A value of a program's map.
+/// The value of an entry in a flow map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapValue {
     /// The number.
     pub number: u64,
-    /// Nanoseconds since 1970: when it was touched or made, as [`Expiry`] has it.
+    /// Time of the last touch or of the creation, depending on [`Expiry`], in nanoseconds since 1970.
     pub stamp: u64,
 }
 
 impl MapValue {
-    /// Bytes of it.
+    /// Size in bytes.
     pub const BYTES: usize = 16;
 
-    /// From the map's bytes.
+    /// Parses the bytes of the map.
     pub fn read(bytes: &[u8; Self::BYTES]) -> Self {
         let half = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
         Self { number: half(0), stamp: half(8) }
     }
 
-    /// As the map holds it.
+    /// The bytes for the map.
     pub fn bytes(self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         out[..8].copy_from_slice(&self.number.to_ne_bytes());
@@ -166,7 +171,7 @@ impl MapValue {
         out
     }
 
-    /// Whether it is to be taken out.
+    /// True if the entry has expired and is to be removed.
     pub const fn expired(self, expiry: Expiry, now: u64) -> bool {
         expiry.has_reached(self.stamp, now)
     }

@@ -1,23 +1,28 @@
-//! A program of the intermediate form as a program for the kernel (XDP), and what passes between the two halves.
+//! The eBPF back end: compiles a program of the IR to an XDP program, and defines the metadata between the kernel and
+//! user space.
 //!
-//! [`emit`] takes the stages that [`crate::ir::placement`] puts into the kernel. Whoever loads the [`Object`] makes its maps in
-//! order, puts them in place of their slots, and attaches it; the other half of the program runs in user space:
+//! [`emit`] compiles the stages that [`crate::ir::placement`] assigns to the kernel. The loader of an [`Object`]
+//! creates its maps in order, binds them to their slots and attaches the program. The other stages run in user space:
 //!
 //! ```text
 //!            ┌─ plain ───► first stages here ─┬─► dropped · out of a device · to the stack
 //! packet ────┤                                └─► user space: the record and how many stages were done ([`Metadata`])
 //!            └─ other ───► user space, undecided: nothing was done
 //! ```
-//! **The kernel decides only what it can decide alone.** A packet goes to user space *undecided* if its headers go beyond the kernel's
-//! walk (more than two VLAN tags or [`EXTENSIONS`] extension headers, labels, lengths that contradict; for programs that look into
-//! tunnels, everything that might be one; for those that remember which way datagrams go, every fragment), or if the program comes to something for it that the kernel cannot do (a copy, a log,
-//! the worker's own numbers). That is always before the program had any effect, so user space judges it from the start, and the
-//! facts of the inner layer are those of the outer one for every packet that the kernel decides.
+//! **The kernel decides only packets that it can decide alone.** A packet goes to user space *undecided* in two cases.
+//! First, its headers exceed the kernel's header parser: more than two VLAN tags or [`EXTENSIONS`] extension headers,
+//! MPLS labels, lengths that contradict each other; for programs that look into tunnels, any packet that may be a
+//! tunnel; for programs with fragment tracking, any fragment. Second, the program reaches an operation that the kernel
+//! cannot do (a copy, a log, the worker's own sequence number). A packet is left undecided before the program had any
+//! effect, so user space evaluates the packet from the first stage. For every packet that the kernel decides, the
+//! packet facts of the inner layer equal those of the outer layer.
 //!
-//! **Memory.** A map of the program that the kernel's stages use lives in the kernel, for all queues together, and no stage in user
-//! space uses it. Only undecided packets come to it from user space: whoever judges them has to do it on the kernel's map. An
-//! expired entry counts as absent, but holds its place until its key is seen again or user space takes it out ([`MapValue::expired`]), which the
-//! engine does in rounds, so a full map may refuse for a round longer than the contract of [`crate::ir`] says; it counts that. The group's counters are the sum of both halves.
+//! **Maps.** A map that the kernel's stages use lives in the kernel, shared by all queues, and no stage in user space
+//! uses it. Only undecided packets access such a map from user space; their evaluation must use the kernel's map. An
+//! expired entry counts as absent, but occupies its slot until its key is seen again or until user space removes it
+//! ([`MapValue::expired`]). The engine removes expired entries periodically, so a full map may refuse new entries for
+//! one period longer than the contract of [`crate::ir`] says; the refusals are counted. The counters of the group are
+//! the sums over kernel and user space.
 
 mod alloc;
 mod common_case;
@@ -36,86 +41,91 @@ pub use refusal::Refusal;
 
 use crate::ir::Program;
 
-/// What an object is emitted for.
+/// Options of [`emit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmitOptions {
-    /// The link type of the port; only Ethernet has a program.
+    /// The link type of the interface; only Ethernet can be compiled.
     pub link_type: u16,
-    /// The secret of the hashes.
+    /// The secret key of the hashes.
     pub hash_key: u64,
-    /// Which program this is, from 1 on: in the metadata of packets that it hands over ([`Generations`]).
+    /// The program generation, from 1 on; it is part of the metadata of packets for user space ([`QueueGenerations`]).
     pub generation: u32,
     /// See [`crate::ir::Meta::Port`].
     pub port: u32,
     /// See [`crate::ir::Meta::Ingress`].
     pub ingress: u16,
-    /// Queues of the port: entries of [`Role::Outcomes`] and [`Role::Sockets`].
+    /// Number of queues of the interface: entries of [`Role::Outcomes`] and [`Role::Sockets`].
     pub queues: u32,
-    /// What the time of a packet is.
+    /// The time of a packet.
     pub clock: Clock,
-    /// What becomes of packets for user space.
+    /// The destination of packets for user space.
     pub to_user: ToUser,
-    /// What goes along with a packet.
+    /// The metadata that accompany a packet.
     pub metadata: Metadata,
 }
 
-/// What goes along with a packet for user space.
+/// The metadata that accompany a packet to user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Metadata {
-    /// Nothing: not every driver lets a program write before a frame. All packets come to user space undecided, and a program with
-    /// effects is refused.
+    /// No metadata, because some drivers do not let a program write before a frame. All packets reach user space
+    /// undecided, and a program with effects is refused.
     None,
-    /// The record, as the kernel's stages leave it.
+    /// The record after the kernel's stages.
     Full,
-    /// The record only from programs that count or remember. All that others leave behind is the record, and user space can make it
-    /// as well, by judging what passes once more: their packets come with [`COMPACT_BYTES`] bytes, and what nobody looks at is not computed.
+    /// The full record only for programs that count or use maps. Other programs leave nothing but the record, which
+    /// user space can recompute by a second evaluation of the packets that pass: such packets carry [`COMPACT_BYTES`]
+    /// bytes, and the kernel skips computing unused values.
     ///
-    /// PERF: on veth, `ip >-> steer_flow` with 60 B frames: 9.6 → 2.9 % below the bare redirect (records/2026-11-22-xdp.md). The second
-    /// cache line alone, which the kernel has to fetch to copy the record into the socket's memory, is 3 %.
+    /// PERF: on veth, `ip >-> steer_flow` with 60 B frames: 9.6 → 2.9 % below the bare redirect
+    /// (records/2026-11-22-xdp.md). The second cache line alone, which the kernel has to fetch to copy the record into
+    /// the socket's memory, is 3 %.
     #[default]
     Compact,
 }
 
-/// What the time of a packet is.
+/// The source of a packet's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The kernel's monotonic clock plus the number in [`Role::Clock`]: what takes it to 1970.
+    /// The kernel's monotonic clock plus the number in [`Role::Clock`], which is the offset to 1970.
     #[default]
     Running,
-    /// The number in [`Role::Clock`] alone, as tests want it.
+    /// The number in [`Role::Clock`] alone, for tests.
     Given,
 }
 
-/// What becomes of packets for user space.
+/// The destination of packets for user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToUser {
-    /// To the socket of their queue in [`Role::Sockets`]; to the stack where there is none.
+    /// The socket of the packet's queue in [`Role::Sockets`]; the host's stack if the queue has no socket.
     #[default]
     Sockets,
-    /// The program ends with this number, as tests want it.
+    /// The program returns this number, for tests.
     Verdict(u8),
 }
 
-/// A program for the kernel.
+/// A program for the kernel, ready to be loaded.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Instructions, with maps by their index in `maps` ([`ebpf::Code::with_maps`]).
+    /// Instructions that refer to maps by their index in `maps` ([`ebpf::Code::with_maps`]).
     pub code: ::ebpf::Code,
-    /// The maps.
+    /// The maps that the loader must create.
     pub maps: Vec<MapRequirement>,
-    /// How many stages of the program it does.
+    /// The number of stages of the program that run in the kernel.
     pub stages: usize,
-    /// What goes along with a packet.
+    /// The metadata that accompany a packet.
     pub metadata: Metadata,
-    /// Whether it looks for headers, and so leaves packets undecided where they go beyond its walk.
+    /// True if the program parses headers. Such a program leaves packets undecided whose headers exceed the kernel's
+    /// parser.
     pub parses_headers: bool,
-    /// Whether user space makes the record of what passes, by judging it once more: the kernel only said that it passes.
+    /// True if user space evaluates passed packets again to compute their record; the kernel reports only that they
+    /// pass.
     pub is_evaluated_again: bool,
 }
 
 impl Object {
-    /// The flow maps of the program that are kept in the kernel, by index. What is left undecided is remembered apart from them, in
-    /// user space: there, nobody can raise a number without losing what the kernel raises meanwhile.
+    /// The indexes of the program's flow maps that are kept in the kernel. Undecided packets use separate maps in user
+    /// space, because user space cannot add to a number in a kernel map atomically: additions by the kernel at the same
+    /// time would be lost.
     pub fn flow_maps(&self) -> impl Iterator<Item = u16> {
         self.maps.iter().filter_map(|map| match map.role {
             Role::Flow(number) => Some(number),
@@ -127,57 +137,57 @@ impl Object {
 /// A map that an object needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRequirement {
-    /// What for.
+    /// The purpose of the map.
     pub role: Role,
-    /// Its name.
+    /// The name of the map.
     pub name: String,
-    /// Its kind.
+    /// The kernel's map type.
     pub kind: MapKind,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub key: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value: u32,
-    /// Most entries.
+    /// Maximum number of entries.
     pub entries: u32,
-    /// Keys and values to put in before the program runs; those of devices and sockets are put in by who knows them.
+    /// Keys and values to insert before the program runs. The loader inserts devices and sockets.
     pub content: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Words that are equal exactly where the bytes mean the same: a map of the same kind, sizes and meaning keeps what is in it
-    /// when one program takes over from another.
+    /// A text that is equal for two maps exactly if their bytes have the same meaning. When one program replaces
+    /// another, a map with the same kind, sizes and `semantics` keeps its entries.
     pub semantics: String,
 }
 
-/// What a map is for.
+/// The purpose of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A map of the program, by its index: [`crate::ir::Map`] words as key, [`MapValue`] as value.
+    /// A flow map of the program, by index: the words of the [`crate::ir::Map`] key as key, [`MapValue`] as value.
     Flow(u16),
-    /// Large sets of the program, each behind its number; there are as many of these as [`SET_MAPS`] at most.
+    /// Large sets of the program; the key begins with the number of the set. There are at most [`SET_MAPS`] such maps.
     Sets(u16),
-    /// One value: [`crate::ir::COUNTERS`] numbers, and behind them, by the map's index, how often each of [`crate::ir::MAX_MAPS`]
-    /// refused an entry.
+    /// One value: [`crate::ir::COUNTERS`] numbers, then for each of [`crate::ir::MAX_MAPS`] maps, by index, the number
+    /// of refused entries.
     Counters,
-    /// Devices to forward to, by their index in the program: an interface's number each.
+    /// Devices for `forward`, by their index in the program: an interface index each.
     Devices,
-    /// Sockets, by queue.
+    /// AF_XDP sockets, by queue.
     Sockets,
-    /// By queue: [`PacketOutcome::COUNT`] numbers.
+    /// By queue: [`PacketOutcome::COUNT`] counters.
     Outcomes,
-    /// One number, see [`Clock`].
+    /// One number; see [`Clock`].
     Clock,
-    /// One value: by queue, [`Generations`].
+    /// One value: [`QueueGenerations`] by queue.
     Generations,
 }
 
-/// Kinds of maps of the kernel.
+/// Map types of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// From keys to values; refuses when it is full.
+    /// Hash table; refuses new entries when it is full.
     Hash,
-    /// Longest prefix.
+    /// Longest prefix match.
     LpmTrie,
-    /// By index.
+    /// Array.
     Array,
-    /// By index, one value per processor.
+    /// Array with one value per CPU.
     PerCpuArray,
     /// Network devices.
     DevMap,
@@ -185,53 +195,54 @@ pub enum MapKind {
     XskMap,
 }
 
-/// What became of a packet: each has exactly one, so their sum is what the port received.
+/// The outcome of a packet. Each packet has exactly one outcome, so the sum of the counters is the number of packets
+/// that the interface received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum PacketOutcome {
     /// Dropped by the program.
     Dropped = 0,
-    /// Sent out of a device.
+    /// Sent through a device.
     Forwarded = 1,
-    /// To the stack, because the program said so.
+    /// Passed to the host's stack by the program.
     Kernel = 2,
-    /// To user space with its record.
+    /// Passed to user space with its record.
     User = 3,
-    /// To user space undecided.
+    /// Passed to user space undecided.
     Undecided = 4,
-    /// To the stack, because its queue has no socket.
+    /// Passed to the host's stack because its queue has no socket.
     Unclaimed = 5,
-    /// Dropped, because there is no device to send it out of.
+    /// Dropped because the device to send it through is missing.
     Unsent = 6,
 }
 
 impl PacketOutcome {
-    /// How many there are; one more place is kept free.
+    /// The number of counters: one more than the number of outcomes; the last is reserved.
     pub const COUNT: usize = 8;
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 7] =
         [Self::Dropped, Self::Forwarded, Self::Kernel, Self::User, Self::Undecided, Self::Unclaimed, Self::Unsent];
 }
 
-/// The most maps that a program may name (`MAX_USED_MAPS`, linux/bpf_verifier.h).
+/// The maximum number of maps of a kernel program (`MAX_USED_MAPS`, linux/bpf_verifier.h).
 pub const MAPS_MAX: usize = 64;
-/// Maps among which a program's large sets are dealt.
+/// The maximum number of maps over which the large sets of a program are distributed.
 pub const SET_MAPS: u16 = 32;
-/// VLAN tags that the kernel's walk looks through.
+/// The number of VLAN tags that the kernel's header parser skips.
 pub const TAGS: usize = 2;
-/// Extension headers that the kernel's walk goes along.
+/// The number of extension headers that the kernel's header parser follows.
 pub const EXTENSIONS: usize = 3;
 
-/// A program for the kernel that lets everything pass and only says which program it is, as those do that the kernel has no stage of: so
-/// user space knows which packets are theirs.
+/// An XDP program for programs without a stage in the kernel. It passes all packets and only writes the program
+/// generation, so that user space can assign each packet to its program.
 pub fn announce(wish: &EmitOptions) -> Object {
     compile::announce(wish)
 }
 
-/// The program for the kernel.
+/// Compiles the program for the kernel.
 ///
 /// # Errors
-/// [`Refusal`]: why there is none.
+/// [`Refusal`]: the reason why the program cannot run in the kernel.
 pub fn emit(program: &Program, wish: &EmitOptions) -> Result<Object, Refusal> {
     compile::compile(program, wish)
 }

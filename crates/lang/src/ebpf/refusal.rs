@@ -1,40 +1,41 @@
-//! Why there is no program for the kernel, and what to do instead.
+//! Reasons why a program cannot run in the kernel, and advice for the user.
 
 use super::MAPS_MAX;
 use crate::ir::VerifyError;
 use std::fmt;
 
-/// See the module.
+/// The reason why a program cannot run in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The program is not fit to run anywhere.
+    /// The program failed verification, so no back end can run it.
     Unfit(VerifyError),
-    /// Its first stage is not one for the kernel.
+    /// The kernel cannot run the first stage.
     Nothing {
-        /// The stage's text.
+        /// The source text of the stage.
         stage: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// Frames of the port do not begin with an Ethernet header.
+    /// Frames of the interface do not begin with an Ethernet header.
     LinkType(u16),
-    /// The program remembers or counts, and what it decided could not be told to user space.
+    /// The program counts or uses maps, but the driver leaves no space for metadata, so user space would not learn the
+    /// decision.
     NoMetadata,
-    /// More numbers are alive at once than the kernel's stack holds.
+    /// More values are live at once than the kernel's stack holds.
     Stack {
-        /// Bytes needed.
+        /// Required bytes.
         need: usize,
-        /// Bytes there are.
+        /// Available bytes.
         have: usize,
     },
-    /// More maps than a program of the kernel may name.
+    /// The program needs more maps than a kernel program may use.
     Maps {
-        /// Maps needed.
+        /// Required maps.
         need: usize,
     },
-    /// More instructions than a jump can cross.
+    /// The program has more instructions than a jump can span.
     TooLong {
-        /// How far a jump would go.
+        /// Distance of the jump, in slots.
         distance: i64,
     },
 }

@@ -1,6 +1,7 @@
-//! The meaning of a program: small and obvious, the measure of every other execution.
+//! The reference semantics: a small interpreter with which every other back end must agree.
 //!
-//! It trusts nothing: a program that was not verified may give a wrong answer here, and never worse.
+//! The interpreter relies on no verification: for an unverified program it may return a wrong result, but it does
+//! nothing worse.
 
 mod table;
 
@@ -12,55 +13,55 @@ use crate::ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, End, Inst, Log, Operand, Pro
 use base::hash::mix64;
 use std::sync::Arc;
 
-/// What happens to a packet beside its delivery, in the order in which the program said so.
+/// An action on a packet beside its delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A copy goes out of this device of [`Program::devices`].
+    /// Send a copy through this device of [`Program::devices`].
     Forward(u16),
-    /// Something is written.
+    /// Write a log line.
     Log(Log),
 }
 
-/// The record as a program leaves it, and what it did.
+/// The result of a program: the final record and the actions in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Execution {
-    /// What becomes of the packet.
+    /// The kind of delivery.
     pub kind: VerdictKind,
-    /// To the members of which classes.
+    /// The class mask.
     pub classes: u64,
-    /// What steers.
+    /// The hash for steering.
     pub hash: u32,
-    /// What steers the second copy.
+    /// The hash for the second copy.
     pub hash2: u32,
     /// The packet's mark.
     pub mark: u32,
-    /// The state of this run.
+    /// The state of this evaluation.
     pub state: u32,
-    /// Whether a copy goes to the stack.
+    /// True if a copy goes to the host's stack.
     pub kernel: bool,
-    /// Devices and logs.
+    /// Forwards and log lines.
     pub actions: Vec<Action>,
-    /// For each [`Log::Trace`] among them, in order, the record as it was then, without actions.
+    /// For each [`Log::Trace`] among the actions, in order, the record at that time, without actions.
     pub traces: Vec<Self>,
 }
 
 impl Execution {
-    /// The record that a program begins with.
+    /// The initial record.
     pub fn start(mark: u32) -> Self {
         Self { kind: VerdictKind::Copy, classes: DEFAULT_CLASS, mark, ..Self::default() }
     }
 
-    /// The number of the only class it is for, if it is one.
+    /// The class number, if the mask contains exactly one class.
     pub fn class(&self) -> Option<u8> {
         (self.classes.count_ones() == 1).then(|| self.classes.trailing_zeros() as u8)
     }
 
-    /// Whether it is for everybody but controllers.
+    /// True if the mask contains all classes except that of control members.
     pub const fn is_for_all(&self) -> bool {
         self.classes == ANY_CLASS
     }
 
-    /// A variable.
+    /// The value of a variable.
     pub fn get(&self, var: Var) -> u64 {
         match var {
             Var::Kind => self.kind as u64,
@@ -84,21 +85,21 @@ impl Execution {
     }
 }
 
-/// What a program remembers from packet to packet.
+/// The state that a program keeps from packet to packet.
 #[derive(Clone, Debug)]
 pub struct ProgramState {
-    /// One table per map of the program.
+    /// One table for each map of the program.
     pub tables: Vec<Table>,
     /// The group's counters.
     pub counters: [u64; COUNTERS as usize],
-    /// The secret of the hashes.
+    /// The secret key of the hashes.
     pub hash_key: u64,
-    /// Which way fragments go; a copy of the memory shares it.
+    /// The fragment tracking; clones of the state share it.
     pub datagrams: Arc<FragmentTracker>,
 }
 
 impl ProgramState {
-    /// Empty tables for a program.
+    /// The initial state of a program: empty tables.
     pub fn of(program: &Program, hash_key: u64) -> Self {
         let tables = program.maps.iter().map(Table::new).collect();
         let datagrams = Arc::new(FragmentTracker::new(hash_key));
@@ -106,7 +107,7 @@ impl ProgramState {
     }
 }
 
-/// A program and the registers it works with.
+/// A program with its registers.
 #[derive(Clone, Debug)]
 pub struct Interpreter<'a> {
     program: &'a Program,
@@ -114,17 +115,17 @@ pub struct Interpreter<'a> {
 }
 
 impl<'a> Interpreter<'a> {
-    /// For this program.
+    /// An interpreter for this program.
     pub fn new(program: &'a Program) -> Self {
         Self { program, registers: vec![0; program.registers.into()] }
     }
 
-    /// Runs it on one packet.
+    /// Runs the program on one packet.
     pub fn run(&mut self, frame: &[u8], facts: &Facts, memory: &mut ProgramState) -> Execution {
         self.run_from(Execution::start(facts.mark), frame, facts, memory)
     }
 
-    /// The same, from the record that another part of the program left behind.
+    /// Runs the program on one packet from the record that another part of the program produced.
     pub fn run_from(&mut self, start: Execution, frame: &[u8], facts: &Facts, memory: &mut ProgramState) -> Execution {
         let mut run = Run { frame, facts, memory, registers: &mut self.registers, out: start };
         let mut at = 0;

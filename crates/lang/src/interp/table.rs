@@ -1,16 +1,16 @@
-//! A map of the reference: keys to numbers, bounded, entries that expire.
+//! The reference implementation of a flow map: bounded, with expiry.
 
 use crate::ir::{Expiry, Map};
 use std::collections::HashMap;
 
-/// See the module and [`crate::ir`] for the rules.
+/// A flow map; [`crate::ir`] defines the rules.
 #[derive(Clone, Debug)]
 pub struct Table {
     entries: HashMap<Vec<u64>, Entry>,
     capacity: usize,
     expiry: Expiry,
     refused: u64,
-    /// Nothing expires before this, so a full table need not be looked through before.
+    /// No entry expires before this time, so a full table need not be searched for expired entries earlier.
     soonest: u64,
 }
 
@@ -21,7 +21,7 @@ struct Entry {
 }
 
 impl Expiry {
-    /// The last time at which an entry with this stamp is there.
+    /// The last time at which an entry with this timestamp is present.
     const fn last(self, stamp: u64) -> u64 {
         match self {
             Self::Never => u64::MAX,
@@ -29,7 +29,8 @@ impl Expiry {
         }
     }
 
-    /// Whether an entry with this stamp is gone at `now`. Time may go back a little between queues, which makes nothing old.
+    /// True if an entry with this timestamp has expired at `now`. Time may go back slightly between queues; that
+    /// expires nothing.
     pub const fn has_reached(self, stamp: u64, now: u64) -> bool {
         match self {
             Self::Never => false,
@@ -39,7 +40,7 @@ impl Expiry {
 }
 
 impl Table {
-    /// An empty one.
+    /// An empty table.
     pub fn new(map: &Map) -> Self {
         Self {
             entries: HashMap::new(),
@@ -50,17 +51,17 @@ impl Table {
         }
     }
 
-    /// Whether there is an entry; does not touch it.
+    /// True if the entry is present; does not touch the entry.
     pub fn has(&self, key: &[u64], now: u64) -> bool {
         self.entries.get(key).is_some_and(|e| !self.expiry.has_reached(e.stamp, now))
     }
 
-    /// The entry's number, 0 if absent.
+    /// The number of the entry; 0 if it is absent.
     pub fn get(&mut self, key: &[u64], now: u64) -> u64 {
         self.live(key, now).map_or(0, |e| e.number)
     }
 
-    /// Makes the entry's number `value`.
+    /// Sets the number of the entry to `value`.
     pub fn put(&mut self, key: &[u64], value: u64, now: u64) {
         match self.live(key, now) {
             Some(e) => e.number = value,
@@ -68,7 +69,7 @@ impl Table {
         }
     }
 
-    /// Raises the entry's number.
+    /// Adds `by` to the number of the entry.
     pub fn add(&mut self, key: &[u64], by: u64, now: u64) -> u64 {
         match self.live(key, now) {
             Some(e) => {
@@ -82,12 +83,12 @@ impl Table {
         }
     }
 
-    /// Takes the entry out.
+    /// Removes the entry.
     pub fn delete(&mut self, key: &[u64]) {
         self.entries.remove(key);
     }
 
-    /// The entries that are there at `now`, in order of their keys.
+    /// The entries that are present at `now`, in order of their keys.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         let live = self.entries.iter().filter(|(_, e)| !self.expiry.has_reached(e.stamp, now));
         let mut all: Vec<_> = live.map(|(k, e)| (k.clone(), e.number)).collect();
@@ -95,22 +96,22 @@ impl Table {
         all
     }
 
-    /// How many entries were refused because it was full.
+    /// The number of entries that were refused because the table was full.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Entries, those that expired and were not yet taken out included.
+    /// The number of entries, including expired entries that were not yet removed.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing was ever put into it, or all of it is gone.
+    /// True if the table contains no entry.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The entry, touched, unless it is absent.
+    /// The entry, touched, if it is present.
     fn live(&mut self, key: &[u64], now: u64) -> Option<&mut Entry> {
         let expiry = self.expiry;
         let e = self.entries.get_mut(key).filter(|e| !expiry.has_reached(e.stamp, now))?;

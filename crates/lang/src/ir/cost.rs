@@ -1,27 +1,27 @@
-//! What a program costs, in instructions: all of them, and the most that one packet can meet.
+//! The cost of a program in instructions: in total, and on the longest and shortest path of one packet.
 
 use super::Program;
 
-/// See the module. Ends count as one instruction each.
+/// Costs in instructions. The end of a block counts as one instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Instructions in the program.
     pub size: usize,
-    /// Instructions on the longest way through it.
+    /// Instructions on the longest path.
     pub longest: usize,
-    /// Instructions on the shortest.
+    /// Instructions on the shortest path.
     pub shortest: usize,
 }
 
 impl Program {
-    /// The cost of the whole.
+    /// The cost of the whole program.
     pub fn cost(&self) -> Cost {
         self.cost_of(0..self.blocks.len())
     }
 
-    /// The cost of some blocks, which are left by any jump out of them.
+    /// The cost of a range of blocks; a path ends where it leaves the range.
     pub fn cost_of(&self, blocks: std::ops::Range<usize>) -> Cost {
-        // From the back: what follows a block is known when the block is looked at.
+        // In reverse order, because the cost of a block depends on its successors.
         let mut ways = vec![(0, 0); self.blocks.len()];
         let mut size = 0;
         for at in blocks.clone().rev() {

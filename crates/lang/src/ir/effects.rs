@@ -1,42 +1,43 @@
-//! What the stages of a program do to the world. Where they can run follows from it ([`super::placement`]).
+//! The effects of the stages of a program. The offload placement ([`super::placement`]) depends on them.
 
 use super::{Block, End, FragmentScope, Inst, Layer, Meta, Program, Set, Var};
 use std::fmt;
 
-/// Something that a stage does.
+/// An effect of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Effect {
-    /// May end the packet.
+    /// Drops packets.
     Drop,
-    /// Chooses among the members of classes.
+    /// Selects members of the classes.
     Fanout,
-    /// Chooses classes.
+    /// Selects classes.
     Classes,
     /// Writes the mark or the state.
     Mark,
-    /// Counts.
+    /// Adds to a counter of the group.
     Count,
     /// Reads a map.
     MapRead,
     /// Writes a map.
     MapWrite,
-    /// Sends out of a device.
+    /// Sends the packet through a device.
     Forward,
-    /// Gives to the stack.
+    /// Passes the packet to the host's stack.
     Kernel,
     /// Writes a log.
     Log,
-    /// Looks through tunnels.
+    /// Inspects the packets inside tunnels.
     Tunnel,
-    /// Asks what only the worker in user space knows: its own packet number, the card's hash, addresses of this host.
+    /// Reads a value that only the worker in user space has: its packet sequence number, the NIC's hash, or addresses
+    /// of this host.
     Local,
-    /// Remembers which way the parts of datagrams go, and by which ports they are known.
+    /// Uses fragment tracking: later fragments of a datagram get the steering and the ports of the first.
     Datagram,
 }
 
 impl Effect {
-    /// All of them, in order.
+    /// All effects in order.
     pub const ALL: [Self; 13] = [
         Self::Drop,
         Self::Fanout,
@@ -53,7 +54,7 @@ impl Effect {
         Self::Datagram,
     ];
 
-    /// As documentation and `explain` call it.
+    /// The name in documentation and in the output of `explain`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -78,7 +79,7 @@ impl Effect {
 pub struct Effects(u16);
 
 impl Effects {
-    /// These.
+    /// The set of these effects.
     pub const fn of(effects: &[Effect]) -> Self {
         let (mut bits, mut i) = (0, 0);
         while i < effects.len() {
@@ -88,24 +89,24 @@ impl Effects {
         Self(bits)
     }
 
-    /// Whether it is one of them.
+    /// True if the set contains the effect.
     pub const fn has(self, effect: Effect) -> bool {
         self.0 >> effect as u16 & 1 == 1
     }
 
-    /// Those of both.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of these are in `other`.
+    /// True if `other` contains all effects of this set.
     pub const fn within(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }
 }
 
-/// `drop, mark`; `nothing` where there is none.
+/// `drop, mark`; `nothing` for the empty set.
 impl fmt::Display for Effects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = Effect::ALL.into_iter().filter(|e| self.has(*e)).map(Effect::name).collect();
@@ -115,7 +116,7 @@ impl fmt::Display for Effects {
 }
 
 impl Program {
-    /// What a stage does.
+    /// The effects of a stage.
     pub fn effects_of(&self, stage: usize) -> Effects {
         self.blocks[self.blocks_of(stage)]
             .iter()
@@ -123,7 +124,7 @@ impl Program {
             .fold(Effects::default(), Effects::with)
     }
 
-    /// What the whole does.
+    /// The effects of the whole program.
     pub fn effects(&self) -> Effects {
         self.blocks.iter().map(|b| self.effects_of_block(b)).fold(Effects::default(), Effects::with)
     }
@@ -137,7 +138,7 @@ impl Program {
                 Inst::Set { var: Var::Classes, .. } => note(Effect::Classes),
                 Inst::Set { var: Var::Mark | Var::State, .. } => note(Effect::Mark),
                 Inst::Count { .. } => note(Effect::Count),
-                // An entry that is read is touched.
+                // With an idle timeout, reading an entry also touches it.
                 Inst::MapGet { map, .. } if self.is_touched(*map) => {
                     note(Effect::MapRead);
                     note(Effect::MapWrite);

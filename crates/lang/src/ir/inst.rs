@@ -1,17 +1,17 @@
-//! Instructions, and how a block ends.
+//! Instructions and block ends.
 
 use super::{BlockId, Cmp, Fact, FragmentScope, Layer, Meta, Op, Operand, Reg, Var};
 
-/// What is written about a packet.
+/// The content of a log line about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Log {
     /// A text of [`super::Program::messages`].
     Message(u16),
-    /// One line in the manner of tcpdump.
+    /// A one-line summary in the style of tcpdump.
     Packet,
-    /// The first bytes.
+    /// The first bytes of the packet.
     Buffer,
-    /// The record, as it is there.
+    /// The current record.
     Trace,
 }
 
@@ -20,225 +20,228 @@ pub enum Log {
 pub enum Inst {
     /// `to = value`
     Const {
-        /// Where to.
+        /// Destination register.
         to: Reg,
-        /// The number.
+        /// The constant.
         value: u64,
     },
     /// `to = from`
     Copy {
-        /// Where to.
+        /// Destination register.
         to: Reg,
-        /// Where from.
+        /// Source register.
         from: Reg,
     },
     /// `to = a op b`
     Op {
-        /// Where to.
+        /// Destination register.
         to: Reg,
-        /// What is done.
+        /// The operation.
         op: Op,
-        /// Left.
+        /// Left operand.
         a: Reg,
-        /// Right.
+        /// Right operand.
         b: Operand,
     },
-    /// `to = 1` if `a cmp b`, else 0.
+    /// `to = 1` if `a cmp b`, otherwise 0.
     Is {
-        /// Where to.
+        /// Destination register.
         to: Reg,
         /// The comparison.
         cmp: Cmp,
-        /// Left.
+        /// Left operand.
         a: Reg,
-        /// Right.
+        /// Right operand.
         b: Operand,
     },
     /// `to = mix64(from)`
     Mix {
-        /// Where to.
+        /// Destination register.
         to: Reg,
-        /// Where from.
+        /// Source register.
         from: Reg,
     },
-    /// `to` = what is known of a layer.
+    /// `to` = a packet fact of one layer.
     Fact {
-        /// Where to.
+        /// Destination register.
         to: Reg,
-        /// Of which layer.
+        /// The layer.
         layer: Layer,
-        /// What.
+        /// The packet fact.
         fact: Fact,
     },
-    /// `to` = what is known of the packet.
+    /// `to` = a packet fact of the whole packet.
     Meta {
-        /// Where to.
+        /// Destination register.
         to: Reg,
-        /// What.
+        /// The packet fact.
         meta: Meta,
     },
-    /// `to` = the number in the `width` bytes from `base + offset`, network order. Without a base, from the first byte of the frame.
+    /// `to` = the number in the `width` bytes at `base + offset`, in network order. Without a base, offsets count from
+    /// the first byte of the frame.
     Load {
-        /// Where to.
+        /// Destination register.
         to: Reg,
         /// Offset of a header.
         base: Option<Reg>,
-        /// Offset behind it.
+        /// Offset from `base`.
         offset: u32,
-        /// Bytes: 1 to 8.
+        /// Width in bytes, 1 to 8.
         width: u8,
     },
     /// `to` = a variable of the record.
     Get {
-        /// Where to.
+        /// Destination register.
         to: Reg,
-        /// Which.
+        /// The variable.
         var: Var,
     },
-    /// A variable of the record = `from`; all but the classes keep its low 32 bits.
+    /// A variable of the record = `from`; all variables except the classes keep the low 32 bits.
     Set {
-        /// Which.
+        /// The variable.
         var: Var,
-        /// What.
+        /// The value.
         from: Operand,
     },
-    /// `to` = 1 if the address is in a set. An IPv4 address is `hi = 0`, `lo = 0xffff << 32 | address`.
+    /// `to` = 1 if the set contains the address, otherwise 0. An IPv4 address is `hi = 0`, `lo = 0xffff << 32 |
+    /// address`.
     Member {
-        /// Where to.
+        /// Destination register.
         to: Reg,
         /// Index into [`super::Program::sets`].
         set: u16,
-        /// The address's first eight bytes.
+        /// The first eight bytes of the address.
         hi: Reg,
-        /// The last eight.
+        /// The last eight bytes of the address.
         lo: Reg,
     },
-    /// `to` = 1 if the map has the entry.
+    /// `to` = 1 if the map contains the key, otherwise 0.
     Has {
-        /// Where to.
+        /// Destination register.
         to: Reg,
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// As many words as the map's key has.
+        /// The words of the key, as many as the map declares.
         key: Vec<Reg>,
     },
-    /// `to` = the entry's number, 0 if absent.
+    /// `to` = the number of the entry; 0 if the entry is absent.
     MapGet {
-        /// Where to.
+        /// Destination register.
         to: Reg,
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// As many words as the map's key has.
+        /// The words of the key, as many as the map declares.
         key: Vec<Reg>,
     },
-    /// The entry's number = `value`; made if absent.
+    /// Sets the number of the entry to `value`; creates the entry if it is absent.
     MapPut {
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// As many words as the map's key has.
+        /// The words of the key, as many as the map declares.
         key: Vec<Reg>,
         /// The number.
         value: Operand,
     },
-    /// `to` = the entry's number, raised by `by` (wrapping) in one step; made if absent.
+    /// Atomically adds `by` to the number of the entry (wrapping) and sets `to` to the sum; creates the entry if it is
+    /// absent.
     MapAdd {
-        /// Where to.
+        /// Destination register.
         to: Reg,
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// As many words as the map's key has.
+        /// The words of the key, as many as the map declares.
         key: Vec<Reg>,
-        /// By how much.
+        /// The addend.
         by: Operand,
     },
-    /// Takes an entry out, if it is there.
+    /// Removes the entry if it is present.
     MapDelete {
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// As many words as the map's key has.
+        /// The words of the key, as many as the map declares.
         key: Vec<Reg>,
     },
-    /// `to` = the number remembered of the datagram that the packet is part of, else `value`; see
+    /// `to` = the number that is stored for the datagram to which this fragment belongs, otherwise `value`; see
     /// [`FragmentTracker::number`](crate::FragmentTracker::number).
     Datagram {
-        /// Where to.
+        /// Destination register.
         to: Reg,
-        /// The datagram of which packet.
+        /// Selects the IP packet whose datagram is meant.
         parts: FragmentScope,
-        /// Each form of steering, and of asking for ports, has numbers of its own; 24 bits of it count.
+        /// The form of steering or of a port query; each form stores its own numbers. 24 bits are used.
         form: u32,
-        /// What the packet says itself; 0 for nothing.
+        /// The value that the packet itself yields; 0 for no value.
         value: Operand,
     },
-    /// A counter of the group goes up by `by` (wrapping).
+    /// Adds `by` to a counter of the group (wrapping).
     Count {
-        /// Below [`super::COUNTERS`].
+        /// The counter, below [`super::COUNTERS`].
         counter: u8,
-        /// By how much.
+        /// The addend.
         by: Operand,
     },
-    /// A copy of the packet goes out of a device.
+    /// Sends a copy of the packet through a device.
     Forward {
         /// Index into [`super::Program::devices`].
         device: u16,
     },
-    /// A copy goes to the stack of this host.
+    /// Passes a copy of the packet to the host's stack.
     Kernel,
-    /// Something is written about the packet, at a bounded rate.
+    /// Writes a log line about the packet, at a limited rate.
     Log(
-        /// What.
+        /// The content.
         Log,
     ),
 }
 
-/// How a block ends.
+/// The end of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// On to that block.
+    /// Unconditional jump.
     Jump(BlockId),
-    /// By a comparison.
+    /// Branch on a comparison.
     If {
         /// The comparison.
         cmp: Cmp,
-        /// Left.
+        /// Left operand.
         a: Reg,
-        /// Right.
+        /// Right operand.
         b: Operand,
-        /// Where to if it holds.
+        /// Target if the comparison holds.
         yes: BlockId,
-        /// Where to if not.
+        /// Target if the comparison does not hold.
         no: BlockId,
     },
-    /// By whether the `len` bytes from `base + offset` were captured. A base of 2^32 or more never fits.
+    /// Branch on whether the `len` bytes at `base + offset` were captured. A base of 2^32 or more never fits.
     Fits {
         /// Offset of a header.
         base: Option<Reg>,
-        /// Offset behind it.
+        /// Offset from `base`.
         offset: u32,
-        /// How many bytes.
+        /// Number of bytes.
         len: u32,
-        /// Where to if they were.
+        /// Target if the bytes were captured.
         yes: BlockId,
-        /// Where to if not.
+        /// Target if the bytes were not captured.
         no: BlockId,
     },
-    /// The program ends; the record stands.
+    /// Ends the program with the current record.
     Pass,
-    /// The program ends; the kind becomes [`super::Kind::Drop`].
+    /// Ends the program; the kind becomes [`super::VerdictKind::Drop`].
     Drop,
 }
 
-/// Instructions and an end.
+/// A basic block: instructions and an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// In order.
+    /// The instructions in order.
     pub code: Vec<Inst>,
-    /// Then this.
+    /// The end of the block.
     pub end: End,
 }
 
 impl Inst {
-    /// The register it writes.
+    /// The register that the instruction writes.
     pub const fn target(&self) -> Option<Reg> {
         match *self {
             Self::Const { to, .. }
@@ -265,7 +268,7 @@ impl Inst {
         }
     }
 
-    /// Calls `see` with each register it reads.
+    /// Calls `see` with each register that the instruction reads.
     pub fn sources(&self, mut see: impl FnMut(Reg)) {
         let mut operand = |o: &Operand| {
             if let Operand::Reg(r) = o {
@@ -299,7 +302,7 @@ impl Inst {
 }
 
 impl End {
-    /// The blocks it may lead to.
+    /// The possible successors.
     pub fn targets(&self) -> impl Iterator<Item = BlockId> {
         let (a, b) = match *self {
             Self::Jump(to) => (Some(to), None),

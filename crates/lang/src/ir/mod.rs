@@ -1,41 +1,47 @@
-//! The intermediate form: what every surface compiles to and every back end runs. This page is the contract of the back ends.
+//! The intermediate representation (IR): all front ends compile to it and all back ends run it. This page is the
+//! contract of the back ends.
 //!
 //! ```text
 //! program = tables (devices, messages, maps, sets) + blocks b0 b1 … bn
 //! block   = instructions, one after the other, then one end: jump · if · fits · pass · drop
 //! ```
-//! **Control.** Execution begins in b0. An end only leads to blocks with a greater number, so every program ends, after at most
-//! as many instructions as it has. `pass` ends it with the record as it stands, `drop` with the kind set to [`Kind::Drop`].
+//! **Control.** Execution begins in b0. The end of a block leads only to blocks with a greater number, so every program
+//! terminates after at most as many instructions as it contains. `pass` ends the program with the current record,
+//! `drop` with the kind set to [`VerdictKind::Drop`].
 //!
-//! **Values.** Everything is an unsigned 64-bit number in a register. Registers are variables: an instruction may write one that
-//! was written before. Arithmetic wraps; `x / 0` is 0 and `x % 0` is `x` (RFC 9669); shifts count modulo 64. Truth is 0 or 1.
-//! [`Inst::Mix`] is [`base::hash::mix64`].
+//! **Values.** Every value is an unsigned 64-bit number in a register. Registers are variables: an instruction may
+//! overwrite a register. Arithmetic wraps; `x / 0` is 0 and `x % 0` is `x` (RFC 9669); shift counts are taken modulo
+//! 64. Truth values are 0 and 1. [`Inst::Mix`] is [`base::hash::mix64`].
 //!
-//! **The packet.** Bytes are read by [`Inst::Load`], network order, 1 to 8 bytes. A load must lie behind an [`End::Fits`] that
-//! promised these bytes on every way to it: [`verify`](Program::verify) proves it, so a back end may load without a check of its own. What
-//! the walk along the headers found is asked by [`Inst::Fact`] and [`Inst::Meta`] ([`crate::facts::Facts`] is its fixed layout). Facts
-//! never fail: an offset that is not known is 0.
+//! **The packet.** [`Inst::Load`] reads 1 to 8 bytes in network order. On every path to a load, an [`End::Fits`] must
+//! have tested that these bytes were captured. [`verify`](Program::verify) proves this, so a back end may load without
+//! a check of its own. [`Inst::Fact`] and [`Inst::Meta`] read the results of the header parser ([`crate::facts::Facts`]
+//! is their fixed layout). These reads never fail: an unknown offset is 0.
 //!
-//! **The record.** Six variables ([`Var`]) are the packet's fate: kind, classes, hash, hash2, mark, state. At the start the kind is
-//! [`Kind::Copy`], the classes are [`DEFAULT_CLASS`], mark is the packet's, the rest 0: a program that only passes delivers a copy to
-//! each member of the default class. All but the classes keep 32 bits.
+//! **The record.** Six variables ([`Var`]) hold the verdict: kind, classes, hash, hash2, mark, state. Initially the
+//! kind is [`VerdictKind::Copy`], the classes are [`DEFAULT_CLASS`], the mark is the packet's mark and the others are
+//! 0: a program that only passes delivers a copy to each member of the default class. All variables except the classes
+//! keep 32 bits.
 //!
-//! **Effects** happen when their instruction is reached, in order, and are not undone by a later drop: [`Inst::Forward`],
-//! [`Inst::Kernel`], [`Inst::Log`], [`Inst::Count`], and what is written to maps. Of `kernel` once is as good as often.
+//! **Effects** happen in order when their instruction is executed, and a later drop does not undo them:
+//! [`Inst::Forward`], [`Inst::Kernel`], [`Inst::Log`], [`Inst::Count`], and writes to maps. [`Inst::Kernel`] is
+//! idempotent.
 //!
-//! **Maps** hold a number per key. A key is a list of words, as many as the map says; the IR spells out how it is made, symmetry
-//! included. An entry that [`Expiry`] has reached is absent. With [`Expiry::Idle`] every `get`, `put` and `add` that finds
-//! or makes the entry touches it (its stamp becomes the packet's time if that is later), [`Inst::Has`] does not; with
-//! [`Expiry::Lifetime`] the stamp is when it was made. Time is that of the packets; a packet older than the stamp expires nothing. An absent entry reads as 0. A map
-//! that is full (counting no expired entries) refuses new entries: `put` and `add` change nothing, `add` answers what it would have
-//! answered, and [`crate::interp::Table::refused`] counts it.
+//! **Maps** hold a number for each key. A key is a list of words of the length that the map declares; the IR computes
+//! the key explicitly, symmetry included. An entry that expired by [`Expiry`] counts as absent. With [`Expiry::Idle`]
+//! every `get`, `put` and `add` that finds or creates the entry touches it: its timestamp becomes the packet's time if
+//! that is later; [`Inst::Has`] does not touch the entry. With [`Expiry::Lifetime`] the timestamp is the time of
+//! creation. Time is packet time; a packet older than the timestamp expires nothing. An absent entry reads as 0. A full
+//! map (expired entries do not count) refuses new entries: `put` and `add` change nothing, `add` returns the result
+//! that it would have returned otherwise, and [`crate::interp::Table::refused`] counts the refusal.
 //!
-//! **Fragments.** [`Inst::Datagram`] answers what the parts of a datagram are steered or known by, and remembers it ([`FragmentTracker`](crate::FragmentTracker)). For a packet
-//! that is no part of one, the answer is the number that was given.
+//! **Fragments.** [`Inst::Datagram`] yields the value that applies to all fragments of a datagram (for steering, or the
+//! ports), and stores the value in the [`FragmentTracker`](crate::FragmentTracker). For a packet that is not a
+//! fragment, the result is the operand.
 //!
-//! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only by jumping to the first block of
-//! the next one, by `pass` or by `drop`, and no register lives across, so a program can be cut between two of them
-//! ([`Program::split`]): the record alone crosses.
+//! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only with a jump
+//! to the first block of the next stage, with `pass` or with `drop`, and no register is live across the boundary. Hence
+//! a program can be split between two stages ([`Program::split`]): only the record passes from one part to the other.
 
 mod build;
 mod common_case;
@@ -60,30 +66,30 @@ pub use simplify::Start;
 pub use tables::{Expiry, Map, Set, mapped, wide};
 pub use verify::VerifyError;
 
-/// Most blocks of a program.
+/// Maximum number of blocks of a program.
 pub const MAX_BLOCKS: usize = 1 << 15;
-/// Most instructions of a program, ends not counted.
+/// Maximum number of instructions of a program, block ends not counted.
 pub const MAX_INSTRUCTIONS: usize = 1 << 16;
-/// Most registers of a program.
+/// Maximum number of registers of a program.
 pub const MAX_REGISTERS: u16 = 1 << 13;
-/// Most words of a map's key.
+/// Maximum number of words of a map's key.
 pub const MAX_KEY_WORDS: usize = 8;
-/// Most maps of a program.
+/// Maximum number of maps of a program.
 pub const MAX_MAPS: usize = 64;
-/// Most `forward` on one way through a program.
+/// Maximum number of `forward` instructions on one path through a program.
 pub const MAX_FORWARDS: u32 = 16;
-/// Counters of a group.
+/// Number of counters of a group.
 pub const COUNTERS: u8 = 64;
-/// Most entries a map may be asked to hold.
+/// Maximum capacity of a map, in entries.
 pub const MAX_CAPACITY: u32 = 1 << 26;
-/// A load or a test of bounds reaches at most this far behind its base.
+/// Maximum offset of a load or bounds test from its base, in bytes.
 pub const MAX_OFFSET: u32 = 1 << 16;
 
-/// The class mask that a program starts with: class 0.
+/// The initial class mask: class 0.
 pub const DEFAULT_CLASS: u64 = 1;
-/// The class of controllers, which `broadcast` leaves out.
+/// The class of control members, which `broadcast` omits.
 pub const CONTROL_CLASS: u8 = 63;
-/// All classes but that of controllers.
+/// All classes except [`CONTROL_CLASS`].
 pub const ANY_CLASS: u64 = !(1 << CONTROL_CLASS);
 
 /// A register's number.
@@ -94,12 +100,12 @@ pub struct Reg(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
-/// A register or a number.
+/// An operand: a register or a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
-    /// What the register holds.
+    /// The value of a register.
     Reg(Reg),
-    /// This number.
+    /// A constant.
     Imm(u64),
 }
 
@@ -115,7 +121,7 @@ impl From<u64> for Operand {
     }
 }
 
-/// Arithmetic on two numbers; see the module for the corners.
+/// Arithmetic on two numbers; the module documentation defines the edge cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Sum.
@@ -124,28 +130,28 @@ pub enum Op {
     Sub,
     /// Product.
     Mul,
-    /// Quotient; 0 by 0.
+    /// Quotient; division by zero yields 0.
     Div,
-    /// Remainder; the dividend by 0.
+    /// Remainder; modulo zero yields the dividend.
     Rem,
-    /// Bits of both.
+    /// Bitwise and.
     And,
-    /// Bits of either.
+    /// Bitwise or.
     Or,
-    /// Bits of one.
+    /// Bitwise exclusive or.
     Xor,
-    /// Towards the high bits, by the count modulo 64.
+    /// Shift left by the count modulo 64.
     Shl,
-    /// Towards the low bits, zeroes coming in, by the count modulo 64.
+    /// Logical shift right by the count modulo 64.
     Shr,
-    /// The lesser.
+    /// The smaller number.
     Min,
-    /// The greater.
+    /// The greater number.
     Max,
 }
 
 impl Op {
-    /// The meaning.
+    /// Evaluates the operation.
     pub const fn apply(self, a: u64, b: u64) -> u64 {
         match self {
             Self::Add => a.wrapping_add(b),
@@ -178,7 +184,7 @@ impl Op {
     }
 }
 
-/// A comparison, unsigned.
+/// An unsigned comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cmp {
     /// `a == b`
@@ -200,7 +206,7 @@ pub enum Cmp {
 }
 
 impl Cmp {
-    /// The one that holds where this does not, if there is one.
+    /// The negated comparison, if it exists.
     pub(crate) const fn turned(self) -> Option<Self> {
         match self {
             Self::Eq => Some(Self::Ne),
@@ -213,7 +219,7 @@ impl Cmp {
         }
     }
 
-    /// The meaning.
+    /// Evaluates the comparison.
     pub const fn holds(self, a: u64, b: u64) -> bool {
         match self {
             Self::Eq => a == b,
@@ -228,113 +234,116 @@ impl Cmp {
     }
 }
 
-/// Which packet of those in each other.
+/// Selects one of the nested IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
     /// The outermost IP packet.
     Outer,
-    /// The innermost, through tunnels; the outermost where there is no tunnel.
+    /// The innermost IP packet, behind all tunnels; the outermost if there is no tunnel.
     Inner,
 }
 
-/// Whose parts are asked about: which of the packets in each other are pieces of datagrams.
+/// Selects the IP packets whose fragmentation [`Inst::Datagram`] considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FragmentScope {
     /// The outermost packet.
     Outer,
-    /// The innermost.
+    /// The innermost packet.
     Inner,
-    /// The innermost and, beside it, the outermost of those around it that is a part of a datagram: what is inside serves what is around it.
+    /// The innermost packet and the outermost enclosing packet that is a fragment: the value of the inner packet then
+    /// applies to the enclosing datagram.
     Enclosing,
 }
 
-/// What is known of a layer.
+/// A packet fact of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fact {
-    /// The ethertype under all tags and labels; 0 where there is none.
+    /// The ethertype behind all VLAN tags and MPLS labels; 0 if there is none.
     Ethertype,
-    /// 4, 6, or 0 for anything else. If 4, the 20 bytes from [`Fact::L3`] were captured; if 6, the 40 bytes.
+    /// 4, 6, or 0 for anything else. For 4, the 20 bytes from [`Fact::L3`] were captured; for 6, the 40 bytes.
     Family,
-    /// The protocol above IP, behind the extension headers; 0 if the family is.
+    /// The protocol above IP, behind the extension headers; 0 if the family is 0.
     Protocol,
-    /// 0 all of a datagram, 1 its first part, 2 another part.
+    /// 0 for an unfragmented datagram, 1 for a first fragment, 2 for a later fragment.
     Fragment,
     /// Offset of the network header.
     L3,
-    /// Offset of the transport header; 0 where there is none: not IP, a later fragment, cut.
+    /// Offset of the transport header; 0 if there is none: not IP, a later fragment, or not captured.
     L4,
 }
 
-/// What is known of the packet as a whole.
+/// A packet fact of the whole packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Meta {
-    /// Bytes on the wire.
+    /// The wire length in bytes.
     WireLen,
-    /// Bytes captured.
+    /// The caplen in bytes.
     CapLen,
-    /// Nanoseconds since 1970.
+    /// The timestamp in nanoseconds since 1970.
     Time,
-    /// Number of the port it came from, as the engine counts its sources.
+    /// The number of the interface on which the packet arrived, as the engine numbers its sources.
     Port,
-    /// Number of the queue it came from.
+    /// The number of the receive queue.
     Queue,
-    /// The hash that the card gave; 0 where it gave none.
+    /// The hash that the NIC computed; 0 if there is none.
     Rss,
-    /// How many packets this worker had run the program on before.
+    /// The number of packets that this worker had evaluated before.
     Sequence,
-    /// 1 if this host sent it.
+    /// 1 if this host sent the packet.
     Outgoing,
-    /// 1 if it begins with a whole Ethernet header.
+    /// 1 if the packet begins with a complete Ethernet header.
     Ethernet,
-    /// The id of the outermost VLAN tag plus 4096; 0 where there is none.
+    /// The ID of the outermost VLAN tag plus 4096; 0 if there is no tag.
     Vlan,
-    /// How many tunnels are around the innermost packet.
+    /// The number of tunnels around the innermost packet.
     Depth,
-    /// Of the innermost packet and those around it, which part of a datagram the outermost one is that is a part: 1 the first, 2 another;
-    /// 0 if all of them are whole.
+    /// The fragmentation of the outermost packet that is a fragment, among the innermost packet and its enclosing
+    /// packets: 1 for a first fragment, 2 for a later fragment; 0 if none of them is a fragment.
     Part,
-    /// One plus the index in [`Program::devices`] of the device it came from; 0 if it is not among them.
+    /// One plus the index in [`Program::devices`] of the device on which the packet arrived; 0 if the list does not
+    /// contain the device.
     Ingress,
-    /// The secret of the hashes: the same on all workers of an engine.
+    /// The secret key of the hashes: the same on all workers of an engine.
     HashKey,
 }
 
 /// A variable of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Var {
-    /// A [`Kind`] as number.
+    /// A [`VerdictKind`] as a number.
     Kind,
-    /// Bit n: class n.
+    /// The class mask; bit n is class n.
     Classes,
-    /// What steers: a hash, or an index for [`Kind::Pick`].
+    /// The hash for steering, or the index for [`VerdictKind::Pick`].
     Hash,
-    /// The second hash of [`Kind::DoubleSteer`].
+    /// The second hash of [`VerdictKind::DoubleSteer`].
     Hash2,
-    /// The packet's mark, which stays with it.
+    /// The packet's mark. It stays with the packet after the program.
     Mark,
-    /// The state of this run, which does not.
+    /// The state of this evaluation. It is lost after the program.
     State,
 }
 
-/// What becomes of a packet. The members in question are those that are in one of the classes.
+/// The delivery of a packet. Only members of at least one of the record's classes are considered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum VerdictKind {
-    /// To nobody.
+    /// No delivery.
     Drop = 0,
-    /// To all of them.
+    /// A copy to each member.
     #[default]
     Copy = 1,
-    /// To the one that wins the rendezvous for the hash.
+    /// To the member that wins the rendezvous hashing for `hash`.
     Steer = 2,
-    /// To the one that wins for the hash and the one that wins for the second; once if it is the same.
+    /// To the winners of the rendezvous hashing for `hash` and for `hash2`; one copy if both are the same member.
     DoubleSteer = 3,
-    /// To the one with this number, modulo how many there are, in the order of their places: who joins takes the lowest free one.
+    /// To the member with this index modulo the number of members, in the order of their slots; a new member takes the
+    /// lowest free slot.
     Pick = 4,
 }
 
 impl VerdictKind {
-    /// From its number; unknown ones are drops.
+    /// The kind with this number; an unknown number is a drop.
     pub const fn from_number(n: u64) -> Self {
         match n {
             1 => Self::Copy,
@@ -349,38 +358,38 @@ impl VerdictKind {
 /// A step of the pipeline as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// The text.
+    /// The source text of the stage.
     pub text: String,
-    /// Its first block.
+    /// The first block of the stage.
     pub first: BlockId,
 }
 
-/// A program.
+/// A program in the IR.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// In order; b0 begins.
+    /// The blocks in order; execution begins in b0.
     pub blocks: Vec<Block>,
-    /// How many registers it uses.
+    /// The number of registers in use.
     pub registers: u16,
-    /// Names of devices.
+    /// Names of the devices.
     pub devices: Vec<String>,
     /// Texts of log messages.
     pub messages: Vec<String>,
-    /// Tables of state.
+    /// The flow maps.
     pub maps: Vec<Map>,
-    /// Sets of addresses.
+    /// The sets of addresses.
     pub sets: Vec<Set>,
     /// The steps of the pipeline, in order; their first blocks ascend and the first is b0.
     pub stages: Vec<Stage>,
-    /// The first filter of tcpdump in it, and the link type of the frames that it looks into.
+    /// The first tcpdump filter in the program, and the link type for which it was compiled.
     pub filter: Option<(String, u16)>,
 }
 
 impl Program {
-    /// Whether it means what it says of frames of this link type, as pcap numbers it.
+    /// Checks that the program applies to frames of this link type, as pcap numbers it.
     ///
     /// # Errors
-    /// Names the filter that looks elsewhere.
+    /// The filter that was compiled for another link type.
     pub fn fits_link(&self, link_type: u16) -> Result<(), LinkMismatch> {
         match &self.filter {
             Some((filter, made_for)) if link_type != *made_for => {
@@ -391,14 +400,14 @@ impl Program {
     }
 }
 
-/// A filter of tcpdump and frames of another link than it was made for.
+/// A tcpdump filter was compiled for another link type than that of the frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkMismatch {
-    /// As the user wrote it.
+    /// The filter as the user wrote it.
     pub filter: String,
-    /// What it was made for, as pcap numbers it.
+    /// The link type for which the filter was compiled, as pcap numbers it.
     pub made_for: u16,
-    /// What the frames are, as pcap numbers it.
+    /// The link type of the frames, as pcap numbers it.
     pub link_type: u16,
 }
 

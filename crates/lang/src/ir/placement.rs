@@ -1,28 +1,31 @@
-//! Where the stages of a program can run.
+//! Offload placement: selects the stages of a program that run in the kernel.
 //!
-//! A program that is attached to a port in the kernel (XDP) gives each packet *one* fate: to user space, to the stack, out of one device,
-//! or nowhere. It cannot copy, write logs, or know what only a worker in user space knows. It need not be able to: a packet for which
-//! the program comes to such a thing is handed to user space *undecided*, where the program runs for it from the start. That is
-//! right as long as nothing was done for it before, so the part for the kernel is the longest run of stages from the start where
+//! A program that is attached to an interface in the kernel (XDP) has *one* outcome for each packet: to user space, to
+//! the host's stack, out of one device, or drop. It cannot copy packets, write logs, or read values that only a worker
+//! in user space has. It does not need to: if the program reaches such an operation for a packet, the kernel passes the
+//! packet to user space *undecided*, and the whole program runs there. That is correct as long as the kernel had no
+//! effect for the packet before. Hence the part for the kernel is the longest sequence of stages from the start with
+//! these properties:
 //!
-//! * nothing is counted and no map written or touched on any way to what the kernel cannot do,
-//! * each stage lets some packet through, lest it be in the kernel in name only,
-//! * no map is used on both sides: state is either here or there.
+//! * no counter is changed and no map is written or touched on any path to an operation that the kernel cannot do;
+//! * each stage completes in the kernel for some packet, since otherwise it would be in the kernel only nominally;
+//! * no map is used in the kernel and in user space: its state is in one place.
 //!
-//! The record travels beside the packet, so what only sets the record (marks, classes, hashes, whom to steer to) can be decided in
-//! either place; where nothing but the record is left behind, the kernel decides who passes, and user space makes it
-//! ([`crate::ebpf::Metadata`]). Where the stages look into tunnels, what may be one is undecided before anything else ([`crate::ebpf`]), so the
-//! innermost packet is the outermost one for all that is left. So are fragments where the stages remember which way they go, unless all that
-//! comes of it is the record that user space makes.
+//! The record accompanies the packet, so stages that only set the record (marks, classes, hashes, steering) can run in
+//! either place. If the record is the only result, the kernel decides which packets pass, and user space computes the
+//! record ([`crate::ebpf::Metadata`]). If the stages inspect tunnels, a packet that may be a tunnel is left undecided
+//! before any other operation ([`crate::ebpf`]), so for all other packets the innermost packet is the outermost.
+//! Fragments are left undecided too if the stages use fragment tracking, unless its only result is the record that user
+//! space computes.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
 
-/// Where a stage runs.
+/// The place where a stage runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// In the kernel, before the packet has cost anything.
+    /// In the kernel, before user space spends any work on the packet.
     Kernel {
-        /// Which packets it leaves to user space.
+        /// Descriptions of the packets that the stage leaves to user space.
         undecided: Vec<&'static str>,
     },
     /// In user space, for this reason.
@@ -30,13 +33,14 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Whether in the kernel.
+    /// True for a stage in the kernel.
     pub const fn is_kernel(&self) -> bool {
         matches!(self, Self::Kernel { .. })
     }
 }
 
-/// Where each stage runs: the longest run of stages from the start that the kernel can do, and why it is not longer.
+/// The place of each stage: the longest sequence of stages from the start that the kernel can run, and the reason why
+/// it is not longer.
 pub fn placement(program: &Program) -> Vec<Placement> {
     let stages = program.stages.len();
     let found = (1..=stages).rev().find_map(|n| KernelPrefix::of(program, n).ok().map(|study| (n, study)));
@@ -54,18 +58,19 @@ pub fn placement(program: &Program) -> Vec<Placement> {
         .collect()
 }
 
-/// A stage in which a packet may be given to the stack that was, or will be, given to somebody else as well: a copy, which the
-/// kernel cannot make.
+/// The first stage that may pass a packet to the host's stack although the packet has another recipient, earlier or
+/// later: the kernel would have to copy the packet, which XDP cannot do.
 pub fn copies_to_stack(program: &Program) -> Option<usize> {
     let forwards = |inst: &Inst| matches!(inst, Inst::Forward { .. });
     let of = |inst: &Inst| *inst == Inst::Kernel;
     let blocks = &program.blocks;
-    // By block, whether a packet that comes there may have been forwarded, and may still come to anybody. Blocks lead forward only.
+    // For each block: whether a packet may have been forwarded before it, and whether it may still have a recipient
+    // after it. Control flow is forward only.
     let (mut sent, mut goes_on) = (vec![false; blocks.len()], vec![true; blocks.len()]);
     for (at, block) in blocks.iter().enumerate() {
         if sent[at] || block.code.iter().any(forwards) {
             for target in block.end.targets() {
-                // One that is not there is none; the verifier says so.
+                // The verifier reports targets that do not exist.
                 if let Some(sent) = sent.get_mut(target.0 as usize) {
                     *sent = true;
                 }
@@ -83,7 +88,7 @@ pub fn copies_to_stack(program: &Program) -> Option<usize> {
     (0..program.stages.len()).find(|stage| program.blocks_of(*stage).contains(&found))
 }
 
-/// What the kernel cannot do.
+/// An operation that the kernel cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     Copy,
@@ -92,7 +97,7 @@ pub(crate) enum Obstacle {
 }
 
 impl Obstacle {
-    /// What a stage does that always comes to it.
+    /// The reason to report for a stage that always reaches the operation.
     const fn why(self) -> &'static str {
         match self {
             Self::Copy => "copies the packet, and the kernel gives each packet one fate",
@@ -101,7 +106,7 @@ impl Obstacle {
         }
     }
 
-    /// Which packets come to it, where not all do.
+    /// A description of the packets that reach the operation, if only some packets do.
     const fn recipients(self) -> &'static str {
         match self {
             Self::Copy => "packets that are copied",
@@ -114,13 +119,13 @@ impl Obstacle {
 /// The first stages of a program as the kernel would run them.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelPrefix {
-    /// By block: the first instruction that is not for the kernel. The way ends there.
+    /// For each block, the first instruction that the kernel cannot run. The path in the kernel ends there.
     pub stops: Vec<Option<(usize, Obstacle)>>,
-    /// By block: whether a packet that the kernel decides comes here.
+    /// For each block, whether a packet that the kernel decides reaches the block.
     pub reached: Vec<bool>,
 }
 
-/// What may still come, seen from a place in the program.
+/// The operations that are reachable from a point of the program.
 #[derive(Clone, Copy, Default)]
 struct Reachable {
     passes: bool,
@@ -129,7 +134,7 @@ struct Reachable {
 }
 
 impl KernelPrefix {
-    /// Of the first `stages` stages; or why they are not for the kernel.
+    /// The first `stages` stages, or the reason why the kernel cannot run them.
     pub fn of(program: &Program, stages: usize) -> Result<Self, String> {
         let study = Self::of_some(program, stages)?;
         for stage in 0..stages {
@@ -144,7 +149,7 @@ impl KernelPrefix {
         Ok(study)
     }
 
-    /// Of stages that may be for the kernel although none of these packets gets through: others do.
+    /// Like `of`, but also accepts stages that leave all of these packets undecided, because they decide other packets.
     pub fn of_some(program: &Program, stages: usize) -> Result<Self, String> {
         let cut = program.stages.get(stages).map_or(program.blocks.len(), |s| s.first.0 as usize);
         let stops = stops(program, cut);
@@ -187,7 +192,7 @@ impl KernelPrefix {
         why.map_or(Ok(()), |what| Err(what.why().to_owned()))
     }
 
-    /// Which packets a stage leaves to user space.
+    /// Descriptions of the packets that a stage leaves to user space.
     fn undecided(&self, program: &Program, stage: usize) -> Vec<&'static str> {
         let mut all = Vec::new();
         if program.effects_of(stage).has(Effect::Tunnel) {
@@ -207,8 +212,8 @@ impl KernelPrefix {
     }
 }
 
-/// By block, the first thing that the kernel cannot do. A packet that is forwarded or given to the stack must meet its end without
-/// anything else coming of it.
+/// For each block, the first operation that the kernel cannot do. A packet that is forwarded or passed to the stack
+/// must reach its end without any further effect.
 fn stops(program: &Program, cut: usize) -> Vec<Option<(usize, Obstacle)>> {
     let mut ahead = vec![Reachable::default(); cut];
     let mut stops = vec![None; cut];
@@ -216,7 +221,7 @@ fn stops(program: &Program, cut: usize) -> Vec<Option<(usize, Obstacle)>> {
         let block = &program.blocks[at];
         let mut now = Reachable { passes: block.end == End::Pass, ..Reachable::default() };
         for target in block.end.targets().map(|t| t.0 as usize) {
-            // A target that is not behind is none; the verifier says so.
+            // The verifier reports targets that are not forward.
             let then = ahead.get(target).copied().unwrap_or(Reachable { passes: true, ..Reachable::default() });
             now = Reachable {
                 passes: now.passes | then.passes,
@@ -251,7 +256,7 @@ fn stops(program: &Program, cut: usize) -> Vec<Option<(usize, Obstacle)>> {
 }
 
 impl Program {
-    /// Whether an instruction changes what outlives the packet.
+    /// True if the instruction changes state that outlives the packet.
     fn acts(&self, inst: &Inst) -> bool {
         match inst {
             Inst::Count { .. } | Inst::MapPut { .. } | Inst::MapAdd { .. } | Inst::MapDelete { .. } => true,
@@ -262,7 +267,7 @@ impl Program {
         }
     }
 
-    /// The maps that blocks use, as bits.
+    /// The maps that the blocks use, as a bit mask.
     fn maps_of(&self, blocks: std::ops::Range<usize>) -> u64 {
         let insts = self.blocks[blocks].iter().flat_map(|b| &b.code);
         insts.fold(0, |all, inst| match inst {

@@ -1,4 +1,4 @@
-//! A program as text: one line per instruction, for people, golden tests and `lang explain`.
+//! Prints a program: one line per instruction, for people, golden tests and `lang explain`.
 //!
 //! ```text
 //! stage ip
@@ -48,7 +48,7 @@ impl fmt::Display for Map {
     }
 }
 
-/// An instruction with the names of what it refers to.
+/// An instruction, printed with the names of the table entries to which it refers.
 struct Named<'a>(&'a Program, &'a Inst);
 
 impl fmt::Display for Named<'_> {
@@ -179,7 +179,7 @@ impl fmt::Display for Cmp {
     }
 }
 
-/// The name of a variant in lower case: these enums are their own vocabulary.
+/// Implements the name of a variant as the variant in lower case.
 macro_rules! lower_case {
     ($($t:ty),*) => {$(
         impl fmt::Display for $t {

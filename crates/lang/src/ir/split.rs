@@ -1,11 +1,12 @@
-//! Cutting a program between two stages, so that one part runs in one place and the rest in another.
+//! Splits a program between two stages, so that both parts can run in different places.
 
 use super::{Block, BlockId, End, Program};
 
 impl Program {
-    /// The first `stages` stages and the rest. The first part passes where the whole would go on, and the second begins with
-    /// the record that the first left behind; a packet that the first dropped does not come to the second. Tables are those of the
-    /// whole in both, so that their indices mean the same.
+    /// The first `stages` stages, and the rest. The first part passes where the whole program would continue. The
+    /// second part begins with the record that the first part produced; packets that the first part dropped do not
+    /// reach the second part. Both parts keep all tables of the whole program, so that their indices have the same
+    /// meaning.
     pub fn split(&self, stages: usize) -> (Self, Self) {
         let cut = self.stages.get(stages).map_or(self.blocks.len(), |s| s.first.0 as usize);
         let mut head = Self { blocks: self.blocks[..cut].to_vec(), ..self.tables() };

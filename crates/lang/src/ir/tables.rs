@@ -1,46 +1,47 @@
-//! Tables of a program: maps from keys to numbers, and sets of addresses.
+//! Tables of a program: flow maps, and sets of addresses.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A table from keys to numbers.
+/// A flow map: a table from keys to numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// As the program calls it. Over a swap, a map of the same name, key and capacity keeps its entries.
+    /// The name in the program. When a program is replaced, a map with the same name, key and capacity keeps its
+    /// entries.
     pub name: String,
-    /// What the key is made of, which is what a splitter may go by.
+    /// The flow key. Packets may be spread over workers by this key.
     pub key: crate::key::Key,
-    /// Words of a key, 1 to [`super::MAX_KEY_WORDS`].
+    /// Number of words of a key, 1 to [`super::MAX_KEY_WORDS`].
     pub words: u8,
-    /// Most entries.
+    /// Maximum number of entries.
     pub capacity: u32,
-    /// When an entry goes by itself.
+    /// The expiry of entries.
     pub expiry: Expiry,
 }
 
-/// When an entry of a map goes by itself. One stamp per entry is enough for either.
+/// The rule by which entries of a map expire. One timestamp per entry is sufficient for each rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Expiry {
-    /// Never.
+    /// Entries do not expire.
     #[default]
     Never,
-    /// When it was not touched for more than so many nanoseconds.
+    /// An entry expires when it was not touched for more than this number of nanoseconds.
     Idle(u64),
-    /// When it is older than so many nanoseconds, touched or not: what counts per interval.
+    /// An entry expires this number of nanoseconds after its creation, touched or not; used for counts per interval.
     Lifetime(u64),
 }
 
 /// A set of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Disjoint ranges, both ends included, in ascending order; IPv4 as [`mapped`].
+    /// Disjoint ranges, both ends included, in ascending order; IPv4 addresses as [`mapped`].
     Ranges(Vec<(u128, u128)>),
-    /// The addresses of the port that the packet came from. The engine puts ranges in its place when it loads the program; as long as
-    /// it does not, the set is empty.
+    /// The addresses of the interface on which the packet arrived. The engine replaces this variant by ranges when it
+    /// loads the program; until then the set is empty.
     Host,
 }
 
 impl Set {
-    /// From prefixes, which may overlap.
+    /// The set of these prefixes, which may overlap.
     pub fn of_prefixes(prefixes: impl IntoIterator<Item = crate::Prefix>) -> Self {
         let mut ranges: Vec<_> = prefixes.into_iter().map(|p| p.range()).collect();
         ranges.sort_unstable();
@@ -54,7 +55,7 @@ impl Set {
         Self::Ranges(merged)
     }
 
-    /// Whether an address is in it.
+    /// True if the set contains the address.
     pub fn contains(&self, address: u128) -> bool {
         let Self::Ranges(ranges) = self else { return false };
         let after = ranges.partition_point(|r| r.0 <= address);
@@ -62,12 +63,12 @@ impl Set {
     }
 }
 
-/// An IPv4 address among those of IPv6 (RFC 4291 §2.5.5.2), which is how sets and keys hold it.
+/// The IPv6 form of an IPv4 address (RFC 4291 §2.5.5.2), as stored in sets and keys.
 pub const fn mapped(address: Ipv4Addr) -> u128 {
     0xffff_0000_0000 | address.to_bits() as u128
 }
 
-/// An IPv6 address as sets and keys hold it.
+/// An IPv6 address as stored in sets and keys.
 pub const fn wide(address: Ipv6Addr) -> u128 {
     address.to_bits()
 }

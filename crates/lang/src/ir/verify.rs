@@ -1,8 +1,9 @@
-//! The proof that a program is fit to run: it ends, reads nothing undefined, loads nothing that was not promised, and refers only
-//! to what it has. Every program is verified before it runs, wherever it comes from; back ends rely on it.
+//! The verifier proves that a program can run safely: it terminates, reads no undefined register, loads no byte outside
+//! the tested bounds, and refers only to existing table entries. Every program is verified before it runs, regardless
+//! of its origin; back ends rely on the proof.
 //!
-//! One pass over the blocks in order suffices, because control only goes forward: what holds at the start of a block is what held
-//! at the end of every block that leads to it.
+//! Control flow is forward only, so a single pass over the blocks in order suffices: the facts at the start of a block
+//! are the facts that hold at the end of all its predecessors.
 
 use super::{
     Block, BlockId, COUNTERS, End, Inst, Log, MAX_BLOCKS, MAX_CAPACITY, MAX_FORWARDS, MAX_INSTRUCTIONS, MAX_KEY_WORDS,
@@ -11,116 +12,116 @@ use super::{
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why a program is not fit to run, and where.
+/// The reason why verification failed, and the position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerifyError {
-    /// There is no block.
+    /// The program has no block.
     Empty,
-    /// More of something than there may be.
+    /// A limit is exceeded.
     TooMany {
-        /// Of what.
+        /// The counted objects.
         what: &'static str,
-        /// How many.
+        /// The actual number.
         have: usize,
-        /// How many there may be.
+        /// The maximum.
         most: usize,
     },
-    /// A block leads to itself, to one before it, or to none.
+    /// A block jumps to itself, to an earlier block, or to a block that does not exist.
     Jump {
-        /// From.
+        /// The jumping block.
         block: u32,
-        /// To.
+        /// The target.
         to: u32,
     },
-    /// A register is read that was not written on every way to here.
+    /// A register is read that is not written on every path to the read.
     Undefined {
-        /// Where.
+        /// The block.
         block: u32,
-        /// Which.
+        /// The register.
         reg: Reg,
     },
-    /// A register whose number the program does not announce.
+    /// A register number is not below the declared number of registers.
     Register {
-        /// Where.
+        /// The block.
         block: u32,
-        /// Which.
+        /// The register.
         reg: Reg,
     },
-    /// A load of bytes that were not promised on every way to here.
+    /// A load of bytes whose bounds are not tested on every path to the load.
     Unguarded {
-        /// Where.
+        /// The block.
         block: u32,
-        /// Behind which base.
+        /// The base of the load.
         base: Option<Reg>,
-        /// The first byte behind the last one loaded.
+        /// The number of bytes behind the base that the load requires.
         need: u32,
-        /// What was promised.
+        /// The number of bytes behind the base that were tested.
         have: u32,
     },
-    /// A load of no byte, or more than eight.
+    /// A load with a width of 0 or of more than 8 bytes.
     Width {
-        /// Where.
+        /// The block.
         block: u32,
-        /// How many.
+        /// The width in bytes.
         width: u8,
     },
-    /// A reference to an entry that the table does not have.
+    /// A reference to a table entry that does not exist.
     Missing {
-        /// Where.
+        /// The block.
         block: u32,
-        /// Of which table.
+        /// The table.
         table: &'static str,
-        /// Which entry.
+        /// The index of the entry.
         index: usize,
     },
-    /// A key with another number of words than its map's.
+    /// The number of words of a key differs from the map's declaration.
     KeyWords {
-        /// Where.
+        /// The block.
         block: u32,
-        /// Which map.
+        /// The map.
         map: u16,
-        /// Words of the key.
+        /// Number of words of the key.
         have: usize,
-        /// Words of the map's.
+        /// Number of words that the map declares.
         need: u8,
     },
-    /// A map that cannot be made.
+    /// A map with invalid parameters.
     Map {
-        /// Which.
+        /// The index of the map.
         map: usize,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
-    /// A number that no record can hold.
+    /// A value that the record cannot hold.
     Value {
-        /// Where.
+        /// The block.
         block: u32,
-        /// Which variable.
+        /// The variable.
         var: Var,
-        /// The number.
+        /// The value.
         value: u64,
     },
-    /// Stages out of order, or not beginning with the first block.
+    /// The stages are out of order, or the first stage does not begin with b0.
     Stages,
-    /// A stage that is entered elsewhere than at its first block, or by more than one stage.
+    /// A stage is entered at another block than its first, or from another stage than its predecessor.
     Crossing {
-        /// From.
+        /// The jumping block.
         block: u32,
-        /// To.
+        /// The target.
         to: u32,
     },
-    /// Ranges of a set that overlap or are out of order.
+    /// Ranges of a set overlap or are out of order.
     Set {
-        /// Which.
+        /// The index of the set.
         set: usize,
     },
 }
 
-/// What holds at a place in the program.
+/// The facts that are proven at one point of the program.
 #[derive(Clone)]
 struct ProvenFacts {
     defined: Vec<u64>,
-    /// By base: so many bytes behind it were captured.
+    /// For each base, the number of bytes behind it that were captured.
     proven: BTreeMap<Option<Reg>, u32>,
     forwards: u32,
 }
@@ -135,7 +136,7 @@ impl ProvenFacts {
         self.proven.remove(&Some(r));
     }
 
-    /// What holds on this way and on the other.
+    /// Keeps the facts that hold on both paths.
     fn meet(&mut self, other: &Self) {
         self.defined.iter_mut().zip(&other.defined).for_each(|(a, b)| *a &= b);
         self.proven.retain(|base, end| match other.proven.get(base) {
@@ -150,10 +151,10 @@ impl ProvenFacts {
 }
 
 impl Program {
-    /// Proves what the module says.
+    /// Verifies the program.
     ///
     /// # Errors
-    /// The first thing that does not hold.
+    /// The first violated condition.
     pub fn verify(&self) -> Result<(), VerifyError> {
         self.verify_tables()?;
         let start = ProvenFacts {
@@ -164,7 +165,7 @@ impl Program {
         let mut known: Vec<Option<ProvenFacts>> = vec![None; self.blocks.len()];
         known[0] = Some(start.clone());
         for (at, block) in self.blocks.iter().enumerate() {
-            // A block that nothing leads to is still looked at, as if nothing were known.
+            // An unreachable block is verified too, with the facts at the start of the program.
             let mut now = known[at].take().unwrap_or_else(|| start.clone());
             if self.begins_stage(at) {
                 now = ProvenFacts { forwards: now.forwards, ..start.clone() };
@@ -193,7 +194,7 @@ impl Program {
         self.stages.binary_search_by_key(&block, |s| s.first.0 as usize).is_ok()
     }
 
-    /// The block that `to` names, if it may be reached from block `at`.
+    /// The target block, if block `at` may jump to it.
     fn target(&self, at: usize, to: BlockId) -> Result<usize, VerifyError> {
         let index = to.0 as usize;
         if index <= at || index >= self.blocks.len() {

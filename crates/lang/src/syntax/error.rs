@@ -1,43 +1,43 @@
-//! What is wrong with a program: where, why, and what to write instead.
+//! Errors in a program: position, cause, and advice.
 
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Most characters of a line that are shown.
+/// Maximum number of characters of a line in an excerpt.
 const LINE: usize = 160;
 
-/// See the module.
+/// An error in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Bytes of the text.
+    /// The byte range in the text.
     pub span: Range<usize>,
-    /// What is wrong.
+    /// The cause.
     pub what: String,
-    /// What to write instead.
+    /// Advice for a correction.
     pub help: Option<String>,
 }
 
 impl Error {
-    /// Without advice.
+    /// An error without advice.
     pub fn new(span: Range<usize>, what: impl Into<String>) -> Self {
         Self { span, what: what.into(), help: None }
     }
 
-    /// With advice, if there is none yet.
+    /// Adds advice, unless the error has advice already.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help.get_or_insert_with(|| help.into());
         self
     }
 
-    /// Line and column, both from 1.
+    /// Line and column, both counted from 1.
     pub fn place(&self, text: &str) -> (usize, usize) {
         let before = text.get(..self.span.start.min(text.len())).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         (line, before.rsplit('\n').next().unwrap_or("").chars().count() + 1)
     }
 
-    /// The error with the line it is in.
+    /// The error with an excerpt of its line.
     ///
     /// ```
     /// let text = "main = ip >-> forward eth1";
@@ -62,11 +62,11 @@ impl Error {
         out
     }
 
-    /// The line it is in, with the place marked.
+    /// The line of the error, with the position marked.
     pub fn excerpt(&self, text: &str) -> String {
         let (line, column) = self.place(text);
         let source: Vec<char> = text.lines().nth(line - 1).unwrap_or("").chars().collect();
-        // Of a line that nobody can read, the part around the place.
+        // Of a long line, only the part around the position is printed.
         let from = (column - 1).saturating_sub(LINE / 2).min(source.len().saturating_sub(LINE));
         let to = (from + LINE).min(source.len());
         let left = column - 1 - from;

@@ -1,12 +1,12 @@
-//! A program with tidy spaces: one between words, none inside brackets, none at the end of a line. Lines, indentation and comments
-//! stay as they are. What would change the meaning (a block that hangs on a column) is left alone.
+//! The formatter normalises spaces: one between tokens, none inside brackets, none at the end of a line. Lines,
+//! indentation and comments are unchanged. Spaces that affect the meaning (alignment of a block) are kept.
 
 use super::{Error, lex, parse};
 
-/// The text with tidy spaces.
+/// The text with normalised spaces.
 ///
 /// # Errors
-/// If it is no program.
+/// If the text is not a valid program.
 ///
 /// ```
 /// let tidy = netgrain_lang::syntax::format("main =  ip  >->when ( is_tcp )( mark  42 ) -- all\n\n\n").unwrap();
@@ -34,7 +34,7 @@ fn tidy(text: &str) -> Result<String, Error> {
         let gap = &text[end..token.span.start];
         let word = &text[token.span.clone()];
         if gap.contains('\n') || !gap.trim().is_empty() || out.is_empty() {
-            // A new line or a comment: kept, but for one space before what follows it.
+            // The text between two tokens is kept unchanged if it contains a line break or a comment.
             out.push_str(gap);
         } else {
             let tight = out.ends_with(['(', '[']) || matches!(word, ")" | "]" | "," | ";" | "");

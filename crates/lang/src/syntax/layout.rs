@@ -1,8 +1,9 @@
-//! Layout: blocks that are shown by indentation become blocks with marks.
+//! The layout rule: inserts block marks for blocks that are written by indentation.
 //!
-//! A block begins behind `do` and `of`, and with the file; its column is that of its first token. A line that begins in that column
-//! is the next item, one that begins before it ends the block. A block also ends where a bracket or an `if` around it goes on.
-//! Lines that begin with an operator, `then`, `else` or `of` continue what was before, wherever they begin.
+//! A block begins after `do` and `of`, and at the start of the file; its column is that of its first token. A line that
+//! begins in that column is the next item; a line that begins further left ends the block. A block also ends where an
+//! enclosing bracket or `if` continues. Lines that begin with an operator, `then`, `else` or `of` continue the previous
+//! line, whatever their column.
 
 use super::lex::{Kind, Token};
 
@@ -11,13 +12,13 @@ enum Open {
     Block(usize),
     /// A block in braces.
     Braces,
-    /// Inside brackets, layout of the blocks around has no say.
+    /// Inside a bracket the layout of enclosing blocks does not apply.
     Bracket,
-    /// Waits for `then`, or for `else`.
+    /// An `if` that waits for `then` or `else`.
     If,
 }
 
-/// The tokens with `{`, `;` and `}` where layout means them.
+/// Inserts the tokens `{`, `;` and `}` according to the layout rule.
 pub fn lay_out(tokens: Vec<Token>) -> Vec<Token> {
     let mut out: Vec<Token> = Vec::with_capacity(tokens.len() * 2);
     let mut open: Vec<Open> = Vec::new();
@@ -42,7 +43,7 @@ pub fn lay_out(tokens: Vec<Token>) -> Vec<Token> {
             let around = open.iter().rev().find_map(|o| if let Open::Block(c) = o { Some(*c) } else { None });
             out.push(mark('{'));
             if around.is_some_and(|around| token.column < around) {
-                // Nothing is indented deep enough to belong to it.
+                // No token is indented far enough to belong to the block, so the block is empty.
                 out.push(mark('}'));
             } else {
                 open.push(Open::Block(token.column));
@@ -89,7 +90,7 @@ fn push(out: &mut Vec<Token>, open: &mut Vec<Open>, token: Token) {
     out.push(token);
 }
 
-/// Ends the blocks inside what this token goes on with.
+/// Ends the blocks that are open inside the construct that this token continues.
 fn close_for(token: &Token, out: &mut Vec<Token>, open: &mut Vec<Open>) {
     let is_else = token.is_name("else");
     let wanted: fn(&Open) -> bool = match &token.kind {

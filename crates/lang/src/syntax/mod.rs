@@ -1,4 +1,4 @@
-//! The surface of the language: from text to a tree of expressions.
+//! The syntax of the language: translates text to a tree of expressions.
 
 mod error;
 mod fmt;
@@ -13,26 +13,26 @@ pub use lex::headline;
 use crate::prefix::Prefix;
 use std::ops::Range;
 
-/// A part of a program, and where it stands in the text.
+/// An expression and its position in the text.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// What it is.
+    /// The expression itself.
     pub node: Node,
-    /// Bytes of the text.
+    /// The byte range in the text.
     pub span: Range<usize>,
 }
 
-/// Two expressions are the same if they say the same, wherever they stand.
+/// Two expressions are equal if their nodes are equal; positions are ignored.
 impl PartialEq for Expr {
     fn eq(&self, other: &Self) -> bool {
         self.node == other.node
     }
 }
 
-/// What an expression is.
+/// The forms of an expression.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// A function, a binding or a parameter.
+    /// The name of a function, a binding or a parameter.
     Name(String),
     /// A number.
     Int(i64),
@@ -50,17 +50,17 @@ pub enum Node {
     Apply(Box<Expr>, Vec<Expr>),
     /// `a >-> b >-> c`
     Chain(Vec<Expr>),
-    /// `a .&&. b`; the operator's own place is kept.
+    /// `a .&&. b`; the range is the position of the operator.
     Operator(String, Range<usize>, Box<Expr>, Box<Expr>),
     /// `(+ a)`
     Section(String, Box<Expr>),
     /// `\x y -> body`
     Lambda(Vec<String>, Box<Expr>),
-    /// `do` and its steps.
+    /// `do` and its statements.
     Do(Vec<Expr>),
     /// `if a then b else c`
     If(Box<Expr>, Box<Expr>, Box<Expr>),
-    /// `case a of`, and its arms; `None` is `_`.
+    /// `case a of` and its arms; the pattern `None` is `_`.
     Case(Box<Expr>, Vec<(Option<Expr>, Expr)>),
 }
 
@@ -84,20 +84,21 @@ impl PartialEq for Node {
     }
 }
 
-/// A name for an expression.
+/// A named expression, optionally with parameters.
 #[derive(Clone, Debug)]
 pub struct Binding {
     /// Its name.
     pub name: String,
     /// Its parameters.
     pub params: Vec<String>,
-    /// Where the name stands.
+    /// The position of the name.
     pub span: Range<usize>,
-    /// What it stands for.
+    /// The expression on the right of `=`.
     pub body: Expr,
 }
 
-/// A module of the user's own that the program imports. Those of Haskell and of PFQ have nothing that is not here.
+/// The first imported module that is a user's own. Imports of Haskell and PFQ modules are ignored, because the function
+/// table contains their functions.
 pub fn imported(text: &str) -> Option<&str> {
     const KNOWN: [&str; 5] = ["Network", "Language", "Data", "Control", "Prelude"];
     let modules = text.lines().filter_map(|line| {
@@ -107,25 +108,26 @@ pub fn imported(text: &str) -> Option<&str> {
     modules.into_iter().find(|module| module.split('.').next().is_some_and(|first| !KNOWN.contains(&first)))
 }
 
-/// Where a packet begins: `main`, or Enif's `enif_main` where there is none.
+/// The entry point: `main`, or `enif_main` (Enif) if the program has no `main`.
 pub fn entry(bindings: &[Binding]) -> Option<&Binding> {
     let named = |name| bindings.iter().find(|b| b.name == name);
     named("main").or_else(|| named("enif_main"))
 }
 
-/// Reads a program.
+/// Parses a program.
 ///
 /// # Errors
-/// Where it is none, and what to write instead.
+/// The first syntax error, its position, and a proposal for a correction.
 pub fn parse(text: &str) -> Result<Vec<Binding>, Error> {
     parse::parse(&layout::lay_out(lex::tokens(text)?))
 }
 
-/// Whether the text cannot end here: a bracket or comment is open, or what comes last wants something behind it. For those who read line by line.
+/// True if the text is incomplete: a bracket or comment is open, or the last token requires another. An interactive
+/// prompt uses this to read further lines.
 pub fn goes_on(text: &str) -> bool {
     use lex::Kind;
     let Ok(tokens) = lex::tokens(text) else {
-        // What opens a comment and does not close it is the only text that more text makes right.
+        // An unclosed comment is the only lexical error that more text can correct.
         return text.rfind("{-").is_some_and(|open| !text[open..].contains("-}"));
     };
     let depth = tokens.iter().fold(0_i32, |depth, token| match token.kind {
@@ -138,17 +140,19 @@ pub fn goes_on(text: &str) -> bool {
         Kind::Name(name) => ["do", "of", "if", "then", "else", "case"].contains(&name.as_str()),
         _ => false,
     };
-    // The last token is the end.
+    // The last token marks the end of the text, so the token before it is tested.
     depth > 0 || tokens.iter().rev().nth(1).is_some_and(wants_more)
 }
 
-/// The word of `known` that `word` was probably meant to be: at most two letters away, or a third of its own.
+/// The word of `known` that is nearest to the misspelt `word`: at most two edits away, and at most half of the length
+/// of `word`.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().map(|k| (distance(word, k), k)).min()?;
     (near.0 <= 2.min(word.len() / 2)).then_some(near.1)
 }
 
-/// How many letters must be changed, added, left out or swapped with their neighbour to make one word of the other.
+/// The edit distance with transpositions (optimal string alignment): insertions, deletions, substitutions and swaps of
+/// adjacent letters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

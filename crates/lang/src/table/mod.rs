@@ -1,6 +1,8 @@
-//! The one table of the language's functions: name, older names, type, effects, a sentence, and what it means as a term.
+//! The function table: for each function of the language its name, older names, type, effects, description, and
+//! evaluation to a term.
 //!
-//! The front end, the types, the evaluation and `docs/FUNCTIONS.md` all come from it; a test holds the page to it.
+//! The front end, type inference, evaluation and `docs/FUNCTIONS.md` use this table; a test compares the page with the
+//! table.
 
 mod actions;
 mod example;
@@ -21,26 +23,26 @@ use crate::types::Type;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-/// What a function makes of its values; the sentence says why not.
+/// Evaluates a function for its arguments; the error is a text for the user.
 pub type Evaluator = for<'a> fn(&Arguments<'_, 'a>) -> Result<Value<'a>, String>;
 
 /// A function of the language.
 #[derive(Debug)]
 pub struct Function {
-    /// Its name.
+    /// The current name.
     pub name: &'static str,
-    /// Names it has or had elsewhere.
+    /// Names in other versions of the language.
     pub aliases: &'static [&'static str],
-    /// Its type, such as `Pred -> Act -> Act`.
+    /// The type, such as `Pred -> Act -> Act`.
     pub signature: &'static str,
-    /// What it may do, at most, besides what the actions do that it is given.
+    /// The effects that the function may have in addition to those of its arguments.
     pub effects: &'static [Effect],
-    /// What it is for, as the reference says it.
+    /// The description in the reference.
     pub description: &'static str,
     meaning: Evaluator,
 }
 
-/// The parts of the reference and their functions.
+/// The sections of the reference and their functions.
 pub const PARTS: [(&str, &[Function]); 12] = [
     ("Filters", actions::FILTERS),
     ("Control", actions::CONTROL),
@@ -56,7 +58,8 @@ pub const PARTS: [(&str, &[Function]); 12] = [
     ("Networks, and sizes of Bloom filters", state::BLOOM),
 ];
 
-/// Operators and the functions they stand for; `$` and arithmetic stand for none. Those that end in a dot have the number on the left.
+/// Operators and their functions; `$` and arithmetic operators have no function here. Operators that end in a dot, such
+/// as `>.`, have the number on the left.
 const OPERATORS: [(&str, &str); 26] = [
     (".<", "less"),
     (".<=", "less_eq"),
@@ -86,7 +89,7 @@ const OPERATORS: [(&str, &str); 26] = [
     ("~>", "arm"),
 ];
 
-/// Names of other versions that there is nothing for, and what to write.
+/// Names of other versions without an equivalent here, and the advice for users.
 const REMOVED: [(&str, &str); 4] = [
     ("crc16", "it measured the load of a processor; `netgrain bench` does that now"),
     ("get_persistent", "state from packet to packet is kept in a `flow_map`"),
@@ -112,49 +115,50 @@ fn index() -> &'static Index {
     })
 }
 
-/// The function of this name.
+/// The function with this name.
 pub fn find(name: &str) -> Option<&'static Function> {
     index().functions.get(name).map(|f| f.0)
 }
 
-/// The function that an operator stands for.
+/// The function of an operator.
 pub fn operator(sign: &str) -> Option<&'static Function> {
     OPERATORS.iter().find(|o| o.0 == sign).and_then(|o| find(o.1))
 }
 
-/// The operators that stand for functions.
+/// The operators that have a function.
 pub fn operators() -> impl Iterator<Item = &'static str> {
     OPERATORS.iter().map(|o| o.0)
 }
 
-/// All names.
+/// All names, including older names.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PARTS.iter().flat_map(|p| p.1).flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()))
 }
 
-/// What to write instead of a name that other versions had.
+/// The advice for a name that only other versions have.
 pub fn removed(name: &str) -> Option<&'static str> {
     REMOVED.iter().find(|g| g.0 == name).map(|g| g.1)
 }
 
 impl Function {
-    /// Its type.
+    /// The type of the function.
     pub fn of(&self) -> Type {
         index().functions.get(self.name).map_or_else(|| Type::of_signature(self.signature), |f| f.1.clone())
     }
 
-    /// What it may do.
+    /// The effects that the function may have.
     pub const fn effects(&self) -> Effects {
         Effects::of(self.effects)
     }
 
-    /// What it makes of as many values as it takes.
+    /// Evaluates the function for a complete list of arguments.
     pub(crate) fn evaluate<'a>(&self, given: &[Value<'a>], link_type: u16) -> Result<Value<'a>, String> {
         (self.meaning)(&Arguments(given, link_type))
     }
 }
 
-/// The values a function is given, and the link type of the frames it is for. Types have been checked; what does not fit all the same is said and not trusted.
+/// The arguments of a function, and the link type of the frames. The type check has accepted the arguments; a remaining
+/// mismatch is still reported as an error.
 pub struct Arguments<'g, 'a>(&'g [Value<'a>], u16);
 
 impl<'a> Arguments<'_, 'a> {
@@ -186,13 +190,13 @@ impl<'a> Arguments<'_, 'a> {
         if let Some(Value::Map(m)) = self.0.get(i) { Ok(m.clone()) } else { Err("takes a flow map here".into()) }
     }
 
-    /// A number between 0 and 1, neither included.
+    /// A probability between 0 and 1, both excluded.
     fn chance(&self, i: usize) -> Result<f64, String> {
         let Some(Value::Chance(p)) = self.0.get(i) else { return Err("takes a chance here".into()) };
         if *p > 0.0 && *p < 1.0 { Ok(*p) } else { Err(format!("a chance of {p} is none; write one such as 0.001")) }
     }
 
-    /// A filter of tcpdump.
+    /// A tcpdump filter.
     fn filter(&self, i: usize) -> Result<Pred, String> {
         match filter::LinkFilter::parse(&self.text(i)?, self.1) {
             Ok(filter) if filter.test().loops() => Err(crate::packet_filter::LOOPS.to_owned()),
@@ -209,13 +213,13 @@ impl<'a> Arguments<'_, 'a> {
         if let Some(Value::List(l)) = self.0.get(i) { Ok(l) } else { Err("takes a list here".into()) }
     }
 
-    /// A number up to `most`.
+    /// A number from 0 to `most`.
     fn number(&self, i: usize, most: u64) -> Result<u64, String> {
         let Some(Value::Int(n)) = self.0.get(i) else { return Err("takes a number here".into()) };
         within(*n, most)
     }
 
-    /// A device's name.
+    /// The name of a device.
     fn device(&self, i: usize) -> Result<String, String> {
         let name = self.text(i)?;
         device(&name)
@@ -226,7 +230,7 @@ fn within(n: i64, most: u64) -> Result<u64, String> {
     u64::try_from(n).ok().filter(|n| *n <= most).ok_or_else(|| format!("{n} is out of range; 0 to {most} is possible"))
 }
 
-/// The kernel's own rule for names of devices.
+/// Checks a device name by the kernel's rule.
 fn device(name: &str) -> Result<String, String> {
     let fits = (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace());
     if fits { Ok(name.to_owned()) } else { Err(format!("{name:?} is no name of a device, which has 1 to 15 letters")) }

@@ -1,10 +1,10 @@
-//! The reference of all functions as a page.
+//! Generates the reference page of all functions.
 
 use super::PARTS;
 use crate::types::Type;
 use std::fmt::Write;
 
-/// `docs/FUNCTIONS.md`.
+/// The text of `docs/FUNCTIONS.md`.
 pub fn reference() -> String {
     let mut out = String::from(
         "# Functions of the packet language\n\nMade from the table in `crates/lang/src/table` by `netgrain lang functions`; \

@@ -1,4 +1,4 @@
-//! Predicates, what joins them, properties, and what compares them.
+//! Predicates, combinators, properties and comparators.
 
 use super::actions::row;
 use super::{Arguments, Function, within};
@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub const TCP_HEADER: u32 = 20;
 pub const UDP_HEADER: u32 = 8;
-/// Type, code and checksum: all that is common to the messages of ICMP.
+/// Length of type, code and checksum in bytes: the part that all ICMP messages share.
 pub const ICMP_HEADER: u32 = 4;
 
 fn pred<'a>(p: Pred) -> Result<Value<'a>, String> {
@@ -42,7 +42,7 @@ pub fn ip_multicast() -> Pred {
 }
 
 pub fn incoming_host() -> Pred {
-    // All ones have the bit of groups, too.
+    // The group bit is set in the broadcast address too.
     either(Pred::Host(Endpoint::Any), Pred::Mac { end: Endpoint::Dst, broadcast: false })
 }
 

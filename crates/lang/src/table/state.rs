@@ -1,4 +1,4 @@
-//! State of flows, and the keys it is kept by.
+//! Functions for flow maps, and their keys.
 
 use super::actions::row;
 use super::{Arguments, Function};
@@ -8,11 +8,11 @@ use crate::key::{Field, Key};
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use std::sync::Arc;
 
-/// Entries of a map that does not say: the flow tracker of Enif has a million.
+/// Default capacity of a map in entries, from Enif's flow tracker with about a million.
 const CAPACITY: u32 = 1 << 20;
-/// How the name of a map begins that no binding has given one.
+/// Prefix of the name of a map without a binding.
 pub const UNNAMED: &str = "flow_map ";
-/// Nanoseconds of a millisecond.
+/// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
 const NONE: &[Effect] = &[];
@@ -23,7 +23,7 @@ fn add<'a>(g: &Arguments<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
     Ok(Value::Act(ActionTerm::Add(g.map(0)?, by)))
 }
 
-/// At least one: what is forgotten at once was never known.
+/// At least one millisecond, because an entry with a lifetime of zero would never be present.
 fn milliseconds(g: &Arguments<'_, '_>) -> Result<u64, String> {
     match g.number(0, 1 << 40)? {
         0 => Err("0 milliseconds would forget each flow at once".into()),
@@ -31,7 +31,7 @@ fn milliseconds(g: &Arguments<'_, '_>) -> Result<u64, String> {
     }
 }
 
-/// Another map, which is waiting for a name of its own again.
+/// A changed copy of the map, which has no name until a binding names it.
 fn changed<'a>(map: &Arc<FlowMap>, change: impl FnOnce(&mut FlowMap)) -> Result<Value<'a>, String> {
     let mut map = (**map).clone();
     if !map.name.starts_with(UNNAMED) {
@@ -145,7 +145,7 @@ pub const KEYS: &[Function] = &[
     ))),
 ];
 
-/// Hashes of the Bloom filters whose sizes the three functions below compute.
+/// Number of hash functions of the Bloom filters whose sizes the three functions below compute.
 const HASHES: f64 = 4.0;
 
 fn whole<'a>(x: f64) -> Result<Value<'a>, String> {

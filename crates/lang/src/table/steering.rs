@@ -1,4 +1,4 @@
-//! Steering: whom of the members a packet goes to.
+//! Steering: functions that choose the member for a packet.
 
 use super::actions::row;
 use super::{Arguments, Function};

@@ -1,4 +1,4 @@
-//! Types: what an expression is, found out before anything is evaluated.
+//! Types of expressions. Type inference runs before evaluation.
 
 mod advice;
 mod infer;
@@ -7,20 +7,20 @@ pub use infer::{BindingInfo, infer};
 
 use std::fmt;
 
-/// What an expression is.
+/// The type of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Does something with a packet and passes or drops it.
+    /// An action: handles a packet, and passes or drops it.
     Act,
-    /// A question about a packet.
+    /// A predicate: a condition on a packet.
     Pred,
-    /// A number that a packet may have.
+    /// A property: a number that a packet may have.
     Prop,
     /// A number.
     Int,
-    /// How likely something is, as a fraction.
+    /// A probability, as a fraction.
     Chance,
-    /// The packet itself, where a program has a name for it.
+    /// The packet itself, if the program names it.
     Packet,
     /// A text.
     Text,
@@ -28,9 +28,9 @@ pub enum Type {
     Device,
     /// An address or a network.
     Net,
-    /// What a flow is told from another by.
+    /// The fields that form a flow key.
     Key,
-    /// A table of flows.
+    /// A flow map.
     Map,
     /// A counter of the group.
     Counter,
@@ -38,16 +38,17 @@ pub enum Type {
     Change,
     /// An arm of `case_of`.
     Arm,
-    /// Several of a kind.
+    /// A list whose elements have the same type.
     List(Box<Type>),
-    /// From the first to the second.
+    /// A function from the first type to the second.
     Fun(Box<Type>, Box<Type>),
-    /// Any type, the same wherever the number is the same.
+    /// A type variable: stands for any type, the same type at each occurrence of the number.
     Var(usize),
 }
 
 impl Type {
-    /// From a signature such as `Pred -> Act -> Act`. Only the table's own are read, so what is no type is a fault of the table.
+    /// Parses a signature such as `Pred -> Act -> Act`. Only signatures of the function table are parsed, so an unknown
+    /// type name is a bug in that table.
     pub fn of_signature(text: &str) -> Self {
         let parts: Vec<_> = text.split("->").map(|p| Self::of_word(p.trim())).collect();
         let mut types = parts.into_iter().rev();
@@ -77,7 +78,7 @@ impl Type {
         }
     }
 
-    /// The types it takes one after the other, and what it is then.
+    /// The parameter types in order, and the result type.
     pub fn parts(&self) -> (Vec<&Self>, &Self) {
         let (mut takes, mut gives) = (Vec::new(), self);
         while let Self::Fun(from, to) = gives {
@@ -87,12 +88,12 @@ impl Type {
         (takes, gives)
     }
 
-    /// Whether it says or does something about a packet, and so may be given one.
+    /// True for types of functions that apply to a packet: actions, predicates and properties.
     pub(crate) const fn is_of_packet(&self) -> bool {
         matches!(self, Self::Act | Self::Pred | Self::Prop)
     }
 
-    /// Whether the variable is in it.
+    /// True if the type contains the type variable.
     fn references(&self, var: usize) -> bool {
         match self {
             Self::Var(n) => *n == var,
@@ -102,7 +103,7 @@ impl Type {
         }
     }
 
-    /// In words, for a sentence.
+    /// The type as a noun phrase for messages.
     pub fn words(&self) -> String {
         match self {
             Self::Act => "an action".into(),
