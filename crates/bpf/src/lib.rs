@@ -1,8 +1,8 @@
-//! Programs for the kernel: written as raw instructions, loaded, attached, replaced, tried out.
+//! eBPF programs: loading, attaching, replacing and test runs.
 //!
-//! [`Code`] comes from the room `ebpf`, [`Map`] holds state that programs and we share,
-//! [`Program`] is code that the verifier accepted, and [`Link`] keeps it attached to an interface for as long as the link
-//! lives. No object files, no compiler, no type information: what is loaded is what was written here.
+//! [`Code`] (raw instructions) comes from the crate `ebpf`, [`Map`] holds state that programs and this process share,
+//! [`Program`] is code that the verifier accepted, and [`Link`] keeps a program attached to an interface until it is
+//! dropped. The crate needs no object files, no compiler and no BTF: it loads exactly the given instructions.
 
 #![forbid(unsafe_code)]
 

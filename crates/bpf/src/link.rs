@@ -1,8 +1,9 @@
-//! A link keeps a program attached to an interface, and lets another take its place between two frames.
+//! A link keeps a program attached to an interface and can replace the program between two frames.
 //!
-//! A program is never taken off to put another on: many drivers rebuild their queues for that and lose what is in them.
-//! `BPF_LINK_UPDATE` exchanges a pointer instead (`bpf_xdp_link_update` in net/core/dev.c), and then waits until the old program is
-//! left everywhere; what is exchanged often goes into a program array ([`crate::MapKind::ProgArray`]).
+//! To replace a program, the crate never detaches it first: many drivers rebuild their queues on attach and detach, and
+//! lose the packets in them. `BPF_LINK_UPDATE` exchanges a pointer instead (`bpf_xdp_link_update` in net/core/dev.c),
+//! then waits until no CPU runs the old program. Programs that change often go into a program array
+//! ([`crate::MapKind::ProgArray`]).
 
 use crate::program::Program;
 use std::fmt;
@@ -10,12 +11,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use sys::bpf::{self, LinkInfo};
 
-/// Where the program runs.
+/// The place in the kernel at which the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver, before the kernel makes a socket buffer.
+    /// In the driver, before the kernel allocates a socket buffer.
     Native,
-    /// On socket buffers; works on every interface, and is slower.
+    /// On socket buffers; works on every interface, but is slower.
     Generic,
 }
 
@@ -29,17 +30,17 @@ impl XdpMode {
     }
 }
 
-/// Where the program should run.
+/// The requested mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttachMode {
-    /// Native where the driver can, else generic.
+    /// Native if the driver supports it, else generic.
     #[default]
     Best,
-    /// This one or none.
+    /// Only this mode.
     Only(XdpMode),
 }
 
-/// A program attached to an interface until this is dropped, or the process ends, or the interface goes away.
+/// A program attached to an interface until this value is dropped, the process ends, or the interface disappears.
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
@@ -47,23 +48,23 @@ pub struct Link {
     mode: XdpMode,
 }
 
-/// A program that could not be attached.
+/// Reasons why a program could not be attached.
 #[derive(Debug)]
 pub enum AttachError {
-    /// Another XDP program is there.
+    /// Another XDP program is attached.
     Busy {
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
-        /// Its number, if it can be found out.
+        /// The id of the other program, if it is known.
         program: Option<u32>,
     },
     /// CAP_NET_ADMIN is missing.
     NotPermitted(io::Error),
-    /// The interface does not take the program in this mode.
+    /// The driver refuses the program in this mode.
     Refused {
-        /// The mode that was tried last.
+        /// The last mode tried.
         mode: XdpMode,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -87,7 +88,7 @@ impl Link {
             };
             match bpf::link_xdp(program.as_fd(), ifindex, flags) {
                 Ok(fd) => return Ok(Self { fd, program, mode }),
-                // Another mode would not help against these, and would hide the reason.
+                // The other mode would fail for the same reason, and its error would hide the reason.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists) => {
                     return Err(AttachError::Busy { error: e, program: bpf::linked_program(ifindex) });
                 }
@@ -98,28 +99,28 @@ impl Link {
         Err(refused.expect("at least one mode was tried"))
     }
 
-    /// Lets `program` take over from the one that runs: each frame sees exactly one of the two.
+    /// Replaces the running program by `program`: exactly one of the two processes each frame.
     ///
     /// # Errors
-    /// The kernel's: `ENOLINK` when the interface has gone, `EINVAL` when only one of the programs takes fragmented
-    /// frames and the driver minds. The old program then stays.
+    /// The kernel's: `ENOLINK` if the interface has disappeared, `EINVAL` if only one of the programs accepts
+    /// fragmented frames and the driver needs both to agree. The old program then stays.
     pub fn replace(&mut self, program: Program) -> io::Result<()> {
         bpf::update_link(self.fd.as_fd(), program.as_fd(), self.program.as_fd())?;
         self.program = program;
         Ok(())
     }
 
-    /// The program that runs.
+    /// The running program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Where it runs.
+    /// The mode in which the program runs.
     pub fn mode(&self) -> XdpMode {
         self.mode
     }
 
-    /// What the kernel says; the interface is 0 once it has gone.
+    /// The kernel's information about the link; the interface is 0 after it has disappeared.
     ///
     /// # Errors
     /// The kernel's.
@@ -128,8 +129,9 @@ impl Link {
     }
 }
 
-/// Closing the descriptor detaches the program only if nobody else has a descriptor of the link: a process that lists links
-/// has, and so has a child process until its `execve`. Where the kernel refuses to detach, closing is all that is left.
+/// Closing the descriptor detaches the program only if no other process has a descriptor of the link: a process that
+/// lists links has one, and so has a child process until its `execve`. Hence the explicit detach; if the kernel refuses
+/// it, the closing of the descriptor remains.
 impl Drop for Link {
     fn drop(&mut self) {
         let _ = bpf::detach_link(self.fd.as_fd());

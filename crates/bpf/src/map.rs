@@ -1,4 +1,4 @@
-//! Maps: memory that programs in the kernel and we share, with typed keys and values.
+//! Maps: memory shared by programs in the kernel and this process, with typed keys and values.
 
 use std::io;
 use std::marker::PhantomData;
@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use sys::bpf::MapFd;
 pub use sys::bpf::MapKind;
 
-/// A type whose bytes mean the same to the kernel and to us: in the machine's own order, without padding.
+/// A type with the same byte representation in the kernel and in this process: native byte order, no padding.
 pub trait Pod: Copy {
-    /// How many bytes.
+    /// Size in bytes.
     const BYTES: usize;
-    /// Writes them; `to` has exactly [`Pod::BYTES`].
+    /// Writes the value; `to` has exactly [`Pod::BYTES`].
     fn write(self, to: &mut [u8]);
-    /// Reads them; `from` has exactly [`Pod::BYTES`].
+    /// Reads a value; `from` has exactly [`Pod::BYTES`].
     fn read(from: &[u8]) -> Self;
 }
 
@@ -60,13 +60,13 @@ pub struct Map<K, V> {
 }
 
 impl<K: Pod, V: Pod> Map<K, V> {
-    /// An empty map (arrays are born full of zeros) for up to `entries` keys.
+    /// An empty map for up to `entries` keys. An array is created with all entries zero.
     ///
     /// # Errors
-    /// The kernel's; `EPERM` asks for CAP_BPF, and for a map of sockets CAP_NET_ADMIN.
+    /// The kernel's; `EPERM` means that CAP_BPF is missing, or for a map of sockets CAP_NET_ADMIN.
     ///
     /// # Panics
-    /// For [`MapKind::PerCpuArray`], which is a [`PerCpuMap`].
+    /// For [`MapKind::PerCpuArray`], for which [`PerCpuMap`] is the type.
     pub fn create(kind: MapKind, name: &str, entries: u32) -> io::Result<Self> {
         assert_ne!(kind, MapKind::PerCpuArray, "a map with a value per processor is a PerCpuMap");
         let fd = MapFd::create(kind, name, K::BYTES as u32, V::BYTES as u32, entries)?;
@@ -85,15 +85,15 @@ impl<K: Pod, V: Pod> Map<K, V> {
     /// Creates or replaces the value of `key`.
     ///
     /// # Errors
-    /// The kernel's; `E2BIG` when the map is full or the key lies beyond the array.
+    /// The kernel's; `E2BIG` if the map is full or the key lies after the end of the array.
     pub fn set(&self, key: K, value: V) -> io::Result<()> {
         self.fd.update(&bytes_of(key), &bytes_of(value))
     }
 
-    /// Forgets `key`; false if it was not there.
+    /// Deletes `key`; false if the map does not contain it.
     ///
     /// # Errors
-    /// The kernel's; arrays cannot forget.
+    /// The kernel's; entries of arrays cannot be deleted.
     pub fn remove(&self, key: K) -> io::Result<bool> {
         self.fd.delete(&bytes_of(key))
     }
@@ -105,7 +105,7 @@ impl<K, V> AsFd for Map<K, V> {
     }
 }
 
-/// An array with one value per entry and processor, so that counting needs no atomics.
+/// An array with one value per entry and CPU, so that counters need no atomics.
 #[derive(Debug)]
 pub struct PerCpuMap<V> {
     fd: MapFd,
@@ -113,16 +113,16 @@ pub struct PerCpuMap<V> {
 }
 
 impl<V: Pod> PerCpuMap<V> {
-    /// `entries` values of zero for each processor.
+    /// A map of `entries` zero values for each CPU.
     ///
     /// # Errors
-    /// The kernel's; `EPERM` asks for CAP_BPF.
+    /// The kernel's; `EPERM` means that CAP_BPF is missing.
     pub fn create(name: &str, entries: u32) -> io::Result<Self> {
         let fd = MapFd::create(MapKind::PerCpuArray, name, 4, V::BYTES as u32, entries)?;
         Ok(Self { fd, types: PhantomData })
     }
 
-    /// The values at `index`, one per possible processor; `None` beyond the end.
+    /// The values at `index`, one per possible CPU; `None` after the end of the array.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,8 +1,9 @@
-//! The maps of a program that others take over from: a map that means the same to both is kept, with all that is in it.
+//! The maps of a program, and their transfer to the next program: a map with an equal specification is kept with its
+//! contents.
 //!
-//! Maps are objects of their own in the kernel and live for as long as a program or a descriptor of ours refers to them. So
-//! counters and the state of flows survive a swap by being handed to the next program ([`MapSet::next`]), and a map that
-//! changes its shape or its meaning is a new one beside the old, which the program that still runs goes on using.
+//! The kernel keeps a map as long as a program or a file descriptor of this process refers to it. So counters and flow
+//! state survive a swap: [`MapSet::next`] passes the maps on to the next program. If the specification of a map
+//! changes, the next program gets a new map, and the program that still runs continues with the old one.
 
 use crate::map::MapKind;
 use std::fmt;
@@ -11,21 +12,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use sys::bpf::MapFd;
 
-/// What a map is.
+/// The specification of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapSpec {
-    /// Its name, of which the kernel keeps 15 characters.
+    /// Name of the map; the kernel keeps 15 characters.
     pub name: String,
-    /// Its kind.
+    /// The kind of map.
     pub kind: MapKind,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub key_bytes: u32,
-    /// Bytes of a value (of one processor's, where each has one).
+    /// Size of a value in bytes; in a per-CPU map, the size of the value of one CPU.
     pub value_bytes: u32,
-    /// Most entries.
+    /// Largest number of entries.
     pub entries: u32,
-    /// What the bytes mean, in words that are equal exactly where they mean the same: which fields make the key, when an entry
-    /// expires, or the content where that is fixed.
+    /// The meaning of the bytes, as a text that is equal exactly if the meaning is equal: the fields that make the key,
+    /// the expiry of an entry, or the content if it is fixed.
     pub semantics: String,
 }
 
@@ -39,20 +40,20 @@ pub struct RawMap {
 /// A map that the kernel refused.
 #[derive(Debug)]
 pub struct MapError {
-    /// What it should have been.
+    /// The specification of the refused map.
     pub spec: MapSpec,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub error: io::Error,
 }
 
-/// The maps of one program, in the order in which its code knows them.
+/// The maps of one program, in the order in which its code numbers them.
 #[derive(Clone, Debug, Default)]
 pub struct MapSet {
     maps: Vec<Arc<RawMap>>,
 }
 
 impl RawMap {
-    /// An empty map (arrays are born full of zeros).
+    /// An empty map. An array is created with all entries zero.
     ///
     /// # Errors
     /// [`MapError`].
@@ -63,7 +64,7 @@ impl RawMap {
         }
     }
 
-    /// What it is.
+    /// The specification of the map.
     pub fn spec(&self) -> &MapSpec {
         &self.spec
     }
@@ -71,44 +72,44 @@ impl RawMap {
     /// Creates or replaces the value of `key`.
     ///
     /// # Errors
-    /// The kernel's; `E2BIG` when the map is full or the key lies beyond the array.
+    /// The kernel's; `E2BIG` if the map is full or the key lies after the end of the array.
     ///
     /// # Panics
-    /// When key or value does not have the size that the map was made with.
+    /// If key or value does not have the size of the specification.
     pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.fd.update(key, value)
     }
 
-    /// The value of `key`: where each processor has one, those of all, each padded to a multiple of 8 bytes.
+    /// The value of `key`. A per-CPU map returns the values of all CPUs, each padded to a multiple of 8 bytes.
     ///
     /// # Errors
     /// The kernel's; maps of sockets and devices cannot be read.
     ///
     /// # Panics
-    /// When the key does not have the size that the map was made with.
+    /// If the key does not have the size of the specification.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.fd.value_bytes()];
         Ok(self.fd.lookup(key, &mut value)?.then_some(value))
     }
 
-    /// Forgets `key`; false if it was not there.
+    /// Deletes `key`; false if the map does not contain it.
     ///
     /// # Errors
-    /// The kernel's; arrays cannot forget.
+    /// The kernel's; entries of arrays cannot be deleted.
     ///
     /// # Panics
-    /// When the key does not have the size that the map was made with.
+    /// If the key does not have the size of the specification.
     pub fn remove(&self, key: &[u8]) -> io::Result<bool> {
         self.fd.delete(key)
     }
 
-    /// Up to `most` keys behind `key` (from the first one without), in the map's own order.
+    /// Up to `most` keys after `key` (from the first key on if `key` is `None`), in the map's own order.
     ///
     /// # Errors
     /// The kernel's.
     ///
     /// # Panics
-    /// When the key does not have the size that the map was made with.
+    /// If the key does not have the size of the specification.
     pub fn keys_behind(&self, key: Option<&[u8]>, most: usize) -> io::Result<Vec<Vec<u8>>> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let mut next = vec![0; self.fd.key_bytes()];
@@ -118,12 +119,12 @@ impl RawMap {
         Ok(keys)
     }
 
-    /// The keys that are there, in the map's own order; what programs add or remove meanwhile may be among them or not.
+    /// All keys, in the map's own order. Keys that programs add or delete during the call may be included or not.
     ///
     /// # Errors
     /// The kernel's.
     pub fn keys(&self) -> io::Result<Vec<Vec<u8>>> {
-        // A map that changes under the walk may begin anew; it never has more keys than it holds.
+        // A concurrent change can restart the iteration; the limit bounds it, since the map has at most `entries` keys.
         self.keys_behind(None, self.spec.entries as usize)
     }
 }
@@ -135,10 +136,10 @@ impl AsFd for RawMap {
 }
 
 impl MapSet {
-    /// The maps for the next program: those of this set that are equal in everything, and new ones for the rest.
+    /// The maps for the next program: the maps of this set with an equal specification, and new maps for the others.
     ///
     /// # Errors
-    /// [`MapError`]; this set stays as it is.
+    /// [`MapError`]; this set does not change.
     pub fn next(&self, wanted: &[MapSpec]) -> Result<Self, MapError> {
         let one = |spec: &MapSpec| match self.maps.iter().find(|map| map.spec == *spec) {
             Some(kept) => Ok(Arc::clone(kept)),
@@ -147,12 +148,12 @@ impl MapSet {
         Ok(Self { maps: wanted.iter().map(one).collect::<Result<_, _>>()? })
     }
 
-    /// In the order of [`MapSet::next`]'s wishes.
+    /// The maps, in the order of the argument of [`MapSet::next`].
     pub fn maps(&self) -> &[Arc<RawMap>] {
         &self.maps
     }
 
-    /// Whether `before` has this map too: what is in it is not to be filled in again.
+    /// True if `before` contains the same map: its contents are kept and must not be initialised again.
     pub fn shares(&self, map: usize, before: &Self) -> bool {
         self.maps.get(map).is_some_and(|map| before.maps.iter().any(|old| Arc::ptr_eq(map, old)))
     }

@@ -1,4 +1,4 @@
-//! A program that the verifier accepted.
+//! A loaded XDP program, which the verifier accepted.
 
 use ebpf::Code;
 use std::fmt;
@@ -7,58 +7,58 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub use sys::bpf::TestRun;
 use sys::bpf::{self, ProgInfo, RawInsn};
 
-/// The licence that every program of ours declares: some functions of the kernel want one that is compatible with GPL.
+/// The licence that every program declares: some kernel functions require a licence that is compatible with GPL.
 const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
 
-/// What an XDP program decides (`enum xdp_action`).
+/// The return value of an XDP program (`enum xdp_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum XdpAction {
-    /// The program failed; the frame is dropped and a tracepoint tells.
+    /// The program failed; the kernel drops the frame and fires a tracepoint.
     Aborted = 0,
-    /// The frame is dropped.
+    /// The kernel drops the frame.
     Drop = 1,
-    /// The kernel gets the frame.
+    /// The frame continues into the network stack.
     Pass = 2,
-    /// The frame leaves by the interface that it came from.
+    /// The frame leaves through the interface on which it arrived.
     Tx = 3,
-    /// The frame goes where a helper said: a socket, an interface, a processor.
+    /// The frame goes to the target that a helper selected: a socket, an interface, a CPU.
     Redirect = 4,
 }
 
 impl XdpAction {
-    /// As a program returns it.
+    /// The number that a program returns.
     pub const fn number(self) -> i32 {
         self as i32
     }
 }
 
-/// Which frames a program can be given.
+/// The frames that a program accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
-    /// Those that fit one buffer; some drivers refuse such a program above an MTU of about 3.5 kB.
+    /// Frames in one buffer; some drivers refuse such a program above an MTU of about 3.5 kB.
     Linear,
-    /// Also those that span several buffers.
+    /// Also frames that span several buffers.
     Fragmented,
 }
 
-/// A loaded XDP program. The kernel keeps it for as long as this, or a link that runs it, lives.
+/// A loaded XDP program. The kernel keeps it until this value and all links that run it are dropped.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
 }
 
-/// A program that was refused.
+/// The error of a refused program.
 #[derive(Debug)]
 pub struct LoadError {
-    /// The kernel's answer.
+    /// The kernel's error.
     pub error: io::Error,
-    /// The verifier's log, which explains it; empty when the program never reached the verifier.
+    /// The verifier's log; empty if the program never reached the verifier.
     pub log: String,
 }
 
 impl Program {
-    /// Loads `code` as an XDP program called `name` (the kernel keeps 15 characters).
+    /// Loads `code` as an XDP program with this name (the kernel keeps 15 characters).
     ///
     /// # Errors
     /// [`LoadError`] with the verifier's log.
@@ -72,7 +72,7 @@ impl Program {
             .map_err(|refusal| LoadError { error: refusal.error, log: refusal.log })
     }
 
-    /// Number, tag and sizes.
+    /// Id, tag and sizes of the program.
     ///
     /// # Errors
     /// The kernel's.
@@ -80,16 +80,16 @@ impl Program {
         bpf::program_info(self.fd.as_fd())
     }
 
-    /// Runs the program once on `frame` as if it had come from this queue; the frame as it was left stands in `out`.
+    /// Runs the program once on `frame` as if the frame had arrived on this queue; `out` gets the resulting frame.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` below 14 bytes, `ENOSPC` when `out` is too small.
+    /// The kernel's: `EINVAL` below 14 bytes, `ENOSPC` if `out` is too small.
     pub fn run(&self, frame: &[u8], out: &mut [u8], ifindex: u32, queue: u32) -> io::Result<TestRun> {
         bpf::test_run(self.fd.as_fd(), frame, out, ifindex, queue, 1)
     }
 
-    /// Runs `repeat` copies of `frame` through the program as if they had come from queue 0 of the interface, `batch`
-    /// (at most 256) at a time, and carries out what it decides.
+    /// Runs the program on `repeat` copies of `frame` as if they had arrived on queue 0 of the interface, `batch` (at
+    /// most 256) at a time. The kernel carries out the program's verdicts.
     ///
     /// # Errors
     /// The kernel's.
@@ -98,7 +98,7 @@ impl Program {
     }
 }
 
-/// The code as the system call wants it.
+/// The code in the form of the system call.
 fn raw(code: &Code) -> Vec<RawInsn> {
     code.insns().map(|i| RawInsn { code: i.code(), regs: i.regs(), off: i.off(), imm: i.imm() }).collect()
 }

@@ -1,4 +1,4 @@
-//! One type for whichever source was chosen: the branch is taken once per batch, the loop below it is the source's own.
+//! One type for all sources: the match on the variant runs once per batch, and the inner loop is that of the source.
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, afxdp, file, sim, tpacket};
 use std::time::Duration;
@@ -28,10 +28,10 @@ macro_rules! each {
 }
 
 impl AnySource {
-    /// Lets frames in, where the source was opened only prepared.
+    /// Starts the delivery of frames, if the source was opened in the prepared state.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn begin(&self) -> Result<(), SourceError> {
         match self {
             Self::AfXdp(source) => source.begin(),
@@ -40,7 +40,7 @@ impl AnySource {
         }
     }
 
-    /// What happened that the counters do not explain, for people.
+    /// Warnings: texts for people about conditions that the counters do not show.
     pub fn warnings(&self) -> Vec<String> {
         match self {
             Self::File(file) => file.warnings(),

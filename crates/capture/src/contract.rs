@@ -1,4 +1,4 @@
-//! The contract that every source keeps.
+//! The `Source` trait and its types: the contract of every packet source.
 
 use base::{Cause, Note, Timestamp};
 use std::fmt;
@@ -9,7 +9,7 @@ use sys::netlink::Link;
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 
-/// That the frames of a port are what everything here takes them for.
+/// Refuses interfaces whose frames do not begin with an Ethernet header, which all later stages expect.
 pub(crate) fn ethernet(link: &Link) -> Result<(), SourceError> {
     if matches!(link.hardware_type, ARPHRD_ETHER | ARPHRD_LOOPBACK) {
         return Ok(());
@@ -22,26 +22,26 @@ pub(crate) fn ethernet(link: &Link) -> Result<(), SourceError> {
 /// One frame, borrowed from its source for the duration of one callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// The captured bytes, contiguous, from the first byte of the link header; at most 65 535 are looked at.
+    /// The captured bytes, contiguous, from the first byte of the link header; the engine uses at most 65 535.
     pub bytes: &'a [u8],
     /// Length on the wire in bytes, without frame check sequence and without the tag in `vlan`.
     pub wire_len: u32,
-    /// A tag that the kernel took out of the frame; the engine puts it back at byte 12 (and adds 4 to both lengths).
+    /// A tag that the kernel removed from the frame; the engine inserts it at byte 12 (and adds 4 to both lengths).
     pub vlan: Option<VlanTag>,
-    /// When the frame arrived, if the source knows; otherwise the engine stamps it now.
+    /// Time of arrival if the source knows it; otherwise the engine takes the present time.
     pub stamp: Option<Timestamp>,
-    /// Sent by this host rather than received.
+    /// True if this host sent the frame.
     pub outgoing: bool,
-    /// Several frames of the wire merged into one by the card or the kernel (GRO, LRO).
+    /// True if the NIC or the kernel merged several frames into this one (GRO, LRO).
     pub super_frame: bool,
-    /// The capture said fewer bytes on the wire than it has of the packet; `wire_len` was raised to these.
+    /// The capture file stated a wire length below the captured length; `wire_len` was raised to the captured length.
     pub wire_raised: bool,
-    /// What the port's program in the kernel wrote before the frame; empty where no such program runs.
+    /// The metadata that the interface's XDP program wrote before the frame; empty without such a program.
     pub metadata: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// A whole received frame without a stamp.
+    /// An untruncated received frame without a timestamp.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
@@ -65,25 +65,25 @@ pub struct VlanTag {
     pub tci: u16,
 }
 
-/// What one call of [`Source::poll`] brought.
+/// The result of one call of [`Source::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
     /// This many frames, at least one.
     Frames(usize),
-    /// Nothing within the wait.
+    /// No frame arrived within the wait.
     Idle,
-    /// Nothing now and nothing ever again: the file ended, or the source was stopped and is drained.
+    /// No frame is available and none will follow: the file ended, or the source was stopped and is drained.
     End,
 }
 
-/// Who stamps the frames.
+/// The clock that made the timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampSource {
     /// The engine thread, when it takes the frame (calibrated TSC).
     Engine,
     /// The kernel, in software.
     Kernel,
-    /// The card.
+    /// The NIC.
     Hardware,
     /// The capture file.
     File,
@@ -104,55 +104,55 @@ impl TimestampSource {
     }
 }
 
-/// What a source says of itself once it is open.
+/// The description of an open source.
 #[derive(Clone, Debug)]
 pub struct SourceInfo {
     /// The interface, file or simulation: `eth1`, `trace.pcap`, `sim:60`.
     pub name: String,
-    /// The hardware queue (0 where there are none).
+    /// The hardware queue (0 for a source without queues).
     pub queue: u16,
     /// One line for people: kind and mode, e.g. `AF_XDP eth1 queue 0: copy mode, native XDP, need-wakeup`.
     pub description: String,
     /// Link type of the frames, as pcap numbers them (1 = Ethernet).
     pub link_type: u16,
-    /// Who stamps the frames.
+    /// The clock that makes the timestamps.
     pub timestamp_source: TimestampSource,
-    /// Where counting begins, for the ledger's `offered`: e.g. `frames that reached our XDP program`.
+    /// The point at which `offered` of the ledger is counted, e.g. `frames that reached our XDP program`.
     pub counted_from: &'static str,
 }
 
-/// Cumulative counters of a source since it was opened; they never go back.
+/// Cumulative counters of a source since it was opened; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets offered to the source and not handed over, by cause.
+    /// Packets offered to the source and not handed over, by loss cause.
     pub lost: [u64; Cause::COUNT],
-    /// Remarks that only the source can make.
+    /// Notes that only the source can count.
     pub notes: [u64; Note::COUNT],
-    /// Packets of which the port's program in the kernel disposed: they are offered, and filtered.
+    /// Outcomes of the packets that the interface's XDP program did not pass on: they count as offered and as filtered.
     pub program_outcomes: ProgramOutcomes,
-    /// Packets handed over that the port's program in the kernel left undecided.
+    /// Packets handed over that the kernel part left undecided.
     pub undecided: u64,
-    /// Packets offered by an independent count (the XDP program's own, the kernel's), where there is one. Once a
-    /// source is stopped and drained it must equal the frames handed over plus those disposed of plus the losses other
-    /// than `nic`.
+    /// Packets offered according to an independent counter (of the XDP program or of the kernel), if there is one.
+    /// After the source is stopped and drained, it must equal the frames handed over, plus those in `program_outcomes`,
+    /// plus the losses other than `nic`.
     pub seen: Option<u64>,
 }
 
-/// Packets that a program did not let through to the ring, by what became of them.
+/// Packets that a program did not pass on to the ring, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramOutcomes {
-    /// Dropped.
+    /// Packets dropped.
     pub dropped: u64,
-    /// Sent out of another port.
+    /// Packets sent through another interface.
     pub forwarded: u64,
-    /// Given to the host.
+    /// Packets passed to the host.
     pub to_host: u64,
-    /// To be sent out of a port that is not there (any more), or was refused by it.
+    /// Packets that could not be sent: the egress interface does not exist (any more) or refused them.
     pub unsent: u64,
 }
 
 impl ProgramOutcomes {
-    /// All of them.
+    /// The sum of all outcomes.
     pub const fn total(&self) -> u64 {
         self.dropped + self.forwarded + self.to_host + self.unsent
     }
@@ -160,10 +160,10 @@ impl ProgramOutcomes {
 
 /// A stream of frames from one queue, file or generator.
 ///
-/// Order is that of arrival. After [`Source::stop`], frames already taken from the wire are still handed over, then
-/// [`Polled::End`] for ever. Dropping a source releases everything it holds in the kernel.
+/// Frames come in the order of arrival. After [`Source::stop`], the source still hands over frames already taken from
+/// the wire, then returns [`Polled::End`] for ever. Dropping a source releases all its kernel resources.
 pub trait Source: Send {
-    /// What this source is.
+    /// The description of this source.
     fn info(&self) -> &SourceInfo;
 
     /// Hands over up to `budget` frames, waiting at most `wait` for the first. A `wait` of zero never sleeps.
@@ -175,46 +175,46 @@ pub trait Source: Send {
     /// The cumulative counters, read now.
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// If the kernel refuses to read them.
     fn counts(&mut self) -> Result<Counts, SourceError>;
 
-    /// Takes nothing more from the wire. Idempotent.
+    /// Stops taking frames from the wire. Idempotent.
     fn stop(&mut self);
 }
 
-/// Why a source cannot be opened or has ended.
+/// Reasons why a source cannot be opened or has ended.
 #[derive(Debug)]
 pub enum SourceError {
     /// A system call failed while doing `what` to `name`; `advice` says what to do.
     System {
         /// The interface or file.
         name: String,
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: std::io::Error,
-        /// What to do next; may be empty.
+        /// The recommended next step; may be empty.
         advice: String,
     },
-    /// The interface went away (down is not away: a port that is down is merely silent).
+    /// The interface disappeared. (An interface that is down has not disappeared; it only delivers no frames.)
     Gone {
         /// The interface.
         name: String,
     },
-    /// The configuration cannot be served; the text says why and what could.
+    /// The source cannot work with this configuration; the text gives the reason and an alternative.
     Unsupported {
         /// The interface or file.
         name: String,
-        /// Why, and what could be done instead.
+        /// The reason and an alternative.
         reason: String,
     },
-    /// A file's content is not what it claims; the text names file and offset.
+    /// The content of a file violates its format; the text names file and offset.
     Corrupt {
         /// The file.
         name: String,
-        /// Byte offset of the trouble in the (uncompressed) file.
+        /// Byte offset of the violation in the (uncompressed) file.
         offset: u64,
-        /// What is wrong there.
+        /// The violation.
         reason: String,
     },
 }

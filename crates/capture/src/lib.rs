@@ -1,10 +1,10 @@
-//! Where packets come from: one contract, several sources.
+//! Packet sources: one trait, several implementations.
 //!
-//! A [`Source`] hands over frames in the order in which they arrived, says what it lost and why, and can be stopped so
-//! that nothing it already holds is forgotten. [`afxdp`] takes a queue of a port away from the host, [`tpacket`] shares
-//! the port with it, [`file`](mod@file) replays captures and [`sim`] makes frames up. All of them pass one suite,
-//! `tests/conformance.rs`. Frames are borrowed from the source for one call: the engine copies each of them once, into
-//! the shared ring, and nobody else ever needs to.
+//! A [`Source`] delivers frames in the order of their arrival, reports its losses with their causes, and on stop still
+//! delivers the frames that it already holds. [`afxdp`] takes a queue of an interface away from the host, [`tpacket`]
+//! shares the interface with the host, [`file`](mod@file) replays capture files and [`sim`] generates frames. All
+//! sources pass the same test suite, `tests/it/conformance.rs`. A source lends each frame for one call; the engine
+//! copies it once, into the shared ring.
 #![forbid(unsafe_code)]
 
 pub mod afxdp;

@@ -1,10 +1,11 @@
-//! Counts what an engine hears, and says what this program itself missed: the model of a listener in another process.
+//! Counts the packets of an engine and the packets that this program missed: an example of a listener in another
+//! process.
 //!
 //! ```text
 //! cargo run --release -p netgrain-ring --example count -- SOCKET [lossy|gate]
 //! ```
-//! One line per second on stdout, a last one at the end of the stream; ends with the engine. `examples/c/count.c` is the
-//! same in C.
+//! Prints one line per second on stdout and a last line at the end of the stream; ends with the engine.
+//! `examples/c/count.c` is the same program in C.
 
 use netgrain_ring::{AttachError, Listener, Mode, attach};
 use std::path::Path;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Listens until every ring of the engine has ended.
+/// Counts packets until every ring of the engine has ended.
 pub fn count(path: &Path, mode: Mode) -> Result<(), AttachError> {
     let mut rings = attach(path, mode, "count")?;
     let (mut descs, mut buffer) = (Vec::new(), Vec::new());
@@ -48,7 +49,7 @@ pub fn count(path: &Path, mode: Mode) -> Result<(), AttachError> {
                 octets += u64::from(d.wire_len);
             }
             got += descs.len();
-            // An engine that died can publish no more, but what it published before can still be read.
+            // A dead engine publishes nothing more, but its last published packets are still readable.
             open |= !ring.ended() && (!descs.is_empty() || ring.connected() || ring.lag() > 0);
         }
         if !open || last.elapsed() >= Duration::from_secs(1) {

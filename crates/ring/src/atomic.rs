@@ -1,4 +1,4 @@
-//! The atomics of the control protocol: the machine's, or loom's when its tests explore every interleaving.
+//! Atomics of the ring protocol: those of `std`, or those of loom in the tests that explore every interleaving.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU64, Ordering, fence};

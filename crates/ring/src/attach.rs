@@ -1,4 +1,4 @@
-//! How a listener in another process comes in: a Unix socket that keeps message boundaries.
+//! How a listener in another process attaches: a Unix socket that keeps message boundaries (`SOCK_SEQPACKET`).
 //!
 //! ```text
 //! listener -> engine   Hello    magic u64, version u64, mode u64 (0 lossy, 1 gate), name [64]
@@ -6,8 +6,8 @@
 //! engine -> listener   Ring     bytes_len u64, descs u64, desc u64, pos u64, slot u64  + 4 descriptors:
 //!                               packet bytes, descriptors, control page (all sealed), cursor page    (once per ring)
 //! ```
-//! All numbers little-endian. The connection stays open for as long as the listener listens; its end is the farewell,
-//! whatever the reason, so a process that dies is out at once.
+//! All numbers are little-endian. The connection stays open while the listener is attached. The end of the connection
+//! detaches the listener, so a process that dies is detached at once.
 
 use crate::desc::DESC_BYTES;
 use crate::desc::DescPosition;
@@ -32,31 +32,32 @@ const ACCEPT: usize = 128;
 const RING: usize = 40;
 const RINGS_MAX: u64 = 256;
 
-/// Most connections at a time, welcome or not: strangers must not use up the engine's file descriptors.
+/// Largest number of connections, attached or not: other users must not exhaust the engine's file descriptors.
 const CLIENTS_MAX: usize = 4 * SLOTS;
-/// Most connections of one user beside root and the engine's own; all of them together leave a quarter to those two.
+/// Largest number of connections of one user other than root and the engine's user; all such users together leave a
+/// quarter of the connections to root and the engine's user.
 const OF_ONE_MAX: usize = CLIENTS_MAX / 8;
-/// Most listeners of one such user; all of them together leave a quarter of the slots to root, the engine's user and the
-/// engine's own gates.
+/// Largest number of listeners of one such user; all such users together leave a quarter of the slots to root, the
+/// engine's user and the engine's own lossless readers.
 const SLOTS_OF_ONE: usize = SLOTS / 4;
-/// How long a peer may take to say hello.
+/// How long the server waits for the Hello message of a client.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the server looks whether it should end.
+/// How often the server checks whether it should end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Who may listen. Root and the engine's own user always may.
+/// The users that may attach. Root and the engine's own user always may.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachPolicy {
-    /// Another user that may.
+    /// Another user that may attach.
     pub uid: Option<u32>,
-    /// A group whose members may.
+    /// A group whose members may attach.
     pub gid: Option<u32>,
-    /// Whether those two may also attach gates, which can make capture drop packets.
+    /// True if those two may also attach lossless listeners, which can make capture drop packets.
     pub allow_lossless: bool,
 }
 
 impl AttachPolicy {
-    /// Why this peer may not listen in this mode; `None` if it may.
+    /// The reason to refuse this peer in this mode; `None` if it may attach.
     fn refusal(&self, peer: &Peer, mode: Mode, own_uid: u32) -> Option<String> {
         if !is_other_user(peer.uid, own_uid) {
             return None;
@@ -72,19 +73,19 @@ impl AttachPolicy {
     }
 }
 
-/// Whether a user is neither root nor the engine's own.
+/// True if the user is neither root nor the engine's own user.
 fn is_other_user(uid: u32, own_uid: u32) -> bool {
     uid != 0 && uid != own_uid
 }
 
-/// One ring on offer.
+/// A ring to which listeners may attach.
 #[derive(Clone, Debug)]
 pub struct OfferedRing {
-    /// Its memory.
+    /// The ring's memory.
     pub memory: Arc<RingMemory>,
-    /// Where its listeners are let in.
+    /// The registry that admits the ring's listeners.
     pub hub: Arc<ListenerRegistry>,
-    /// Its shape.
+    /// The ring's parameters.
     pub shape: RingParameters,
 }
 
@@ -96,7 +97,7 @@ impl OfferedRing {
     }
 }
 
-/// Lets listeners in until dropped.
+/// The server thread that admits listeners until the value is dropped.
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<AtomicBool>,
@@ -104,10 +105,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves these rings, one listener per ring and connection, on a thread of its own.
+    /// Serves these rings on a new thread. Each connection gets one listener per ring.
     ///
     /// # Errors
-    /// When the thread cannot be made.
+    /// If the thread cannot be created.
     pub fn start(socket: sys::unix::Listener, rings: Vec<OfferedRing>, policy: AttachPolicy) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
@@ -141,7 +142,7 @@ struct Client {
     connection: Connection,
     uid: u32,
     since: Instant,
-    /// One slot per ring once welcome.
+    /// One slot per ring after admission.
     slots: Option<Vec<u8>>,
 }
 
@@ -150,7 +151,7 @@ impl Clients {
         let mut fds = vec![socket.as_fd()];
         fds.extend(self.connections.iter().map(|g| g.connection.as_fd()));
         let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
-            // Nothing can be polled for a moment (out of memory, say); capture goes on without newcomers.
+            // The poll failed, for example for lack of memory; capture continues, and new clients wait.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };
@@ -183,7 +184,8 @@ impl Clients {
 
     fn let_in(&mut self, socket: &sys::unix::Listener) {
         let Ok(connection) = socket.accept() else {
-            // Out of descriptors, most likely: the newcomer stays in line, and asking again at once would only burn a core.
+            // Probably out of file descriptors: the client stays in the backlog, and an immediate retry would only use
+            // CPU time.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };
@@ -191,7 +193,8 @@ impl Clients {
         if connection.set_timeout(GREETING_TIMEOUT).is_err() {
             return;
         }
-        // Before a word is said: a socket that anybody can open would otherwise be full of users that may not listen.
+        // Before the Hello: otherwise users without permission could occupy all connections of a world-accessible
+        // socket.
         if let Some(why) = self.policy.refusal(&peer, Mode::Lossy, self.own_uid) {
             return turn_away(&connection, &why);
         }
@@ -206,7 +209,8 @@ impl Clients {
         }
     }
 
-    /// Whether one more connection of this user can be kept, perhaps in place of one that has said nothing yet.
+    /// True if the server can keep one more connection of this user, if necessary in place of a connection without
+    /// Hello.
     fn make_room(&mut self, uid: u32) -> bool {
         let own_uid = self.own_uid;
         let outside = |guest: &Client| is_other_user(guest.uid, own_uid);
@@ -222,7 +226,7 @@ impl Clients {
         self.connections.len() < CLIENTS_MAX || self.close_a_silent_one(|_| true)
     }
 
-    /// Closes the oldest of these connections that has said nothing yet; false if there is none.
+    /// Closes the oldest of these connections that has sent no Hello; false if there is none.
     fn close_a_silent_one(&mut self, which: impl Fn(&Client) -> bool) -> bool {
         let silent = self.connections.iter().enumerate().filter(|(_, g)| g.slots.is_none() && which(g));
         let Some((index, _)) = silent.min_by_key(|(_, guest)| guest.since) else { return false };
@@ -230,7 +234,7 @@ impl Clients {
         true
     }
 
-    /// Why this user can have no further listener, if it can have none.
+    /// The reason to refuse this user a further listener; `None` if the limits permit it.
     fn has_too_many_listeners(&self, uid: u32) -> Option<&'static str> {
         let outside = |guest: &&Client| guest.slots.is_some() && is_other_user(guest.uid, self.own_uid);
         let (mut all, mut mine) = (0, 0);
@@ -265,17 +269,18 @@ impl Drop for Clients {
     }
 }
 
-/// A refusal is all that this visitor gets. Closing a connection over a hello that nobody has read would reset it, and the
-/// refusal with it: what has come is read first, and nothing more can come.
+/// Sends a refusal and discards the client's input. Closing a connection with an unread Hello would reset it and
+/// destroy the refusal: so the function reads all input first and shuts down the receiving side.
 fn turn_away(connection: &Connection, why: &str) {
-    // If even these words do not reach it, the closed connection does.
+    // If the refusal cannot be sent, the client still sees the closed connection.
     let _ = connection.send(&accept_message(0, why), &[]);
     if connection.shut_reading().is_ok() {
         while connection.receive(&mut [0; HELLO]).is_ok_and(|(n, _)| n > 0) {}
     }
 }
 
-/// Answers one hello; on error the connection is closed and nothing is left joined. `full` says why no more are let in.
+/// Answers one Hello. After an error the connection is closed and no slot stays taken. `full` is the reason to refuse
+/// further listeners.
 fn greet(
     connection: &Connection,
     rings: &[OfferedRing],
@@ -341,7 +346,7 @@ fn greet(
     Ok(std::mem::take(&mut joined.slots))
 }
 
-/// Slots that are left again unless taken over.
+/// Slots to leave on drop, unless the caller has taken them.
 struct JoinGuard<'a> {
     rings: &'a [OfferedRing],
     slots: Vec<u8>,
@@ -355,14 +360,14 @@ impl Drop for JoinGuard<'_> {
     }
 }
 
-/// Why attaching failed.
+/// Reasons why attaching failed.
 #[derive(Debug)]
 pub enum AttachError {
-    /// No engine there, or no way to it.
+    /// No engine listens there, or the socket is not accessible.
     Unreachable(io::Error),
-    /// The engine said no; its own words.
+    /// The engine refused; the text is its reason.
     Refused(String),
-    /// What came was not what the protocol says.
+    /// A message of the engine violates the protocol.
     Protocol(&'static str),
     /// The memory could not be mapped.
     Memory(io::Error),
@@ -405,7 +410,7 @@ pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, Atta
     let len = text.len().min(NAME);
     hello[24..24 + len].copy_from_slice(&text[..len]);
     match connection.send(&hello, &[]) {
-        // An engine that refuses before it reads has closed its side, and its words are there to be read.
+        // An engine that refuses before it reads the Hello has closed its side; its refusal is still readable.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.map_err(AttachError::Unreachable)?,
     }

@@ -1,4 +1,4 @@
-//! Those whom the writer waits for, and how far they let it go.
+//! The lossless readers of a ring, and the position up to which they let the producer write.
 
 use crate::desc::DescPosition;
 use crate::layout::CursorPage;
@@ -7,11 +7,11 @@ use base::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A ring that was not full for this long had rest from its gates, and patience begins anew. While it is full every now
-/// and then, because a slow gate lets a packet in here and there, it had none.
+/// A ring that was not full for this long has recovered, and the reader timeout starts anew. Shorter interruptions, in
+/// which a slow reader releases a few packets, do not restart the timeout.
 const REST: Duration = Duration::from_secs(1);
 
-/// The gates of one ring, as the writer sees them.
+/// The lossless readers of one ring, from the producer's side.
 pub struct BackPressure {
     gates: Vec<LosslessSlot>,
     limit: DescPosition,
@@ -21,50 +21,51 @@ pub struct BackPressure {
 struct LosslessSlot {
     slot: u8,
     cursor: Arc<CursorPage>,
-    /// The last credible release.
+    /// The last valid release.
     released: DescPosition,
-    /// Never expired.
+    /// True if no reader timeout applies.
     waits: bool,
-    /// When the ring was first full because of it without rest since, and when last.
+    /// First and last time at which the ring was full because of this reader, without a recovery of `REST` in
+    /// between.
     held_up: Option<(Timestamp, Timestamp)>,
 }
 
 impl BackPressure {
-    /// Nobody.
+    /// Without lossless readers: the producer may write anywhere.
     pub fn new() -> Self {
         Self { gates: Vec::new(), limit: DescPosition { desc: u64::MAX, pos: u64::MAX }, limiting: 0 }
     }
 
-    /// Whether the writer may write below these.
+    /// True if the producer may write below these positions.
     #[inline]
     pub fn allow(&self, pos: u64, desc: u64) -> bool {
         pos <= self.limit.pos && desc <= self.limit.desc
     }
 
-    /// As far as the writer may write.
+    /// The positions below which the producer may write.
     #[inline]
     pub fn limit(&self) -> DescPosition {
         self.limit
     }
 
-    /// Slot of the gate that sets the limit.
+    /// Slot of the lossless reader that sets the limit.
     pub fn limiting(&self) -> u8 {
         self.limiting
     }
 
-    /// One more, from this place on.
+    /// Adds a lossless reader that starts at `place`. No reader timeout applies to a `patient` reader.
     pub fn join(&mut self, slot: u8, cursor: Arc<CursorPage>, place: DescPosition, patient: bool) {
         cursor.release(place.desc, place.pos);
         self.gates.push(LosslessSlot { slot, cursor, released: place, waits: patient, held_up: None });
     }
 
-    /// One fewer.
+    /// Removes the lossless reader of this slot.
     pub fn leave(&mut self, slot: u8) {
         self.gates.retain(|g| g.slot != slot);
     }
 
-    /// The ring is full because of this gate; for how long that has been so, by `now`. Zero for a gate that is never
-    /// expired.
+    /// Records that the ring is full at `now` because of this reader, and returns for how long the ring has been full
+    /// because of it. Zero for a reader without timeout.
     pub fn held_up_for(&mut self, slot: u8, now: Timestamp) -> Duration {
         let Some(gate) = self.gates.iter_mut().find(|g| g.slot == slot && !g.waits) else { return Duration::ZERO };
         let since = match gate.held_up {
@@ -75,14 +76,14 @@ impl BackPressure {
         now.since(since)
     }
 
-    /// Time has leapt: how long anybody held the ring up is unknown.
+    /// Resets the reader timeouts after a clock step: the time for which the ring was full is unknown.
     pub fn clear_stall(&mut self) {
         for gate in &mut self.gates {
             gate.held_up = None;
         }
     }
 
-    /// Takes the cursors over, as far as they are credible: one that goes back or runs ahead of `written` is ignored.
+    /// Reads the cursors of all readers. Ignores an invalid cursor: a cursor that moved back or is ahead of `written`.
     pub fn read(&mut self, written: DescPosition, memory: &RingMemory) {
         let mut limit = DescPosition { desc: u64::MAX, pos: u64::MAX };
         for gate in &mut self.gates {
@@ -97,7 +98,8 @@ impl BackPressure {
         self.limit = limit;
     }
 
-    /// Bytes and descriptors between the slowest gate and `written`, the larger as a fraction of the ring; 0 without gates.
+    /// Fill level between the slowest reader and `written`: the larger of the fractions of bytes and of descriptors; 0
+    /// without lossless readers.
     pub fn fill(&self, written: DescPosition, memory: &RingMemory) -> f64 {
         let used = |g: &LosslessSlot| {
             let bytes = (written.pos - g.released.pos) as f64 / memory.byte_capacity() as f64;

@@ -1,14 +1,14 @@
-//! A branch: descriptors of its own over the packet bytes of a ring, for one reader that gets only some of the packets.
+//! A branch: a separate descriptor ring over the packet bytes of a ring, for one reader that gets only some packets.
 //!
-//! Payload is never copied. The writer of a branch is a thread that reads the ring and decides who gets what; the reader is
-//! a [`Listener`] like any other: it copies descriptors out of the branch, and looks at the payload in the ring, judged by
-//! the claim of the ring's own writer (`protocol`).
+//! A branch never copies packet bytes. Its writer is a thread that reads the ring and decides which reader gets which
+//! packet. Its reader is a [`Listener`]: it copies descriptors from the branch and packet bytes from the ring, and
+//! checks the bytes against the claim of the ring's producer (`protocol`).
 //!
-//! Invariant: the writer waits for nobody, and every packet that was meant for the reader is either in the branch or counted
-//! as lost. It overwrites only what the reader says it has released; where that leaves no room the packet is lost, and a
-//! [`Control::Lost`] stands in the branch where it would have been. So what was delivered is known here, exactly, and a
-//! reader that is slow, dead or lies about its cursor loses its own packets and nobody else's. What the reader then came
-//! too late for, because the ring had overwritten the bytes meanwhile, only it can know ([`Listener::torn`]).
+//! Invariant: the writer never waits, and every packet meant for the reader is either in the branch or counted as lost.
+//! The writer overwrites only descriptors that the reader has released; without free space it counts the packet as lost
+//! and writes a [`Control::Lost`] at that point of the branch. So the writer knows exactly the delivered packets, and a
+//! reader that is slow, dead or stores a false cursor loses only its own packets. Only the reader can count the packets
+//! whose bytes the ring had overwritten before the reader copied them ([`Listener::torn`]).
 
 use crate::attach::AttachError;
 use crate::desc::{Control, DESC_BYTES, Desc, DescPosition};
@@ -24,19 +24,19 @@ use std::sync::Arc;
 use sys::memory::SharedMemory;
 use sys::unix::Connection;
 
-/// Fewest descriptors of a branch: a huge page of them.
+/// Smallest number of descriptors of a branch: they fill a huge page.
 pub const BRANCH_DESCS_MIN: u64 = 64 << 10;
-/// Most descriptors of a branch: 128 MiB of them.
+/// Largest number of descriptors of a branch: they take 128 MiB.
 pub const BRANCH_DESCS_MAX: u64 = 1 << 22;
 
-/// Descriptors announced ahead of the writer at a time.
+/// Number of descriptors by which the claim runs ahead of the writer.
 const CLAIM: u64 = 1024;
-/// Descriptors that packets leave free for controls: a loss, a generation and the end may come together.
+/// Descriptors reserved for control descriptors: a loss, a generation and the end may coincide.
 const RESERVE: u64 = 4;
-/// Bytes of the message that hands a branch over.
+/// Length of the message that transfers a branch to another process, in bytes.
 const MESSAGE: usize = 24;
 
-/// What a branch is given on the way in: its reader's end.
+/// The reader's end of a branch.
 #[derive(Clone, Debug)]
 pub struct Branch {
     memory: Arc<RingMemory>,
@@ -44,7 +44,7 @@ pub struct Branch {
     shape: RingParameters,
 }
 
-/// The writing end; the reader learns of the end of the stream when it is dropped.
+/// The writer's end. Its drop marks the end of the stream for the reader.
 #[derive(Debug)]
 pub struct BranchWriter {
     memory: Arc<RingMemory>,
@@ -53,25 +53,25 @@ pub struct BranchWriter {
     controls: u64,
     published: u64,
     claimed: u64,
-    /// Below this a descriptor needs no thought.
+    /// A descriptor below this index is free and claimed, and no control descriptor must precede it.
     known_free: u64,
-    /// The last credible release.
+    /// The last valid release.
     released: u64,
-    /// Lost, and not yet told in the stream.
+    /// Lost packets that no control descriptor reports yet.
     unannounced: u64,
     generation: u64,
     announced_generation: u64,
-    /// Stamp of the last packet meant for the reader.
+    /// Timestamp of the last packet meant for the reader.
     last: Timestamp,
     tally: Tally,
 }
 
 impl Branch {
-    /// Makes a branch of `descs` descriptors (rounded up to a power of two, within [`BRANCH_DESCS_MIN`] and
-    /// [`BRANCH_DESCS_MAX`]) on a ring of this shape.
+    /// Creates a branch of `descs` descriptors (rounded up to a power of two, within [`BRANCH_DESCS_MIN`] and
+    /// [`BRANCH_DESCS_MAX`]) on a ring with these parameters.
     ///
     /// # Errors
-    /// When the machine has not that much memory, or the process no more file descriptors.
+    /// If the machine lacks the memory, or the process has no free file descriptors.
     pub fn grow(
         trunk: &RingMemory,
         shape: &RingParameters,
@@ -104,17 +104,18 @@ impl Branch {
         Ok((writer, Self { memory, cursor, shape }))
     }
 
-    /// The reader, in this process.
+    /// A reader in this process.
     pub fn listen(&self) -> Listener {
         let start = Some(DescPosition::default());
         let (memory, cursor) = (Arc::clone(&self.memory), Arc::clone(&self.cursor));
         Listener::new(memory, cursor, self.shape.clone(), Mode::Lossy, start, Registration::Branch)
     }
 
-    /// Hands the reader's end to another process: packet bytes, descriptors, control page, the ring's control page, cursor.
+    /// Sends the reader's end to another process: packet bytes, descriptors, control page, the ring's control page,
+    /// cursor.
     ///
     /// # Errors
-    /// What sending says; `BrokenPipe` when the peer has gone.
+    /// The error of the send; `BrokenPipe` if the peer has closed the connection.
     pub fn send(&self, connection: &Connection) -> io::Result<()> {
         let mut message = [0; MESSAGE];
         let words = [self.shape.bytes, self.shape.descs, self.shape.queue.into()];
@@ -134,10 +135,10 @@ impl Branch {
         )
     }
 
-    /// Takes what [`Branch::send`] has sent.
+    /// Receives the reader's end that [`Branch::send`] sent.
     ///
     /// # Errors
-    /// [`AttachError`]; nothing of what the other side says is believed before it was checked.
+    /// [`AttachError`]; the function checks every value from the peer before use.
     pub fn receive(connection: &Arc<Connection>) -> Result<Listener, AttachError> {
         let mut message = [0; MESSAGE];
         let (n, fds) = connection.receive(&mut message).map_err(AttachError::Unreachable)?;
@@ -166,19 +167,19 @@ impl Branch {
         Ok(Listener::new(memory, cursor, shape, Mode::Lossy, Some(DescPosition::default()), stay))
     }
 
-    /// What the reader says that it was given, and that it came too late for; for display only.
+    /// Packets received, and packets whose bytes were overwritten, as the reader reports them; for display only.
     pub fn reported(&self) -> (u64, u64) {
         self.cursor.reported()
     }
 
-    /// Its shape.
+    /// The parameters of the branch.
     pub fn shape(&self) -> &RingParameters {
         &self.shape
     }
 }
 
 impl BranchWriter {
-    /// Delivers one packet; false, and counted, where the reader has left no room.
+    /// Delivers one packet. Without free space it returns false and counts the packet as lost.
     #[inline]
     pub fn push(&mut self, desc: Desc) -> bool {
         self.last = desc.timestamp();
@@ -193,16 +194,16 @@ impl BranchWriter {
         true
     }
 
-    /// What follows was judged by this generation. It never goes back.
+    /// Sets the program generation that evaluates the packets that follow. An older generation is ignored.
     pub fn set_generation(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
         if self.generation != self.announced_generation {
-            // The next packet thinks, and says so before it.
+            // Forces the next packet through `make_room`, which writes the generation before the packet.
             self.known_free = 0;
         }
     }
 
-    /// Time has reached this second, for readers that nothing else comes to.
+    /// Writes a tick for this second, so that a reader without packets learns the time.
     pub fn tick(&mut self, ts: Timestamp) {
         if self.has_room() && self.unannounced == 0 {
             self.put(Desc::control(Control::Tick, ts));
@@ -233,18 +234,18 @@ impl BranchWriter {
         self.tally.stored
     }
 
-    /// Packets lost because the reader left no room.
+    /// Packets lost because the reader left no free space.
     pub fn lost(&self) -> u64 {
         self.tally.lost[Cause::RingFull as usize] + self.unannounced
     }
 
-    /// How far the reader is behind, as a fraction of the branch.
+    /// The part of the branch that the reader has not released, as a fraction.
     pub fn fill(&mut self) -> f64 {
         self.find_slot();
         (self.next - self.released) as f64 / self.memory.desc_capacity() as f64
     }
 
-    /// Looks how far the reader has come, as far as that can be true.
+    /// Reads the reader's cursor. Ignores an impossible value.
     fn find_slot(&mut self) {
         let (said, _) = self.cursor.released();
         if (self.released..=self.published).contains(&said) {
@@ -252,7 +253,7 @@ impl BranchWriter {
         }
     }
 
-    /// Whether one packet more would find room.
+    /// True if there is space for one more packet.
     fn has_room(&mut self) -> bool {
         self.find_slot();
         self.next < self.released + self.memory.desc_capacity() - RESERVE
@@ -268,11 +269,11 @@ impl BranchWriter {
         let end = self.released + self.memory.desc_capacity();
         self.claim((self.next + CLAIM).min(end));
         self.known_free = self.claimed.min(end - RESERVE);
-        // Two controls may have been told, and their reserve is larger than that.
+        // At most two control descriptors were written above, and the reserve is larger.
         true
     }
 
-    /// Writes down what has changed since the last packet.
+    /// Writes the control descriptors of the events since the last packet: a loss, a new generation.
     fn announce(&mut self) {
         if self.unannounced > 0 {
             let packets = std::mem::take(&mut self.unannounced);
@@ -287,7 +288,7 @@ impl BranchWriter {
         }
     }
 
-    /// Writes a control; there is room for it in the reserve.
+    /// Writes a control descriptor; the reserve has space for it.
     fn put(&mut self, control: Desc) {
         self.claim(self.next + 1);
         protocol::store(self.memory.slot(self.next), control);
@@ -298,7 +299,7 @@ impl BranchWriter {
     fn claim(&mut self, desc: u64) {
         if desc > self.claimed {
             self.claimed = desc;
-            // The bytes are not ours to claim; readers of a branch ask their owner.
+            // The producer of the ring claims the bytes; readers of a branch check its claim.
             self.memory.control.positions().claim(desc, 0);
         }
     }

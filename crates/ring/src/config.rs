@@ -1,36 +1,38 @@
-//! The size and behaviour of a ring, with every limit rounded to what it can be.
+//! The size and behaviour of a ring. `Config::rounded` moves each value to the nearest permitted value.
 
 use crate::desc::{BLOCK, FILE_HEADER};
 use crate::layout::RingParameters;
 use std::time::Duration;
 use sys::memory;
 
-/// Most bytes stored of one packet: what 16 bits can say.
+/// Largest number of bytes stored of one packet: the largest value of the 16-bit `caplen`.
 pub const CAPLEN_MAX: usize = 65_535;
 
-/// Least packet memory: a few blocks, so that a segment's gap never fills it.
+/// Smallest packet memory: several blocks, so that the unused bytes between two segments never fill it.
 const BYTES_MIN: u64 = 8 * BLOCK;
 
-/// Fewest descriptors.
+/// Smallest number of descriptors.
 const DESCS_MIN: u64 = 64 * 1024;
 
-/// How much of a ring's memory is touched when it is made.
+/// How much of a ring's memory the kernel allocates when the ring is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefault {
-    /// All of it, before the first packet.
+    /// All memory, before the first packet.
     #[default]
     Whole,
-    /// The beginning; the rest while packets come already, by a thread that calls [`crate::RingMemory::prefault_more`].
+    /// The first part at once; a thread that calls [`crate::RingMemory::prefault_more`] allocates the rest during
+    /// capture.
     Behind,
-    /// Nothing: each page when it is first written. For packets that can wait.
+    /// No memory in advance: the kernel allocates each page at its first write. For sources that can wait.
     Lazy,
 }
 
 impl Prefault {
-    /// Packet memory that is touched at once under [`Prefault::Behind`]: 6 ms of 10 Gb/s, in which the thread has touched more.
+    /// Packet memory allocated at once under [`Prefault::Behind`]: 6 ms of traffic at 10 Gb/s. The thread allocates
+    /// more memory than that within 6 ms.
     const BEGIN: usize = 8 << 20;
 
-    /// For one of the ring's memories, which has a share of the whole.
+    /// The setting for one of the ring's memories; `share` divides the bytes of [`Prefault::Behind`].
     pub(crate) const fn of(self, share: usize) -> memory::Prefault {
         match self {
             Self::Whole => memory::Prefault::Whole,
@@ -43,27 +45,29 @@ impl Prefault {
 /// The size and behaviour of a ring.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Interface, file or simulation.
+    /// Name of the interface, file or simulation.
     pub name: String,
     /// Bytes of packet memory, rounded up to a power of two of at least 8 MiB.
     pub bytes: u64,
-    /// Descriptors, rounded up to a power of two; 0 gives one per 128 bytes of packet memory.
+    /// Number of descriptors, rounded up to a power of two; 0 gives one descriptor per 128 bytes of packet memory.
     pub descs: u64,
-    /// Link type as in pcap.
+    /// Link type, a pcap LINKTYPE_ number.
     pub link_type: u32,
-    /// Most bytes stored of one packet, at most [`CAPLEN_MAX`].
+    /// Largest number of bytes stored of one packet, at most [`CAPLEN_MAX`].
     pub snaplen: u32,
     /// Queue number.
     pub queue: u16,
-    /// Most bytes of one segment (one file); at least two blocks.
+    /// Largest number of bytes of one segment (one file); at least two blocks.
     pub segment_bytes: u64,
-    /// A new segment at every multiple of this (counted from the epoch, at least one second), silence included.
+    /// A new segment begins at every multiple of this period (counted from 1970, at least one second), even without
+    /// packets.
     pub rotate: Option<Duration>,
-    /// How long the ring may be full because of a gate in another process before it is no longer waited for.
+    /// The producer stops waiting for a lossless listener in another process after the ring was full for this long
+    /// because of that listener.
     pub reader_timeout: Option<Duration>,
-    /// How much of the memory is touched when the ring is made.
+    /// How much of the memory the kernel allocates when the ring is created.
     pub prefault: Prefault,
-    /// First stream position, rounded up to a block. Anything but 0 serves tests of the counters' width.
+    /// First stream position, rounded up to a block. Only tests of the counters' width use a value other than 0.
     pub start: u64,
 }
 
@@ -86,7 +90,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What will be in force.
+    /// The configuration with every value rounded to a permitted value.
     pub(crate) fn rounded(mut self) -> Self {
         self.bytes = self.bytes.max(BYTES_MIN).next_power_of_two();
         let descs = if self.descs == 0 { self.bytes / 128 } else { self.descs };
@@ -98,7 +102,7 @@ impl Config {
         self
     }
 
-    /// What those who attach are told.
+    /// The parameters that each attached listener receives.
     pub(crate) fn shape(&self) -> RingParameters {
         RingParameters {
             bytes: self.bytes,

@@ -1,4 +1,5 @@
-//! The descriptor: 32 bytes per packet beside the bytes, so that applications walk, steer and prefetch without parsing.
+//! The descriptor: 32 bytes per packet beside the packet bytes, so that applications scan, steer and prefetch packets
+//! without parsing them.
 //!
 //! ```text
 //!  0        8        16       20       24       26       28    29    30    31
@@ -6,31 +7,31 @@
 //! |  pos   |   ts   |  hash  |  mark  | caplen |wire_len| que | flg | l3  | l4  |
 //! +--------+--------+--------+--------+--------+--------+-----+-----+-----+-----+
 //! ```
-//! All fields are little-endian. A *control* descriptor (flag [`flag::CONTROL`]) carries no packet: `mark` says which
-//! [`Control`] it is, and it stands in the stream exactly where what it says became true.
+//! All fields are little-endian. A *control* descriptor (flag [`flag::CONTROL`]) carries no packet: `mark` holds the
+//! kind of [`Control`]. Its position among the packets is the point in the stream at which the event happened.
 
 use base::{Cause, Timestamp};
 
 /// Bits of [`Desc::flags`].
 pub mod flag {
-    /// Not a packet but a [`super::Control`].
+    /// The descriptor is a [`super::Control`], not a packet.
     pub const CONTROL: u8 = 1 << 0;
-    /// Fewer bytes are stored than were on the wire.
+    /// Fewer bytes are stored than the frame had on the wire.
     pub const TRUNCATED: u8 = 1 << 1;
     /// A header contradicts its length.
     pub const MALFORMED: u8 = 1 << 2;
-    /// Merged by the card or the kernel.
+    /// The NIC or the kernel merged several frames into this packet.
     pub const SUPER_FRAME: u8 = 1 << 3;
-    /// The kernel had taken out a VLAN tag; it was put back.
+    /// The kernel had removed a VLAN tag; the stored packet contains it again.
     pub const VLAN_RESTORED: u8 = 1 << 4;
     /// Sent by this host.
     pub const OUTGOING: u8 = 1 << 5;
-    /// The stamp was raised to that of the packet before.
+    /// The timestamp was raised to that of the packet before.
     pub const CLAMPED: u8 = 1 << 6;
-    /// The capture says fewer bytes on the wire than it has of the packet; the length was raised.
+    /// The capture file states a wire length below its captured length; the wire length was raised.
     pub const WIRE_RAISED: u8 = 1 << 7;
 
-    /// The bits that are counted as remarks, and as which.
+    /// The flag bits that are counted as notes, with the note of each bit.
     pub const NOTE_FLAGS: [(u8, base::Note); 7] = [
         (TRUNCATED, base::Note::Truncated),
         (MALFORMED, base::Note::Malformed),
@@ -51,10 +52,10 @@ pub const RECORD_HEADER: usize = 16;
 /// Bytes of the pcap file header that begins each segment in the stream.
 pub const FILE_HEADER: usize = 24;
 
-/// Segments begin at multiples of this many bytes of the stream, and are written to disk in pieces of it.
+/// Segments begin at multiples of this many bytes of the stream; the recorder writes blocks of this size to disk.
 pub const BLOCK: u64 = 1 << 20;
 
-/// One packet, or one [`Control`].
+/// A packet or a [`Control`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub struct Desc {
@@ -65,23 +66,23 @@ pub struct Desc {
     pub ts: u64,
     /// Keyed symmetric flow hash; 0 where there is no flow.
     pub hash: u32,
-    /// Free for programs; the kind of a control descriptor.
+    /// Reserved for programs; in a control descriptor, its kind.
     pub mark: u32,
-    /// Bytes stored.
+    /// Captured length in bytes.
     pub caplen: u16,
-    /// Bytes on the wire; 65 535 means "at least", and the record header in the stream has the exact number.
+    /// Wire length in bytes; 65 535 means "at least", and the record header in the stream has the exact number.
     pub wire_len: u16,
     /// Queue number, modulo 256; in a branch, see [`Desc::class`] and [`Desc::generation`].
     pub queue: u8,
     /// Bits of [`flag`].
     pub flags: u8,
-    /// Offset of the network header in the packet; 0 where there is none within 255 bytes.
+    /// Offset of the network header in the packet; 0 if there is none within 255 bytes.
     pub l3: u8,
-    /// Offset of the transport header in the packet; 0 where there is none within 255 bytes.
+    /// Offset of the transport header in the packet; 0 if there is none within 255 bytes.
     pub l4: u8,
 }
 
-/// A place in the stream, between two descriptors.
+/// A position between two descriptors of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DescPosition {
     /// Index of the next descriptor.
@@ -90,34 +91,34 @@ pub struct DescPosition {
     pub pos: u64,
 }
 
-/// What a control descriptor says.
+/// The event of a control descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// A new segment begins at `pos` (a multiple of [`BLOCK`]) with a pcap file header; the one before ended at `end`,
-    /// which is the stream position after its last record. Bytes between `end` and `pos` mean nothing.
+    /// A new segment begins at `pos` (a multiple of [`BLOCK`]) with a pcap file header. The previous segment ended
+    /// `gap` bytes before `pos`, after its last record. The bytes in between are undefined.
     Segment {
         /// First byte of the new segment.
         pos: u64,
-        /// End of the one before, as an offset back from `pos` (at most one block).
+        /// Distance from the end of the previous segment to `pos`, at most one block.
         gap: u32,
     },
-    /// This many packets were lost since the last such descriptor of the same cause (and gate).
+    /// This many packets were lost since the last such descriptor of the same cause (and lossless reader).
     Lost {
-        /// Why.
+        /// The loss cause.
         cause: Cause,
-        /// For [`Cause::RingFull`], the slot of the gate that had not released.
+        /// For [`Cause::RingFull`], the slot of the lossless reader that had not released its packets.
         reader: u8,
-        /// How many.
+        /// Number of packets.
         packets: u64,
     },
     /// This many packets did not match the capture filter since the last such descriptor.
     Filtered {
-        /// How many.
+        /// Number of packets.
         packets: u64,
     },
-    /// Time has reached this second (of `ts`), whether or not packets came.
+    /// The capture has reached this second (of `ts`), with or without packets.
     Tick,
-    /// The stream ends here; nothing follows.
+    /// The stream ends; no descriptor follows.
     End,
 }
 
@@ -131,7 +132,7 @@ mod kind {
 }
 
 impl Desc {
-    /// The descriptor that says `control` at `ts`.
+    /// The descriptor of the event `control` at time `ts`.
     pub fn control(control: Control, ts: Timestamp) -> Self {
         let mut d = Self { ts: ts.nanos(), flags: flag::CONTROL, ..Self::default() };
         match control {
@@ -146,13 +147,13 @@ impl Desc {
         d
     }
 
-    /// Whether this is a packet.
+    /// True if the descriptor is a packet.
     #[inline]
     pub const fn is_packet(&self) -> bool {
         self.flags & flag::CONTROL == 0
     }
 
-    /// What a control descriptor says; `None` for a packet, or for a kind this version does not know.
+    /// The event of a control descriptor; `None` for a packet or for a kind that this version does not know.
     pub fn as_control(&self) -> Option<Control> {
         if self.is_packet() {
             return None;
@@ -167,31 +168,33 @@ impl Desc {
         })
     }
 
-    /// In a branch: as which class of the group the packet was delivered. All packets of a branch are of one queue, which
-    /// its shape tells, so the byte of the queue is free for this.
+    /// In a branch: the class of the group to which the packet was delivered. All packets of a branch have the queue
+    /// that its ring parameters name, so the branch uses the byte of the queue for class and generation.
     #[inline]
     pub const fn class(&self) -> u8 {
         self.queue & 63
     }
 
-    /// In a branch: the lowest two bits of the generation that judged the packet; [`Desc::as_program`] has all of it.
+    /// In a branch: the lowest two bits of the program generation that evaluated the packet; [`Desc::as_program`] has
+    /// all bits.
     #[inline]
     pub const fn generation(&self) -> u8 {
         self.queue >> 6
     }
 
-    /// In a branch, a control: what follows was judged by this generation of the group's program. Generations count the
-    /// programs of a group and only grow. It is no [`Control`], because whoever reads a ring never meets it.
+    /// In a branch, a control descriptor: this generation of the group's program evaluated the packets that follow.
+    /// Generations count the programs of a group and only grow. It is no [`Control`], because it occurs in branches
+    /// only.
     pub fn program(generation: u64, ts: Timestamp) -> Self {
         Self { pos: generation, ts: ts.nanos(), mark: kind::PROGRAM, flags: flag::CONTROL, ..Self::default() }
     }
 
-    /// The generation that [`Desc::program`] announces.
+    /// The generation that a descriptor made by [`Desc::program`] announces.
     pub const fn as_program(&self) -> Option<u64> {
         if !self.is_packet() && self.mark == kind::PROGRAM { Some(self.pos) } else { None }
     }
 
-    /// The descriptor as it goes into a branch.
+    /// The descriptor as a branch stores it.
     #[inline]
     pub const fn evaluated_by(mut self, class: u8, generation: u64, mark: u32) -> Self {
         self.queue = class & 63 | (generation as u8) << 6;
@@ -199,7 +202,7 @@ impl Desc {
         self
     }
 
-    /// When.
+    /// The timestamp of the packet or event.
     #[inline]
     pub const fn timestamp(&self) -> Timestamp {
         Timestamp::from_nanos(self.ts)
@@ -208,11 +211,11 @@ impl Desc {
     /// Stream position after the packet's last byte.
     #[inline]
     pub const fn end(&self) -> u64 {
-        // Wrapping, as a listener must survive whatever an engine writes.
+        // Wrapping, because a listener must not panic on any value that an engine writes.
         self.pos.wrapping_add(RECORD_HEADER as u64 + self.caplen as u64)
     }
 
-    /// As four words, for atomic copies into and out of shared memory.
+    /// The descriptor as four words, for atomic copies to and from shared memory.
     #[inline]
     pub const fn to_words(self) -> [u64; 4] {
         [

@@ -1,19 +1,20 @@
-//! How long a gate in this process sleeps between two looks at a ring that has nothing for it. Nobody wakes it: a wake-up call
-//! per batch would cost the writer more than short naps cost the reader.
+//! How long a reader in this process sleeps before it polls an empty ring again. The producer does not wake readers: a
+//! wake-up call per batch would cost the producer more than short sleeps cost the reader.
 
 use std::time::Duration;
 
-/// The first nap. Descriptors come in batches many times a millisecond or hardly at all.
+/// The first sleep. Descriptors arrive in batches, either many times per millisecond or rarely.
 const SHORT: Duration = Duration::from_micros(500);
 
-/// The longest nap at a ring of 8 MiB, which holds three times what comes meanwhile at 10 Gb/s; larger rings allow longer ones.
+/// The longest sleep at a ring of 8 MiB, which holds three times the traffic of that time at 10 Gb/s. Larger rings
+/// allow longer sleeps.
 const LONG: Duration = Duration::from_millis(2);
 const LONG_OF: u64 = 8 << 20;
 
-/// The longest nap at any ring: whoever follows the records and rows of a silent port should not notice.
+/// The longest sleep at any ring: a client that follows the records and rows of a silent interface sees no delay.
 const LEN_MAX: Duration = Duration::from_millis(20);
 
-/// See the module. A silent port costs a tenth of what naps of the first length do.
+/// The sleep times of a reader. On a silent interface they cost a tenth of the CPU time of sleeps of the first length.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleBackoff {
     next: Duration,
@@ -21,13 +22,14 @@ pub struct IdleBackoff {
 }
 
 impl IdleBackoff {
-    /// For a reader of rings, the smallest of which has so many bytes of packet memory.
+    /// For a reader of one or more rings, the smallest of which has this many bytes of packet memory.
     pub fn of(bytes: u64) -> Self {
         let times = u32::try_from(bytes / LONG_OF).unwrap_or(u32::MAX).max(1);
         Self { next: SHORT, most: LONG.saturating_mul(times).min(LEN_MAX) }
     }
 
-    /// How long to sleep now that there was nothing; each time twice as long.
+    /// The next sleep after a poll without descriptors; each sleep is twice as long as the one before, up to the
+    /// longest.
     #[must_use]
     pub fn nothing(&mut self) -> Duration {
         let now = self.next;
@@ -35,7 +37,7 @@ impl IdleBackoff {
         now
     }
 
-    /// There was something: the next nap is a short one.
+    /// The last poll returned descriptors: the next sleep is the shortest.
     pub fn something(&mut self) {
         self.next = SHORT;
     }

@@ -1,6 +1,6 @@
-//! What lies where in the control page and the cursor page; `include/netgrain_listen.h` says the same in C.
+//! Layout of the control page and of the cursor page; `include/netgrain_listen.h` defines the same layout in C.
 //!
-//! Control page (written by the writer only, read-only elsewhere), 8-byte little-endian words:
+//! Control page (the producer writes it, others map it read-only), 8-byte little-endian words:
 //! ```text
 //!    0 magic   8 version  16 bytes_len  24 descs  32 link_type  40 snaplen  48 queue
 //!   64 head   72 controls_before  80 ended  88 controls_after
@@ -8,7 +8,7 @@
 //!  192 offered  200 stored  208 stored_bytes  216 filtered  224 duplicate
 //!  256 lost[32]  512 notes[32]  1024 name (64 bytes, UTF-8, zero-padded)
 //! ```
-//! Cursor page (one per listener, written by it and never trusted by the writer):
+//! Cursor page (one per listener; the listener writes it, and the producer does not trust it):
 //! ```text
 //!    0 released_desc   8 released_pos   16 seen   24 missed   64 expired (set by the writer, a courtesy)
 //! ```
@@ -27,9 +27,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"NGRING1\0");
 pub const VERSION: u64 = 1;
 /// Bytes of a control or cursor page.
 pub const PAGE: usize = 4096;
-/// Bytes for a name.
+/// Length of a name in bytes.
 pub const NAME: usize = 64;
-/// Most bytes of a memory that a listener maps.
+/// Largest memory that a listener maps, in bytes.
 const BYTES_MAX: u64 = 1 << 40;
 
 mod at {
@@ -61,20 +61,20 @@ mod at {
     pub const EXPIRED: usize = 64;
 }
 
-/// What a ring is, for those who attach.
+/// The parameters of a ring that an attached listener receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingParameters {
     /// Bytes of packet memory; a power of two.
     pub bytes: u64,
-    /// Descriptors; a power of two.
+    /// Number of descriptors; a power of two.
     pub descs: u64,
-    /// Link type as in pcap.
+    /// Link type, a pcap LINKTYPE_ number.
     pub link_type: u32,
-    /// Most bytes stored of one packet.
+    /// Largest number of bytes stored of one packet.
     pub snaplen: u32,
     /// Queue number.
     pub queue: u16,
-    /// Interface, file or simulation.
+    /// Name of the interface, file or simulation.
     pub name: String,
 }
 
@@ -105,7 +105,7 @@ impl ControlPage {
         Ok(page)
     }
 
-    /// Takes an attached page and reads its shape, refusing one that contradicts itself.
+    /// Takes an attached page and reads its parameters. Refuses contradictory parameters.
     pub fn attach(memory: SharedMemory) -> Result<(Self, RingParameters), &'static str> {
         let page = Self(memory);
         if page.get(at::MAGIC) != MAGIC {
@@ -127,7 +127,7 @@ impl ControlPage {
             queue: page.get(at::QUEUE) as u16,
             name: String::from_utf8_lossy(&name).into_owned(),
         };
-        // The largest packet must fit, and neither memory may be more than anybody has.
+        // The largest packet must fit, and the sizes must be possible on a real machine.
         let sound = |n: u64, least: u64| n.is_power_of_two() && (least..=BYTES_MAX).contains(&n);
         let descs = shape.descs.checked_mul(DESC_BYTES as u64);
         if sound(shape.bytes, BLOCK) && descs.is_some_and(|n| sound(n, PAGE as u64)) {
@@ -155,7 +155,7 @@ impl ControlPage {
         self.word(offset).store(value, Ordering::Relaxed);
     }
 
-    /// Where writer and readers meet.
+    /// The words of the protocol between producer and readers.
     #[inline]
     pub fn positions(&self) -> Positions<'_> {
         Positions {
@@ -167,7 +167,7 @@ impl ControlPage {
         }
     }
 
-    /// The counters as the writer last published them.
+    /// The counters as last published by the producer.
     pub fn tally(&self) -> Tally {
         let mut t = Tally {
             offered: self.get(at::OFFERED),
@@ -186,7 +186,7 @@ impl ControlPage {
         t
     }
 
-    /// Publishes the terms that change with every batch.
+    /// Publishes the counters that change with every batch.
     #[inline]
     pub fn set_flow(&self, t: &Tally) {
         self.set(at::OFFERED, t.offered);
@@ -206,17 +206,17 @@ impl ControlPage {
         }
     }
 
-    /// Whether the writer has finished; nothing is published after that.
+    /// True if the producer has finished; it publishes nothing after that.
     pub fn ended(&self) -> bool {
         self.word(at::ENDED).load(Ordering::Acquire) != 0
     }
 
-    /// Writer: nothing follows.
+    /// Producer: marks the end of the stream.
     pub fn set_ended(&self) {
         self.word(at::ENDED).store(1, Ordering::Release);
     }
 
-    /// The memory, for sealing and handing over.
+    /// The page's memory, for sealing and for sending to listeners.
     pub fn memory(&self) -> &SharedMemory {
         &self.0
     }
@@ -227,7 +227,8 @@ impl ControlPage {
 pub struct CursorPage(SharedMemory);
 
 impl CursorPage {
-    /// A new page at this place. Its listener may write anything into it, but not take it away from under the writer.
+    /// A new page with this position. The size is sealed: a listener may write any value, but cannot shrink the page
+    /// under the producer.
     pub fn create(desc: u64, pos: u64) -> std::io::Result<Self> {
         let page = Self(SharedMemory::create("netgrain-cursor", PAGE, false)?);
         page.positions().set(DescPosition { desc, pos });
@@ -250,44 +251,44 @@ impl CursorPage {
         unreachable!("loom explores the protocol on words of its own")
     }
 
-    /// How far the listener is done, as writer and listener tell each other.
+    /// The words of the released position.
     pub fn positions(&self) -> Released<'_> {
         Released { desc: self.word(at::RELEASED_DESC), pos: self.word(at::RELEASED_POS) }
     }
 
-    /// What the listener says it has released: (descriptor index, stream position). Anything at all may stand here.
+    /// The released position that the listener stored: (descriptor index, stream position). Any value is possible.
     pub fn released(&self) -> (u64, u64) {
         let DescPosition { desc, pos } = self.positions().get();
         (desc, pos)
     }
 
-    /// Listener: everything below may be overwritten.
+    /// Listener: releases everything below this position.
     pub fn release(&self, desc: u64, pos: u64) {
         self.positions().set(DescPosition { desc, pos });
     }
 
-    /// Packets that the listener says it has been given, and that it missed or came too late for; for display only.
+    /// Packets received, and packets missed or copied too late, as the listener reports them; for display only.
     pub fn reported(&self) -> (u64, u64) {
         (self.word(at::SEEN).load(Ordering::Relaxed), self.word(at::MISSED).load(Ordering::Relaxed))
     }
 
-    /// Listener: for display by the engine.
+    /// Listener: reports its counters for display by the engine.
     pub fn report(&self, seen: u64, missed: u64) {
         self.word(at::SEEN).store(seen, Ordering::Relaxed);
         self.word(at::MISSED).store(missed, Ordering::Relaxed);
     }
 
-    /// Whether the writer has stopped waiting for this gate.
+    /// True if the reader timeout has expired.
     pub fn expired(&self) -> bool {
         self.word(at::EXPIRED).load(Ordering::Acquire) != 0
     }
 
-    /// Writer: this gate is no longer waited for.
+    /// Producer: it no longer waits for this lossless listener.
     pub fn set_expired(&self) {
         self.word(at::EXPIRED).store(1, Ordering::Release);
     }
 
-    /// The memory, for handing over.
+    /// The page's memory, for sending to the listener.
     pub fn memory(&self) -> &SharedMemory {
         &self.0
     }

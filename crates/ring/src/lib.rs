@@ -1,14 +1,15 @@
-//! The shared packet ring: one writer, many listeners, in this process or others.
+//! The shared packet ring: one producer and many readers, in this process or in others.
 //!
-//! Packet bytes lie in a memory that is mapped twice back to back, as the very nanosecond-pcap stream that goes to disk;
-//! beside them runs a ring of 32-byte descriptors ([`Desc`]). One [`Producer`] writes both, publishes per batch and never
-//! waits: a [`LosslessReader`] that does not release in time makes it drop (with that gate's name on the loss), a lossy
-//! [`Listener`] that is too slow is lapped and knows what it missed. Listeners in other processes come in through a Unix
-//! socket ([`Server`], [`attach()`]) and get sealed, read-only mappings, so that none can hurt capture or each other.
-//! Readers that are to get only some of the packets have a [`Branch`]: descriptors of their own over the same bytes.
+//! The packet memory is mapped twice, back to back, and holds the nanosecond-pcap stream exactly as the recorder writes
+//! it to disk. A second ring holds 32-byte descriptors ([`Desc`]). One [`Producer`] writes both rings, publishes once
+//! per batch and never blocks. If a [`LosslessReader`] does not release its packets in time, the producer drops packets
+//! and attributes the loss to that reader. A lossy [`Listener`] that is too slow is overtaken and counts the packets
+//! that it missed. Listeners in other processes attach through a Unix socket ([`Server`], [`attach()`]) and get sealed,
+//! read-only mappings, so that a faulty listener can corrupt neither the capture nor another listener. A reader that
+//! gets only a selection of the packets has a [`Branch`]: a separate descriptor ring over the same packet bytes.
 //!
-//! After HPCAP's buffer with listeners (Moreno, PhD thesis 2015, section 4.1), without its rule that the slowest listener
-//! holds up everyone.
+//! The method follows HPCAP's buffer with listeners (Moreno, PhD thesis 2015, section 4.1), except that the slowest
+//! listener does not stop the others.
 
 #[cfg(target_endian = "big")]
 compile_error!("the ring's descriptors and pcap records are laid out for little-endian machines");

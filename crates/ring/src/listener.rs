@@ -1,10 +1,12 @@
-//! A listener in any process: copies descriptors, looks at payloads when it wants to, and can hurt nobody.
+//! A listener in any process: it copies descriptors and, on demand, packet bytes, and cannot harm capture.
 //!
-//! A lossy listener that was lapped jumps forward and knows exactly how many packets it missed, because head and control
-//! count are published together: packets = descriptors - controls. A gate is not lapped unless the writer has expired it.
+//! An overtaken lossy listener jumps forward and knows exactly how many packets it missed, because head and control
+//! count are published together: packets = descriptors - controls. The producer overtakes a lossless listener only
+//! after its reader timeout.
 //!
-//! The engine is not trusted with this process either: whatever it writes, and wherever it dies, a listener neither
-//! panics nor hangs nor reads outside of its mappings. Hence the saturating sums and the loops bounded by the capacity.
+//! The listener does not trust the engine either: for any memory contents, and wherever the engine dies, a listener
+//! neither panics nor hangs nor reads outside of its mappings. Hence the saturating sums and the loops bounded by the
+//! capacity.
 
 use crate::desc::DescPosition;
 use crate::desc::{Desc, FILE_HEADER, RECORD_HEADER};
@@ -16,23 +18,23 @@ use crate::search;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// How often a rewind is tried again when the writer has overwritten its goal meanwhile.
+/// How often a rewind is repeated if the producer has overwritten the target meanwhile.
 const REWINDS: u32 = 8;
 
-/// How many packets went which way, for one listener.
+/// Outcome counters of one listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
-    /// Packets published since the listener joined, or behind the place that it was rewound to.
+    /// Packets published since the listener joined, or after the position of its last rewind.
     pub published: u64,
-    /// Packets it has been given.
+    /// Packets that the listener has received.
     pub seen: u64,
-    /// Packets overwritten before it came to them.
+    /// Packets overwritten before the listener read them.
     pub missed: u64,
-    /// Packets waiting for it.
+    /// Packets published and not yet read.
     pub waiting: u64,
 }
 
-/// See the module's text.
+/// A reader that copies from the ring, in any process.
 #[derive(Debug)]
 pub struct Listener {
     memory: Arc<RingMemory>,
@@ -42,16 +44,16 @@ pub struct Listener {
     next: u64,
     start: u64,
     start_controls: u64,
-    /// Head and control count as they were last seen to belong together.
+    /// The last head and control count that belonged to the same publication.
     settled: Cell<(u64, u64)>,
-    /// Descriptors given out so far, and how many of them were controls.
+    /// Descriptors received so far, and the number of control descriptors among them.
     seen_descs: u64,
     seen_controls: u64,
-    /// Stream position after the last packet given out.
+    /// Stream position after the last packet received.
     end: u64,
-    /// Packets that were asked for and whose bytes were overwritten meanwhile.
+    /// Packets whose bytes were overwritten before the listener copied them.
     torn: Cell<u64>,
-    /// Whoever keeps the listener in: a slot of this process, or a connection.
+    /// The listener's registration: a slot in this process, or a connection.
     stay: Registration,
 }
 
@@ -59,12 +61,12 @@ pub struct Listener {
 pub(crate) enum Registration {
     Slot(Arc<ListenerRegistry>, u8),
     Connection(Arc<sys::unix::Connection>),
-    /// Nobody: the writer of a branch is told by those who let it in.
+    /// No registration: the code that created the branch tells its writer when the reader leaves.
     Branch,
 }
 
 impl Listener {
-    /// Joins in the writer's own process.
+    /// Joins a ring of this process.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -88,7 +90,7 @@ impl Listener {
         place: Option<DescPosition>,
         stay: Registration,
     ) -> Self {
-        // Only a writer that died in mid-publication leaves them apart, and then nothing will be published to count.
+        // The two differ only if the producer died during a publication; then no publication follows.
         let positions = memory.control.positions();
         let (head, controls) = settled(&memory).unwrap_or_else(|| (positions.head(), positions.controls()));
         let mut listener = Self {
@@ -106,8 +108,8 @@ impl Listener {
             torn: Cell::new(0),
             stay,
         };
-        // A gate begins where the writer put it, which may be before the head by now; what lies between was published
-        // after it joined, and the controls among it are found by reading.
+        // A lossless listener starts at the producer's position of the join, which may be before the present head. The
+        // descriptors in between were published after the join; reading them gives the number of controls among them.
         let capacity = listener.memory.desc_capacity();
         if let Some(place) = place.filter(|p| p.desc <= head && head - p.desc <= capacity) {
             listener.next = place.desc;
@@ -119,32 +121,32 @@ impl Listener {
         listener
     }
 
-    /// The ring's shape.
+    /// The ring's parameters.
     pub fn shape(&self) -> &RingParameters {
         &self.shape
     }
 
-    /// How it reads.
+    /// Lossless or lossy.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Releases what was given before (which is what keeps a gate's writer going) and copies up to `most` descriptors
-    /// behind it. An empty result means that there is nothing now.
+    /// Releases the descriptors of the last call (without this, a lossless listener blocks its producer), then copies
+    /// up to `most` further descriptors. An empty result means that none is available now.
     pub fn next(&mut self, most: usize, out: &mut Vec<Desc>) {
         out.clear();
         self.cursor.release(self.next, self.end);
         let positions = self.memory.control.positions();
         let head = positions.head();
-        // More than the whole ring means lapped, and more than that is not copied to find out.
+        // A lag above the ring's capacity means that the listener was overtaken, so a longer copy is useless.
         let most = (most as u64).min(self.memory.desc_capacity());
         let to = head.min(self.next.saturating_add(most)).max(self.next);
-        // PERF: 7.3 → 4.5 ns per record with three listeners on one core (bench ring, 60 B), by keeping the words as they
-        // lie and counting controls on the way.
+        // PERF: 7.3 → 4.5 ns per record with three listeners on one core (bench ring, 60 B), by keeping the words as
+        // they lie and counting controls on the way.
         let controls = self.memory.copy_descs(self.next, to, out);
         let oldest = positions.oldest_desc(self.memory.desc_capacity());
         if oldest > self.next {
-            // Lapped: the copies below `oldest` are worthless. Leave the writer some way to go before it is here again.
+            // Overtaken: the copies below `oldest` are invalid. The new position keeps a distance from the producer.
             out.clear();
             let head = positions.head();
             self.next = oldest.saturating_add(self.memory.desc_capacity() / 4).min(head).max(self.next);
@@ -158,10 +160,10 @@ impl Listener {
         }
     }
 
-    /// Goes to the first packet at or behind this position of the stream, back or forward, as far as it is still whole; a
-    /// segment's beginning counts as one, and 0 finds the oldest of all. [`Listener::heard`] counts from there. True if
-    /// nothing at or behind `pos` was passed over because it was overwritten. A gate stays where it is, because the writer
-    /// only holds what is before it: false.
+    /// Moves to the first packet or segment begin at or after this stream position, back or forward, as far as it is
+    /// not overwritten; 0 finds the oldest. The listener's counters restart there. True if no packet at or after `pos`
+    /// was skipped because it was overwritten. False for a lossless listener, which does not move: the producer retains
+    /// only the packets after its position.
     pub fn rewind(&mut self, pos: u64) -> bool {
         if self.mode == Mode::Lossless {
             return false;
@@ -170,7 +172,8 @@ impl Listener {
         for _ in 0..REWINDS {
             let Some((head, controls)) = settled(&self.memory) else { break };
             let positions = self.memory.control.positions();
-            // A head and a claim that cannot both be true are an engine's that lies or died; no more than the ring is read.
+            // A head and a claim that contradict each other come from a faulty or dead engine; the search reads at most
+            // the ring.
             let oldest = || positions.oldest_desc(capacity).max(head.saturating_sub(capacity));
             let load = |i| protocol::load(self.memory.slot(i));
             let found = search::first_from(pos, head, load, oldest);
@@ -191,14 +194,14 @@ impl Listener {
         self.settled.set(settled);
     }
 
-    /// Index of the descriptor that the next [`Listener::next`] begins with. If that is not where the last one ended, the
-    /// listener was lapped.
+    /// Index of the first descriptor of the next [`Listener::next`]. The listener was overtaken if this differs from
+    /// the end of the last result.
     pub fn position(&self) -> u64 {
         self.next
     }
 
-    /// What is published by now: the first descriptor that is not, and the end of the last packet among those that are
-    /// whole; `None` while there is no such packet.
+    /// The index after the last published descriptor, and the end of the last packet that is not overwritten; `None` if
+    /// the ring holds no packet.
     pub fn published(&self) -> (u64, Option<u64>) {
         let (head, capacity) = (self.memory.control.positions().head(), self.memory.desc_capacity());
         let last = (head.saturating_sub(capacity)..head).rev().map(|i| protocol::load(self.memory.slot(i)));
@@ -206,30 +209,30 @@ impl Listener {
         (head, end)
     }
 
-    /// Tells the engine how this listener fares, for its tables; call now and then.
+    /// Reports this listener's counters to the engine, for display. Call it from time to time.
     pub fn report(&self) {
         let heard = self.counts();
         self.cursor.report(heard.seen, heard.missed + self.torn.get());
     }
 
-    /// Copies a packet's bytes; `None` when they were overwritten meanwhile. Lengths are checked against the ring before
-    /// anything is read, whatever the descriptor says.
+    /// Copies a packet's bytes; `None` if they were overwritten. Checks lengths against the ring before it reads,
+    /// because the descriptor may hold any values.
     pub fn packet<'b>(&self, desc: &Desc, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         self.copy(desc.pos.wrapping_add(RECORD_HEADER as u64), usize::from(desc.caplen), buffer)
     }
 
-    /// As [`Listener::packet`], but at most the first `most` bytes: whoever only wants headers touches no more than those.
+    /// As [`Listener::packet`], but at most the first `most` bytes, for readers that need only headers.
     pub fn first_bytes<'b>(&self, desc: &Desc, most: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         self.copy(desc.pos.wrapping_add(RECORD_HEADER as u64), usize::from(desc.caplen).min(most), buffer)
     }
 
-    /// Copies a packet's nanosecond-pcap record, header included, as it goes to disk.
+    /// Copies a packet's nanosecond-pcap record, including the record header.
     pub fn record<'b>(&self, desc: &Desc, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         self.copy(desc.pos, RECORD_HEADER + usize::from(desc.caplen), buffer)
     }
 
-    /// Copies a stretch of the stream, as it goes to disk; false when part of it was overwritten meanwhile, or it is longer
-    /// than the ring. What lies in a part that was not published yet means nothing.
+    /// Copies a range of the stream. False if part of it was overwritten or it is longer than the ring. Bytes of a
+    /// range that is not yet published are undefined.
     pub fn stretch(&self, pos: u64, out: &mut [u8]) -> bool {
         if out.len() as u64 > self.memory.byte_capacity() {
             return false;
@@ -247,24 +250,24 @@ impl Listener {
         None
     }
 
-    /// In a branch, packets that found no room there because this listener was too slow, as far as its writer has told yet;
-    /// they were never published to it. Elsewhere 0.
+    /// In a branch, packets lost because this listener released too slowly, as last published by the branch's writer;
+    /// they were never published to the listener. 0 in a ring.
     pub fn lost(&self) -> u64 {
         if self.memory.is_branch() { self.memory.control.tally().lost[base::Cause::RingFull as usize] } else { 0 }
     }
 
-    /// Packets that were asked for too late: given as descriptors, their bytes overwritten before they were copied.
+    /// Packets whose descriptors were received, but whose bytes were overwritten before they were copied.
     pub fn torn(&self) -> u64 {
         self.torn.get()
     }
 
-    /// What it has heard so far, exact as of the latest publication that was complete.
+    /// The counters, exact as of the latest complete publication.
     pub fn counts(&self) -> ListenerCounts {
         let (head, controls) = settled(&self.memory).unwrap_or(self.settled.get());
         self.settled.set((head, controls));
         let published = head.saturating_sub(self.start).saturating_sub(controls.saturating_sub(self.start_controls));
         let seen = self.seen_descs - self.seen_controls;
-        // What lies between `next` and the head waits; controls among it are counted by looking.
+        // The packets between `next` and the head are waiting; reading the descriptors tells packets from controls.
         let oldest = self.memory.control.positions().oldest_desc(self.memory.desc_capacity());
         let from = self.next.max(oldest);
         let to = head.min(from.saturating_add(self.memory.desc_capacity()));
@@ -277,34 +280,34 @@ impl Listener {
         self.memory.control.positions().head().saturating_sub(self.next)
     }
 
-    /// Whether the writer has finished and everything that it published has been given out.
+    /// True if the producer has finished and this listener has received everything published.
     pub fn ended(&self) -> bool {
         self.memory.control.ended() && self.lag() == 0
     }
 
-    /// Whether the writer of the ring has finished. A branch may end before its ring does.
+    /// True if the producer of the ring has finished. A branch may end before its ring does.
     pub fn ring_ended(&self) -> bool {
         self.memory.stream_base().ended()
     }
 
-    /// Whether the engine still lives (its socket is open), or this listener is in the engine's own process.
+    /// True if the engine is alive (its socket is open), or this listener is in the engine's own process.
     pub fn connected(&self) -> bool {
         match &self.stay {
             Registration::Slot(..) | Registration::Branch => true,
             Registration::Connection(c) => {
                 use std::os::fd::AsFd;
-                // The engine never writes after the welcome, so a readable socket is a closed one.
+                // The engine never writes after the welcome, so a readable socket is a closed socket.
                 sys::unix::wait_readable(&[c.as_fd()], std::time::Duration::ZERO).is_ok_and(|r| r.is_empty())
             }
         }
     }
 
-    /// Whether this gate was given up by the writer.
+    /// True if the reader timeout of this lossless listener has expired.
     pub fn expired(&self) -> bool {
         self.cursor.expired()
     }
 
-    /// The writer's counters.
+    /// The producer's counters.
     pub fn tally(&self) -> base::Tally {
         self.memory.control.tally()
     }
@@ -315,8 +318,9 @@ impl Listener {
     }
 }
 
-/// Head and control count that belong together. The writer publishes them nanoseconds apart, so looking again helps,
-/// and if it was interrupted just there, letting it run does; `None` when it must have died there.
+/// Head and control count of the same publication. The producer stores them nanoseconds apart, so the first attempts
+/// spin; the later attempts sleep, in case the producer was preempted between the stores. `None` if all attempts fail:
+/// the producer must have died there.
 fn settled(memory: &RingMemory) -> Option<(u64, u64)> {
     const ATTEMPTS: u32 = 1000;
     const TIMEOUT: u32 = 100;

@@ -1,7 +1,8 @@
-//! Who listens: the meeting place of the writer's thread and the threads that let listeners in and out.
+//! Registration of listeners between the producer thread and the threads that admit and remove listeners.
 //!
-//! Only the writer decides what it waits for. Others leave requests here, the writer serves them between two batches
-//! ([`crate::Producer::service`]), and so a gate begins exactly at a published descriptor and no race is possible.
+//! Only the producer decides which readers it waits for. Other threads queue requests here, and the producer serves
+//! them between two batches ([`crate::Producer::service`]). Therefore a lossless reader starts exactly at a published
+//! descriptor, without a race.
 
 use crate::desc::DescPosition;
 use crate::layout::CursorPage;
@@ -12,12 +13,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How a listener reads.
+/// How the producer treats a listener that is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Never lapped; the writer waits for it, and drops with its name when the ring is full because of it.
+    /// The producer never overwrites unreleased packets; it drops packets while the ring is full and attributes the
+    /// loss to the reader.
     Lossless,
-    /// Lapped when slow; counts exactly what it missed.
+    /// The producer overtakes a slow listener, which counts exactly the packets that it missed.
     Lossy,
 }
 
@@ -31,29 +33,29 @@ impl Mode {
     }
 }
 
-/// One listener, as the engine knows it.
+/// One listener, from the engine's side.
 #[derive(Clone, Debug)]
 pub struct ListenerState {
-    /// Slot number; gates are named by it in [`crate::Control::Lost`].
+    /// Slot number; [`crate::Control::Lost`] names a lossless reader by its slot.
     pub slot: u8,
-    /// What it calls itself.
+    /// Name that the listener gave.
     pub name: String,
-    /// How it reads.
+    /// Lossless or lossy.
     pub mode: Mode,
-    /// Whether the writer has stopped waiting for it.
+    /// True if the reader timeout has expired: the producer no longer waits for this listener.
     pub expired: bool,
-    /// Packets lost because this gate had not released its part of the ring.
+    /// Packets lost because this lossless reader had not released its packets.
     pub losses_caused: u64,
-    /// Its cursor page.
+    /// The listener's cursor page.
     pub cursor: Arc<CursorPage>,
 }
 
-/// Why a listener could not be let in.
+/// Reasons to refuse a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinError {
     /// All slots are taken.
     Full,
-    /// The writer did not answer: it has ended or hangs.
+    /// The producer did not answer: it has ended or hangs.
     NoAnswer,
 }
 
@@ -68,19 +70,19 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Most listeners of one ring at a time.
+/// Largest number of listeners of one ring at a time.
 pub const SLOTS: usize = 64;
 
-/// How long a newcomer waits for the writer's answer.
+/// How long a joining listener waits for the producer's answer.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the writer is asked to do.
+/// A request to the producer.
 pub(crate) enum Request {
     Join { slot: u8, cursor: Arc<CursorPage>, patient: bool, reply: Sender<DescPosition> },
     Leave { slot: u8 },
 }
 
-/// See the module's text.
+/// The listeners of one ring and the requests that the producer has not yet served.
 #[derive(Default)]
 pub struct ListenerRegistry {
     pending: AtomicBool,
@@ -92,16 +94,16 @@ pub struct ListenerRegistry {
 struct Inner {
     requests: Vec<Request>,
     listeners: BTreeMap<u8, ListenerState>,
-    /// Gates that have left but that the writer still waits for. Their slots are not given away yet, because what was
-    /// lost in their name may not have been counted.
+    /// Lossless readers that have left and for which the producer still waits. Their slots stay reserved, because
+    /// pending losses may be attributed to them.
     leaving: BTreeMap<u8, ListenerState>,
-    /// Losses of gates that have left, by name.
+    /// Losses due to lossless readers that have left, by name.
     departed: BTreeMap<String, u64>,
 }
 
 impl ListenerRegistry {
-    /// Lets a listener in. A gate starts where the writer is when it serves the request; a `patient` gate is never
-    /// expired (the recorder in this process).
+    /// Admits a listener. A lossless reader starts at the producer's position at the time of the request's service. No
+    /// reader timeout applies to a `patient` reader (the recorder in this process).
     pub(crate) fn join(
         &self,
         name: &str,
@@ -109,7 +111,7 @@ impl ListenerRegistry {
         patient: bool,
     ) -> Result<(ListenerState, Option<DescPosition>), JoinError> {
         let (reply, answer) = channel();
-        // Made before the lock is taken, because the writer takes it too and must not wait for the kernel.
+        // Created before the lock is taken: the producer takes the lock too and must not wait for a system call.
         let cursor = Arc::new(CursorPage::create(0, 0).map_err(|_| JoinError::Full)?);
         let state = {
             let mut inner = self.lock();
@@ -142,7 +144,7 @@ impl ListenerRegistry {
         Err(JoinError::NoAnswer)
     }
 
-    /// Lets a listener out; the writer stops waiting for it at its next batch.
+    /// Removes a listener; the producer stops waiting for it before its next batch.
     pub fn leave(&self, slot: u8) {
         let mut inner = self.lock();
         if let Some(state) = inner.listeners.remove(&slot) {
@@ -156,12 +158,12 @@ impl ListenerRegistry {
         }
     }
 
-    /// Everyone who listens now.
+    /// All present listeners.
     pub fn listeners(&self) -> Vec<ListenerState> {
         self.lock().listeners.values().cloned().collect()
     }
 
-    /// Packets lost because of each gate, by name, whether it is still here or not.
+    /// Packets lost because of each lossless reader, by name, including readers that have left.
     pub fn lost_by_reader(&self) -> BTreeMap<String, u64> {
         let inner = self.lock();
         let mut out = inner.departed.clone();
@@ -171,7 +173,7 @@ impl ListenerRegistry {
         out
     }
 
-    /// Writer: the requests since the last call; nearly always none.
+    /// Producer: the requests since the last call; almost always empty.
     #[inline]
     pub(crate) fn requests(&self) -> Vec<Request> {
         if !self.pending.load(Ordering::Acquire) {
@@ -182,7 +184,7 @@ impl ListenerRegistry {
         std::mem::take(&mut inner.requests)
     }
 
-    /// Writer: packets lost because of a gate.
+    /// Producer: adds packets lost because of a lossless reader.
     pub(crate) fn attribute_loss(&self, slot: u8, packets: u64) {
         let inner = &mut *self.lock();
         if let Some(l) = inner.listeners.get_mut(&slot).or(inner.leaving.get_mut(&slot)) {
@@ -190,7 +192,7 @@ impl ListenerRegistry {
         }
     }
 
-    /// Writer: this gate is not waited for any more, and all that was lost because of it has been told.
+    /// Producer: it no longer waits for this reader, and all losses due to the reader are attributed.
     pub(crate) fn gone(&self, slot: u8) {
         let mut inner = self.lock();
         if let Some(state) = inner.leaving.remove(&slot) {
@@ -198,7 +200,7 @@ impl ListenerRegistry {
         }
     }
 
-    /// Writer: a gate is no longer waited for.
+    /// Producer: the timeout of this lossless reader has expired.
     pub(crate) fn expire(&self, slot: u8) {
         if let Some(l) = self.lock().listeners.get_mut(&slot) {
             l.expired = true;
@@ -206,10 +208,10 @@ impl ListenerRegistry {
         }
     }
 
-    /// Writer: no more requests will be served.
+    /// Producer: it serves no more requests.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Dropping a request drops its reply channel, so whoever waits is told at once.
+        // Dropping a request drops its reply channel, so the waiting thread gets an error at once.
         let mut inner = self.lock();
         inner.requests.clear();
         for state in std::mem::take(&mut inner.leaving).into_values() {
@@ -218,7 +220,7 @@ impl ListenerRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under the lock leaves plain data behind, which is as good as before.
+        // A panic under the lock cannot leave these plain values inconsistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

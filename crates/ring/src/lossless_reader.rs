@@ -1,4 +1,5 @@
-//! A gate in the writer's own process: reads in place, is never lapped and never expired. The recorder is one.
+//! A lossless reader in the producer's own process, for example the recorder. It reads in place; the producer never
+//! overwrites unreleased packets, and no reader timeout applies.
 
 use crate::desc::DescPosition;
 use crate::desc::{Control, Desc, FILE_HEADER};
@@ -7,7 +8,7 @@ use crate::listener_registry::{JoinError, ListenerRegistry, Mode};
 use crate::memory::RingMemory;
 use std::sync::Arc;
 
-/// See the module's text.
+/// A lossless reader in the producer's own process.
 #[derive(Debug)]
 pub struct LosslessReader {
     memory: Arc<RingMemory>,
@@ -16,12 +17,12 @@ pub struct LosslessReader {
     slot: u8,
     read: u64,
     released: DescPosition,
-    /// Stream position after the last byte that was given out.
+    /// Stream position after the last byte that `next` returned.
     end: u64,
 }
 
 impl LosslessReader {
-    /// Joins; the writer must be calling [`crate::Producer::service`] (from another thread) for this to return.
+    /// Registers the reader. Returns only if another thread calls [`crate::Producer::service`] meanwhile.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -39,54 +40,55 @@ impl LosslessReader {
         })
     }
 
-    /// Where the gate joined, or what it has released since.
+    /// The position up to which the reader has released the ring; at first, the position at which it joined.
     pub fn released(&self) -> DescPosition {
         self.released
     }
 
-    /// Index of the first descriptor of the next [`Lossless::next`].
+    /// Index of the first descriptor that the next call of `next` returns.
     pub fn position(&self) -> u64 {
         self.read
     }
 
-    /// Descriptors published and not yet given out.
+    /// Number of descriptors that are published and that `next` has not yet returned.
     pub fn waiting(&self) -> u64 {
         self.memory.control.positions().head() - self.read
     }
 
-    /// The descriptors published since the last call, in place; they and their bytes stay until released.
+    /// The descriptors published since the last call, in place. Descriptors and packet bytes stay valid until released.
     pub fn next(&mut self, most: usize) -> &[Desc] {
         let head = self.memory.control.positions().head();
         let to = head.min(self.read.saturating_add(most as u64));
-        // SAFETY: below the head, not below what was released, and the writer waits for this gate.
+        // SAFETY: below the head, not below the released position, and the producer waits for this reader.
         let descs = unsafe { self.memory.held_descs(self.read, to) };
         self.read = to;
         self.end = descs.iter().rev().find_map(end_of).unwrap_or(self.end);
         descs
     }
 
-    /// Bytes of the stream in place, given out and not yet released.
+    /// Bytes of the stream in place. `next` has returned their descriptors, and the reader has not released them.
     ///
     /// # Panics
-    /// When the range begins below what was released or ends beyond what was given out: it may be something else.
+    /// If the range begins below the released position or ends after the last returned byte: the producer may overwrite
+    /// such bytes.
     pub fn bytes(&self, pos: u64, len: usize) -> &[u8] {
         assert!(pos >= self.released.pos, "position {pos} was released ({})", self.released.pos);
         assert!(pos + len as u64 <= self.end, "position {} was not given out ({})", pos + len as u64, self.end);
-        // SAFETY: published, not below what was released, and the writer waits for this gate.
+        // SAFETY: published, not below the released position, and the producer waits for this reader.
         unsafe { self.memory.held_bytes(pos, len) }
     }
 
-    /// Lets the writer have everything below this place.
+    /// Releases everything before `place`, so that the producer may overwrite it.
     ///
     /// # Panics
-    /// When the place goes back or beyond what was read.
+    /// If `place` is before the released position or after the last returned descriptor.
     pub fn release(&mut self, place: DescPosition) {
         assert!(place.desc >= self.released.desc && place.pos >= self.released.pos && place.desc <= self.read);
         self.released = place;
         self.cursor.release(place.desc, place.pos);
     }
 
-    /// Whether the writer has finished; what was published before can still be read.
+    /// True if the producer has finished. Descriptors published before remain readable.
     pub fn ended(&self) -> bool {
         self.memory.control.ended()
     }
@@ -97,7 +99,7 @@ impl LosslessReader {
     }
 }
 
-/// Where the bytes of a descriptor end, if it has any.
+/// Stream position after the bytes of a descriptor; `None` for a descriptor without bytes.
 fn end_of(desc: &Desc) -> Option<u64> {
     match desc.as_control() {
         None if desc.is_packet() => Some(desc.end()),

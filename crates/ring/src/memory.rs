@@ -1,4 +1,4 @@
-//! The two memories behind a ring and the only places where they are touched.
+//! The two memories of a ring, and all code that reads or writes them.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::config::Prefault;
@@ -7,14 +7,14 @@ use crate::layout::{ControlPage, RingParameters};
 use std::sync::Arc;
 use sys::memory::SharedMemory;
 
-/// Where the flags of a descriptor lie in its last word.
+/// Bit offset of the flags in the last word of a descriptor.
 const FLAGS_AT: u32 = 40;
 
 /// Packet bytes, descriptors and control page of one ring (or of a branch of one), mapped in this process.
 #[derive(Debug)]
 pub struct RingMemory {
     bytes: Arc<SharedMemory>,
-    /// The control page of whoever writes the bytes: this ring's own, or for a branch that of the ring it grows on.
+    /// The control page of the writer of the bytes: this ring's own page, or for a branch that of its ring.
     stream_base: Arc<ControlPage>,
     descs: SharedMemory,
     /// The control page.
@@ -24,7 +24,7 @@ pub struct RingMemory {
 }
 
 impl RingMemory {
-    /// New memories for this shape, sealed: after this nobody but this mapping can write them.
+    /// New sealed memories with these parameters: only this mapping can write them.
     pub fn create(shape: &RingParameters, warmth: Prefault) -> std::io::Result<Self> {
         let bytes = SharedMemory::create_prefaulted("netgrain-bytes", shape.bytes as usize, true, warmth.of(1))?;
         let descs = shape.descs as usize * DESC_BYTES;
@@ -36,19 +36,19 @@ impl RingMemory {
         Ok(Self::attached(bytes, descs, control, None, shape))
     }
 
-    /// Touches some MiB more of both memories, and locks them where permitted: see [`SharedMemory::prefault_more`]. False: all is
-    /// touched, or nothing is to be.
+    /// Allocates some more MiB of both memories, and locks them where permitted: see [`SharedMemory::prefault_more`].
+    /// False if all memory is allocated or `Config::prefault` requests none.
     ///
     /// # Errors
-    /// `ENOMEM` when the machine has not that much memory.
+    /// `ENOMEM` if the machine lacks the memory.
     pub fn prefault_more(&self) -> std::io::Result<bool> {
         const STEP: usize = 8 << 20;
-        // A quarter for descriptors, as they are a quarter of the bytes, so that neither is ahead of the other.
+        // A quarter of the step, because the descriptors take a quarter of the bytes: both memories finish together.
         let more = self.bytes.prefault_more(STEP)?;
         Ok(self.descs.prefault_more(STEP / 4)? || more)
     }
 
-    /// As [`RingMemory::create`], for a branch: descriptors and a control page of its own over the bytes of this ring.
+    /// As [`RingMemory::create`], for a branch: separate descriptors and control page over the bytes of this ring.
     pub fn branch(&self, shape: &RingParameters) -> std::io::Result<Self> {
         let descs = SharedMemory::create("netgrain-branch", shape.descs as usize * DESC_BYTES, true)?;
         let control = ControlPage::create(shape)?;
@@ -58,7 +58,8 @@ impl RingMemory {
         Ok(Self::new(Arc::clone(&self.bytes), descs, Arc::new(control), Arc::clone(&self.stream_base), shape))
     }
 
-    /// From memories of another process, already checked against `shape`; a branch brings the control page of its ground.
+    /// From memories of another process, already checked against `shape`. `ground` is the control page of a branch's
+    /// ring.
     pub fn attached(
         bytes: SharedMemory,
         descs: SharedMemory,
@@ -78,31 +79,31 @@ impl RingMemory {
         ground: Arc<ControlPage>,
         shape: &RingParameters,
     ) -> Self {
-        // Everything below relies on these: masks cut every index down to the memory that is really there.
+        // The safety of all accesses relies on these: the masks reduce every index to the mapped memory.
         assert_eq!(bytes.len() as u64, shape.bytes);
         assert_eq!(descs.len() as u64, shape.descs * DESC_BYTES as u64);
         assert!(shape.bytes.is_power_of_two() && shape.descs.is_power_of_two());
         Self { bytes, stream_base: ground, descs, control, byte_mask: shape.bytes - 1, desc_mask: shape.descs - 1 }
     }
 
-    /// Bytes of packet memory.
+    /// Size of the packet memory in bytes.
     #[inline]
     pub fn byte_capacity(&self) -> u64 {
         self.byte_mask + 1
     }
 
-    /// Descriptors.
+    /// Number of descriptors.
     #[inline]
     pub fn desc_capacity(&self) -> u64 {
         self.desc_mask + 1
     }
 
-    /// The control page of whoever writes the bytes.
+    /// The control page of the writer of the bytes.
     pub fn stream_base(&self) -> &ControlPage {
         &self.stream_base
     }
 
-    /// Whether the bytes are another ring's.
+    /// True if the bytes belong to another ring.
     pub fn is_branch(&self) -> bool {
         !Arc::ptr_eq(&self.stream_base, &self.control)
     }
@@ -117,7 +118,8 @@ impl RingMemory {
         &self.descs
     }
 
-    /// Where stream position `pos` lies; at least [`RingMemory::byte_capacity`] bytes follow it, thanks to the mirror.
+    /// Address of stream position `pos`. At least [`RingMemory::byte_capacity`] mapped bytes follow it, because the
+    /// memory is mapped twice.
     #[inline]
     pub fn at(&self, pos: u64) -> *mut u8 {
         // SAFETY: the masked offset is inside the first half of the mapping.
@@ -132,26 +134,27 @@ impl RingMemory {
         unsafe { &*self.descs.base().add((index & self.desc_mask) as usize * DESC_BYTES).cast::<[AtomicU64; 4]>() }
     }
 
-    /// Appends copies of the descriptors `[from, to)`, which the writer may be overwriting: they mean nothing until the
-    /// claim has been looked at. Returns how many of them say that they are controls.
+    /// Appends copies of the descriptors `[from, to)`, which the producer may be overwriting: a copy is valid only if
+    /// the claim, loaded afterwards, does not cover it. Returns how many of them have the control flag.
     #[inline]
     pub fn copy_descs(&self, from: u64, to: u64, out: &mut Vec<Desc>) -> u64 {
         let count = to.saturating_sub(from).min(self.desc_capacity()) as usize;
         out.reserve(count);
         let begin = out.len();
         let mut controls = 0;
-        // The mirror makes the slots contiguous.
+        // The second mapping makes the slots contiguous.
         let slots = std::ptr::from_ref(self.slot(from));
         for i in 0..count {
-            // SAFETY: `count` is at most the capacity, so the mirror ends behind the last slot; all sides use atomics.
+            // SAFETY: `count` is at most the capacity, so the range ends inside the second mapping; all sides use
+            // atomics.
             let slot = unsafe { &*slots.add(i) };
             let words: [u64; 4] = std::array::from_fn(|w| slot[w].load(Ordering::Relaxed));
             controls += words[3] >> FLAGS_AT & u64::from(crate::desc::flag::CONTROL);
-            // SAFETY: `reserve` has made room for `count` more; the words are `Desc`'s own layout on a little-endian
-            // machine, which `lib.rs` demands, and every bit pattern is one.
+            // SAFETY: `reserve` has allocated `count` more; the words have `Desc`'s layout on a little-endian machine,
+            // which `lib.rs` requires, and every bit pattern is a valid `Desc`.
             unsafe { out.as_mut_ptr().add(begin + i).cast::<[u64; 4]>().write(words) };
         }
-        // SAFETY: all of them were written just now.
+        // SAFETY: the loop has written all of them.
         unsafe { out.set_len(begin + count) };
         controls
     }
@@ -159,30 +162,32 @@ impl RingMemory {
     /// Descriptors `[from, to)` in place.
     ///
     /// # Safety
-    /// The caller holds them: they are published, and the writer waits for the caller before it overwrites them.
+    /// The descriptors are published, and the producer waits for the caller before it overwrites them.
     pub unsafe fn held_descs(&self, from: u64, to: u64) -> &[Desc] {
         let len = to.wrapping_sub(from).min(self.desc_capacity()) as usize;
-        // SAFETY: the mirror makes the range contiguous; nobody writes it while it is held (the caller's promise); the
-        // writer's words are `Desc`'s own layout on a little-endian machine, which `lib.rs` demands.
+        // SAFETY: the second mapping makes the range contiguous; the caller guarantees that nothing overwrites it; the
+        // producer's words have `Desc`'s layout on a little-endian machine, which `lib.rs` requires.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self.slot(from)).cast::<Desc>(), len) }
     }
 
     /// Bytes `[pos, pos + len)` of the stream in place.
     ///
     /// # Safety
-    /// The caller holds them, as above; `len` is at most the capacity.
+    /// The bytes are published, and the producer waits for the caller as above; `len` is at most the capacity.
     pub unsafe fn held_bytes(&self, pos: u64, len: usize) -> &[u8] {
         assert!(len as u64 <= self.byte_capacity());
         // SAFETY: as in `held_descs`.
         unsafe { std::slice::from_raw_parts(self.at(pos), len) }
     }
 
-    /// Copies bytes out of ground that the writer may be overwriting; they mean nothing until the claim has been looked at.
+    /// Copies bytes that the producer may be overwriting: a copy is valid only if the claim, loaded afterwards, does
+    /// not cover it.
     pub fn copy_racy(&self, pos: u64, out: &mut [u8]) {
         assert!(out.len() as u64 <= self.byte_capacity());
         let from = self.at(pos);
         let mut i = 0;
-        // Up to the first aligned word, then words, then the rest: all atomic, so that the race is a defined one.
+        // Bytes to the first aligned word, then words, then the remaining bytes: all atomic, so that the race is
+        // defined.
         let head = from.align_offset(8).min(out.len());
         while i < head {
             out[i] = self.byte(from, i);
@@ -201,8 +206,8 @@ impl RingMemory {
     }
 
     fn byte(&self, from: *mut u8, i: usize) -> u8 {
-        // SAFETY: `from + i` is inside the mapping (see `at`); the other side's writes are outside of Rust's model here
-        // only in so far as the copy is discarded when it raced.
+        // SAFETY: `from + i` is inside the mapping (see `at`); the producer's plain writes are outside of Rust's memory
+        // model, and the caller discards a copy that raced with them.
         unsafe { (*from.add(i).cast::<std::sync::atomic::AtomicU8>()).load(Ordering::Relaxed) }
     }
 }

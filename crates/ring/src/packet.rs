@@ -1,20 +1,20 @@
-//! A packet on its way into the ring, and the refusal it may meet.
+//! A packet to be written to the ring, and the error if the ring is full.
 
 use base::Timestamp;
 use std::fmt;
 
-/// A packet to be written.
+/// A packet to be written to the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Its bytes, at most [`CAPLEN_MAX`](crate::CAPLEN_MAX) (4 fewer with `vlan`).
+    /// The captured bytes, at most [`CAPLEN_MAX`](crate::CAPLEN_MAX) (4 fewer with `vlan`).
     pub bytes: &'a [u8],
     /// Length on the wire, without the tag in `vlan`.
     pub wire_len: u32,
-    /// When it arrived.
+    /// Time of arrival.
     pub ts: Timestamp,
     /// Flow hash.
     pub hash: u32,
-    /// Free for programs.
+    /// Reserved for programs.
     pub mark: u32,
     /// Bits of [`flag`](crate::flag).
     pub flags: u8,
@@ -22,14 +22,14 @@ pub struct Packet<'a> {
     pub l3: u8,
     /// Offset of the transport header in the packet as it will be stored, tag included.
     pub l4: u8,
-    /// A tag to put back behind the two MAC addresses: TPID and TCI, big-endian.
+    /// A VLAN tag to insert after the two MAC addresses: TPID and TCI, big-endian.
     pub vlan: Option<[u8; 4]>,
 }
 
-/// The packet was not written: the ring is full, because of the gate in this slot.
+/// The packet was not written: the ring is full because the lossless reader in this slot has not released its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFull {
-    /// The gate that has not released.
+    /// Slot of the lossless reader that limits the producer.
     pub reader: u8,
 }
 
@@ -42,33 +42,34 @@ impl fmt::Display for RingFull {
 impl std::error::Error for RingFull {}
 
 impl<'a> Packet<'a> {
-    /// All of a packet of which nothing more is known than its bytes and when it arrived: no hash, no headers.
+    /// An untruncated packet of which only the bytes and the timestamp are known: no hash, no header offsets.
     ///
     /// # Panics
-    /// If it is longer than 4 GiB.
+    /// If the packet is longer than 4 GiB.
     pub fn whole(bytes: &'a [u8], ts: Timestamp) -> Self {
         let wire_len = u32::try_from(bytes.len()).expect("a packet");
         Self { bytes, wire_len, ts, hash: 0, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None }
     }
 
-    /// Bytes of the tag to put back.
+    /// Length of the VLAN tag to insert.
     #[inline]
     pub(crate) const fn tag_len(&self) -> usize {
         if self.vlan.is_some() { 4 } else { 0 }
     }
 
-    /// Copies the bytes, putting the tag back behind the addresses.
+    /// Copies the bytes and inserts the VLAN tag after the MAC addresses.
     ///
     /// # Safety
     /// `to` is writable for the bytes of the packet and its tag.
     #[inline]
     pub(crate) unsafe fn copy_to(&self, to: *mut u8) {
         match self.vlan {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `to` is writable for the packet.
             None => unsafe { std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), to, self.bytes.len()) },
             Some(tag) => {
                 let (head, tail) = self.bytes.split_at(self.bytes.len().min(ADDRESSES));
-                // SAFETY: the caller's promise; the three pieces follow each other.
+                // SAFETY: the caller guarantees that `to` is writable for packet and tag; the three copies are
+                // adjacent.
                 unsafe {
                     std::ptr::copy_nonoverlapping(head.as_ptr(), to, head.len());
                     std::ptr::copy_nonoverlapping(tag.as_ptr(), to.add(head.len()), 4);
@@ -79,5 +80,5 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Bytes of the two MAC addresses.
+/// Length of the two MAC addresses in bytes.
 const ADDRESSES: usize = 12;

@@ -1,26 +1,26 @@
-//! Packets whose fate is known and not yet in the stream: lost, or filtered, since the last control descriptor that said so.
+//! Counts of lost and filtered packets that no control descriptor in the stream reports yet.
 
 use crate::desc::Control;
 use crate::listener_registry::ListenerRegistry;
 use base::{Cause, Tally};
 
-/// The counts that wait for room in the stream.
+/// The counts that wait for free space in the stream.
 #[derive(Default)]
 pub struct PendingDiscards(Vec<Pending>);
 
 struct Pending {
     discard: Discard,
     packets: u64,
-    /// How many of them the hub knows of (see [`ListenerRegistry::attribute_loss`]).
+    /// Number of these packets that the listener registry has counted (see [`ListenerRegistry::attribute_loss`]).
     reported: u64,
 }
 
-/// What becomes of packets that are not stored.
+/// The outcome of packets that are not stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
-    /// The capture filter refused them.
+    /// The packets did not match the capture filter.
     Filtered,
-    /// They were lost; for a full ring, because of this gate.
+    /// The packets were lost; `gate` is the slot of the lossless reader if the cause is a full ring.
     Lost { cause: Cause, gate: u8 },
 }
 
@@ -44,7 +44,7 @@ impl Discard {
 }
 
 impl PendingDiscards {
-    /// Counts packets.
+    /// Adds packets with this outcome.
     #[inline]
     pub fn add(&mut self, fate: Discard, packets: u64) {
         if packets == 0 {
@@ -56,13 +56,13 @@ impl PendingDiscards {
         }
     }
 
-    /// Whether nothing waits.
+    /// True if no count is pending.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tells the hub of the losses to gates that it does not know of yet.
+    /// Adds losses due to lossless readers to the listener registry, as far as it has not counted them.
     pub fn attribute_loss(&mut self, hub: &ListenerRegistry) {
         for p in &mut self.0 {
             if let Discard::Lost { cause: Cause::RingFull, gate } = p.discard {
@@ -72,7 +72,7 @@ impl PendingDiscards {
         }
     }
 
-    /// Takes one count out, if `write` finds room for what it says; into `tally` it goes then.
+    /// Writes one count to the stream: if `write` finds space for the control descriptor, the count moves to `tally`.
     pub fn write_one(&mut self, tally: &mut Tally, write: impl FnOnce(Control) -> bool) -> bool {
         let Some(p) = self.0.last() else { return false };
         if !write(p.discard.control(p.packets)) {
@@ -83,7 +83,7 @@ impl PendingDiscards {
         true
     }
 
-    /// Adds what waits.
+    /// Adds the pending counts to `tally`.
     pub fn add_to(&self, tally: &mut Tally) {
         for p in &self.0 {
             p.discard.count(p.packets, tally);

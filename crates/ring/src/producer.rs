@@ -1,11 +1,11 @@
-//! The writing side: one thread, one copy and one descriptor per packet, one release store per batch.
+//! The producer: one thread, one copy and one descriptor per packet, one release store per batch.
 //!
-//! The bytes are a stream of nanosecond-pcap records cut into *segments*. A segment begins at a multiple of [`BLOCK`] with
-//! a pcap file header, so that what lies in the ring is byte for byte what goes to disk. Where a segment ends is decided
-//! here, by size and by the clock of the packets, because only here is it known before the next byte is written.
+//! The bytes are a stream of nanosecond-pcap records, cut into *segments*. A segment begins at a multiple of [`BLOCK`]
+//! with a pcap file header, so that the ring holds exactly the bytes that the recorder writes to disk. The producer
+//! decides where a segment ends, by size and by packet time, because the decision must precede the next byte.
 //!
-//! The producer also keeps the ledger: it sees every packet's fate exactly once, and puts losses into the stream as
-//! control descriptors, so that whoever reads the stream arrives at the same sums by itself.
+//! The producer also keeps the ledger: it counts the outcome of each packet exactly once, and writes losses into the
+//! stream as control descriptors, so that a reader of the stream computes the same sums.
 
 use crate::back_pressure::BackPressure;
 use crate::config::{CAPLEN_MAX, Config, file_header};
@@ -22,35 +22,35 @@ use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Bytes announced ahead of the writer at a time, so that most packets need no announcement of their own.
+/// Bytes by which the claim runs ahead of the producer, so that most packets need no claim of their own.
 const CLAIM_BYTES: u64 = 256 << 10;
-/// Descriptors announced ahead at a time.
+/// Descriptors by which the claim runs ahead of the producer.
 const CLAIM_DESCS: u64 = 1024;
-/// Descriptors that packets leave free for control descriptors.
+/// Descriptors reserved for control descriptors; packets leave them free.
 const CONTROL_RESERVE: u64 = 128;
-/// Control descriptors that may precede one packet: a tick, and everything that can be pending.
+/// Largest number of control descriptors before one packet: a tick and all pending counts.
 const CONTROLS_BEFORE: u64 = 16;
-/// Once no more packets come, the patience with a gate that otherwise would be waited for without end.
+/// Reader timeout after the last packet, for lossless readers without a timeout.
 const LAST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The writer of a ring.
+/// The producer of a ring.
 pub struct Producer {
     memory: Arc<RingMemory>,
     hub: Arc<ListenerRegistry>,
     config: Config,
-    /// Next byte and descriptor to write.
+    /// Stream position and descriptor index of the next write.
     pos: u64,
     desc: u64,
     controls: u64,
     published: u64,
-    /// While `pos + need` stays at or below this and `desc` below that, a packet needs no thought.
+    /// A packet needs no further check while `pos + need <= known_free_pos` and `desc < known_free_desc`.
     known_free_pos: u64,
     known_free_desc: u64,
     claimed: DescPosition,
     back_pressure: BackPressure,
-    /// Where the segment in progress must end at the latest; `None` before the first.
+    /// The stream position at which the present segment must end at the latest; `None` before the first segment.
     segment_limit: Option<u64>,
-    /// When the next segment is due by the clock; `None` without rotation.
+    /// Packet time at which the next segment begins; `None` without rotation.
     boundary: Option<Timestamp>,
     second_start: u64,
     last_tick: u64,
@@ -62,10 +62,11 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Makes the ring: memory created, touched as far as [`Config::prefault`] says, locked where permitted, and sealed.
+    /// Creates the ring: allocates the memory as far as [`Config::prefault`] requests, locks it where permitted, seals
+    /// it.
     ///
     /// # Errors
-    /// When the machine has not that much memory.
+    /// If the machine lacks the memory.
     pub fn new(config: Config) -> std::io::Result<Self> {
         let config = config.rounded();
         let memory = Arc::new(RingMemory::create(&config.shape(), config.prefault)?);
@@ -95,17 +96,17 @@ impl Producer {
         Ok(producer)
     }
 
-    /// The memory, for listeners in this process.
+    /// The ring's memory, for listeners in this process.
     pub fn memory(&self) -> &Arc<RingMemory> {
         &self.memory
     }
 
-    /// Where listeners are let in.
+    /// The registry that admits listeners.
     pub fn registry(&self) -> &Arc<ListenerRegistry> {
         &self.hub
     }
 
-    /// The configuration in force, with everything rounded.
+    /// The configuration in force, with every value rounded.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -113,7 +114,7 @@ impl Producer {
     /// Writes one packet, or counts it as lost to a full ring.
     ///
     /// # Errors
-    /// [`RingFull`]; the loss is already in the books.
+    /// [`RingFull`]; the packet is already counted as lost.
     #[inline]
     pub fn push(&mut self, p: &Packet<'_>) -> Result<(), RingFull> {
         let ts = p.ts.nanos();
@@ -121,7 +122,7 @@ impl Producer {
             self.turn(p.ts);
         }
         let caplen = p.bytes.len() + p.tag_len();
-        // The mirror's promise of contiguous room ends with the longest packet, so this is not left to the caller.
+        // The mapping guarantees contiguous space only up to the longest packet, so the length is checked here.
         assert!(caplen <= CAPLEN_MAX, "a packet of {caplen} bytes");
         let need = (RECORD_HEADER + caplen) as u64;
         if self.pos + need > self.known_free_pos || self.desc >= self.known_free_desc {
@@ -131,8 +132,8 @@ impl Producer {
         let seconds = u32::try_from(self.second_start / NANOS).unwrap_or(u32::MAX);
         let nanos = ts.wrapping_sub(self.second_start) as u32;
         let to = self.memory.at(self.pos);
-        // SAFETY: `make_room` has found `need` bytes that no gate holds and has announced them to lossy readers; the
-        // mirror makes them contiguous, and this thread is the only writer.
+        // SAFETY: `make_room` has found `need` bytes that no lossless reader holds and has claimed them against lossy
+        // readers; the double mapping makes them contiguous, and this thread is the only writer.
         unsafe {
             to.cast::<u64>().write_unaligned((u64::from(seconds) | u64::from(nanos) << 32).to_le());
             to.add(8).cast::<u64>().write_unaligned((caplen as u64 | u64::from(wire_len) << 32).to_le());
@@ -170,12 +171,12 @@ impl Producer {
         self.pending.add(Discard::Filtered, packets);
     }
 
-    /// Counts packets that were lost before they came here.
+    /// Counts packets that were lost before they reached the ring.
     pub fn lost(&mut self, cause: Cause, packets: u64) {
         self.pending.add(Discard::Lost { cause, gate: 0 }, packets);
     }
 
-    /// Counts a remark; remarks are not in the stream, but on the descriptors themselves or nowhere.
+    /// Counts a note. A note is not a control descriptor; some notes are also flags of a packet's descriptor.
     #[inline]
     pub fn note(&mut self, note: Note, count: u64) {
         self.tally.notes[note as usize] += count;
@@ -199,18 +200,19 @@ impl Producer {
         }
     }
 
-    /// Tells the stream what time it is: each second, also in silence. Begins the segment of a new period.
+    /// Advances the stream's time: writes one tick per second, even without packets, and begins the segment of a new
+    /// rotation period.
     pub fn tick(&mut self, now: Timestamp) {
         if now.nanos().wrapping_sub(self.second_start) >= NANOS {
             self.turn(now);
         }
         if self.segment_limit.is_none() || self.is_past(now) {
-            // Without room the segment begins with the first packet that finds some.
+            // Without free space, the next packet that finds space begins the segment.
             let _ = self.make_room(0, now);
         }
     }
 
-    /// Somebody has set the clock: time goes on from here, back or forward, in a segment of its own.
+    /// Handles a clock step: time continues from here, back or forward, in a new segment.
     pub fn clock_was_set(&mut self) {
         self.last_tick = 0;
         self.boundary = None;
@@ -219,13 +221,13 @@ impl Producer {
         self.back_pressure.clear_stall();
     }
 
-    /// Whether the segment in progress has reached its time.
+    /// True if packet time has reached the end of the present segment.
     #[inline]
     fn is_past(&self, ts: Timestamp) -> bool {
         self.boundary.is_some_and(|b| ts >= b)
     }
 
-    /// Serves requests of listeners to join and leave, and looks again at what the gates have released.
+    /// Serves the join and leave requests of listeners, and reads the cursors of the lossless readers.
     pub fn service(&mut self) {
         for request in self.hub.requests() {
             match request {
@@ -234,7 +236,7 @@ impl Producer {
                     let place = DescPosition { desc: self.desc, pos: self.pos };
                     self.back_pressure.join(slot, cursor, place, patient);
                     self.update_back_pressure();
-                    // A newcomer that has already gone will also have left a request to leave.
+                    // If the joining thread no longer waits, it has also queued a request to leave.
                     let _ = reply.send(place);
                 }
                 Request::Leave { slot } => {
@@ -247,9 +249,10 @@ impl Producer {
         }
     }
 
-    /// Whether [`Producer::push`] of a packet of `len` stored bytes and this stamp would find room: for a source that can
-    /// wait, such as a file. Without room, the time for which gates hold the ring up counts by `now`, this machine's clock,
-    /// because the stamps of a file may leap; so ask again until there is room, publishing and serving in between.
+    /// True if [`Producer::push`] would find space for a packet of `len` stored bytes and this timestamp. For sources
+    /// that can wait, such as a file. Without space, the reader timeout runs by `now`, the machine's clock, because the
+    /// timestamps of a file may jump; so repeat the call until it returns true, with `publish` and `service` in
+    /// between.
     #[inline]
     pub fn has_room(&mut self, len: usize, ts: Timestamp, now: Timestamp) -> bool {
         let (start, _, due) = self.next_record((RECORD_HEADER + len) as u64, ts);
@@ -266,8 +269,8 @@ impl Producer {
         true
     }
 
-    /// Whether [`Producer::push`] of such a packet finds room without a new look at the gates. If so, a caller need
-    /// not ask [`Producer::has_room`], which takes the time of day.
+    /// True if [`Producer::push`] finds space for such a packet without reading the readers' cursors. Then the caller
+    /// need not call [`Producer::has_room`], which needs the time of day.
     #[inline]
     pub fn has_easy_room(&self, len: usize, ts: Timestamp) -> bool {
         ts.nanos().wrapping_sub(self.second_start) < NANOS
@@ -275,13 +278,13 @@ impl Producer {
             && self.desc < self.known_free_desc
     }
 
-    /// Soon no more packets will come: from now on even a gate with unlimited patience is waited for only for a while.
+    /// The last packets are near: from now on a reader timeout applies even to lossless readers without a timeout.
     pub fn closing(&mut self) {
         self.config.reader_timeout.get_or_insert(LAST_TIMEOUT);
     }
 
-    /// Ends the stream: everything pending is written, the end marked, and listeners no longer let in. Returns false,
-    /// and may be called again, while a gate leaves no room for the last descriptors.
+    /// Ends the stream: writes all pending counts and the end, and stops admitting listeners. Returns false while a
+    /// lossless reader leaves no space for the last descriptors; then call it again.
     pub fn finish(&mut self, now: Timestamp) -> bool {
         self.service();
         self.tick(now);
@@ -298,25 +301,26 @@ impl Producer {
         true
     }
 
-    /// Everything counted so far, including losses that have not found room in the stream yet.
+    /// All counters, including losses for which the stream has no space yet.
     pub fn tally(&self) -> Tally {
         let mut tally = self.tally;
         self.pending.add_to(&mut tally);
         tally
     }
 
-    /// The rows of the seconds that have passed since the last call.
+    /// The ledger rows of the seconds that have passed since the last call.
     pub fn take_ledger(&mut self) -> Ledger {
         std::mem::take(&mut self.ledger)
     }
 
-    /// Bytes and descriptors in use as a fraction of the ring, judged by the slowest gate; 0 without gates.
+    /// Fill level of the ring with respect to the slowest lossless reader: the larger of the fractions of bytes and of
+    /// descriptors; 0 without lossless readers.
     pub fn fill(&mut self) -> f64 {
         self.update_back_pressure();
         self.back_pressure.fill(DescPosition { desc: self.desc, pos: self.pos }, &self.memory)
     }
 
-    /// A new second begins (or time jumps, in either direction).
+    /// Begins a new second. Time may also jump in either direction.
     #[cold]
     fn turn(&mut self, ts: Timestamp) {
         self.write_pending();
@@ -324,7 +328,7 @@ impl Producer {
         self.second_start = ts.secs() * NANOS;
         if self.second_start > self.last_tick && self.segment_limit.is_some() {
             self.last_tick = self.second_start;
-            // Only news of the time: when there is no room for it, the next second brings another.
+            // A tick may be lost: without space for it, the next second brings another tick.
             self.write_control(Control::Tick, Timestamp::from_nanos(self.second_start));
         }
         if self.is_past(ts) {
@@ -341,12 +345,13 @@ impl Producer {
         self.memory.control.set_losses(&self.tally());
     }
 
-    /// Finds room for `need` bytes and one descriptor: begins a segment if one is due, reads the gates again, announces.
+    /// Finds space for `need` bytes and one descriptor: begins a segment if necessary, reads the cursors, updates the
+    /// claim.
     #[cold]
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
-        // Two descriptors: the segment's and the packet's.
+        // Two descriptors: that of the segment and that of the packet.
         if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
             self.update_back_pressure();
             if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
@@ -362,7 +367,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Where a record of `need` bytes would begin, how much is skipped before it, and whether in a new segment.
+    /// Start of a record of `need` bytes, the unused bytes before it, and true if it begins a new segment.
     #[inline]
     fn next_record(&self, need: u64, ts: Timestamp) -> (u64, u64, bool) {
         let due = match self.segment_limit {
@@ -383,7 +388,7 @@ impl Producer {
         Err(RingFull { reader: gate })
     }
 
-    /// A gate that holds the ring up for too long is no longer waited for.
+    /// Stops waiting for the limiting lossless reader if the ring was full because of it for longer than the timeout.
     fn expire_reader(&mut self, now: Timestamp) {
         let gate = self.back_pressure.limiting();
         if let Some(patience) = self.config.reader_timeout
@@ -395,7 +400,8 @@ impl Producer {
         }
     }
 
-    /// Announces ground to lossy readers, never beyond what the gates allow (a gate elsewhere judges by the same words).
+    /// Claims positions against lossy readers, but only up to the limit of the lossless readers (a lossless reader in
+    /// another process checks the same claim).
     fn claim(&mut self, to: DescPosition) {
         let to = DescPosition {
             desc: to.desc.min(self.back_pressure.limit().desc).max(self.claimed.desc),
@@ -405,7 +411,7 @@ impl Producer {
         self.memory.control.positions().claim(to.desc, to.pos);
     }
 
-    /// Looks again at how far the gates have come.
+    /// Reads the cursors of the lossless readers.
     fn update_back_pressure(&mut self) {
         self.back_pressure.read(DescPosition { desc: self.published, pos: self.pos }, &self.memory);
     }
@@ -418,7 +424,7 @@ impl Producer {
         };
         self.claim(DescPosition { desc: self.desc + 2, pos: start + FILE_HEADER as u64 });
         let header = file_header(self.config.snaplen, self.config.link_type);
-        // SAFETY: `make_room` has found these bytes free and they are announced; this thread is the only writer.
+        // SAFETY: `make_room` has found these bytes free and they are claimed; this thread is the only writer.
         unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), self.memory.at(start), FILE_HEADER) };
         self.pos = start + FILE_HEADER as u64;
         self.put(Desc::control(Control::Segment { pos: start, gap: gap as u32 }, named));
@@ -432,7 +438,7 @@ impl Producer {
         self.controls += 1;
     }
 
-    /// Writes a control descriptor if there is room for one.
+    /// Writes a control descriptor if there is space for it.
     fn write_control(&mut self, control: Control, ts: Timestamp) -> bool {
         if self.desc + 1 > self.back_pressure.limit().desc {
             self.update_back_pressure();
@@ -451,7 +457,7 @@ impl Producer {
     fn write_pending(&mut self) {
         self.pending.attribute_loss(&self.hub);
         if self.segment_limit.is_none() {
-            // The stream begins with a segment; until there is one, everything else waits.
+            // The stream begins with a segment; all other descriptors wait for the first segment.
             return;
         }
         let ts = Timestamp::from_nanos(self.second_start);

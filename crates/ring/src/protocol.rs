@@ -1,36 +1,37 @@
-//! How one writer and any number of readers agree without locks. Everything else in this room is bookkeeping around it.
+//! The lock-free protocol between one producer and any number of readers. The rest of this crate is built on it.
 //!
-//! *Publish*: the writer stores the new head with release order after the descriptors and bytes below it; a reader that
-//! loads the head with acquire order sees them.
+//! *Publish*: the producer stores the new head with release order after the descriptors and bytes below it; a reader
+//! that loads the head with acquire order sees them.
 //!
-//! *Claim*: before the writer overwrites old ground it announces how far it may go, then fences. A lossy reader copies
-//! first and looks at the claim afterwards, behind a fence of its own: if what it copied could have been touched by then,
-//! the copy is thrown away. (A sequence lock whose sequence is the position; Boehm, MSPC 2012.) The copies themselves are
-//! relaxed atomic words, so that the race they may lose is a defined one.
+//! *Claim*: before the producer overwrites old data, it stores the position up to which it may write (the claim), then
+//! executes a fence. A lossy reader copies first, executes a fence, then loads the claim: if the claim covers the
+//! copied data, the reader discards the copy. (A sequence lock whose sequence is the position; Boehm, MSPC 2012.) The
+//! copies use relaxed atomic words, so that a race with the producer is defined behaviour.
 //!
-//! *Release*: a gate stores how far it is done with release order after its last read; the writer that loads it with
-//! acquire order may overwrite what lies below. A gate is a stranger's process: the writer believes only what can be true.
+//! *Release*: a lossless reader stores its released position with release order after its last read; the producer that
+//! loads the position with acquire order may overwrite everything below it. A lossless reader may be an untrusted
+//! process: the producer ignores positions that are impossible.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::desc::Desc;
 use crate::desc::DescPosition;
 
-/// The words through which writer and readers meet. All only grow.
+/// The words of the control page that the producer writes and readers load. All values only grow.
 pub struct Positions<'a> {
-    /// Descriptors published.
+    /// Number of descriptors published.
     pub head: &'a AtomicU64,
-    /// Control descriptors among them, stored before the head…
+    /// Number of control descriptors among them, stored before the head…
     pub controls_before: &'a AtomicU64,
-    /// …and after it, so that a reader can tell which head they belong to.
+    /// …and after it, so that a reader can determine the head to which the number belongs.
     pub controls_after: &'a AtomicU64,
-    /// Descriptors that may have been overwritten: those below `claimed_desc - capacity`.
+    /// Descriptors below `claimed_desc - capacity` may have been overwritten.
     pub claimed_desc: &'a AtomicU64,
-    /// Stream positions that may have been overwritten: those below `claimed_pos - capacity`.
+    /// Stream positions below `claimed_pos - capacity` may have been overwritten.
     pub claimed_pos: &'a AtomicU64,
 }
 
 impl Positions<'_> {
-    /// Writer: announces ground, before touching it.
+    /// Producer: announces the positions up to which it may write, before it writes there.
     #[inline]
     pub fn claim(&self, desc: u64, pos: u64) {
         self.claimed_desc.store(desc, Ordering::Relaxed);
@@ -38,7 +39,7 @@ impl Positions<'_> {
         fence(Ordering::Release);
     }
 
-    /// Writer: makes everything below `head` visible.
+    /// Producer: makes everything below `head` visible.
     #[inline]
     pub fn publish(&self, head: u64, controls: u64) {
         self.controls_before.store(controls, Ordering::Relaxed);
@@ -46,21 +47,21 @@ impl Positions<'_> {
         self.controls_after.store(controls, Ordering::Release);
     }
 
-    /// Reader: how far one may read.
+    /// Reader: the index below which descriptors are readable.
     #[inline]
     pub fn head(&self) -> u64 {
         self.head.load(Ordering::Acquire)
     }
 
-    /// Reader: how many controls were published, which may belong to a head a little further on.
+    /// Reader: number of published control descriptors, which may belong to a slightly later head.
     pub fn controls(&self) -> u64 {
         self.controls_after.load(Ordering::Acquire)
     }
 
-    /// Reader: head and control count that belong together; `None` when a publication came between the loads.
+    /// Reader: head and control count of the same publication; `None` if a publication came between the loads.
     ///
-    /// If both counts are equal, every head stored between them was published with that count: a later one would have
-    /// brought its own `controls_before` along, an earlier one is excluded by `controls_after`.
+    /// If both counts are equal, every head stored between them was published with that count: a later head would have
+    /// come with its own `controls_before`, and `controls_after` excludes an earlier head.
     pub fn head_and_controls(&self) -> Option<(u64, u64)> {
         let after = self.controls_after.load(Ordering::Acquire);
         let head = self.head.load(Ordering::Acquire);
@@ -68,14 +69,14 @@ impl Positions<'_> {
         (before == after).then_some((head, after))
     }
 
-    /// Reader: the first descriptor that was not overwritten, judged after copying.
+    /// Reader: index of the oldest descriptor that was not overwritten. Call it after the copy.
     #[inline]
     pub fn oldest_desc(&self, capacity: u64) -> u64 {
         fence(Ordering::Acquire);
         self.claimed_desc.load(Ordering::Relaxed).saturating_sub(capacity)
     }
 
-    /// Reader: the first stream position that was not overwritten, judged after copying.
+    /// Reader: the oldest stream position that was not overwritten. Call it after the copy.
     #[inline]
     pub fn oldest_pos(&self, capacity: u64) -> u64 {
         fence(Ordering::Acquire);
@@ -83,28 +84,28 @@ impl Positions<'_> {
     }
 }
 
-/// The words by which a gate lets the writer go on; anything at all may stand there.
+/// The words in which a lossless reader stores its released position. An untrusted reader may store any value.
 pub struct Released<'a> {
-    /// Descriptors below this are done with.
+    /// The reader has released all descriptors below this index.
     pub desc: &'a AtomicU64,
-    /// Stream positions below this are done with.
+    /// The reader has released all bytes below this stream position.
     pub pos: &'a AtomicU64,
 }
 
 impl Released<'_> {
-    /// Gate: everything below may be overwritten.
+    /// Lossless reader: releases everything below `to`.
     pub fn set(&self, to: DescPosition) {
         self.desc.store(to.desc, Ordering::Release);
         self.pos.store(to.pos, Ordering::Release);
     }
 
-    /// What the gate says. The two need not come from one [`Released::set`]: each holds for its own memory.
+    /// The position as stored. Both values need not come from one [`Released::set`]: each is valid for its own memory.
     pub fn get(&self) -> DescPosition {
         let pos = self.pos.load(Ordering::Acquire);
         DescPosition { desc: self.desc.load(Ordering::Acquire), pos }
     }
 
-    /// Writer: what the gate says if it can be true, that is neither before `known` nor beyond `written`; else `known`.
+    /// Producer: the stored position if it is possible (not before `known`, not after `written`), else `known`.
     pub fn credible(&self, known: DescPosition, written: DescPosition) -> DescPosition {
         let said = self.get();
         let within = |from: u64, said: u64, to: u64| from <= said && said <= to;
@@ -124,7 +125,7 @@ pub fn store(slot: &[AtomicU64; 4], desc: Desc) {
     }
 }
 
-/// Loads a descriptor word by word; it means nothing until the claim has been looked at.
+/// Loads a descriptor word by word. The copy is valid only if the claim, loaded afterwards, does not cover it.
 #[inline]
 pub fn load(slot: &[AtomicU64; 4]) -> Desc {
     Desc::from_words(std::array::from_fn(|i| slot[i].load(Ordering::Relaxed)))

@@ -1,33 +1,34 @@
-//! Finding a stream position among the descriptors while the writer overwrites the oldest of them.
+//! Binary search for a stream position among the descriptors while the producer overwrites the oldest descriptors.
 //!
-//! Positions only grow from descriptor to descriptor, and a descriptor never changes until it is overwritten; so what one
-//! look has proved stays true, and only the look itself can be spoilt. Each is therefore judged by the claim behind it
-//! (see `protocol`), and a spoilt one moves the search forward to what is still whole. Most controls have no position:
-//! the search walks over them, and each walk that finds nothing halves what is left, so that even a ring full of controls
-//! is walked through once or twice. Whatever stands in the memory, the search ends and reads nothing outside.
+//! Stream positions only grow from descriptor to descriptor, and a descriptor does not change until the producer
+//! overwrites it. Therefore a result from valid descriptors stays true; only a read that overlaps an overwrite is
+//! invalid. After each read the search checks the producer's claim (see `protocol`); after an invalid read it restarts
+//! at the oldest valid descriptor. Most control descriptors have no position: the search scans past them, and each scan
+//! without a result halves the remaining range, so that even a ring full of control descriptors is scanned at most
+//! twice. For any memory contents the search ends and reads nothing outside the ring.
 
 use crate::desc::{Control, Desc};
 
-/// How often the writer may be in the way before the search gives up: it then laps faster than anyone could read.
+/// Number of invalid reads after which the search gives up: the producer then overtakes every reader.
 const SPOILT_MAX: u32 = 64;
 
-/// Where the search has ended.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchResult {
-    /// Index of the first whole descriptor, of a packet or a segment, at or behind the position; the head if there is none.
+    /// Index of the first valid descriptor of a packet or segment at or after the position; the head if there is none.
     pub index: u64,
-    /// Nothing at or behind the position lies before it: not in the ring, and not overwritten either.
+    /// True if no packet or segment at or after the position precedes `index`, neither in the ring nor overwritten.
     pub complete: bool,
 }
 
-/// Searches the descriptors below `head` for the first packet or segment at or behind `pos`. `load` copies a descriptor,
-/// `oldest` tells the first that was whole behind that copy.
+/// Searches the descriptors below `head` for the first packet or segment at or after `pos`. `load` copies a descriptor;
+/// `oldest` returns the index of the oldest descriptor that was valid after that copy.
 pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl Fn() -> u64) -> SearchResult {
     let mut from = oldest().min(head);
     let mut to = head;
-    // Everything before `from` is known to lie before the position.
+    // True if every descriptor before `from` is known to precede the position.
     let mut complete = from == 0;
-    // What was found at or behind `to`: its index and whether it stands exactly at the position.
+    // The last match at or after `to`: its index, and true if no packet between the position and the match is missing.
     let mut found = (head, false);
     let mut spoilt = 0;
     while from < to {
@@ -51,15 +52,15 @@ pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl 
     SearchResult { index: found.0, complete: complete || found.1 }
 }
 
-/// Where in the stream a descriptor stands.
+/// The stream position of a descriptor.
 struct DescLocation {
-    /// Where the packet or segment begins.
+    /// Stream position at which the packet or segment begins.
     pos: u64,
-    /// Every packet before it begins before this.
+    /// Every earlier packet begins before this position.
     behind: u64,
 }
 
-/// `None` for what has no place in the stream of bytes.
+/// `None` for a descriptor without a stream position.
 fn place_of(desc: &Desc) -> Option<DescLocation> {
     match desc.as_control() {
         Some(Control::Segment { pos, gap }) => Some(DescLocation { pos, behind: pos.wrapping_sub(u64::from(gap)) }),
@@ -74,7 +75,7 @@ mod tests {
     use base::{Prng, Timestamp};
     use std::cell::Cell;
 
-    /// Descriptors as a producer makes them: packets, segments with gaps, and controls without a position.
+    /// Descriptors as a producer writes them: packets, segments with gaps, and control descriptors without a position.
     fn stream(prng: &mut Prng, controls_in_100: u64) -> Vec<Desc> {
         let (mut pos, mut out) = (1000, Vec::new());
         let len = prng.below(300);
@@ -113,8 +114,8 @@ mod tests {
                 Some(pos) if prng.below(2) == 0 => pos,
                 _ => target,
             };
-            // Some of the ring was overwritten before the search, more is while it looks; what is overwritten reads as
-            // anything.
+            // Part of the ring is overwritten before the search and more during it; overwritten descriptors read as
+            // random words.
             let begun = if prng.below(3) == 0 { 0 } else { prng.below(head + 1) };
             let (oldest, noise) = (Cell::new(begun), Cell::new(prng.next_u64()));
             let pace = if prng.below(2) == 0 { 0 } else { prng.below(20) };
@@ -145,7 +146,7 @@ mod tests {
         assert!(complete > 5000 && spoilt > 5000, "{complete} complete, {spoilt} spoilt");
     }
 
-    /// The first at or behind the position among those that are whole.
+    /// Index of the first descriptor at or after `pos` among those that are not overwritten.
     fn begun_at(all: &[Desc], oldest: u64, pos: u64) -> u64 {
         let whole = all.iter().enumerate().skip(oldest as usize);
         whole.into_iter().find(|(_, d)| pos_of(d).is_some_and(|p| p >= pos)).map_or(all.len() as u64, |(i, _)| i as u64)

@@ -1,10 +1,11 @@
-//! What a person can do about an error of files and folders, by what the system says (errno(3)).
+//! Advice for users about errors of files and directories, by the system's error number (errno(3)).
 //!
-//! Only errors of the device below a volume send people to its logs; all others are about names, rights, limits or room.
+//! Only for errors of the underlying device the advice names the device's logs; all other errors concern names,
+//! permissions, limits or free space.
 
 use std::io::{self, ErrorKind};
 
-/// What to do about an error of writing, or of making files and folders.
+/// Advice about an error of writing, or of creating files and directories.
 pub fn to_write(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on the volume",
@@ -20,7 +21,7 @@ pub fn to_write(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do about an error of reading.
+/// Advice about an error of reading.
 pub fn to_read(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => "give the user that netgrain runs as the right to read it",

@@ -1,5 +1,5 @@
-//! Floor 2, the edge: the only room that talks to the kernel, and with `bpf`, `ring` and `capture` the only ones that
-//! may be unsafe. Each function prepares, makes one system call, and decodes; nothing here decides anything.
+//! Layer 2: system calls. Only this crate calls the kernel; unsafe code is permitted only here and in `bpf`, `ring` and
+//! `capture`. Each function prepares the arguments, makes one system call and decodes the result, without policy.
 
 pub mod advice;
 pub mod bpf;

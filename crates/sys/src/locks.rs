@@ -1,16 +1,16 @@
-//! Which living processes have a lock on a file (proc(5), `/proc/locks`).
+//! The living processes that hold a lock on a file (proc(5), `/proc/locks`).
 
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// A process that has a lock.
+/// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number, as it is seen from here.
+    /// Process id in the PID namespace of this process.
     pub pid: u32,
-    /// The name of its program.
+    /// Name of the program (`/proc/PID/comm`).
     pub command: String,
 }
 
@@ -20,11 +20,11 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The processes that have a lock on this file, in the order in which the kernel lists them. Those that live in another PID
-/// namespace cannot be seen, and those that have ended meanwhile are left out.
+/// The processes that hold a lock on this file, in the order of the kernel's list. Processes in another PID namespace
+/// are invisible, and processes that have ended meanwhile are left out.
 ///
 /// # Errors
-/// Where `/proc/locks` is not there.
+/// If `/proc/locks` is missing.
 pub fn holders(file: &File) -> io::Result<Vec<Holder>> {
     let meta = file.metadata()?;
     let (major, minor) = (libc::major(meta.dev()), libc::minor(meta.dev()));
@@ -41,7 +41,7 @@ pub fn holders(file: &File) -> io::Result<Vec<Holder>> {
     Ok(found)
 }
 
-/// As text, for a message about these.
+/// The holders as text for a message.
 pub fn holder_names(holders: &[Holder]) -> String {
     match holders {
         [] => "a process that cannot be seen from here".to_owned(),
@@ -50,8 +50,9 @@ pub fn holder_names(holders: &[Holder]) -> String {
     }
 }
 
-/// Of lines such as `1: FLOCK  ADVISORY  READ 4711 08:01:131074 0 EOF`. A line of a process that waits has an arrow in it. File
-/// systems without a device of their own (overlayfs, btrfs) list another device than stat(2) tells: then the inode decides.
+/// Parses lines such as `1: FLOCK  ADVISORY  READ 4711 08:01:131074 0 EOF`. The line of a waiting process contains an
+/// arrow. File systems without a block device (overlayfs, btrfs) list another device than stat(2) reports: then the
+/// inode alone decides.
 fn pids(text: &str, place: &str, inode: u64) -> Vec<u32> {
     let parsed = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);

@@ -1,7 +1,7 @@
 //! Network namespaces (network_namespaces(7)) for one thread at a time.
 //!
-//! A namespace belongs to the thread, not to the process: threads started later inherit it from the thread that starts
-//! them, sockets keep the one in which they were opened, and `/proc/sys/net` shows that of the thread that opens it.
+//! A namespace belongs to a thread, not to the process: a new thread inherits the namespace of the thread that starts
+//! it, a socket keeps the namespace in which it was opened, and `/proc/sys/net` shows that of the thread that opens it.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The number of the calling thread's namespace (as in `lsns -t net`); `None` in the namespace that the machine began with,
-/// and where `/proc` does not say.
+/// The inode number of the calling thread's namespace (as in `lsns -t net`); `None` in the initial namespace, and if
+/// `/proc` does not show it.
 pub fn number_if_not_initial() -> Option<u64> {
-    // The settings that hold for the whole machine are shown in its first namespace only.
+    // The settings of the whole machine appear in the initial namespace only.
     let settings = Path::new("/proc/sys/net/core");
     if !settings.exists() || settings.join("dev_weight").exists() {
         return None;
@@ -28,24 +28,24 @@ impl Namespace {
     /// The namespace of the calling thread.
     ///
     /// # Errors
-    /// When `/proc` is not mounted.
+    /// If `/proc` is not mounted.
     pub fn current() -> io::Result<Self> {
         File::open("/proc/thread-self/ns/net").map(Self)
     }
 
-    /// Puts the calling thread into a new, empty namespace, in which only a loopback port exists (and is down).
+    /// Moves the calling thread to a new, empty namespace, in which only a loopback interface exists (and is down).
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`.
     pub fn unshare() -> io::Result<Self> {
-        // SAFETY: changes which namespace the calling thread sees; no memory is involved.
+        // SAFETY: the call changes the namespace of the calling thread; no memory is involved.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
             return Err(io::Error::last_os_error());
         }
         Self::current()
     }
 
-    /// Puts the calling thread into this namespace.
+    /// Moves the calling thread to this namespace.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`.

@@ -1,14 +1,14 @@
-//! Telling the service manager how things stand (sd_notify(3)): a datagram to the socket named by `NOTIFY_SOCKET`, which is
-//! a path, or an abstract name written with a leading `@`.
+//! Status reports to the service manager (sd_notify(3)): datagrams to the socket named by `NOTIFY_SOCKET`, which is a
+//! path, or an abstract name with a leading `@`.
 //!
-//! Nothing here waits: a manager that does not listen must not hold up a recorder.
+//! No function blocks: a manager that does not read must not delay a recorder.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The way to the service manager.
+/// The connection to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
@@ -16,10 +16,10 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// To the manager that started this process; `None` if none did, or none that wants to be told.
+    /// To the service manager that started this process; `None` if `NOTIFY_SOCKET` is not set.
     ///
     /// # Errors
-    /// For a name that is no address.
+    /// If `NOTIFY_SOCKET` is not an address.
     pub fn from_environment() -> io::Result<Option<Self>> {
         match std::env::var_os("NOTIFY_SOCKET").and_then(|n| n.into_string().ok()) {
             Some(name) if !name.is_empty() => Self::to(&name).map(Some),
@@ -27,10 +27,10 @@ impl Notifier {
         }
     }
 
-    /// To this socket: `/run/…` or `@…`.
+    /// To the socket with this name: `/run/…` or `@…`.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that is neither, or too long.
+    /// `InvalidInput` for a name of another form or a name that is too long.
     pub fn to(name: &str) -> io::Result<Self> {
         let address = match name.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -44,17 +44,17 @@ impl Notifier {
         Ok(Self { socket, address })
     }
 
-    /// Says something: `READY=1`, `STATUS=…`, `STOPPING=1`, `WATCHDOG=1`; several, one on each line.
+    /// Sends assignments, each on its own line: `READY=1`, `STATUS=…`, `STOPPING=1`, `WATCHDOG=1`.
     ///
     /// # Errors
-    /// When the manager has gone, or has not fetched the last ones.
+    /// If the manager has gone, or its receive queue is full.
     pub fn send(&self, text: &str) -> io::Result<()> {
         self.socket.send_to_addr(text.as_bytes(), &self.address).map(drop)
     }
 }
 
-/// How often the manager wants to hear `WATCHDOG=1` from this process, if it does (`WATCHDOG_USEC`, `WATCHDOG_PID`): half of
-/// the time after which it gives the process up.
+/// Period at which this process must send `WATCHDOG=1`, if the manager requires it (`WATCHDOG_USEC`, `WATCHDOG_PID`):
+/// half of the manager's timeout.
 pub fn watchdog_period() -> Option<Duration> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     period(number("WATCHDOG_USEC"), number("WATCHDOG_PID"), std::process::id())

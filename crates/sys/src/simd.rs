@@ -1,18 +1,18 @@
-//! One loop, compiled twice: for every processor of its kind, and for those with wide registers, chosen when it runs.
+//! A loop compiled twice, for the baseline CPU and for CPUs with wide registers, and selected at run time.
 //!
-//! A binary that is built for any x86-64 has registers of 128 bits and no instruction that counts bits. Loops over slices of
-//! numbers take half the time where there is more.
+//! A binary for any x86-64 CPU uses registers of 128 bits and no instruction that counts bits. Loops over slices of
+//! numbers take half the time with the wider instructions.
 
-/// A loop over slices, with what it needs.
+/// A loop over slices with its arguments.
 pub trait SimdLoop {
-    /// What it gives.
+    /// The result of the loop.
     type Out;
 
-    /// Runs it. Has to be `#[inline(always)]`, and what it calls to be inlined, to be compiled twice.
+    /// Runs the loop. Must be `#[inline(always)]`, with all called functions inlined, so that it is compiled twice.
     fn run(self) -> Self::Out;
 }
 
-/// Runs it with AVX2, BMI and POPCNT where the processor has them.
+/// Runs the loop with AVX2, BMI and POPCNT if the CPU has them.
 #[inline]
 pub fn simd<L: SimdLoop>(work: L) -> L::Out {
     #[cfg(target_arch = "x86_64")]
@@ -22,7 +22,7 @@ pub fn simd<L: SimdLoop>(work: L) -> L::Out {
         && is_x86_feature_detected!("lzcnt")
         && is_x86_feature_detected!("popcnt")
     {
-        // SAFETY: the processor was asked for exactly these features.
+        // SAFETY: the lines above have detected exactly these features.
         return unsafe { with_avx2(work) };
     }
     work.run()

@@ -1,15 +1,15 @@
-//! The kernel's text files below `/proc` and `/sys` (proc(5), sysfs(5)), read through a root that can be another folder, so
-//! that a machine with four NUMA nodes can be a folder of a test.
+//! The kernel's text files below `/proc` and `/sys` (proc(5), sysfs(5)), read below a configurable root directory, so
+//! that a test can present a directory as a machine with four NUMA nodes.
 //!
-//! Paths are given without the leading slash: `proc/meminfo`, `sys/devices/system/cpu/isolated`. What cannot be read is
-//! `None`: the kernel leaves out files for things that a machine does not have.
+//! Paths have no leading slash: `proc/meminfo`, `sys/devices/system/cpu/isolated`. A file that cannot be read gives
+//! `None`: the kernel omits the files of features that a machine lacks.
 
 use crate::cpu;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A tree that holds `proc` and `sys`.
+/// A directory tree that holds `proc` and `sys`.
 #[derive(Clone, Debug)]
 pub struct Tree(PathBuf);
 
@@ -20,33 +20,33 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The tree below this folder; `/` is this machine's.
+    /// The tree below this directory; `/` for this machine.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self(root.into())
     }
 
-    /// Where a file of the tree is.
+    /// The full path of a file of the tree.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name.trim_start_matches('/'))
     }
 
-    /// What a file says, without the end of its last line.
+    /// The content of a file, without trailing white space.
     pub fn text(&self, name: &str) -> Option<String> {
-        // Some files of sysfs fail on read where the driver has nothing to say; that is `None` too.
+        // Some files of sysfs fail on read if the driver has no value; the result is then `None` too.
         std::fs::read(self.path(name)).ok().map(|b| String::from_utf8_lossy(&b).trim_end().to_owned())
     }
 
-    /// What a file says, as a number or the like.
+    /// The content of a file, parsed as a number or another type.
     pub fn value<T: FromStr>(&self, name: &str) -> Option<T> {
         self.text(name)?.trim().parse().ok()
     }
 
-    /// A list of processors such as `0-3,8`; an empty file is an empty list.
+    /// A list of CPUs such as `0-3,8`; an empty file is an empty list.
     pub fn cpus(&self, name: &str) -> Option<Vec<usize>> {
         self.text(name).map(|t| cpu::parse_list(t.trim()))
     }
 
-    /// The names in a folder, in order; none if there is no such folder.
+    /// The sorted names in a directory; empty if the directory does not exist.
     pub fn names(&self, folder: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -54,24 +54,24 @@ impl Tree {
         names
     }
 
-    /// Whether there is such a file or folder.
+    /// True if the file or directory exists.
     pub fn has(&self, name: &str) -> bool {
         self.path(name).exists()
     }
 
-    /// Writes a file that is there.
+    /// Writes to an existing file.
     ///
     /// # Errors
-    /// `NotFound`; `PermissionDenied` without the privilege; `InvalidInput` for a value that the kernel does not take.
+    /// `NotFound`; `PermissionDenied` without the privilege; `InvalidInput` for a value that the kernel rejects.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
         use std::io::Write;
-        // The kernel takes one write as one value.
+        // The kernel takes each write as one value.
         std::fs::OpenOptions::new().write(true).truncate(true).open(self.path(name))?.write_all(text.as_bytes())
     }
 
-    /// The folder of a device on any bus: `virtio2`, `0000:01:00.0`.
+    /// The directory of a device on any bus: `virtio2`, `0000:01:00.0`.
     pub fn device(&self, name: &str) -> Option<String> {
-        // Below the bus and not below the port: `/sys/class/net` shows the ports of the namespace in which it was mounted.
+        // Below the bus, because `/sys/class/net` shows only interfaces of the namespace in which sysfs was mounted.
         self.names("sys/bus").into_iter().map(|bus| format!("sys/bus/{bus}/devices/{name}")).find(|d| self.has(d))
     }
 

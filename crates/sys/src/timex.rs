@@ -1,4 +1,4 @@
-//! How well the system clock is kept (adjtimex(2), read only), and what a file system has left (statvfs(3)).
+//! Synchronisation of the system clock (adjtimex(2), read only), and free space of a file system (statvfs(3)).
 
 use std::ffi::CString;
 use std::io;
@@ -6,27 +6,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The kernel's word on its own clock, as the time daemon has left it there.
+/// The synchronisation status of the system clock, as the time daemon has set it in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStatus {
-    /// Somebody keeps the clock (`STA_UNSYNC` is not set).
+    /// True if a time daemon synchronises the clock (`STA_UNSYNC` is not set).
     pub synchronised: bool,
-    /// What is still to be slewed away.
+    /// Offset that the kernel has still to slew.
     pub offset: Duration,
     /// Estimated error.
     pub estimated_error: Duration,
-    /// Most that it can be wrong by.
+    /// Maximum error.
     pub maximum_error: Duration,
-    /// Difference of TAI from UTC in seconds; 0 when nobody has told the kernel.
+    /// Difference of TAI from UTC in seconds; 0 if no daemon has set it.
     pub tai_offset: i32,
 }
 
-/// Asks the kernel.
+/// Reads the status from the kernel.
 ///
 /// # Errors
-/// What adjtimex(2) says; reading needs no privilege.
+/// The error of adjtimex(2); reading needs no privilege.
 pub fn clock_status() -> io::Result<ClockStatus> {
-    // SAFETY: timex is a plain structure of integers, for which zero is a value: a request that changes nothing.
+    // SAFETY: timex is a plain structure of integers, so zero is valid: a request that changes nothing.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `timex` is writable.
     let state = unsafe { libc::adjtimex(&raw mut timex) };
@@ -45,24 +45,24 @@ pub fn clock_status() -> io::Result<ClockStatus> {
     })
 }
 
-/// Room of a file system.
+/// Size and free space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsSpace {
-    /// Bytes in all.
+    /// Size in bytes.
     pub total: u64,
     /// Bytes that an unprivileged process may still write.
     pub free: u64,
 }
 
-/// The room of the file system that holds `path`.
+/// The space of the file system that holds `path`.
 ///
 /// # Errors
-/// What statvfs(3) says.
+/// The error of statvfs(3).
 pub fn fs_space(path: &Path) -> io::Result<FsSpace> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-    // SAFETY: statvfs is a plain structure of integers, for which zero is a value.
+    // SAFETY: statvfs is a plain structure of integers, so zero is valid.
     let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is a C string, and `answer` is only written to.
+    // SAFETY: the path is a C string, and the call only writes to `answer`.
     if unsafe { libc::statvfs(path.as_ptr(), &raw mut answer) } != 0 {
         return Err(io::Error::last_os_error());
     }

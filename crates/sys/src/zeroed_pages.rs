@@ -1,28 +1,28 @@
-//! Private memory by the page: zeroed, made only when it is touched, in huge pages where the kernel makes them on request
-//! (mmap(2), madvise(2) `MADV_HUGEPAGE`). For tables that are walked at random, where every small page is a miss of its own.
+//! Private memory in pages: zeroed, allocated at first access, in huge pages where the kernel allocates them on request
+//! (mmap(2), madvise(2) `MADV_HUGEPAGE`). For tables with random access, in which each small page costs a TLB miss.
 
 use crate::memory::HUGE_PAGE;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// So many words, all 0 at first. They begin at a page.
+/// Page-aligned 64-bit words, initially 0.
 #[derive(Debug)]
 pub struct ZeroedPages {
     base: NonNull<u64>,
     len: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, and is reached only through it.
+// SAFETY: this value owns the memory, and all access goes through the value.
 unsafe impl Send for ZeroedPages {}
 // SAFETY: as above; `&ZeroedPages` gives only `&[u64]`.
 unsafe impl Sync for ZeroedPages {}
 
 impl ZeroedPages {
-    /// `len` words; the machine gives the memory when it is first written.
+    /// Maps `len` words; the kernel allocates the memory at the first write.
     ///
     /// # Errors
-    /// `ENOMEM` when the address space, or a limit on it, is used up.
+    /// `ENOMEM` if the address space, or a limit on it, is exhausted.
     pub fn zeroed(len: usize) -> io::Result<Self> {
         let too_long = || io::Error::from(io::ErrorKind::OutOfMemory);
         let bytes = len.max(1).checked_mul(8).filter(|b| isize::try_from(*b).is_ok()).ok_or_else(too_long)?;
@@ -33,7 +33,7 @@ impl ZeroedPages {
             return Err(io::Error::last_os_error());
         }
         if bytes >= HUGE_PAGE {
-            // Advice only: where there are no huge pages, the same memory is made of small ones.
+            // Advice only: without huge pages the mapping consists of small pages.
             // SAFETY: the range is the mapping made above.
             unsafe { libc::madvise(at, bytes, libc::MADV_HUGEPAGE) };
         }
@@ -46,14 +46,15 @@ impl Deref for ZeroedPages {
     type Target = [u64];
 
     fn deref(&self) -> &[u64] {
-        // SAFETY: the mapping holds at least `len` words, begins at a page, is zeroed by the kernel, and lives as long as this.
+        // SAFETY: the mapping holds at least `len` words, begins at a page, is zeroed by the kernel, and lives as long
+        // as this.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for ZeroedPages {
     fn deref_mut(&mut self) -> &mut [u64] {
-        // SAFETY: as above, and `&mut self` means that nobody else looks.
+        // SAFETY: as above, and `&mut self` excludes other references.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }

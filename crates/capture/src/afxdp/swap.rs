@@ -1,13 +1,13 @@
-//! What a program of the language is between being emitted and running on a port.
+//! An eBPF program of the packet language after loading and before it runs on an interface.
 
 use bpf::{MapKind, MapSet, MapSpec, Program, RawMap};
 use lang::ebpf::{MapKind as Kind, MapRequirement, Role};
 use std::sync::Arc;
 
-/// A map of the program that runs on a port.
+/// A map of the program that runs on an interface.
 pub type PortMap = Arc<RawMap>;
 
-/// A program that the verifier accepted, with its maps made and filled.
+/// A program that the verifier accepted, with its maps created and filled.
 #[derive(Clone, Debug)]
 pub struct PreparedProgram {
     pub(super) program: Arc<Program>,
@@ -17,19 +17,19 @@ pub struct PreparedProgram {
 }
 
 impl PreparedProgram {
-    /// Instructions that the verifier went through, each as often as it had to.
+    /// Number of instructions that the verifier processed, counted once per pass over each.
     pub fn verified(&self) -> u32 {
         self.program.info().map_or(0, |info| info.verified_insns)
     }
 
-    /// How many maps it takes over from the program before, with what is in them.
+    /// Number of maps that the program takes over, with their contents, from the previous program.
     pub fn kept(&self) -> usize {
         self.kept
     }
 }
 
-/// What the kernel is asked for. Names of interfaces mean other interfaces when ports come and go, so a map of devices is kept only
-/// while it leads to the same ones.
+/// The specification of the map to create. Interface names refer to other interfaces when interfaces come and go, so a
+/// map of devices is kept only if it refers to the same interfaces.
 pub(super) fn spec(need: &MapRequirement, devices: &[u32]) -> MapSpec {
     let meaning = match need.role {
         Role::Devices => format!("{} {devices:?}", need.semantics),

@@ -1,30 +1,30 @@
-//! A program that is kept ready, so that running it costs no more than what it does.
+//! Keeps a program attached to an unused interface, so that its test runs need no update of the XDP dispatcher.
 //!
-//! Before and after a test run the kernel puts the program into the table of programs that XDP calls directly, and takes
-//! it out again (`bpf_prog_change_xdp` in net/bpf/test_run.c). Both wait until every processor has gone by: 24 ms for each
-//! call, however few frames it sends, on an idle machine of two cores. A program that is attached somewhere is in the
-//! table anyway, and nobody waits. So this one is attached where nothing ever comes by: to the loopback port, which is
-//! down, of a network namespace that nobody else can enter.
+//! Before and after a test run the kernel adds the program to the table of programs that XDP calls directly, and
+//! removes it again (`bpf_prog_change_xdp` in net/bpf/test_run.c). Both operations wait for a grace period of all CPUs:
+//! 24 ms per call, for any number of frames, on an idle machine of two cores. A program that is attached somewhere is
+//! in the table already, so the kernel does not wait. Therefore this module attaches the program to an interface
+//! without traffic: the loopback interface, which is down, of a network namespace that no other thread can enter.
 
 use bpf::{AttachError, AttachMode, Link, Program, XdpMode};
 use std::io;
 use std::thread;
 use sys::netns::Namespace;
 
-/// The program with what keeps it ready.
+/// A program with the link and the namespace that keep it in the table.
 pub(super) struct PreparedRun {
     link: Link,
-    /// The port lives as long as its namespace.
+    /// The interface lives as long as its namespace.
     _namespace: Namespace,
 }
 
-/// Every namespace numbers its loopback port so.
+/// Index of the loopback interface in every namespace.
 const LOOPBACK: u32 = 1;
 
 impl PreparedRun {
-    /// Keeps `program` ready until this is dropped.
+    /// Keeps `program` attached until the value is dropped.
     pub(super) fn keep(program: Program) -> io::Result<Self> {
-        // On a thread of its own: a namespace belongs to the thread, and ours is that of the port.
+        // On a new thread: a namespace belongs to a thread, and the present thread must stay in that of its interface.
         let attach = move || {
             let namespace = Namespace::unshare()?;
             let link = Link::attach(program, LOOPBACK, AttachMode::Only(XdpMode::Generic)).map_err(refusal)?;

@@ -1,6 +1,6 @@
-//! The generic netlink family `netdev` (`include/uapi/linux/netdev.h`, kernel 6.3): what a driver can do with XDP.
+//! The generic netlink family `netdev` (`include/uapi/linux/netdev.h`, kernel 6.3): the XDP features of a driver.
 //!
-//! A kernel without the family answers `ENOENT`; the caller then knows nothing, which is not the same as "no XDP".
+//! A kernel without the family answers `ENOENT`; then the features are unknown, which differs from "no XDP".
 
 use super::message::{Message, attributes, half, long, number};
 use super::{Netlink, requested};
@@ -12,20 +12,20 @@ pub mod feature {
     pub const BASIC: u64 = 1 << 0;
     /// The program may redirect, which AF_XDP needs.
     pub const REDIRECT: u64 = 1 << 1;
-    /// Frames can be redirected to this port (for veth: the other end takes them now).
+    /// Other programs can redirect frames to this interface (for veth: the peer accepts them now).
     pub const NDO_XMIT: u64 = 1 << 2;
-    /// AF_XDP without a copy in the kernel.
+    /// AF_XDP without a copy in the kernel (zero copy).
     pub const XSK_ZEROCOPY: u64 = 1 << 3;
     /// Frames in several buffers on receive (jumbo frames).
     pub const RX_SG: u64 = 1 << 5;
 }
 
-/// What the driver of a port can do with XDP.
+/// The XDP features of an interface's driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpFeatures {
     /// [`feature`] bits; zero means that only generic XDP works.
     pub bits: u64,
-    /// Buffers that one frame may span in zero-copy mode.
+    /// Largest number of buffers of one frame in zero-copy mode.
     pub zero_copy_max_segments: u32,
 }
 
@@ -39,10 +39,10 @@ const NETDEV_XDP_ZC_MAX_SEGS: u16 = 4;
 /// `struct genlmsghdr`: command, version, two reserved bytes.
 const GENERIC_HEADER: usize = 4;
 
-/// What the driver of the port numbered `link` can do with XDP.
+/// The XDP features of the driver of the interface with index `link`.
 ///
 /// # Errors
-/// `ENOENT` on kernels before 6.3, `ENODEV` when there is no such port.
+/// `ENOENT` on kernels before 6.3, `ENODEV` if the interface does not exist.
 pub fn xdp_features(link: u32) -> io::Result<XdpFeatures> {
     let mut socket = Netlink::open(libc::NETLINK_GENERIC)?;
     let mut family = None;
