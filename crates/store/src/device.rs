@@ -30,7 +30,7 @@ pub struct FileId(pub u32);
 /// The content of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Packets, in large aligned writes past the page cache (`O_DIRECT`).
+    /// Packets, in large aligned writes past the page cache.
     Packets,
     /// An index, in small writes of any length.
     Index,
