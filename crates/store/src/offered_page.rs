@@ -103,7 +103,8 @@ impl OfferedPage {
     }
 
     fn word(&self, word: usize) -> &AtomicU64 {
-        // SAFETY: the mapping has a page, which is aligned, lasts as long as `self`, and is only ever accessed by words.
+        // SAFETY: the mapping has a page, which is aligned, lasts as long as `self`, and is only ever accessed by
+        // words.
         unsafe { &*self.memory.base().cast::<AtomicU64>().add(word) }
     }
 
