@@ -8,7 +8,7 @@ use std::ops::Range;
 pub struct Packet<'a> {
     /// Time of capture; `None` if the format has none (pcapng's simple packet block).
     pub ts: Option<Timestamp>,
-    /// Bytes it had on the wire; never less than `data` has.
+    /// Length on the wire in bytes; never less than the length of `data`.
     pub wire_len: u32,
     /// The file has a wire length smaller than the captured length; `wire_len` is raised to the captured length.
     pub wire_raised: bool,

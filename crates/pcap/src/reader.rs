@@ -48,7 +48,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// The parser for the format of the magic number, if it is this format.
+    /// The parser for `format`, if the file has the magic number of `format`.
     fn recognise<R: Read>(
         window: &mut Window<R>,
         head: [u8; 4],
