@@ -8,7 +8,7 @@
 //! let (a, b) = sandbox.veth("a", "b");
 //! testkit::RawSender::new(&a).send(&[vec![0; 60]]);
 //! ```
-//! Helpers panic with a message when the machine lacks something after that: in a test, this is the right result.
+//! Helpers panic with a message when an operation on the machine fails; in a test, that is the right result.
 
 pub mod captures;
 mod counting;
