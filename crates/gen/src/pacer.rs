@@ -27,8 +27,8 @@ enum Unit {
 const MILLI_NANOS: u128 = 1_000_000_000_000;
 
 impl Pacer {
-    /// A schedule whose first packet is due at `start`. Rates are rounded to a thousandth of a packet or bit per second,
-    /// upwards from zero.
+    /// A schedule whose first packet is due at `start`. Rates are rounded to a thousandth of a packet or bit per
+    /// second, but not to zero.
     pub fn new(rate: Rate, start: Timestamp) -> Self {
         let milli = |r: f64| (r * 1000.0).round().max(1.0) as u64;
         let unit = match rate {
