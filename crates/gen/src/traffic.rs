@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn a_heavy_tail_shows_in_the_packets_from_the_start() {
-        // Seven in ten packets belong to flows of more than 10 000; with 1000 flows alive and 200 packets for each, such
-        // flows are still there at the end, so they show as flows with about 200 packets. All others are fresh.
+        // Seven in ten packets belong to flows of more than 10 000; with 1000 flows alive and 200 packets for each,
+        // such flows are still alive at the end, so they show as flows with about 200 packets. All others are fresh.
         let mut packets = HashMap::new();
         for f in frames("60,order=heavy,flows=1000,seed=6", 200_000) {
             *packets.entry(f[26..38].to_vec()).or_insert(0u64) += 1;

@@ -2,10 +2,10 @@
 //! interface implement it:
 //!
 //! * [`LOCK`] is the lock. It is empty, and only its owner may open it (0600), so no other user can lock it and keep a
-//! recorder out.
+//!   recorder out.
 //! * [`CLAIM`] is the description (0640) of the recorder and of its ring socket. Each recorder replaces the file of its
-//! predecessor; it locks the new file before the file gets its name. Readers test whether the file is locked; a
-//! reader's lock on it blocks no recorder.
+//!   predecessor; it locks the new file before the file gets its name. Readers test whether the file is locked; a
+//!   reader's lock on it blocks no recorder.
 //!
 //! Both locks end with the process.
 
