@@ -1,5 +1,4 @@
 //! The specification of traffic in text form: `60`, `1000,flows=100k,rate=1Mpps`, `imix`, `backbone,flows=1M,truth`.
-//! `backbone,flows=1M,signature`.
 
 use crate::layout::{MAX_FRAME, MIN_FRAME};
 use base::units::{Rate, parse_count, parse_rate, parse_span};
