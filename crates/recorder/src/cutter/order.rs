@@ -32,8 +32,8 @@ pub(super) struct OrderTracker {
 
 impl OrderTracker {
     /// Takes the timestamp of a packet. Only an out-of-order packet calls `in_file`, which returns the latest timestamp
-    /// PERF: a comparison and a store per packet; out-of-order packets are counted out of line.
-    // PERF: a comparison and a store per packet; what is late is counted out of line.
+    /// before it in its file.
+    // PERF: a comparison and a store per packet; out-of-order packets are counted out of line.
     #[inline]
     pub fn packet(&mut self, ts: Timestamp, in_file: impl FnOnce() -> Timestamp) {
         if ts >= self.latest {
