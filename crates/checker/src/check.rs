@@ -1,4 +1,4 @@
-//! The check itself: every record of every file, once, in order.
+//! The check: reads every record of every file once, in order.
 
 use crate::files;
 use crate::frame::{FrameState, judge};
@@ -8,37 +8,37 @@ use crate::sequences::{MEMORY_LIMIT, Sequences};
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-/// What is known of the traffic beforehand.
+/// Prior knowledge about the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How many frames the generator says it sent: numbers 0 to `sent - 1` are expected and no others. Without it, all
-    /// numbers from the least to the greatest that arrived are expected.
+    /// Number of frames that the generator reported as sent: the numbers 0 to `sent - 1` are expected and no others. If
+    /// `None`, all numbers from the least to the greatest that arrived are expected.
     pub sent: Option<u64>,
-    /// Judge reordering within each file alone, because the files are of several queues. Otherwise a file continues the
-    /// one before it.
+    /// Judge reordering within each file alone, because the files belong to several queues. Otherwise a file continues
+    /// the file before it.
     pub file_by_file: bool,
 }
 
-/// Why there is no report.
+/// Why a check has no report.
 #[derive(Debug)]
 pub enum CheckError {
     /// None of the paths is or contains a `.pcap` or `.raw` file.
     NothingFound {
-        /// Where was looked.
+        /// The paths that were searched.
         paths: Vec<PathBuf>,
     },
-    /// The system refused.
+    /// The operating system refused an operation.
     Io {
-        /// The file or folder.
+        /// The file or directory.
         path: PathBuf,
-        /// Its answer.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Sequence numbers with so many gaps that they do not fit [`MEMORY_LIMIT`].
+    /// The sequence numbers have so many gaps that their set does not fit [`MEMORY_LIMIT`].
     SequenceGapTooLarge {
         /// The file.
         path: PathBuf,
-        /// Where the frame's record begins in it.
+        /// Offset of the frame's record in the file.
         offset: u64,
         /// The number that did not fit.
         sequence: u64,
@@ -65,10 +65,10 @@ impl fmt::Display for CheckError {
 
 impl std::error::Error for CheckError {}
 
-/// Reads every capture file in and below `paths` and reports on the frames of the generator in them.
+/// Reads every capture file in and below `paths` and reports on the generator's frames in them.
 ///
 /// # Errors
-/// [`CheckError`]. Defects of the frames and of the files' content are not errors: they are in the report.
+/// [`CheckError`]. Defects of frames and of file contents are not errors: they are in the report.
 pub fn check(paths: &[PathBuf], options: Options) -> Result<Report, CheckError> {
     let files = files::find(paths).map_err(|(path, error)| CheckError::Io { path, error })?;
     if files.is_empty() {
@@ -95,7 +95,7 @@ pub fn check(paths: &[PathBuf], options: Options) -> Result<Report, CheckError> 
 
 struct Checker {
     sequences: Sequences,
-    /// The greatest number so far (of this file, if files are judged alone).
+    /// The greatest number so far (in this file, if files are judged alone).
     highest: Option<u64>,
     options: Options,
     report: Report,

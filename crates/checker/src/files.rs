@@ -1,12 +1,12 @@
-//! Which files to read, and in which order.
+//! Finds the files to read, and their order.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How deep a store may be nested: `STORE/IFACE/YYYY/MM/DD/HH` is six.
+/// Most levels of directories: `STORE/IFACE/YYYY/MM/DD/HH` has six.
 const MAX_DEPTH: usize = 16;
 
-/// How a file is read.
+/// The format in which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Pcap,
@@ -23,8 +23,8 @@ impl Format {
     }
 }
 
-/// The capture files in and below `paths`: those of one path in the order of their names, which in a store is that of
-/// time. A file that is named itself is read whatever it is called, as pcap unless its name ends in `.raw`.
+/// The capture files in and below `paths`: those of one path in the order of their names, which in a store is the order
+/// of time. A file given as a path is read whatever its name, as pcap unless the name ends in `.raw`.
 pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Format)>, (PathBuf, io::Error)> {
     let mut found = Vec::new();
     for path in paths {
@@ -47,7 +47,7 @@ fn list_files(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
-        // A link to a folder could lead back here.
+        // A link to a directory could make a loop.
         if entry.file_type().map_err(failed)?.is_dir() {
             list_files(&path, depth - 1, found)?;
         } else if let Some(format) = Format::of(&path) {

@@ -1,4 +1,5 @@
-//! One stored frame: is it ours, is it whole, and what does it say?
+//! Classifies one stored frame: whether the generator sent it, whether it is intact, and its sequence number and
+//! departure.
 
 use crate::crc::crc32c;
 use std::ops::Range;
@@ -16,15 +17,16 @@ const MAC: [u8; 3] = [0x02, 0x6e, 0x67];
 const MAGIC: [u8; 2] = [0x6e, 0x67];
 const MIN: usize = 60;
 
-/// What a frame turned out to be.
+/// The state of a stored frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameState {
     Foreign,
-    /// Ours, and the CRC contradicts the bytes; the sequence is the one it claims, if it is long enough to claim one.
+    /// A frame of the generator whose CRC contradicts its bytes; with the sequence number in it, if the frame is long
+    /// enough.
     Damaged {
         claimed: Option<u64>,
     },
-    /// Ours as far as it is stored.
+    /// A frame of the generator that is stored in part.
     Truncated {
         claimed: Option<u64>,
     },

@@ -1,22 +1,23 @@
-//! How long frames took from departure to stamp: least and greatest exactly, the median to 1/32 of its value.
+//! Time of frames from departure to timestamp: exact minimum and maximum, and the median to 1/32 of its value.
 //!
-//! Meaningful when both clocks are the same; otherwise it shows how far they are apart, which may be negative.
+//! Meaningful if both times come from the same clock; otherwise the difference of the clocks is included, and results
+//! may be negative.
 
-/// Values below this have a bucket each.
+/// Each value below this limit has its own bucket.
 const EXACT: u64 = 32;
 
 /// 32 buckets for each doubling up to 2^47.
 const BUCKETS: usize = 32 * 44;
 
-/// Times from departure to stamp, in nanoseconds.
+/// Times from departure to timestamp, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Latency {
-    /// The least.
+    /// The minimum.
     pub min: i64,
-    /// The greatest.
+    /// The maximum.
     pub max: i64,
     count: u64,
-    /// Buckets of the values below zero (by magnitude less one), then of the others.
+    /// Counts of the negative values (by magnitude less one); the other field counts the values from zero on.
     negative: Vec<u64>,
     positive: Vec<u64>,
 }
@@ -36,12 +37,12 @@ impl Latency {
         side[bucket(magnitude)] += 1;
     }
 
-    /// How many were measured.
+    /// Number of measured frames.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The median, off by at most 1/32 of it; `None` if nothing was measured.
+    /// The median, with an error of at most 1/32 of its value; `None` if nothing was measured.
     pub fn median(&self) -> Option<i64> {
         let mut before = 0;
         let negative = self.negative.iter().enumerate().rev().map(|(i, n)| (!(lowest(i) as i64), n));

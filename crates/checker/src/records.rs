@@ -1,18 +1,19 @@
 //! The records of a file: nanosecond pcap (little-endian; draft-ietf-opsawg-pcap) or the RAW format of HPCAP (Moreno et
 //! al.: 12 bytes of header before each packet, none before the first; a record with time zero is padding).
 //!
-//! Strict: what a recorder of ours would not have written is a fault, named with its offset. Nothing behind a fault is
-//! read, because nothing says where the next record would begin.
+//! Parsing is strict: content that netgrain's recorder would not have written is a fault, reported with its offset.
+//! Nothing after a fault is read, because the begin of the next record is unknown.
 
 use crate::files::Format;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Bytes per read: they stay in a second-level cache between being copied and being checked. Twice the longest packet.
+/// Bytes per read: small enough to stay in a second-level cache between the copy and the check, and twice the longest
+/// packet.
 const BUFFER: usize = 512 << 10;
 
-/// The longest packet that is believed.
+/// The longest accepted packet.
 const MAX_PACKET: u32 = 262_144;
 
 const PCAP_FILE_HEADER: usize = 24;
@@ -21,16 +22,16 @@ const RAW_RECORD_HEADER: usize = 12;
 
 /// One stored packet.
 pub(crate) struct Record<'a> {
-    /// Where its header begins in the file.
+    /// Offset of the record header in the file.
     pub offset: u64,
-    /// Nanoseconds since 1970.
+    /// Timestamp in nanoseconds since 1970.
     pub stamp: u64,
     /// Length on the wire.
     pub wire_len: u32,
     pub bytes: &'a [u8],
 }
 
-/// Why reading ended early.
+/// Why reading ended before the end of the file.
 pub(crate) enum ReadError {
     Io(io::Error),
     Broken { offset: u64, what: String },
@@ -58,7 +59,7 @@ impl Records {
         Ok(Self { input, format })
     }
 
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub(crate) fn offset(&self) -> u64 {
         self.input.offset
     }
@@ -94,7 +95,7 @@ impl Records {
         Ok(Some(header))
     }
 
-    /// The next `len` bytes, which must be there.
+    /// The next `len` bytes; an error if the file ends before.
     fn whole(&mut self, len: usize, what: &str) -> Result<&[u8], ReadError> {
         let offset = self.input.offset;
         let bytes = self.input.peek(len)?;
@@ -146,7 +147,7 @@ fn file_header(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// A file read in large pieces, of which the next bytes can be looked at.
+/// A file that is read in large pieces and lets the caller see the next bytes.
 struct Input<R> {
     from: R,
     buffer: Vec<u8>,
@@ -160,7 +161,7 @@ impl<R: Read> Input<R> {
         Self { from, buffer: vec![0; BUFFER], start: 0, end: 0, offset: 0 }
     }
 
-    /// The next `len` bytes (at most [`BUFFER`]); fewer only at the end of the file.
+    /// The next `len` bytes (at most [`BUFFER`]) without consuming them; fewer only at the end of the file.
     fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
         if self.end - self.start < len {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -182,7 +183,7 @@ impl<R: Read> Input<R> {
         self.offset += len as u64;
     }
 
-    /// `len` bytes that have been looked at.
+    /// Consumes `len` bytes that [`Self::peek`] returned before.
     fn take(&mut self, len: usize) -> &[u8] {
         self.consume(len);
         &self.buffer[self.start - len..self.start]

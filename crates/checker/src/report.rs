@@ -1,4 +1,4 @@
-//! What a check found: numbers, the first examples of each defect, and a verdict in one line.
+//! The result of a check: counts, the first examples of each defect, and a verdict in one line.
 
 use crate::latency::Latency;
 use std::fmt::{self, Write as _};
@@ -6,29 +6,29 @@ use std::fmt::{self, Write as _};
 /// Examples kept of each defect.
 const EXAMPLES: usize = 5;
 
-/// What can be wrong.
+/// The defects that a check finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// No frame with this number arrived whole.
+    /// No intact frame has this number.
     Missing,
-    /// This number had come before.
+    /// A frame before had this number.
     Duplicated,
-    /// A greater number had come before.
+    /// A frame before had a greater number.
     Reordered,
     /// The CRC contradicts the bytes.
     Damaged,
     /// Fewer bytes are stored than were on the wire, so the CRC could not be checked.
     Truncated,
-    /// A number that the generator says it did not send.
+    /// A number beyond those that the generator reported as sent.
     Unsent,
-    /// A stamp earlier than the one before it in the same file.
+    /// A timestamp earlier than that of the record before it in the same file.
     TimestampStepBack,
-    /// The file is not what its format demands; nothing behind that point was read.
+    /// The file violates its format; nothing after that point was read.
     Broken,
 }
 
 impl Defect {
-    /// All of them, in the order in which they are shown.
+    /// All defects, in the order of display.
     pub const ALL: [Self; 8] = [
         Self::Missing,
         Self::Duplicated,
@@ -55,20 +55,20 @@ impl Defect {
     }
 }
 
-/// One defect, so that it can be looked at.
+/// One occurrence of a defect, for inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// Which.
+    /// The kind of defect.
     pub defect: Defect,
-    /// The number of the frame, or of the first frame of a gap; what a damaged frame claims.
+    /// Number of the frame, or of the first frame of a gap; for a damaged frame, the number in it.
     pub sequence: Option<u64>,
-    /// File and offset of the record, `file:offset`; empty for what is missing.
+    /// File and offset of the record, `file:offset`; empty for missing frames.
     pub place: String,
-    /// More, for people; often empty.
+    /// Details for people; often empty.
     pub what: String,
 }
 
-/// What a check found. All counts are of frames except where the name says otherwise.
+/// The result of a check. All counts are of frames except where the name says otherwise.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Files read.
@@ -77,39 +77,39 @@ pub struct Report {
     pub records: u64,
     /// Bytes of those packets, without record headers.
     pub bytes: u64,
-    /// Different frames of the generator that arrived (whole, or cut).
+    /// Distinct frames of the generator that arrived (intact, or cut).
     pub frames: u64,
-    /// Packets of others.
+    /// Packets that the generator did not send.
     pub foreign: u64,
-    /// How many frames were said to be sent.
+    /// Number of frames reported as sent.
     pub sent: Option<u64>,
     /// Least and greatest number that arrived.
     pub sequences: Option<(u64, u64)>,
     /// Numbers that did not arrive.
     pub missing: u64,
-    /// In how many stretches they are missing.
+    /// Number of contiguous ranges of missing numbers.
     pub gaps: u64,
-    /// How many numbers the longest of them has.
+    /// Length of the longest of these ranges.
     pub longest_gap: u64,
-    /// Frames whose number had come before.
+    /// Frames whose number a frame before had.
     pub duplicated: u64,
-    /// Frames that came after one with a greater number.
+    /// Frames that came after a frame with a greater number.
     pub reordered: u64,
-    /// By how much the number was behind the greatest so far, at most.
+    /// The largest difference of a reordered frame's number to the greatest number before it.
     pub reorder_distance: u64,
     /// Frames whose CRC contradicts their bytes.
     pub damaged: u64,
     /// Frames stored in part.
     pub truncated: u64,
-    /// Frames with a number that was not sent.
+    /// Frames with a number that the generator did not send.
     pub unsent: u64,
-    /// Packets of whatever kind that are stamped earlier than the one before them in their file.
+    /// Packets of any kind with an earlier timestamp than the packet before them in the same file.
     pub timestamp_steps_back: u64,
-    /// Files whose content ends in something else than their format.
+    /// Files that violate their format.
     pub broken: u64,
     /// First and last departure, in nanoseconds since 1970.
     pub departures: Option<(u64, u64)>,
-    /// From departure to stamp.
+    /// Times from departure to timestamp.
     pub latency: Latency,
     /// The first five of each defect.
     pub examples: Vec<Example>,
@@ -142,12 +142,12 @@ impl Report {
         }
     }
 
-    /// Whether there is anything of the generator and nothing wrong with it. Packets of others do not matter.
+    /// True if frames of the generator arrived and none has a defect. Foreign packets do not matter.
     pub fn is_complete(&self) -> bool {
         (self.frames > 0 || self.sent == Some(0)) && Defect::ALL.iter().all(|d| self.count(*d) == 0)
     }
 
-    /// How often `defect` was found.
+    /// Number of occurrences of `defect`.
     pub const fn count(&self, defect: Defect) -> u64 {
         match defect {
             Defect::Missing => self.missing,
@@ -180,7 +180,7 @@ impl Report {
         }
     }
 
-    /// The report as one JSON object on one line. Times are nanoseconds (since 1970, or of latency); what is unknown is
+    /// The report as one JSON object on one line. Times are nanoseconds (since 1970, or of latency); unknown values are
     /// `null`.
     pub fn to_json(&self) -> String {
         let number = |n: Option<i128>| n.map_or("null".to_owned(), |n| n.to_string());
@@ -271,7 +271,7 @@ impl fmt::Display for Report {
         f.write_str(if self.is_complete() { "complete: " } else { "NOT complete: " })?;
         write!(f, "{} frames", spaced(self.frames))?;
         for (i, defect) in Defect::ALL.into_iter().enumerate() {
-            // The first four are always said; the others are unusual enough to be left out when there is none.
+            // The first four defects are always shown; the others are rare and are left out if their count is 0.
             if i < 4 || self.count(defect) > 0 {
                 write!(f, ", {} {}", spaced(self.count(defect)), defect.name().replace('_', " "))?;
             }

@@ -1,23 +1,23 @@
-//! Which sequence numbers have arrived: one bit each, in chunks that exist only where something arrived and shrink to
-//! nothing once everything did.
+//! The set of sequence numbers that have arrived: one bit per number, in chunks that exist only if a number of theirs
+//! arrived, and that need no bits once all of them arrived.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Bytes that the sequence numbers may take.
+/// Most bytes for the set of sequence numbers.
 pub const MEMORY_LIMIT: usize = 64 << 20;
 
 const CHUNK: u64 = 65_536;
 const WORDS: usize = CHUNK as usize / 64;
 
-/// What a chunk costs without its bits: its place in the map, with room to grow.
+/// Bytes of a chunk without its bits: its slot in the map, with the map's spare capacity.
 const FULL_COST: usize = 64;
 const OPEN_COST: usize = FULL_COST + WORDS * 8;
 
 /// The set of sequence numbers that have arrived.
 pub(crate) struct Sequences {
     chunks: HashMap<u64, Chunk>,
-    /// The chunk of the number before, out of the map because the next one is nearly always in it.
+    /// The chunk of the last number, kept out of the map because the next number is nearly always in it.
     current: u64,
     bits: Chunk,
     memory: usize,
@@ -34,7 +34,7 @@ impl Chunk {
     }
 }
 
-/// More numbers with gaps between them than [`MEMORY_LIMIT`] can hold.
+/// The numbers have more gaps than [`MEMORY_LIMIT`] can hold.
 #[derive(Debug)]
 pub(crate) struct SequenceGapTooLarge;
 
@@ -43,7 +43,7 @@ impl Sequences {
         Self { chunks: HashMap::new(), current: 0, bits: Chunk::new(), memory: OPEN_COST }
     }
 
-    /// Adds a number and says whether it is new.
+    /// Adds a number; returns true if it is new.
     #[inline]
     pub(crate) fn insert(&mut self, sequence: u64) -> Result<bool, SequenceGapTooLarge> {
         if sequence / CHUNK != self.current {
@@ -79,7 +79,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// Calls `each` for every longest range within `range` of which nothing has arrived, in order.
+    /// Calls `each` for every maximal range of missing numbers within `range`, in order.
     pub(crate) fn gaps(&self, range: Range<u64>, mut each: impl FnMut(Range<u64>)) {
         let mut expected = range.start;
         let mut present = |run: Range<u64>| {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// SplitMix64, written down again so that nothing here depends on `base`.
+    /// SplitMix64, implemented here so that the crate does not depend on `base`.
     fn random(state: &mut u64) -> u64 {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,9 +1,9 @@
-//! CRC32C (polynomial 0x1edc6f41, reflected) and the fact that makes it cheap here: it is linear.
+//! CRC32C (polynomial 0x1edc6f41, reflected), computed incrementally: the CRC is linear.
 //!
-//! If two frames of equal length differ by `d` (their exclusive or), their CRCs differ by the remainder of `d` alone. So
-//! the CRC of a template is computed once, and a frame made from it costs one table look-up per changed byte
-//! ([`Window`]: the remainder as it stands at byte 56, where the last changed byte has passed) and four more to carry
-//! the sum over the unchanged rest ([`Carry`]). The plain loop stays here as the oracle.
+//! If two frames of equal length differ by `d` (their exclusive or), their CRCs differ by the remainder of `d` alone.
+//! So the CRC of a template is computed once, and the CRC of a frame made from it costs one table look-up per changed
+//! byte ([`Window`]: the remainder at byte 56, after the last changed byte) and four more to carry the sum over the
+//! unchanged rest ([`Carry`]). The plain loop stays here as the oracle.
 
 use crate::layout::at;
 
@@ -35,7 +35,7 @@ fn step(register: u32, byte: u8) -> u32 {
     BYTE[usize::from(register as u8 ^ byte)] ^ (register >> 8)
 }
 
-/// What each changed byte adds to the remainder at byte 56 of the frame.
+/// Contributions of each changed byte to the remainder at byte 56 of the frame.
 pub(crate) struct Window {
     flow: [[u32; 256]; at::FLOW.end - at::FLOW.start],
     stamp: [[u32; 256]; at::STAMP.end - at::STAMP.start],
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_check_values_of_the_standard() {
-        // RFC 3720 (iSCSI) appendix B.4, and the usual nine digits.
+        // RFC 3720 (iSCSI) appendix B.4, and the common check value of nine digits.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);

@@ -1,19 +1,19 @@
-//! Where things are in a frame, and the headers (RFC 791, RFC 768), laid by hand: the generator shares no code with what
-//! it tests.
+//! Byte offsets in a frame, and its headers (RFC 791, RFC 768), written by hand: the generator shares no code with the
+//! code that it tests.
 
 use base::Prng;
 use base::hash::mix64;
 
-/// 0x6e67, "ng": the first two bytes of the payload of a frame that carries its truth.
+/// 0x6e67, "ng": the first two bytes of the payload of a frame with signature.
 pub const MAGIC: u16 = 0x6e67;
 
-/// The shortest frame, without frame check sequence: 42 bytes of headers, 14 of truth, 4 of CRC.
+/// The shortest frame, without frame check sequence: 42 bytes of headers, 14 of signature, 4 of CRC.
 pub const MIN_FRAME: usize = 60;
 
 /// The longest frame, without frame check sequence: an MTU of 9000.
 pub const MAX_FRAME: usize = 9014;
 
-/// Byte ranges; the drawing is in the crate's documentation.
+/// Byte ranges of the fields; the crate's documentation has the layout.
 pub(crate) mod at {
     use std::ops::Range;
     pub const DST_MAC: Range<usize> = 0..6;
@@ -27,16 +27,17 @@ pub(crate) mod at {
     pub const UDP_LEN: Range<usize> = 38..40;
     pub const MAGIC: Range<usize> = 42..44;
     pub const PADDING: usize = 56;
-    /// All that depends on the flow: checksum, addresses, ports.
+    /// The bytes that depend on the flow: checksum, addresses, ports.
     pub const FLOW: Range<usize> = 24..38;
-    /// All that depends on the frame: sequence and departure.
+    /// The bytes that depend on the frame: sequence and departure.
     pub const STAMP: Range<usize> = 44..56;
 }
 
 const SIGNED_MAC: [u8; 5] = [0x02, 0x6e, 0x67, 0, 0];
 const UNSIGNED_MAC: [u8; 5] = [0x02, 0, 0, 0, 0];
 
-/// A frame of `len` bytes with zeros at [`at::FLOW`] and [`at::STAMP`], no CRC, and filling that depends on `seed` and `len`.
+/// A frame of `len` bytes with zeros at [`at::FLOW`] and [`at::STAMP`], no CRC, and filling that depends on `seed` and
+/// `len`.
 pub(crate) fn template(len: usize, truth: bool, seed: u64) -> Vec<u8> {
     let mut f = vec![0; len];
     Prng::new(seed ^ (len as u64) << 32).fill(&mut f[at::PADDING..]);
@@ -62,11 +63,11 @@ pub(crate) fn header_sum(template: &[u8]) -> u32 {
     template[at::IP].chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum()
 }
 
-/// The addresses and ports of one flow id.
+/// Addresses and ports of a flow.
 ///
-/// The source is 10.0.0.0/8 plus the low 24 bits of the id. The destination lies in 198.18.0.0/15, which RFC 2544
-/// reserves for measurements. Source ports are 32768-49151 and destination ports 20480-24575: no registered tunnel is
-/// among them, so nobody decapsulates the filling. Ids below 2^50 give distinct 5-tuples.
+/// The source is 10.0.0.0/8 plus the low 24 bits of the flow id. The destination lies in 198.18.0.0/15, which RFC 2544
+/// reserves for measurements. Source ports are 32768-49151 and destination ports 20480-24575: no registered tunnel uses
+/// them, so decoders do not parse the filling as a tunnel. Ids below 2^50 give distinct 5-tuples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// IPv4 source address.
@@ -80,12 +81,13 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The flow with this id, of which the low 50 bits count.
+    /// The flow with this id; only the low 50 bits of the id are used.
     #[inline]
     pub const fn of(id: u64) -> Self {
         let low = id & 0xff_ffff;
         let mixed = mix64(low);
-        // For one source address, 26 bits of ports run through all their values as the high bits of the id do.
+        // For a given source address, these 26 bits take all their values as the high bits of the id do, so 5-tuples
+        // are distinct.
         let ports = (mixed >> 32).wrapping_add(id >> 24);
         Self {
             src: 10 << 24 | low as u32,

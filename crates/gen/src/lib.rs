@@ -1,7 +1,8 @@
-//! Traffic that carries its own truth: the load and the oracle of every live test.
+//! Test traffic: frames with a sequence number, departure time and checksum. Every live test uses it as load and as
+//! oracle.
 //!
-//! Each frame says which it is, when it left, and whether it is still whole, so that somebody who sees nothing but the
-//! stored files can tell what is missing, doubled, out of order or damaged (`crates/checker` does, sharing no code).
+//! Each frame has its number, its departure time and a checksum, so a program that reads only the stored files can tell
+//! which frames are missing, duplicated, out of order or damaged (`crates/checker` does, without shared code).
 //!
 //! ```text
 //! byte  0        6        12     14        24    26        30        34    36    38    40
@@ -14,12 +15,14 @@
 //!      +-------+------------------+------------------+----- - - ------+--------------+
 //! ```
 //!
-//! - Everything is big-endian. `n` is 60 (then there is no filling) to [`MAX_FRAME`] bytes, without frame check sequence.
-//! - `to` and `from` are locally administered: they begin 02:6e:67 in frames with truth, 02:00:00 in frames without.
-//! - `magic` is 0x6e67, "ng"; frames without truth have 0 there and filling behind it up to their end.
+//! - All fields are big-endian. `n` is 60 (then there is no filling) to [`MAX_FRAME`] bytes, without frame check
+//!   sequence.
+//! - `to` and `from` are locally administered addresses: they begin 02:6e:67 in frames with signature, 02:00:00 in
+//!   frames without.
+//! - `magic` is 0x6e67, "ng"; frames without signature have 0 there, and filling from there to their end.
 //! - `sequence` counts the frames of one generator from 0, over all flows.
-//! - `departure` is the low 48 bits of UTC nanoseconds: one nanosecond of resolution and a period of 78 hours, so that a
-//!   stamp within 39 hours of the departure restores the rest.
+//! - `departure` is the low 48 bits of UTC nanoseconds: one nanosecond of resolution and a period of 78 hours, so
+//!   that a timestamp within 39 hours of the departure restores the upper bits.
 //! - `CRC32C` (Castagnoli; RFC 9260 appendix A) covers every byte before it.
 //! - The low 24 bits of the flow id are the source address, the next 26 choose the ports, so flows are distinct
 //!   5-tuples; see [`Flow`]. The UDP checksum is 0, which RFC 768 allows over IPv4, so that only the CRC depends on the

@@ -1,8 +1,8 @@
-//! Pacing as arithmetic: which packets are due at a moment, for a rate.
+//! Computes how many packets are due at a given time, for a rate.
 //!
-//! Packet `k` is due at `start + k / rate`, computed from `k` each time in integers, so nothing accumulates and there is
-//! no drift however long a run is. A sender that was held up finds the backlog due at once; it decides how much of that
-//! to send in one burst.
+//! Packet `k` is due at `start + k / rate`, computed from `k` each time in integers, so errors do not accumulate and
+//! there is no drift however long a run is. After a delay of the sender the whole backlog is due at once; the sender
+//! decides how much of it to send in one burst.
 
 use base::Timestamp;
 use base::units::Rate;
@@ -16,7 +16,7 @@ pub struct Pacer {
     bits: u64,
 }
 
-/// Rates in thousandths per second: fine enough for one packet in a quarter of an hour.
+/// Rates in thousandths per second: the slowest rate is one packet in about a quarter of an hour.
 #[derive(Clone, Copy, Debug)]
 enum Unit {
     Flat,
@@ -27,8 +27,8 @@ enum Unit {
 const MILLI_NANOS: u128 = 1_000_000_000_000;
 
 impl Pacer {
-    /// A schedule whose first packet is due at `start`. Rates are rounded to a thousandth of a packet or bit per second,
-    /// upwards from zero.
+    /// A schedule whose first packet is due at `start`. Rates are rounded to a thousandth of a packet or bit per
+    /// second, but not to zero.
     pub fn new(rate: Rate, start: Timestamp) -> Self {
         let milli = |r: f64| (r * 1000.0).round().max(1.0) as u64;
         let unit = match rate {
@@ -39,13 +39,14 @@ impl Pacer {
         Self { unit, start, packets: 0, bits: 0 }
     }
 
-    /// How many more frames of `len` bytes are due at `now`; `u64::MAX` when there is no rate.
+    /// Number of frames of `len` bytes that are due at `now`; `u64::MAX` without a rate.
     pub fn due(&self, now: Timestamp, len: usize) -> u64 {
         if now < self.start && !matches!(self.unit, Unit::Flat) {
             return 0;
         }
         let elapsed = now.since(self.start).as_nanos();
-        // A frame is due once the units before it have had their time, hence the one more.
+        // A frame is due when the time of all units before it has passed, so the first frame is due at once: hence the
+        // `+ 1`.
         let due = match self.unit {
             Unit::Flat => return u64::MAX,
             Unit::MilliPackets(rate) => {
@@ -61,7 +62,7 @@ impl Pacer {
         u64::try_from(due).unwrap_or(u64::MAX)
     }
 
-    /// When the next frame is due: the start itself when there is no rate.
+    /// Time at which the next frame is due; the start time without a rate.
     pub fn departure(&self) -> Timestamp {
         let (units, rate) = match self.unit {
             Unit::Flat => return self.start,
@@ -72,7 +73,7 @@ impl Pacer {
         Timestamp::from_nanos(self.start.nanos().saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Says that `packets` frames, together `bytes` long, have left.
+    /// Registers that `packets` frames with a sum of `bytes` bytes were sent.
     pub fn sent(&mut self, packets: u64, bytes: u64) {
         self.packets += packets;
         self.bits += bytes * 8;

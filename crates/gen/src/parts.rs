@@ -1,5 +1,6 @@
-//! Frames in parts, for those who put them together elsewhere: a program in the kernel cannot run [`Traffic`], but it can
-//! copy a flow's bytes, write a stamp, and add up a CRC from tables.
+//! Frames as separate parts, for programs that assemble frames elsewhere: an eBPF program in the kernel cannot run
+//! [`Traffic`], but it can copy a flow's bytes, write a sequence number and departure time, and compute a CRC from
+//! tables.
 //!
 //! ```text
 //! frame               = template
@@ -7,7 +8,7 @@
 //! frame[STAMP_AT..+12]= sequence (48 bit), departure (48 bit), big-endian
 //! frame[n-4..n]       = flow.crc ^ tables[0][stamp[0]] ^ … ^ tables[11][stamp[11]], big-endian
 //! ```
-//! Put together like this, a frame is byte for byte that of [`Traffic`].
+//! A frame assembled in this way equals the frame of [`Traffic`] byte for byte.
 //!
 //! [`Traffic`]: crate::Traffic
 
@@ -15,37 +16,37 @@ use crate::crc::{Carry, Window, crc32c};
 use crate::layout::{self, Flow, at};
 use crate::spec::{Order, Sizes, Spec};
 
-/// Traffic of one size whose flows come in turn, taken apart.
+/// The parts of traffic with one frame size whose flows take turns.
 pub struct Parts {
     template: Vec<u8>,
     flows: u32,
-    /// Of the template without its last four bytes.
+    /// CRC of the template without its last four bytes.
     crc: u32,
     header_sum: u32,
     window: Box<Window>,
     carry: Box<Carry>,
 }
 
-/// What one flow contributes to its frames.
+/// The part of a frame that depends on its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowPart {
-    /// IPv4 checksum, addresses and ports: what stands at [`Parts::FLOW_AT`].
+    /// IPv4 checksum, addresses and ports: the bytes at [`Parts::FLOW_AT`].
     pub bytes: [u8; 14],
-    /// CRC of the flow's frame with a stamp of zeros.
+    /// CRC of the flow's frame with zeros for sequence and departure.
     pub crc: u32,
 }
 
-/// What each value of each of the twelve bytes of a stamp adds to the CRC.
+/// The contribution to the CRC of each value of each of the twelve bytes of sequence and departure.
 pub type StampTables = [[u32; 256]; at::STAMP.end - at::STAMP.start];
 
 impl Parts {
-    /// Where a flow's bytes stand in the frame.
+    /// Offset of a flow's bytes in the frame.
     pub const FLOW_AT: usize = at::FLOW.start;
-    /// Where the stamp stands in the frame.
+    /// Offset of sequence and departure in the frame.
     pub const STAMP_AT: usize = at::STAMP.start;
 
-    /// Takes the frames of `spec` apart; `None` if they differ in size, come in another order than flow by flow, or carry
-    /// no truth.
+    /// The parts of the frames of `spec`; `None` if the frames differ in size, their flows do not take turns, or they
+    /// carry no signature.
     pub fn new(spec: &Spec) -> Option<Self> {
         let Sizes::Fixed(len) = spec.sizes else { return None };
         if spec.order != Order::Even || !spec.signature {
@@ -63,12 +64,12 @@ impl Parts {
         })
     }
 
-    /// The frame without flow, stamp and CRC.
+    /// The frame without flow, sequence, departure and CRC.
     pub fn template(&self) -> &[u8] {
         &self.template
     }
 
-    /// How many flows there are.
+    /// Number of flows.
     pub const fn flows(&self) -> u32 {
         self.flows
     }

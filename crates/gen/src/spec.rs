@@ -1,4 +1,4 @@
-//! What traffic to make, as people write it: `60`, `1000,flows=100k,rate=1Mpps`, `imix`, `backbone,flows=1M,signature`.
+//! The specification of traffic in text form: `60`, `1000,flows=100k,rate=1Mpps`, `imix`, `backbone,flows=1M,truth`.
 
 use crate::layout::{MAX_FRAME, MIN_FRAME};
 use base::units::{Rate, parse_count, parse_rate, parse_span};
@@ -6,10 +6,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The most flows that can be asked for: as many as there are source addresses.
+/// The largest number of flows: one per source address.
 pub const MAX_FLOWS: u32 = 1 << 24;
 
-/// Flows when none are asked for; a backbone is wider.
+/// Default number of flows; a backbone has more.
 const DEFAULT_FLOWS: u32 = 1024;
 const DEFAULT_BACKBONE_FLOWS: u32 = 100_000;
 
@@ -28,7 +28,7 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// The usual mix.
+    /// The usual internet mix.
     pub const IMIX: Self = Self::Imix([7, 4, 1]);
 
     /// Each length with its weight.
@@ -41,39 +41,39 @@ impl Sizes {
     }
 }
 
-/// Which flow the next frame belongs to.
+/// The flow of the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// All flows in turn, for ever.
+    /// All flows take turns, without end.
     Even,
-    /// Flow lengths with the heavy tail of a backbone: `flows` are alive at a time, short ones come and go, and long ones
-    /// carry most packets. Costs 16 bytes of memory per flow alive.
+    /// Flow lengths with the heavy tail of a backbone: `flows` are alive at a time, short flows come and go, and long
+    /// flows carry most packets. Costs 16 bytes of memory per live flow.
     Heavy,
 }
 
-/// Traffic, completely described.
+/// A complete description of test traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// Frame lengths.
     pub sizes: Sizes,
     /// Flows alive at a time, 1 to [`MAX_FLOWS`].
     pub flows: u32,
-    /// Which flow comes next.
+    /// The order of flows.
     pub order: Order,
     /// Chooses sizes, flows and filling.
     pub seed: u64,
-    /// How fast.
+    /// Rate of packets or bits.
     pub rate: Rate,
-    /// Stop after so many frames.
+    /// Stop after this many frames.
     pub packets: Option<u64>,
-    /// Stop after so long.
+    /// Stop after this time.
     pub duration: Option<Duration>,
     /// Frames carry sequence, departure and CRC.
     pub signature: bool,
 }
 
 impl Spec {
-    /// These sizes with every default: flat out, without end and without truth.
+    /// Traffic with these sizes and every default: at full speed, without end and without signature.
     pub const fn new(sizes: Sizes) -> Self {
         let (flows, order) = match sizes {
             Sizes::Backbone => (DEFAULT_BACKBONE_FLOWS, Order::Heavy),
@@ -186,13 +186,13 @@ impl fmt::Display for Spec {
 pub enum SpecError {
     /// The first part is not a choice of sizes.
     Sizes(String),
-    /// A part that nobody knows.
+    /// A part with an unknown key.
     Key(String),
-    /// A known key with a value that is not what it should be.
+    /// A known key with an invalid value.
     Value {
         /// The part as written.
         part: String,
-        /// What it should have been.
+        /// A description of valid values.
         expected: &'static str,
     },
 }

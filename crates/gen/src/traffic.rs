@@ -1,4 +1,4 @@
-//! Frames, one after the other, as a [`Spec`] describes them.
+//! Makes the frames that a [`Spec`] describes, in order.
 
 use crate::backbone::Backbone;
 use crate::crc::{Carry, Window, crc32c};
@@ -9,7 +9,8 @@ use base::{Prng, Timestamp};
 /// An endless stream of frames; equal specifications give equal streams.
 pub struct Traffic {
     shapes: Vec<Shape>,
-    /// Which shape a frame has: each shape stands here as often as its weight says.
+    /// Indexes of shapes, each as often as the weight of its length; a random draw from it chooses the shape of a
+    /// frame.
     lottery: Vec<u8>,
     flows: Flows,
     prng: Prng,
@@ -18,10 +19,10 @@ pub struct Traffic {
     sequence: u64,
 }
 
-/// All that frames of one length have in common.
+/// The parts that all frames of one length have in common.
 struct Shape {
     template: Vec<u8>,
-    /// Of the template without its last four bytes.
+    /// CRC of the template without its last four bytes.
     crc: u32,
     header_sum: u32,
     carry: Box<Carry>,
@@ -32,7 +33,7 @@ enum Flows {
     Heavy(Box<Backbone>),
 }
 
-/// A frame that lacks only what differs from one departure to the next; see [`Traffic::stamp`].
+/// A frame without its sequence, departure and CRC; see [`Traffic::stamp`].
 #[derive(Clone, Copy, Debug)]
 pub struct Prepared {
     shape: u8,
@@ -49,7 +50,7 @@ impl Prepared {
 }
 
 impl Traffic {
-    /// The traffic that `spec` describes. Pace and limits are the caller's business.
+    /// The traffic that `spec` describes. Rate, packet count and duration are left to the caller.
     pub fn new(spec: &Spec) -> Self {
         let weights = spec.sizes.weights();
         let shapes = weights.iter().map(|(len, _)| Shape::new(usize::from(*len), spec.signature, spec.seed)).collect();
@@ -63,23 +64,23 @@ impl Traffic {
         Self { shapes, lottery, flows, prng, window: Window::new(), signature: spec.signature, sequence: 0 }
     }
 
-    /// Bytes of the longest frame that can come.
+    /// Length of the longest frame in bytes.
     pub fn max_len(&self) -> usize {
         self.shapes.iter().map(|s| s.template.len()).max().unwrap_or(0)
     }
 
-    /// Mean bytes per frame in the long run.
+    /// Mean length of the frames in bytes.
     pub fn mean_len(&self) -> f64 {
         let sum: usize = self.lottery.iter().map(|s| self.shapes[usize::from(*s)].template.len()).sum();
         sum as f64 / self.lottery.len() as f64
     }
 
-    /// The sequence number of the next frame to leave, which is how many have left. Stays 0 without truth.
+    /// The sequence number of the next frame, which is also the number of frames sent. Stays 0 without signature.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Writes the next frame to the beginning of `buf` as it departs at `now`, and returns its length.
+    /// Writes the next frame with the departure time `now` to the beginning of `buf`, and returns its length.
     ///
     /// # Panics
     /// When `buf` is shorter than the frame; [`Traffic::max_len`] always suffices.
@@ -90,8 +91,8 @@ impl Traffic {
         prepared.len()
     }
 
-    /// Writes the next frame except for what [`Traffic::stamp`] adds. A prepared frame can be stamped and sent many
-    /// times, which spares writing the rest again.
+    /// Writes the next frame without the fields that [`Traffic::stamp`] adds. A prepared frame can be stamped and sent
+    /// many times, which saves writing the rest again.
     ///
     /// # Panics
     /// When `buf` is shorter than the frame.
@@ -111,8 +112,8 @@ impl Traffic {
         Prepared { shape: number, len: len as u16, crc }
     }
 
-    /// Makes the prepared frame in `buf` the next to leave: sequence, departure `now`, and the CRC over all. Without
-    /// truth there is nothing to add.
+    /// Completes the prepared frame in `buf` as the next frame: sequence, departure `now`, and the CRC over all.
+    /// Without signature it adds nothing.
     #[inline]
     pub fn stamp(&mut self, buf: &mut [u8], prepared: &Prepared, now: Timestamp) {
         if !self.signature {
@@ -256,8 +257,8 @@ mod tests {
 
     #[test]
     fn a_heavy_tail_shows_in_the_packets_from_the_start() {
-        // Seven in ten packets belong to flows of more than 10 000; with 1000 flows alive and 200 packets for each, such
-        // flows are still there at the end, so they show as flows with about 200 packets. All others are fresh.
+        // Seven in ten packets belong to flows of more than 10 000; with 1000 flows alive and 200 packets for each,
+        // such flows are still alive at the end, so they show as flows with about 200 packets. All others are fresh.
         let mut packets = HashMap::new();
         for f in frames("60,order=heavy,flows=1000,seed=6", 200_000) {
             *packets.entry(f[26..38].to_vec()).or_insert(0u64) += 1;

@@ -28,10 +28,10 @@ mod magic {
     pub const KUZNETZOV: u32 = 0xa1b2_cd34;
 }
 
-/// What the second word of a record counts.
+/// Unit of the second word of a record header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Microseconds: what every tool reads.
+    /// Microseconds, which every tool reads.
     Micros,
     /// Nanoseconds.
     Nanos,
@@ -64,7 +64,8 @@ pub const fn file_header(resolution: Resolution, link_type: u16) -> [u8; FILE_HE
     header
 }
 
-/// The little-endian record header of a packet. Seconds past the year 2106 do not fit the format and become its last.
+/// The little-endian record header of a packet. Seconds after the year 2106 do not fit the format and become the
+/// largest value.
 #[inline]
 pub const fn record_header(resolution: Resolution, ts: Timestamp, caplen: u32, wire_len: u32) -> [u8; RECORD_HEADER] {
     let secs = if ts.secs() > u32::MAX as u64 { u32::MAX } else { ts.secs() as u32 };
@@ -81,11 +82,11 @@ pub const fn record_header_ns(ts: Timestamp, caplen: u32, wire_len: u32) -> [u8;
 /// A record header, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When the packet was captured.
+    /// Time of capture.
     pub ts: Timestamp,
-    /// Bytes captured, as the file claims.
+    /// Bytes captured, according to the file.
     pub caplen: u32,
-    /// Bytes on the wire, as the file claims.
+    /// Bytes on the wire, according to the file.
     pub wire_len: u32,
 }
 
@@ -101,7 +102,7 @@ pub const fn parse_record(resolution: Resolution, header: [u8; RECORD_HEADER]) -
     }
 }
 
-/// Writes a file; wrap the sink in a `BufWriter` if it is not a buffer itself.
+/// Writes a file; wrap the sink in a `BufWriter` if it has no buffer itself.
 #[derive(Debug)]
 pub struct Writer<W> {
     sink: W,
@@ -118,7 +119,7 @@ impl<W: Write> Writer<W> {
         Ok(Self { sink, resolution })
     }
 
-    /// Appends a packet of which `data` was captured.
+    /// Appends a packet with the captured bytes `data`.
     ///
     /// # Errors
     /// Those of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes.
@@ -128,7 +129,7 @@ impl<W: Write> Writer<W> {
         self.sink.write_all(data)
     }
 
-    /// Flushes and gives the sink back.
+    /// Flushes the sink and returns it.
     ///
     /// # Errors
     /// Those of the sink.
@@ -138,7 +139,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// The length of a packet that readers will believe.
+/// The length of a packet, if readers accept it.
 pub(crate) fn within_limit(data: &[u8]) -> io::Result<u32> {
     match u32::try_from(data.len()) {
         Ok(len) if len <= MAX_PACKET => Ok(len),
@@ -149,7 +150,7 @@ pub(crate) fn within_limit(data: &[u8]) -> io::Result<u32> {
     }
 }
 
-/// What the file header said.
+/// The properties in the file header.
 #[derive(Clone, Debug)]
 pub(crate) struct Classic {
     order: ByteOrder,
@@ -157,7 +158,7 @@ pub(crate) struct Classic {
     record_header: usize,
     link_type: u16,
     fcs: u8,
-    /// Versions up to 2.3 exchanged the two lengths, some of them only sometimes.
+    /// Versions up to 2.3 exchanged the two lengths, some of them only in some records.
     lengths_may_be_swapped: bool,
 }
 
@@ -166,7 +167,7 @@ const KUZNETZOV_TYPE: usize = 22;
 const PACKET_OUTGOING: u8 = 4;
 
 impl Classic {
-    /// Whether a file that begins so is a classic one, and in which order.
+    /// The byte order of a classic pcap file with these first bytes; `None` for other files.
     pub fn recognise(head: [u8; 4]) -> Option<ByteOrder> {
         let known = [magic::MICROS, magic::NANOS, magic::KUZNETZOV];
         if known.contains(&u32::from_le_bytes(head)) {
@@ -186,7 +187,7 @@ impl Classic {
         if major != 2 {
             return Err(Error::Version { offset: window.offset() + 4, major, minor });
         }
-        // Bit 26 says that frames end in a check sequence of as many 16-bit words as the upper four bits tell.
+        // If bit 26 is set, frames end in a frame check sequence; the upper four bits have its length in 16-bit words.
         let link = order.u32(header, 20);
         let fcs = if link & 1 << 26 != 0 { (link >> 28) as u8 * 2 } else { 0 };
         window.take(FILE_HEADER, 0..0);
@@ -204,8 +205,8 @@ impl Classic {
         self.link_type
     }
 
-    /// Lends at most `most` records that lie whole in the window, and returns how many. None of a file with longer
-    /// record headers or with exchanged lengths; it stops before a record that [`Classic::advance`] would refuse.
+    /// Lends at most `most` records that lie whole in the window, and returns their number. Returns 0 for files with
+    /// longer record headers or exchanged lengths; stops before a record that [`Classic::advance`] would refuse.
     #[inline]
     pub fn burst<R: Read>(&self, window: &mut Window<R>, most: usize, mut each: impl FnMut(&Packet<'_>)) -> usize {
         if self.record_header != RECORD_HEADER || self.lengths_may_be_swapped {
@@ -307,7 +308,7 @@ mod tests {
         Ok(One { ts: p.ts, wire_len: p.wire_len, data: p.data.to_vec(), direction: p.direction, fcs: p.fcs })
     }
 
-    /// The same file with every word of its headers turned round, as a big-endian machine would have written it.
+    /// The same file with the bytes of every header word reversed, as a big-endian machine would have written it.
     fn big_endian(file: &[u8]) -> Vec<u8> {
         let mut out = file.to_vec();
         for (at, len) in [(0, 4), (4, 2), (6, 2), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 4)] {

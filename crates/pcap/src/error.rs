@@ -1,84 +1,84 @@
-//! What can be wrong with a capture file, where, and how much.
+//! Errors in a capture file, with the place and the lengths or numbers involved.
 
 use std::{fmt, io};
 
-/// Why reading ended before the file did. Every variant knows the byte (of the uncompressed file) where it was found.
+/// Why reading ended before the end of the file. Every variant has the byte offset in the uncompressed file.
 #[derive(Debug)]
 pub enum Error {
-    /// The bytes could not be fetched.
+    /// The source failed.
     Io {
-        /// How far reading had come.
+        /// Offset of the bytes that were to be read.
         offset: u64,
-        /// The operating system's answer.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The content is in no format known here.
+    /// The content has no known format.
     NotACapture {
-        /// Its first bytes.
+        /// The first bytes of the content.
         head: [u8; 4],
-        /// How many of them there are.
+        /// How many of these bytes the content has.
         have: usize,
     },
-    /// The format is known but this version of it is not.
+    /// The version of the format is not supported.
     Version {
-        /// Where the version stands.
+        /// Offset of the version.
         offset: u64,
-        /// Its first number.
+        /// Major version.
         major: u16,
-        /// Its second number.
+        /// Minor version.
         minor: u16,
     },
-    /// The file ends inside something.
+    /// The file ends inside a structure.
     Truncated {
-        /// Where that begins.
+        /// Begin of the structure.
         offset: u64,
-        /// What it is.
+        /// Name of the structure.
         what: &'static str,
-        /// Its length in bytes.
+        /// Length of the structure in bytes.
         need: u64,
-        /// How many of them the file has.
+        /// How many of these bytes the file has.
         have: u64,
     },
-    /// A length or number that no real file has.
+    /// A length or number is larger than in any real file.
     LengthTooLarge {
-        /// Where the record or block begins.
+        /// Begin of the record or block.
         offset: u64,
-        /// What was measured.
+        /// The quantity that is too large.
         what: &'static str,
-        /// What the file claims.
+        /// The value in the file.
         len: u64,
-        /// The most that is believed.
+        /// The largest accepted value.
         limit: u64,
     },
-    /// A pcapng block contradicts itself.
+    /// A pcapng block is inconsistent.
     BadBlock {
-        /// Where it begins.
+        /// Begin of the block.
         offset: u64,
-        /// Its type.
+        /// Type of the block.
         block: u32,
-        /// The contradiction.
+        /// The inconsistency.
         why: &'static str,
     },
-    /// A RAW record contradicts itself.
+    /// A RAW record is inconsistent.
     BadRecord {
-        /// Where it begins.
+        /// Begin of the record.
         offset: u64,
-        /// The contradiction.
+        /// The inconsistency.
         why: &'static str,
     },
-    /// A pcapng packet names an interface that its section has not described.
+    /// A pcapng packet block has the number of an interface that its section has not described.
     UnknownInterface {
-        /// Where its block begins.
+        /// Begin of the block.
         offset: u64,
-        /// The number it names.
+        /// The interface number.
         interface: u32,
-        /// How many have been described.
+        /// Number of interfaces described.
         known: u32,
     },
 }
 
 impl Error {
-    /// The byte of the (uncompressed) file at which the trouble begins.
+    /// The byte offset of the error in the uncompressed file.
     pub const fn offset(&self) -> u64 {
         match *self {
             Self::NotACapture { .. } => 0,
@@ -92,12 +92,12 @@ impl Error {
         }
     }
 
-    /// Whether asking again may help, because the source only had nothing ready (`WouldBlock`).
+    /// True if a retry may succeed, because the source only had no data ready (`WouldBlock`).
     pub fn is_pause(&self) -> bool {
         matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// What is wrong, without the offset.
+    /// A description of the error without the offset.
     pub fn reason(&self) -> String {
         match self {
             Self::Io { error, .. } => format!("cannot read on: {error}"),

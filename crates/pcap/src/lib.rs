@@ -1,10 +1,10 @@
 //! Capture files over any `Read` and `Write`: classic pcap, pcapng, and the RAW format of the HPCAP thesis.
 //!
-//! [`Reader`] finds out which of them it has and lends one packet after the other from a buffer that never grows past
-//! [`MAX_BLOCK`]. Files are foreign bytes: every length in them is compared with a limit before it is believed, every
-//! failure names the byte where it was found, and reading always ends. [`classic`], [`ng`] and [`raw`] hold the layout
-//! of each format and its writer; the headers are `const fn`, so that the ring writes the very bytes that the files
-//! have.
+//! [`Reader`] recognises the format and lends one packet after the other from a buffer that never grows past
+//! [`MAX_BLOCK`]. Files are untrusted input: the readers compare every length with a limit before they use it, every
+//! error has the byte offset of its cause, and reading always ends. [`classic`], [`ng`] and [`raw`] have the layout of
+//! each format and its writer; the header functions are `const fn`, so that the ring contains exactly the bytes of the
+//! files.
 //!
 //! ```
 //! use netgrain_pcap::{Reader, classic};
@@ -35,10 +35,10 @@ pub use link::LinkType;
 pub use packet::{Direction, Packet, wire_raised};
 pub use reader::{Format, Reader};
 
-/// Most bytes of one packet that are believed: 256 KiB, the `MAXIMUM_SNAPLEN` of libpcap.
+/// The largest accepted packet: 256 KiB, the `MAXIMUM_SNAPLEN` of libpcap.
 pub const MAX_PACKET: u32 = 262_144;
 
-/// Most bytes of one pcapng block that is looked into (others are skipped, whatever their length): 1 MiB.
+/// The largest pcapng block that is parsed (larger blocks are skipped): 1 MiB.
 pub const MAX_BLOCK: u32 = 1 << 20;
 
 /// `LINKTYPE_ETHERNET`.

@@ -1,8 +1,8 @@
-//! Link types by name (the registry of draft-ietf-opsawg-pcaplinktype): those that captures are met with, for people.
+//! Names of the common link types (registry of draft-ietf-opsawg-pcaplinktype), for messages.
 
 use std::fmt;
 
-/// A link type, shown as its number and, where it is a common one, its name.
+/// A link type, displayed as its number and, if it is a common type, its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkType(pub u16);
 

@@ -1,34 +1,34 @@
-//! What every format says of a packet.
+//! A packet as all formats describe it.
 
 use base::Timestamp;
 use std::ops::Range;
 
-/// One packet, borrowed from its [`Reader`](crate::Reader) until the next is asked for.
+/// One packet, borrowed from its [`Reader`](crate::Reader) until the next packet is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// When it was captured; `None` where the format does not say (pcapng's simple packet block).
+    /// Time of capture; `None` if the format has none (pcapng's simple packet block).
     pub ts: Option<Timestamp>,
-    /// Bytes it had on the wire; never less than `data` has.
+    /// Length on the wire in bytes; never less than the length of `data`.
     pub wire_len: u32,
-    /// The file says fewer bytes on the wire than it has of the packet; `wire_len` is raised to what it has.
+    /// The file has a wire length smaller than the captured length; `wire_len` is raised to the captured length.
     pub wire_raised: bool,
     /// The bytes captured, at most [`MAX_PACKET`](crate::MAX_PACKET).
     pub data: &'a [u8],
-    /// Number of its interface within its section of the file; 0 where there are none.
+    /// Number of the packet's interface within its section of the file; 0 in formats without interfaces.
     pub interface: u32,
-    /// How to read its first bytes, as pcap numbers link types (1 is Ethernet).
+    /// Link type in the numbering of pcap (1 is Ethernet).
     pub link_type: u16,
-    /// Which way it went.
+    /// Direction seen from the capturing host.
     pub direction: Direction,
-    /// Packets that the capturing program lost between this one and the one before, as far as it said so.
+    /// Packets that the capturing program reported as lost between this packet and the packet before.
     pub drops: u64,
-    /// How many of the last bytes on the wire are the frame check sequence; mostly 0.
+    /// Length of the frame check sequence at the end of the packet on the wire, in bytes; mostly 0.
     pub fcs: u8,
-    /// Where its record begins in the file.
+    /// Offset of the packet's record in the file.
     pub offset: u64,
 }
 
-/// What people are told of so many packets with [`Packet::wire_raised`].
+/// The warning for packets with [`Packet::wire_raised`].
 pub fn wire_raised(packets: u64) -> String {
     let (packets, say, their) = match packets {
         1 => ("1 packet".to_owned(), "says", "its"),
@@ -39,10 +39,10 @@ pub fn wire_raised(packets: u64) -> String {
     )
 }
 
-/// Which way a packet went, seen from the capturing host.
+/// Direction of a packet, seen from the capturing host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// The file does not say.
+    /// The file has no direction for the packet.
     #[default]
     Unknown,
     /// Received.
@@ -51,7 +51,7 @@ pub enum Direction {
     Outbound,
 }
 
-/// A packet found in the window: all of it but the loan of the bytes.
+/// A packet found in the window, without the borrowed bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct PacketBounds {
     pub ts: Option<Timestamp>,

@@ -1,12 +1,12 @@
-//! The RAW format of HPCAP (thesis, appendix B.2): no file header, records of 12 bytes and the packet, and files that
-//! all have the same size because a pseudo-packet fills the rest.
+//! The RAW format of HPCAP (thesis, appendix B.2): no file header, records of 12 bytes and the packet, and files of
+//! equal size because a pseudo-packet fills the rest.
 //!
 //! ```text
 //! record   seconds u32 | nanoseconds u32 | captured u16 | on the wire u16 | bytes ...
 //! padding  0           | 0               | n u16        | n u16           | n bytes that mean nothing
 //! ```
-//! Little-endian, as the machines that write it. hpcap40g also pads at the beginning of a file, so padding is skipped
-//! wherever it stands; a file without any simply ends.
+//! Little-endian. hpcap40g also pads at the beginning of a file, so readers skip padding at any position; a file may
+//! also end without padding.
 //!
 //! Invariant of a file of fixed size: what remains after a record is nothing, or enough for a padding header. Since a
 //! file is closed when the next record does not fit, its padding is shorter than that record, and [`MAX_CAPLEN`] is
@@ -21,14 +21,14 @@ use std::io::{self, Read, Write};
 /// Bytes of a record header.
 pub const RECORD_HEADER: usize = 12;
 
-/// Most bytes of a packet in a file of fixed size; longer ones are cut.
+/// Most bytes of a packet in a file of fixed size; longer packets are cut.
 pub const MAX_CAPLEN: u16 = u16::MAX - RECORD_HEADER as u16;
 
-/// The smallest size of file that takes any packet: the longest record and the header of the padding behind it.
+/// The smallest file size that takes any packet: the longest record and the header of the padding after it.
 pub const MIN_FILE: u64 = (2 * RECORD_HEADER + MAX_CAPLEN as usize) as u64;
 
-/// The header of a packet. A packet stamped at the epoch itself becomes one nanosecond older, because that stamp means
-/// padding; lengths and seconds that do not fit become the largest that do.
+/// The header of a packet. A timestamp of 0 marks padding, so a packet with this timestamp gets one nanosecond; lengths
+/// and seconds that do not fit become the largest values that do.
 #[inline]
 pub const fn record_header(ts: Timestamp, caplen: u16, wire_len: u32) -> [u8; RECORD_HEADER] {
     let secs = if ts.secs() > u32::MAX as u64 { u32::MAX } else { ts.secs() as u32 };
@@ -53,7 +53,7 @@ const fn header(secs: u32, nanos: u32, caplen: u16, wire_len: u16) -> [u8; RECOR
     out
 }
 
-/// Whether a packet may be appended where `remaining` bytes of a file of fixed size are left.
+/// True if a packet may be appended when `remaining` bytes of a file of fixed size are left.
 ///
 /// ```
 /// # use netgrain_pcap::raw::fits;
@@ -67,10 +67,10 @@ pub const fn fits(remaining: u64, caplen: u16) -> bool {
     remaining == record || remaining >= record + RECORD_HEADER as u64
 }
 
-/// The paddings that fill `remaining` bytes, as their lengths without header. One is enough when a packet did not fit;
-/// ending a file early may take more, and none of them leaves a rest that could not be padded.
+/// The lengths, without header, of the paddings that fill `remaining` bytes. One padding is enough when a packet did
+/// not fit; ending a file early may take more, and none of them leaves a rest that cannot be padded.
 ///
-/// `remaining` from 1 to 11, which [`fits`] never leaves, cannot be filled and gives none.
+/// The result is empty for `remaining` from 1 to 11, which cannot be filled and which [`fits`] never leaves.
 pub fn paddings(remaining: u64) -> impl Iterator<Item = u16> {
     const HEADER: u64 = RECORD_HEADER as u64;
     let mut left = remaining;
@@ -98,8 +98,8 @@ impl<W: Write> Writer<W> {
         (size >= MIN_FILE).then_some(Self { sink, remaining: size })
     }
 
-    /// Appends a packet, cut at [`MAX_CAPLEN`]. `false`, with nothing written, when it belongs into the next file:
-    /// [`Writer::finish`] this one.
+    /// Appends a packet, cut at [`MAX_CAPLEN`]. Returns false, with nothing written, if the packet does not fit: the
+    /// caller ends this file with [`Writer::finish`] and begins the next.
     ///
     /// # Errors
     /// Those of the sink.
@@ -115,7 +115,7 @@ impl<W: Write> Writer<W> {
         Ok(true)
     }
 
-    /// Pads the file to its size, flushes, and gives the sink back.
+    /// Pads the file to its size, flushes the sink, and returns it.
     ///
     /// # Errors
     /// Those of the sink.
@@ -129,22 +129,23 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reading needs to remember nothing.
+/// The RAW parser, which has no state.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw;
 
-/// Records that must be plausible before a file without any name to its format is taken for RAW.
+/// Number of plausible records after which a file is taken for RAW without other evidence.
 const PLAUSIBLE_RECORDS: usize = 3;
 
-/// 2001-09-09: no capture in this format is older, and random bytes often are.
+/// 2001-09-09: no capture in this format is older, and random bytes often decode to earlier times.
 const EARLIEST: u32 = 1_000_000_000;
 
-/// Two neighbouring packets of a capture lie within a day.
+/// Largest time between two consecutive packets, in seconds: one day.
 const NEIGHBOURS: u32 = 86_400;
 
 impl Raw {
-    /// Whether the window begins with records as RAW has them. The format has no magic: what counts are fractions below
-    /// a second, lengths in order, and neighbours in time, over several records or up to the very end of the file.
+    /// True if the window begins with RAW records. The format has no magic number: the test requires nanoseconds below
+    /// a second, a captured length up to the wire length, and close times, in several records or up to the end of the
+    /// file.
     pub fn recognise<R: Read>(window: &mut Window<R>) -> Result<bool, Error> {
         let (mut at, mut records, mut before) = (0, 0, None);
         while records < PLAUSIBLE_RECORDS {
@@ -251,7 +252,7 @@ mod tests {
         assert!(matches!(lengths(&file).unwrap_err(), Error::Truncated { offset: 15, need: 12, have: 11, .. }));
     }
 
-    /// The bug that HPCAP had: some remaining spaces lost the packet, or all that followed.
+    /// A bug of HPCAP: with some remaining sizes it lost the packet, or all packets after it.
     #[test]
     fn every_remaining_space_is_filled_exactly_and_loses_nothing() {
         let header = RECORD_HEADER as u64;

@@ -1,4 +1,4 @@
-//! One reader for all formats: looks at the first bytes, then lends packets.
+//! One reader for all formats: recognises the format by the first bytes, then lends packets.
 
 use crate::classic::Classic;
 use crate::ng::Ng;
@@ -9,7 +9,7 @@ use crate::{ETHERNET, Error, Packet};
 use std::fmt;
 use std::io::Read;
 
-/// How a capture file is laid out.
+/// The format of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Classic pcap.
@@ -30,9 +30,9 @@ impl fmt::Display for Format {
     }
 }
 
-/// Reads a capture from any source; needs no buffering around it.
+/// Reads a capture from any source; the source needs no buffering.
 ///
-/// After an error the reader is at its end, except where [`Error::is_pause`] says that asking again may help.
+/// After an error the reader is at its end, except if [`Error::is_pause`] says that a retry may succeed.
 pub struct Reader<R> {
     window: Window<R>,
     layout: Layout,
@@ -48,7 +48,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// The layout that the magic number announces, if it announces this format.
+    /// The parser for `format`, if the file has the magic number of `format`.
     fn recognise<R: Read>(
         window: &mut Window<R>,
         head: [u8; 4],
@@ -69,7 +69,7 @@ impl Layout {
     }
 }
 
-/// The first four bytes, and how many of them there are.
+/// The first four bytes, and how many of them the source has.
 fn head<R: Read>(window: &mut Window<R>) -> Result<([u8; 4], usize), Error> {
     let have = window.need(4)?.min(4);
     let mut head = [0; 4];
@@ -79,10 +79,11 @@ fn head<R: Read>(window: &mut Window<R>) -> Result<([u8; 4], usize), Error> {
 
 impl<R: Read> Reader<R> {
     /// Recognises the format by its content and reads the headers, in pcapng up to the first interface. Opening cannot
-    /// be resumed: until it is done, a source with nothing ready must wait instead of saying `WouldBlock`.
+    /// be resumed: a source without ready data must block instead of returning `WouldBlock` until this function
+    /// returns.
     ///
     /// # Errors
-    /// [`Error::NotACapture`], or whatever is wrong with the headers.
+    /// [`Error::NotACapture`], or an error in the headers.
     pub fn open(source: R) -> Result<Self, Error> {
         let mut window = Window::new(source);
         let (head, have) = head(&mut window)?;
@@ -97,10 +98,10 @@ impl<R: Read> Reader<R> {
         Err(Error::NotACapture { head, have })
     }
 
-    /// [`Reader::open`] for a file of which the format is known; the only way to read RAW files that look like nothing.
+    /// [`Reader::open`] for a file of known format; the only way to read RAW files that have no recognisable content.
     ///
     /// # Errors
-    /// [`Error::NotACapture`], or whatever is wrong with the headers.
+    /// [`Error::NotACapture`], or an error in the headers.
     pub fn open_as(source: R, format: Format) -> Result<Self, Error> {
         let mut window = Window::new(source);
         if format == Format::Raw {
@@ -120,7 +121,7 @@ impl<R: Read> Reader<R> {
     /// The next packet; `None` at the end of the file.
     ///
     /// # Errors
-    /// What is wrong with the file, and where; packets lent before are good.
+    /// The defect of the file; packets lent before it are valid.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend")]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
@@ -128,7 +129,7 @@ impl<R: Read> Reader<R> {
         Ok(self.current())
     }
 
-    /// Moves to the next packet and says whether there is one; [`Reader::current`] lends it.
+    /// Moves to the next packet; returns false if there is none. [`Reader::current`] lends the packet.
     ///
     /// # Errors
     /// Those of [`Reader::next`].
@@ -157,8 +158,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Lends at most `most` packets of classic pcap whose records are in memory already, and returns how many. For the
-    /// packet behind them, for damage and for other formats use [`Reader::next`].
+    /// Lends at most `most` packets of classic pcap whose records are in memory already, and returns their number. The
+    /// caller uses [`Reader::next`] for the packet after them, for damaged records and for other formats.
     #[inline]
     pub fn burst(&mut self, most: usize, each: impl FnMut(&Packet<'_>)) -> usize {
         let Layout::Classic(classic) = &self.layout else { return 0 };
@@ -171,13 +172,13 @@ impl<R: Read> Reader<R> {
         lent
     }
 
-    /// The packet last moved to, as often as wanted.
+    /// The packet to which the reader moved last; may be called repeatedly.
     #[inline]
     pub fn current(&self) -> Option<Packet<'_>> {
         Some(self.current.as_ref()?.lend(self.window.buffer()))
     }
 
-    /// How the file is laid out.
+    /// The format of the file.
     pub fn format(&self) -> Format {
         match self.layout {
             Layout::Classic(_) => Format::Pcap,
@@ -186,7 +187,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The link type of the file, in pcapng that of the first interface described so far. RAW files hold Ethernet.
+    /// The link type of the file; in pcapng, that of the first interface described so far. RAW files have Ethernet
+    /// packets.
     pub fn link_type(&self) -> u16 {
         match &self.layout {
             Layout::Classic(classic) => classic.link_type(),
@@ -195,8 +197,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// What the interfaces are called that the section of the file has described so far, by their numbers, the first 256 of
-    /// them; empty where nothing is said, and nothing at all in formats that know no interfaces.
+    /// The names of the interfaces that the current section has described so far, by interface number, at most 256 of
+    /// them. A name is empty if the file has none; the list is empty in formats without interfaces.
     pub fn interfaces(&self) -> &[Box<str>] {
         match &self.layout {
             Layout::Ng(ng) => ng.names(),
@@ -204,17 +206,17 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Where the bytes come from, for what only it knows; bytes taken from it here are missed.
+    /// The source of the bytes, for its own functions; the reader misses bytes that the caller reads from it.
     pub fn source_mut(&mut self) -> &mut R {
         self.window.source_mut()
     }
 
-    /// Packets found so far.
+    /// Number of packets found so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Bytes of memory held, whatever the file claims: at most three times [`MAX_BLOCK`](crate::MAX_BLOCK).
+    /// Bytes of memory held, independent of the file's content: at most three times [`MAX_BLOCK`](crate::MAX_BLOCK).
     pub fn memory(&self) -> usize {
         let interfaces = match &self.layout {
             Layout::Ng(ng) => ng.memory(),

@@ -1,13 +1,13 @@
-//! A window that slides over a stream: the readers ask for so many bytes in one piece, look, and move on.
+//! A window that slides over a stream: a reader requests a number of contiguous bytes, examines them, and advances.
 //!
-//! The buffer grows only to what one record needs, and the readers compare that with a limit before they ask. Nothing
-//! is consumed before all of it is there, so a source that has nothing ready (`WouldBlock`) can be asked again.
+//! The buffer grows only to the size of one record, which the readers compare with a limit first. No byte is consumed
+//! before all requested bytes are there, so after `WouldBlock` a caller can repeat the request.
 
 use crate::{Error, MAX_BLOCK};
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 
-/// Fits the second-level cache and is still large against the cost of a `read`.
+/// Fits the second-level cache, and is large enough to make the cost of a `read` per byte small.
 const FIRST_CAPACITY: usize = 256 << 10;
 
 pub(crate) struct Window<R> {
@@ -15,13 +15,13 @@ pub(crate) struct Window<R> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Of `buffer[start]`, in the stream.
+    /// Stream offset of `buffer[start]`.
     offset: u64,
     skip: Option<Skip>,
     at_end: bool,
 }
 
-/// A stretch to be thrown away, of which the buffer held only the beginning.
+/// A range to be skipped, of which the buffer held only the beginning.
 struct Skip {
     offset: u64,
     what: &'static str,
@@ -34,20 +34,20 @@ impl<R: Read> Window<R> {
         Self { source, buffer: vec![0; FIRST_CAPACITY], start: 0, end: 0, offset: 0, skip: None, at_end: false }
     }
 
-    /// Offset in the stream of the first byte in the window.
+    /// Stream offset of the first byte in the window.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Brings `len` bytes into the window and says how many there are: fewer only at the end of the stream.
+    /// Reads until the window has `len` bytes, and returns its length: less than `len` only at the end of the stream.
     #[inline]
     pub fn need(&mut self, len: usize) -> Result<usize, Error> {
-        // A pending skip has emptied the window, and so leads to `fill`.
+        // A pending skip leaves the window empty, so `fill` processes it.
         if self.end - self.start >= len { Ok(self.end - self.start) } else { self.fill(len) }
     }
 
-    /// [`Window::need`] where fewer bytes are an error.
+    /// [`Window::need`], but fewer bytes are an error.
     #[inline]
     pub fn demand(&mut self, len: usize, what: &'static str) -> Result<(), Error> {
         let have = self.need(len)?;
@@ -57,13 +57,14 @@ impl<R: Read> Window<R> {
         Err(Error::Truncated { offset: self.offset, what, need: len as u64, have: have as u64 })
     }
 
-    /// What the window holds.
+    /// The bytes in the window.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Moves on by `len` bytes, of which those in `part` stay lendable from [`Window::buffer`] until the next `need`.
+    /// Advances by `len` bytes; the bytes in `part` stay in [`Window::buffer`] until the next `need`. Returns their
+    /// range there.
     #[inline]
     pub fn take(&mut self, len: usize, part: Range<usize>) -> Range<usize> {
         debug_assert!(len <= self.end - self.start && part.end <= len);
@@ -79,8 +80,8 @@ impl<R: Read> Window<R> {
         &self.buffer
     }
 
-    /// Moves on by any number of bytes; those that are not in the window are read and forgotten by the next `need`,
-    /// which has to come before another skip.
+    /// Advances by any number of bytes. The next `need` reads and drops those that are not in the window; it must come
+    /// before another skip.
     pub fn skip(&mut self, len: u64, what: &'static str) {
         debug_assert!(self.skip.is_none());
         let offset = self.offset;
@@ -159,7 +160,8 @@ impl<R: Read> Window<R> {
     }
 }
 
-/// Numbers at an offset of a slice that is known to be long enough, in the byte order of the file.
+/// Reads numbers at an offset of a slice in the byte order of the file; the caller ensures that the slice is long
+/// enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ByteOrder {
     Little,
@@ -191,7 +193,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// Gives a few bytes at a time, and now and then none at all.
+    /// A source that returns a few bytes at a time, and sometimes `WouldBlock`.
     struct Trickle<'a>(&'a [u8], Prng);
 
     impl Read for Trickle<'_> {
@@ -206,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Every answer is compared with the same question asked of the plain slice.
+    /// Every result is compared with the same operation on the whole slice.
     #[test]
     fn a_walk_of_needs_takes_and_skips_sees_the_stream_as_a_slice() {
         let mut all = vec![0; 600_000];

@@ -1,7 +1,9 @@
-//! How far a queue's files in the store reach that are in order: what begins before that needs a note ([`store::out_of_order`]).
+//! The end of the chain of in-order files that a queue has in the store. A file that begins before this end needs an
+//! out-of-order marker ([`store::out_of_order`]).
 //!
-//! Of files in order, each begins no earlier than the one before it ends. So the newest of them, by name, is the one that ends
-//! last, and its index tells when: one hour is listed and one index is opened, however large the store is.
+//! Each in-order file begins no earlier than the previous file ends. So the newest file by name is also the file that
+//! ends last, and its index holds the latest timestamp: the search lists one hour directory and opens one index,
+//! however large the store is.
 
 use crate::writer::Config;
 use base::Timestamp;
@@ -12,19 +14,19 @@ use store::catalogue::{Entry, Hours};
 use store::names;
 use store::out_of_order::{OutOfOrderMarkers, Span};
 
-/// Hours in which a file of the queue is looked for.
+/// Hour directories that a search for a file of the queue visits at most.
 const HOURS: usize = 7 * 24;
 
-/// The latest stamp of the files in order; the beginning of time where there are none, or nothing can be listed: whoever
-/// cannot read the store will be told so when it writes there.
+/// The latest timestamp of the in-order files; [`Timestamp::ZERO`] if there are none or a directory cannot be listed.
+/// The error is dropped here because the recorder reports an unreadable store when it writes there.
 pub fn end(config: &Config) -> Timestamp {
     let folder = names::interface_folder(&config.store, &config.header.interface);
     let newest = OrderedFiles::back(&folder, config.header.queue).and_then(|mut in_order| in_order.next());
     newest.ok().flatten().map_or(Timestamp::ZERO, |entry| latest(&entry))
 }
 
-/// A whole file of the queue that has packets from before and behind this moment, or of it: what begins then is there already, it
-/// may be. Looked for where the names say, and by the notes.
+/// A sealed file of the queue whose time range includes `start`, so the store may already contain the packets that
+/// begin at `start`. The search uses file names for in-order files and markers for out-of-order files.
 pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
     let (folder, queue) = (names::interface_folder(&config.store, &config.header.interface), config.header.queue);
     let noted = OutOfOrderMarkers::read(&folder).ok()?;
@@ -47,31 +49,31 @@ pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
     None
 }
 
-/// The files of a queue that have no note, by their names, from the newest on.
+/// The files of a queue that have no out-of-order marker, by their names, from the newest on.
 pub struct OrderedFiles {
     hours: Hours,
     noted: OutOfOrderMarkers,
     queue: u16,
-    /// Those of the hour that was listed last; the newest is last.
+    /// The files of the hour directory listed last; the newest is last.
     found: Vec<Entry>,
-    /// Hours that are still listed.
+    /// Hour directories that the search may still visit.
     left: usize,
 }
 
 impl OrderedFiles {
-    /// Before the newest.
+    /// An iterator positioned before the newest file.
     ///
     /// # Errors
-    /// When the notes cannot be read.
+    /// When the out-of-order markers cannot be read.
     pub fn back(folder: &Path, queue: u16) -> io::Result<Self> {
         let (hours, noted) = (Hours::back(folder, Timestamp::MAX), OutOfOrderMarkers::read(folder)?);
         Ok(Self { hours, noted, queue, found: Vec::new(), left: HOURS })
     }
 
-    /// The next one; `None` if there is none in so many hours.
+    /// The next older file; `None` if the search limit is reached without another file.
     ///
     /// # Errors
-    /// When a folder cannot be listed.
+    /// When an hour directory cannot be listed.
     #[allow(clippy::should_implement_trait, reason = "an iterator of results would end after its first error")]
     pub fn next(&mut self) -> io::Result<Option<Entry>> {
         while self.found.is_empty() && self.left > 0 {
@@ -80,7 +82,8 @@ impl OrderedFiles {
             let all = listing.sealed.into_iter().chain(listing.unfinished).filter(|e| e.queue == self.queue);
             let (noted, in_order): (Vec<Entry>, Vec<Entry>) =
                 all.partition(|e| self.noted.get((e.start, e.queue, e.copy)).is_some());
-            // Hours of files with notes may be any number, and what is looked for is behind them.
+            // Hours with out-of-order files do not count: there may be any number of them, and in-order files lie
+            // behind them.
             self.left -= usize::from(noted.is_empty());
             self.found = in_order;
             self.found.sort_unstable_by_key(|e| (e.start, e.copy));
@@ -89,12 +92,13 @@ impl OrderedFiles {
     }
 }
 
-/// Its latest stamp, as far as its index knows.
+/// The latest timestamp of the file, as far as its index has it.
 fn latest(entry: &Entry) -> Timestamp {
     span(entry).1
 }
 
-/// From when to when a file has packets, or something to tell, as far as its index knows; and whether it is whole.
+/// The earliest and latest timestamp of a file's packets and ledger rows, as far as its index has them, and true if its
+/// index is sealed.
 pub fn span(entry: &Entry) -> (Timestamp, Timestamp, bool) {
     let index = entry.index.as_ref().and_then(|path| Reader::begin(&sys::nofollow::open(path).ok()?).ok());
     let Some(index) = index else { return (entry.start, entry.start, false) };
@@ -102,7 +106,7 @@ pub fn span(entry: &Entry) -> (Timestamp, Timestamp, bool) {
     (first.min(entry.start), last.max(entry.start), index.is_sealed())
 }
 
-/// Its name without an ending, and without what hides it.
+/// The file name without its ending, its leading dot and `.partial`.
 pub fn stem(entry: &Entry) -> Option<String> {
     [None, Some(entry.queue)].into_iter().find_map(|queue| {
         let stem = names::stem(entry.start, queue, entry.copy);

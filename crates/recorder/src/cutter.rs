@@ -1,9 +1,9 @@
-//! The index machine: walks descriptors, cuts the stream into blocks of 1 MiB, and says what is to be written.
+//! The index machine: reads descriptors, divides the stream into blocks of 1 MiB, and makes the jobs for the writer.
 //!
-//! A record belongs to the block in which it starts. Every tick, what a block has so far is sent ahead, so that a packet
-//! is on disk within a second of its arrival however slow the traffic; the block's entry is then final only when the
-//! block is. Ticks that come together (the replay of a slow capture) are answered once, behind the last of them. The machine
-//! never waits and asks no clock: time comes in the stream.
+//! A record belongs to the block in which it starts. At every tick the machine sends the bytes that the current block
+//! has so far, so a packet is on disk within a second of its arrival even at a low packet rate; the index entry of the
+//! block is final only when the block is complete. Several ticks in one batch (replay of a slow capture) cause one such
+//! job, after the last of them. The machine never waits and reads no clock: time comes from the descriptors.
 
 mod block;
 mod job;
@@ -22,21 +22,22 @@ use std::fmt;
 use std::sync::Arc;
 use store::bytes::Bytes;
 
-/// The stream is not what the producer promised.
+/// A contradiction in the descriptor stream, caused by a bug in the producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenStream {
-    /// A record does not begin where the one before ended.
+    /// A record does not begin where the previous record ended.
     Position {
-        /// Where it should.
+        /// End of the previous record, as a stream position.
         expected: u64,
-        /// Where it does.
+        /// Begin of this record, as a stream position.
         found: u64,
     },
-    /// A segment does not begin at a multiple of a block, or before the end of the one before.
+    /// A segment does not begin at a multiple of the block size, or its gap does not start at the end of the previous
+    /// record.
     Segment {
-        /// Where it begins.
+        /// Begin of the segment, as a stream position.
         pos: u64,
-        /// Where the one before is said to have ended.
+        /// End of the previous segment according to the segment descriptor.
         end: u64,
     },
 }
@@ -60,18 +61,18 @@ impl fmt::Display for BrokenStream {
 
 impl std::error::Error for BrokenStream {}
 
-/// The machine.
+/// The index machine for pcap files.
 pub struct Cutter {
     memory: Arc<dyn Bytes>,
     block: Block,
-    /// The open segment's first position.
+    /// First stream position of the open segment.
     segment: Option<u64>,
-    /// Where the next record begins.
+    /// Stream position at which the next record begins.
     next: u64,
-    /// Descriptors seen.
+    /// Number of descriptors processed.
     seen: u64,
     last: Timestamp,
-    /// A tick came, and what the block has was not sent since.
+    /// A tick came after the last job for the block.
     ticked: bool,
 }
 
@@ -81,12 +82,14 @@ impl Cutter {
         Self { memory, block: Block::default(), segment: None, next: 0, seen: 0, last: Timestamp::ZERO, ticked: false }
     }
 
-    /// Walks descriptors and appends what is to be done. Returns true when the stream has ended.
+    /// Processes descriptors and appends the resulting jobs. Returns true when the stream has ended.
     ///
     /// # Errors
-    /// [`BrokenStream`]; what came before is in `jobs`, and [`Cutter::finish`] closes the file.
+    /// [`BrokenStream`]; the jobs for the descriptors before the error are in `jobs`, and [`Cutter::finish`] closes the
+    /// file.
     pub fn read_descriptors(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
-        // One borrow of the memory for the whole batch: a virtual call per packet is cheap, a counted reference is not.
+        // One clone of the `Arc` for the whole batch: a virtual call per packet is cheap, an atomic reference count is
+        // not.
         let memory = Arc::clone(&self.memory);
         for d in descriptors {
             if d.is_packet() {
@@ -112,7 +115,7 @@ impl Cutter {
         Ok(false)
     }
 
-    /// The stream ends without having said so: closes what is open.
+    /// Closes the open segment when the stream ends without an end descriptor.
     pub fn finish(&mut self, jobs: &mut Vec<Job>) {
         self.close(self.next, jobs);
         jobs.push(Job::End);
@@ -120,7 +123,8 @@ impl Cutter {
 
     fn control(&mut self, d: &Desc, jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
         let second = d.timestamp().secs();
-        // A kind that this version does not know says nothing about packets, by the ring's contract.
+        // By the contract of the ring, a control descriptor of an unknown kind does not concern packets, so it is
+        // skipped.
         let Some(control) = d.as_control() else { return Ok(false) };
         match control {
             Control::Segment { pos, gap } => self.open(pos, gap, d.timestamp(), jobs)?,
@@ -150,7 +154,7 @@ impl Cutter {
         if !pos.is_multiple_of(BLOCK) || !follows {
             return Err(BrokenStream::Segment { pos, end });
         }
-        // What was counted before the boundary belongs to the old file; the boundary itself may be after it in time.
+        // Counts made before the boundary belong to the old file, although the boundary may have a later timestamp.
         self.close(self.next, jobs);
         self.segment = Some(pos);
         self.next = pos + FILE_HEADER as u64;
@@ -160,13 +164,13 @@ impl Cutter {
         Ok(())
     }
 
-    /// The block is full.
+    /// Sends the full block.
     fn cut(&mut self, jobs: &mut Vec<Job>) {
         let release = Release { pos: self.block.limit(), descriptors: self.seen };
         jobs.push(Job::Write(self.block.whole(&self.memory, release)));
     }
 
-    /// Sends ahead what the block has so far.
+    /// Sends the bytes and ledger rows that the block has so far.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
         if self.segment.is_none() {
             return;

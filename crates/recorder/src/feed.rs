@@ -1,33 +1,34 @@
-//! What the recorder needs of the ring's reading side: a gate, which the producer never overtakes.
+//! The interface through which the recorder reads the ring: a lossless reader, which the producer never overtakes.
 
 use ring::Desc;
 use std::sync::Arc;
 use std::time::Duration;
 use store::bytes::Bytes;
 
-/// How a wait ended.
+/// The result of a wait for descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// There are descriptors.
+    /// Descriptors are available.
     Ready,
-    /// There were none in time.
+    /// The timeout passed without descriptors.
     Idle,
-    /// There will never be any: the producer is gone without having said so in the stream.
+    /// No more descriptors will come: the producer exited without an end descriptor in the stream.
     Gone,
 }
 
-/// A gate listener.
+/// A lossless reader of the ring.
 pub trait Feed {
     /// The memory that holds the stream.
     fn memory(&self) -> Arc<dyn Bytes>;
 
-    /// Waits for descriptors.
+    /// Waits until there are descriptors, the producer is gone, or `timeout` has passed.
     fn wait(&mut self, timeout: Duration) -> Wait;
 
-    /// The next descriptors, contiguous, each given once; empty if there are none now. The first one ever is a
-    /// [`ring::Control::Segment`].
+    /// The next descriptors, contiguous; each descriptor is returned once. Empty if there are none now. The first
+    /// descriptor of the stream is a [`ring::Control::Segment`].
     fn descriptors(&mut self) -> &[Desc];
 
-    /// The stream before `pos`, and the first `descriptors` ever given, are needed no more.
+    /// Releases the stream before position `pos` and the first `descriptors` descriptors of the stream: the producer
+    /// may overwrite them.
     fn release(&mut self, pos: u64, descriptors: u64);
 }

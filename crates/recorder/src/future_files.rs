@@ -1,12 +1,14 @@
-//! Files from a time that has not come: the clock was far ahead when they were recorded (a machine that booted in 2099), and
-//! was set right since.
+//! Handles files with timestamps in the future: the clock was far ahead when they were recorded (a machine that booted
+//! in 2099), and was set right since.
 //!
-//! All that is recorded afterwards begins before them, and would need a note each ([`store::out_of_order`]) for as long as they are in the
-//! store. So it is they that get one. Their packets keep their stamps, and questions find them by these.
+//! Every later file begins before them, and would need an out-of-order marker ([`store::out_of_order`]) for as long as
+//! they are in the store. So the future files get the markers instead. Their packets keep their timestamps, and queries
+//! find them by these.
 //!
-//! The clock that says so may be the one that is wrong. It is believed where it shows no earlier time than this was written, and
-//! the kernel says that somebody keeps it right, or no more hours of files lie ahead of it than do not. If it is believed wrongly,
-//! files have notes that need none: a question then reads more names, and its answer is the same.
+//! The current clock may be the wrong one. It is trusted if it shows a time after the release of this code, and either
+//! the kernel reports it as synchronised or the store has no more hour directories after the clock's time than before
+//! it. If it is trusted wrongly, files have unnecessary markers: a query then reads more names, and its result is the
+//! same.
 
 use crate::chain::{OrderedFiles, span, stem};
 use crate::writer::Config;
@@ -18,43 +20,44 @@ use store::catalogue::Hours;
 use store::device::Device;
 use store::{names, out_of_order};
 
-/// How far ahead of the clock a stamp may be, as retention has it.
+/// How far ahead of the clock a timestamp may be; the same tolerance as in retention.
 const AHEAD: Duration = Duration::from_secs(3600);
 
 /// 2026-01-01: no clock that shows an earlier time is right.
 const WRITTEN: Timestamp = Timestamp::from_secs_nanos(1_767_225_600, 0);
 
-/// Files that get their notes at a time: the volume is about to be written to. The next file goes on with those that are left.
+/// Files that get their markers at a time, because a new file is about to be written. The next file continues with the
+/// rest.
 const MAX: u64 = 64;
 
-/// The time of day as this machine knows it.
+/// The time of day of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WallClock {
-    /// What the clock shows.
+    /// The time that the clock shows.
     pub now: Timestamp,
-    /// Whether somebody keeps it right, as the kernel knows.
+    /// True if the kernel reports the clock as synchronised.
     pub synchronised: bool,
 }
 
 impl WallClock {
-    /// The latest stamp that may be true.
+    /// The latest plausible timestamp.
     pub fn is_trusted(&self) -> Timestamp {
         self.now.after(AHEAD)
     }
 }
 
-/// What was found ahead of the clock.
+/// The files found ahead of the clock.
 pub struct FutureFiles {
-    /// Files that have got their notes.
+    /// Number of files that got markers.
     files: u64,
-    /// The latest stamp of them.
+    /// The latest timestamp of these files.
     last: Timestamp,
-    /// The latest stamp of the files that are still without: the beginning of time where there are none.
+    /// The latest timestamp of the files without a marker; [`Timestamp::ZERO`] if there are none.
     pub reached: Timestamp,
 }
 
 impl FutureFiles {
-    /// What people should know of it.
+    /// A warning about the future files, if there are any.
     pub fn warning(&self, folder: &Path, wall: &WallClock) -> Option<String> {
         let Self { files, last, .. } = self;
         (*files > 0).then(|| {
@@ -68,7 +71,7 @@ impl FutureFiles {
     }
 }
 
-/// Whether the clock may say of the files of an interface that their time has not come.
+/// True if the clock is trusted to decide which files of an interface lie in the future.
 pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
     if wall.now < WRITTEN || wall.synchronised {
         return wall.now >= WRITTEN;
@@ -76,7 +79,8 @@ pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
     let (mut ahead, mut others) =
         (Hours::forward(folder, wall.is_trusted(), Timestamp::MAX), Hours::back(folder, wall.is_trusted()));
     let has_another = |hours: &mut Hours| matches!(hours.next(), Ok(Some(_)));
-    // One from each side in turn, so that the smaller side tells how many folders are looked at. The hour of this moment is on both.
+    // The loop takes one hour from each side in turn, so the smaller side bounds the number of directories listed. The
+    // current hour is on both sides.
     while has_another(&mut ahead) {
         if !has_another(&mut others) {
             return false;
@@ -85,11 +89,11 @@ pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
     true
 }
 
-/// Notes the files of a queue that end ahead of the clock, the newest first and a bounded number of them. Of files in order those
-/// are the last by name.
+/// Writes markers for the files of a queue that end ahead of the clock, the newest first and at most `MAX` of them.
+/// In-order files that end ahead of the clock are the last by name.
 ///
 /// # Errors
-/// What the volume says; those that were noted before stay so.
+/// Errors of the volume; markers that were written before the error remain.
 pub fn note<D: Device>(device: &mut D, config: &Config, wall: &WallClock) -> io::Result<FutureFiles> {
     let folder = names::interface_folder(&config.store, &config.header.interface);
     let mut found = FutureFiles { files: 0, last: Timestamp::ZERO, reached: Timestamp::ZERO };
@@ -101,7 +105,7 @@ pub fn note<D: Device>(device: &mut D, config: &Config, wall: &WallClock) -> io:
             break;
         }
         let Some(stem) = stem(&entry) else { continue };
-        // What a dead recorder left gets its span when it gets its name.
+        // A file that a killed recorder left unpublished gets its time range in the marker when recovery publishes it.
         let span = is_whole.then_some(out_of_order::Span { first, last, is_out_of_order: false });
         out_of_order::write_marker(device, &folder, &stem, span)?;
         (found.files, found.last) = (found.files + 1, found.last.max(last));

@@ -1,9 +1,10 @@
-//! The recorder: from the shared ring to files that anyone can read, every packet accounted for.
+//! The recorder writes the packets of the shared ring to pcap files and accounts for every packet.
 //!
-//! The ring's bytes are already a stream of nanosecond-pcap records cut into segments, so a packet file is a stretch of
-//! that stream, written from where it lies. Two machines do the work, each on its own thread: the [`cutter`] walks the
-//! descriptors, cuts blocks, and builds their index; the [`writer`] moves blocks and index to a [`store::Device`] and
-//! publishes whole files by renaming them. [`Recorder`] joins the two; [`Feed`] is what they need of the ring.
+//! The ring holds a stream of nanosecond-pcap records divided into segments, so a packet file is a contiguous range of
+//! that stream, written to the device without a copy. Two state machines do the work, each on its own thread: the
+//! [`cutter`] reads the descriptors, divides the stream into blocks, and builds their index; the [`writer`] writes
+//! blocks and index to a [`store::Device`] and publishes complete files by renaming them. [`Recorder`] runs both;
+//! [`Feed`] is the interface through which they read the ring.
 
 mod chain;
 pub mod cutter;

@@ -1,4 +1,4 @@
-//! The ring's own gate as a [`Feed`]: what the recorder reads lies where the producer wrote it.
+//! A lossless ring reader as a [`Feed`]: the recorder reads packets in the ring's memory, without a copy.
 
 use crate::feed::{Feed, Wait};
 use ring::{Desc, DescPosition, IdleBackoff, LosslessReader, RingMemory};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use store::bytes::Bytes;
 use sys::uring::Region;
 
-/// As many descriptors as are walked between two looks at what the writer has finished.
+/// Descriptors read per batch; between two batches the recorder processes the blocks that the writer has released.
 const MAX: usize = 16 << 10;
 
-/// A gate that feeds a recorder.
+/// A [`Feed`] over a lossless ring reader.
 pub struct RingFeed {
     gate: LosslessReader,
     memory: Arc<HeldBytes>,
-    /// Between two looks at the head.
+    /// Pauses between two reads of the ring's head position.
     backoff: IdleBackoff,
 }
 
 impl RingFeed {
-    /// The gate must have joined before the producer wrote its first descriptor, so that the stream begins with a segment.
+    /// The reader must join before the producer writes its first descriptor, so that the stream begins with a segment.
     pub fn new(gate: LosslessReader) -> Self {
         let memory = Arc::new(HeldBytes(Arc::clone(gate.memory())));
         let pause = IdleBackoff::of(gate.memory().byte_capacity());
@@ -35,7 +35,7 @@ impl Feed for RingFeed {
     fn wait(&mut self, timeout: Duration) -> Wait {
         let until = Instant::now() + timeout;
         loop {
-            // Asked first: what was published before the end is seen by the look that follows.
+            // This read precedes the read of the head, so descriptors published before the end are not missed.
             let ended = self.gate.ended();
             if self.gate.waiting() > 0 {
                 self.backoff.something();
@@ -61,7 +61,7 @@ impl Feed for RingFeed {
     }
 }
 
-/// The ring's bytes, held by the gate.
+/// The bytes of the ring that the lossless reader has not released.
 struct HeldBytes(Arc<RingMemory>);
 
 impl Bytes for HeldBytes {

@@ -1,4 +1,4 @@
-//! The recorder that the engine owns: a feed on one side, a device on the other, two threads between.
+//! The recorder as the engine runs it: a [`Feed`] as input, a [`Device`] as output, and two threads.
 
 use crate::chain;
 use crate::cutter::{BrokenStream, Cutter, Job, OutOfOrderCounts, RawCutter, Release};
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 use store::bytes::Bytes;
 use store::device::Device;
 
-/// How long the index thread waits for packets before it looks at what the writing thread has finished.
+/// Wait of the index thread for packets before it processes the writer's releases.
 const FEED_WAIT: Duration = Duration::from_millis(20);
 
-/// The same while parts are being written, so that the ring gets its memory back soon.
+/// The same wait while writes are under way, so that the ring gets its memory back soon.
 const BUSY_WAIT: Duration = Duration::from_millis(2);
 
-/// How long the writing thread waits for the device while more work could come.
+/// Wait of the writing thread for the device while more jobs could come.
 const DEVICE_WAIT: Duration = Duration::from_millis(2);
 
-/// How long it waits for work when it has none.
+/// Wait of the writing thread for jobs when no operation is under way.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
 
-/// What other threads may ask and tell a running recorder.
+/// Control and counters of a running recorder for other threads.
 #[derive(Clone, Debug, Default)]
 pub struct Handle(Arc<Shared>);
 
@@ -45,28 +45,28 @@ struct Shared {
     write_waits: AtomicBool,
 }
 
-/// Which threads stand still for a reason that is not theirs: a disk that takes its time. Whoever watches over them must
-/// not take that for a thread that hangs.
+/// The threads that are blocked by a slow disk. A watchdog must not treat such a thread as hung.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadWaits {
-    /// The index thread has work for the writing thread, which has enough already.
+    /// The index thread has a job for the writing thread, whose job queue is full.
     pub index: bool,
-    /// The writing thread is in a call to the device, or operations of it are under way there.
+    /// The writing thread is in a call to the device, or operations are under way at the device.
     pub writer: bool,
 }
 
 impl Handle {
-    /// The producer stops, or has: a volume that refuses is tried only for the grace period from now on.
+    /// Reports that the producer stops or has stopped: from now on the recorder retries a failing volume only for the
+    /// grace period.
     pub fn stop(&self) {
         self.0.stop.store(true, Relaxed);
     }
 
-    /// Whether the volume refuses at this moment.
+    /// True if the volume refuses writes at this moment.
     pub fn is_refused(&self) -> bool {
         self.0.refusing.load(Relaxed)
     }
 
-    /// How the device writes; empty before the first block is written.
+    /// Describes how the device writes; empty before the first block is written.
     pub fn device(&self) -> String {
         self.0.device.get().cloned().unwrap_or_default()
     }
@@ -92,26 +92,26 @@ impl Handle {
         (of(&self.0.index_nanos), of(&self.0.write_nanos))
     }
 
-    /// Who waits for the disk at this moment.
+    /// The threads that wait for the disk at this moment.
     pub fn waiting(&self) -> ThreadWaits {
         ThreadWaits { index: self.0.index_waits.load(Relaxed), writer: self.0.write_waits.load(Relaxed) }
     }
 }
 
-/// What has become of the packets.
+/// The outcome counters of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// By second.
+    /// The outcome counters of each second.
     pub ledger: Ledger,
-    /// Files published, and files left under their hidden name.
+    /// Files published.
     pub published: u64,
-    /// See `published`.
+    /// Files left under their hidden name.
     pub hidden: u64,
-    /// Packets that are earlier than one before them: they came out of the order of time.
+    /// Packets with an earlier timestamp than a packet before them.
     pub late: OutOfOrderCounts,
     /// Bytes of packet files written.
     pub bytes: u64,
-    /// The stream was not what its producer promised.
+    /// The contradiction in the descriptor stream that ended the recording, if there was any.
     pub broken: Option<BrokenStream>,
     /// Processor time of the index thread.
     pub index_time: Duration,
@@ -119,7 +119,7 @@ pub struct Summary {
     pub write_time: Duration,
 }
 
-/// A recorder, before it runs.
+/// A recorder that does not run yet.
 pub struct Recorder<D> {
     device: D,
     config: Config,
@@ -132,17 +132,17 @@ impl<D: Device> Recorder<D> {
         Self { device, config, handle: Handle::default() }
     }
 
-    /// For other threads.
+    /// A handle to this recorder for other threads.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Records until the stream ends. The calling thread builds the index; a second one, ended before this returns,
-    /// writes. `tell` is called from that one.
+    /// Records until the stream ends. The calling thread builds the index; a second thread, which ends before this
+    /// function returns, writes to the device and calls `tell`.
     ///
     /// # Errors
-    /// When the system refuses the thread; nothing was taken from the feed then. A volume that refuses is not an error
-    /// but an [`Event`], and what it cost is in the summary.
+    /// When the system refuses the thread; nothing was taken from the feed then. A failing volume is reported as an
+    /// [`Event`] instead, and the packets lost by it are in the summary.
     pub fn run<F: Feed>(self, feed: &mut F, mut tell: impl FnMut(Event) + Send) -> io::Result<Summary> {
         let Self { mut device, mut config, handle } = self;
         config.after = config.after.max(chain::end(&config));
@@ -173,7 +173,7 @@ impl<D: Device> Recorder<D> {
         let (index_time, write_time) = handle.processor_time();
         let Totals { ledger, published, hidden, late, bytes } = totals;
         if let Some(heartbeat) = heartbeat {
-            // What files with a hidden name do not tell, the next recovery enters.
+            // If files remain under hidden names, the next recovery enters their packets.
             heartbeat.end();
             if hidden == 0 {
                 heartbeat.confirm();
@@ -183,7 +183,7 @@ impl<D: Device> Recorder<D> {
     }
 }
 
-/// The index machine for the format that is written.
+/// The index machine for the configured file format.
 enum Machine {
     Pcap(Box<Cutter>),
     Raw(Box<RawCutter>),
@@ -212,7 +212,7 @@ impl Machine {
     }
 }
 
-/// The index thread.
+/// The loop of the index thread.
 fn cut<F: Feed>(
     feed: &mut F,
     mut cutter: Machine,
@@ -224,7 +224,7 @@ fn cut<F: Feed>(
     let mut outstanding = false;
     let mut ended = false;
     let mut broken = None;
-    // The thread is the caller's, and may have worked before.
+    // The caller's thread may have used processor time before.
     let before = processor_time();
     while !ended {
         let waited = feed.wait(if outstanding { BUSY_WAIT } else { FEED_WAIT });
@@ -240,7 +240,7 @@ fn cut<F: Feed>(
         }
         for job in made.drain(..) {
             outstanding = true;
-            // The receiver lives until it has had the end of the stream.
+            // The receiver exists until it has received the end of the stream.
             if hand_over(jobs, job, shared).is_err() {
                 return broken;
             }
@@ -254,7 +254,7 @@ fn cut<F: Feed>(
     broken
 }
 
-/// Gives the writing thread a job, and says so while it has no room for it.
+/// Sends a job to the writing thread; sets `index_waits` while the job queue is full.
 fn hand_over(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), SendError<Job>> {
     match jobs.try_send(job) {
         Ok(()) => Ok(()),
@@ -268,7 +268,7 @@ fn hand_over(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), Se
     }
 }
 
-/// The writing thread. It adopts memory that is still `cold` once that has been touched.
+/// The loop of the writing thread. It adopts the memory in `cold` once the producer has touched its pages.
 fn write<D: Device>(
     mut writer: Writer<D>,
     mut cold: Option<Arc<dyn Bytes>>,
@@ -299,13 +299,14 @@ fn write<D: Device>(
             writer.stop(began.elapsed());
         }
         let waiting = writer.is_waiting() && !fresh;
-        // Any call to the device may last as long as the disk likes, also one that only begins something.
+        // Any call to the device may block for as long as the disk takes, including a call that only submits an
+        // operation.
         shared.write_waits.store(true, Relaxed);
         writer.step(began.elapsed(), if waiting { DEVICE_WAIT } else { Duration::ZERO });
         shared.write_waits.store(writer.is_waiting(), Relaxed);
         writer.take_events().into_iter().for_each(&mut tell);
         if shared.device.get().is_none() && writer.totals().bytes > 0 {
-            // Only now is it known how the file system takes writes.
+            // The method by which the file system accepts writes is known only after the first write.
             let device = shared.device.get_or_init(|| writer.describe());
             if !writer.is_best() {
                 tell(Event::Warning(format!("recording by {device}")));
@@ -313,7 +314,7 @@ fn write<D: Device>(
         }
         if writer.released() != told {
             told = writer.released();
-            // The index thread may have ended already; it reads what is left afterwards.
+            // The index thread may have ended already; `run` processes the remaining releases afterwards.
             let _ = done.send(told);
         }
         shared.refusing.store(writer.retry_at().is_some(), Relaxed);
@@ -331,7 +332,7 @@ fn write<D: Device>(
     totals
 }
 
-/// Sleeps when there is nothing to do: until a job comes, or until the volume is to be tried again.
+/// Sleeps when there is nothing to do: until a job comes, or until it is time to retry the volume.
 fn rest<D: Device>(writer: &mut Writer<D>, to_do: &Receiver<Job>, began: Instant, fresh: bool) {
     if fresh || writer.is_waiting() || writer.is_done() {
         return;
@@ -347,7 +348,7 @@ fn rest<D: Device>(writer: &mut Writer<D>, to_do: &Receiver<Job>, began: Instant
     }
 }
 
-/// Of this thread, in nanoseconds.
+/// Processor time of this thread, in nanoseconds.
 fn processor_time() -> u64 {
     sys::cpu::thread_time().as_nanos() as u64
 }

@@ -1,13 +1,13 @@
-//! The writing machine: moves blocks to the device with several writes under way, keeps each file's index beside it, and
-//! publishes whole files.
+//! The writing machine: keeps several writes under way at the device, writes the index of each file beside it, and
+//! publishes complete files.
 //!
-//! Invariants: jobs are finished in the order in which they came, whatever order the device answers in; nothing is given
-//! back to the ring before its bytes are written and its index entry is; two writes of the same page are never under way
-//! together; a file gets its real name only when content and index are synced, the index first. When the volume refuses,
-//! the machine holds everything and tries again, until it is told to stop and has waited long enough: then it counts what
-//! it could not write, and closes the file behind the last whole packet.
+//! Invariants: jobs finish in the order in which they came, whatever the order of the device's completions; memory of
+//! the ring is released only after its bytes and their index entry are written; two writes of the same page are never
+//! under way at the same time; a file gets its final name only when content and index are synced, the index first. When
+//! the volume refuses an operation, the machine keeps all jobs and retries until it has been stopped and the grace
+//! period has passed: then it counts the unwritten packets as lost and closes the file behind the last complete packet.
 //!
-//! It asks no clock: `now` arrives as an argument, counted from any moment.
+//! The machine reads no clock: `now` arrives as an argument, counted from an arbitrary origin.
 
 mod checkpoint;
 mod event;
@@ -36,37 +36,37 @@ use store::device::{Completion, Content, Device, FileId, Op, is_full};
 use store::names;
 use store::offered_page::OfferedPage;
 
-/// What a recorder is told once.
+/// The settings of a recorder.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The store.
+    /// The root directory of the store.
     pub store: PathBuf,
-    /// What is common to all files; position and start are filled in for each.
+    /// The index header fields common to all files; position and start are filled in for each file.
     pub header: Header,
-    /// How many queues the interface has; with more than one, names carry the queue.
+    /// Number of queues of the interface; with more than one, file names carry the queue.
     pub queues: u16,
-    /// Room given to each file ahead of need, in bytes: the size at which the producer rotates; 0 for none.
+    /// Bytes preallocated for each file: the size at which the producer rotates; 0 for none.
     pub allocate: u64,
-    /// Writes under way at once.
+    /// Most writes under way at once.
     pub depth: usize,
-    /// Once told to stop: how long a volume that refuses is tried.
+    /// Time for which a refusing volume is retried after the recorder is stopped.
     pub grace: Duration,
-    /// What the packet files are.
+    /// The format of the packet files.
     pub format: Format,
-    /// The latest packet of the files that the queue has in the store and that are in order: what begins earlier is not.
+    /// The latest timestamp of the queue's in-order files in the store: a file that begins earlier is out of order.
     pub after: Timestamp,
-    /// The clock of this machine, if it is what stamps are made with: it tells which files are from a time that has not come.
+    /// The clock of this machine, if the timestamps come from it: it shows which files lie in the future.
     pub wall: Option<fn() -> WallClock>,
-    /// Where it is kept how much the files tell of, beside what the producer says that there was.
+    /// The offered counter page, which also keeps the number of packets that the files account for.
     pub offered_page: Option<Arc<OfferedPage>>,
 }
 
-/// What the packet files are.
+/// The format of packet files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Nanosecond pcap, as it lies in the ring.
+    /// Nanosecond pcap, copied from the ring unchanged.
     Pcap,
-    /// HPCAP's RAW, in files of this many bytes.
+    /// HPCAP's RAW, in files of a fixed size.
     Raw {
         /// Bytes of a full file.
         file_bytes: u64,
@@ -74,7 +74,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// How the names of its files end.
+    /// The ending of the names of packet files in this format.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Pcap => "pcap",
@@ -84,7 +84,7 @@ impl Format {
 }
 
 impl Config {
-    /// The usual: 8 writes, 10 s of grace, pcap.
+    /// The default settings: 8 writes, 10 s of grace, pcap.
     pub fn new(store: PathBuf, header: Header) -> Self {
         Self {
             store,
@@ -101,29 +101,29 @@ impl Config {
     }
 }
 
-/// The file that will be opened next, made ahead of need so that rotation does not wait for the file system.
+/// The file that will be opened next, created in advance so that rotation does not wait for the file system.
 enum Next {
     None,
     Allocating { file: FileId, path: PathBuf, token: u64 },
     Ready { file: FileId, path: PathBuf },
 }
 
-/// What has become of the packets so far.
+/// The outcome counters of all packets so far.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// By second; packets that could not be written are lost to [`base::Cause::Disk`].
+    /// The outcome counters of each second; packets that could not be written are lost to [`base::Cause::Disk`].
     pub ledger: Rows,
     /// Files published.
     pub published: u64,
-    /// Files left under their hidden name, or removed by somebody before they could get a real one.
+    /// Files left under their hidden name, or removed by another process before they were published.
     pub hidden: u64,
-    /// Packets that are earlier than one before them.
+    /// Packets with an earlier timestamp than a packet before them.
     pub late: OutOfOrderCounts,
-    /// Bytes of packet files written; a page that was written again, because more came into it, counts once.
+    /// Bytes of packet files written; a page that was rewritten with more content counts once.
     pub bytes: u64,
 }
 
-/// The machine.
+/// The writing machine.
 pub struct Writer<D> {
     device: D,
     config: Config,
@@ -133,36 +133,36 @@ pub struct Writer<D> {
     next: Next,
     next_number: u32,
     token: u64,
-    /// Writing or opening is refused; sealing has a trouble for each file.
+    /// The failure of writing or opening, if the volume refuses; a failure of sealing is kept in its file.
     trouble: Option<VolumeFailure>,
-    /// Since when there is any trouble, as people were told.
+    /// Begin of the first unresolved failure, for the event that reports its end.
     troubled_since: Option<Duration>,
-    /// Something failed in this step.
+    /// An operation failed in this step.
     blocked: bool,
-    /// Since when the device does not say what it has finished.
+    /// Time since which the device fails to report completions.
     reap_failing_since: Option<Duration>,
-    /// It was said that folders cannot be synced.
+    /// The warning that directories cannot be synced was reported.
     unsynced_reported: bool,
     events: Vec<Event>,
     released: Release,
     totals: Totals,
-    /// The latest stamp of the files in order, those of the store and those of this run: all that have no note.
+    /// The latest timestamp of the in-order files (files without a marker), in the store and of this run.
     reached: Timestamp,
-    /// A first file was begun.
+    /// The first file was begun.
     opened: bool,
-    /// Packets offered that the parts begun so far tell of.
+    /// Offered packets for which the parts begun so far account.
     begun: u64,
     ended: bool,
     stopping: Option<Duration>,
     given_up: bool,
-    /// Parts that will never be written, by second.
+    /// The ledger rows of parts that will never be written.
     lost: Rows,
-    /// Packets in those.
+    /// Packets in `lost`.
     unwritten: u64,
 }
 
 impl<D: Device> Writer<D> {
-    /// A machine over this device.
+    /// A writer over this device.
     pub fn new(device: D, config: Config) -> Self {
         Self {
             reached: config.after,
@@ -192,43 +192,43 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Prepares the device for writes from this memory; what people should know when it could not.
+    /// Prepares the device for writes from this memory; returns a warning if the preparation failed.
     pub fn adopt(&mut self, memory: &Arc<dyn Bytes>) -> Option<String> {
         self.device.adopt(memory)
     }
 
-    /// One line for people: how the device writes.
+    /// Describes in one line how the device writes.
     pub fn describe(&self) -> String {
         self.device.describe()
     }
 
-    /// Whether the device writes in the best way that there is.
+    /// True if the device uses the fastest method that it has.
     pub fn is_best(&self) -> bool {
         self.device.is_best()
     }
 
-    /// Whether another job may be given now.
+    /// True if the queue takes another job now.
     pub fn has_room(&self) -> bool {
         self.queue.len() < self.config.depth
     }
 
-    /// Takes a job. The caller asks [`Writer::has_room`] first; more are kept all the same.
+    /// Takes a job. The caller asks [`Writer::has_room`] first; a job beyond that limit is kept too.
     pub fn accept(&mut self, job: Job) {
         self.queue.push_back(job);
     }
 
-    /// From now on a volume that refuses is tried only for the grace period. The end of the stream implies it.
+    /// From now on a refusing volume is retried only for the grace period. The end of the stream has the same effect.
     pub fn stop(&mut self, now: Duration) {
         self.stopping.get_or_insert(now);
     }
 
-    /// Whether the stream has ended and every file is published or given up.
+    /// True if the stream has ended and every file is published or given up.
     pub fn is_done(&self) -> bool {
         self.ended && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
     }
 
-    /// Whether operations are under way at the device, or the next step can go on by itself: no time to wait for jobs. Not
-    /// while it does not say how they ended: that is asked again at [`Writer::retry_at`].
+    /// True if operations are under way at the device or the next step can proceed by itself, so the caller must not
+    /// wait for jobs. False while the device fails to report completions: the caller retries at [`Writer::retry_at`].
     pub fn is_waiting(&self) -> bool {
         self.reap_failing_since.is_none() && self.is_under_way()
     }
@@ -239,7 +239,7 @@ impl<D: Device> Writer<D> {
             || self.files.iter().any(|f| f.token().is_some() || f.is_sealing() || f.checkpoint.is_under_way())
     }
 
-    /// When, if the volume refuses, it will be tried again.
+    /// Time of the next retry, if the volume refuses.
     pub fn retry_at(&self) -> Option<Duration> {
         self.failures().map(|t| t.retry_at).min()
     }
@@ -248,26 +248,26 @@ impl<D: Device> Writer<D> {
         self.trouble.iter().chain(self.files.iter().filter_map(|f| f.trouble.as_ref()))
     }
 
-    /// What may be given back to the ring.
+    /// The stream position and descriptors that the ring may overwrite.
     pub fn released(&self) -> Release {
         self.released
     }
 
-    /// What people should know, since the last call.
+    /// The events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// What has become of the packets whose jobs are finished.
+    /// The outcome counters of the packets whose jobs are finished.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Takes what the device has finished, waiting up to `wait` for it, and goes as far as can be gone now.
+    /// Processes the device's completions, waits up to `wait` for them, and starts every operation that can start now.
     pub fn step(&mut self, now: Duration, wait: Duration) {
         let mut done = Vec::new();
         self.blocked = false;
-        // Of a device that was given up because it does not answer, nothing is expected any more.
+        // A device that was given up because it reports no completions is not polled again.
         if !(self.given_up && self.reap_failing_since.is_some()) {
             match self.device.reap(wait, &mut done) {
                 Ok(()) => self.reap_failing_since = None,
@@ -281,7 +281,8 @@ impl<D: Device> Writer<D> {
             self.complete(completion, now);
         }
         self.consider_giving_up(now);
-        // A volume that refuses writes is left alone for a while; what is sealed has pauses of its own, file by file.
+        // A volume that refuses writes gets no new operation during the pause; each file that is being sealed has its
+        // own pause.
         let pausing = |this: &Self| this.trouble.as_ref().is_some_and(|t| t.pauses(now));
         if !pausing(self) {
             self.restart_failed();
@@ -312,7 +313,7 @@ impl<D: Device> Writer<D> {
         {
             let (file, path) = (*file, path.clone());
             if done.result.is_err() {
-                // A volume that cannot allocate ahead can still be written to; what it gave in part is given back.
+                // A volume that cannot preallocate still accepts writes; the truncation frees a partial preallocation.
                 let _ = self.device.truncate(file, 0);
             }
             self.next = Next::Ready { file, path };
@@ -334,7 +335,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Starts again what failed or was too much for the device.
+    /// Starts again the writes that failed or that the busy device did not accept.
     fn restart_failed(&mut self) {
         for piece in self.flights.iter_mut().flat_map(|f| &mut f.pieces).filter(|p| p.state == State::Waiting) {
             self.token += 1;
@@ -342,7 +343,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Finishes what is complete, in order.
+    /// Finishes completed jobs in order.
     fn retire(&mut self, now: Duration) {
         while let Some(front) = self.flights.front() {
             if !front.is_complete() {
@@ -354,7 +355,8 @@ impl<D: Device> Writer<D> {
                 if self.files[at].checkpoint.guards(part.entry.block) {
                     return;
                 }
-                // Before anybody can find them: what has no note is looked for by its name alone.
+                // The marker precedes the index entry that makes the packets visible: queries find a file without a
+                // marker only by its name.
                 if part.is_out_of_order(self.files[at].start)
                     && let Err(error) = self.files[at].mix(&mut self.device, &root(&self.config))
                 {
@@ -392,7 +394,7 @@ impl<D: Device> Writer<D> {
         self.released.descriptors = self.released.descriptors.max(r.descriptors);
     }
 
-    /// Begins jobs while the device has room.
+    /// Begins jobs while the device accepts operations.
     fn begin(&mut self, now: Duration) {
         while let Some(job) = self.queue.front() {
             if self.given_up {
@@ -440,12 +442,12 @@ impl<D: Device> Writer<D> {
             }
         }
         if !self.given_up && !self.ended && self.files.last().is_some_and(OpenFile::is_open) {
-            // Ahead of need: a failure is met again, and told, when the file is needed.
+            // In advance: if this fails, the same error occurs and is reported when the file is needed.
             let _ = self.prepare();
         }
     }
 
-    /// Whether a page of this part is being written by a part before it.
+    /// True if an earlier part is still writing a page of this part.
     fn overlaps(&self, part: &Part) -> bool {
         let Some(file) = self.files.last().map(|f| f.data) else { return false };
         let pieces = self.flights.iter().filter(|f| f.file == Some(file)).flat_map(|f| &f.pieces);
@@ -455,7 +457,7 @@ impl<D: Device> Writer<D> {
             .any(|p| p.offset < pages.end && pages.start < p.offset + p.slice.len() as u64)
     }
 
-    /// Makes the next file under a name that says nothing yet.
+    /// Creates the next file under a temporary name without a time.
     fn prepare(&mut self) -> io::Result<()> {
         if !matches!(self.next, Next::None) {
             return Ok(());
@@ -472,19 +474,19 @@ impl<D: Device> Writer<D> {
             let token = self.new_token();
             match self.device.start(file, Op::Allocate(self.config.allocate), token) {
                 Ok(()) => Next::Allocating { file, path, token },
-                // As above: written to without.
+                // As above: the file is written without preallocation.
                 Err(_) => Next::Ready { file, path },
             }
         };
         Ok(())
     }
 
-    /// Opens the file of a segment; false if it has to be tried again.
+    /// Opens the file of a segment; false if the caller must retry.
     fn open(&mut self, pos: u64, start: Timestamp, now: Duration) -> bool {
         let root = self.root();
         match self.prepare() {
             Ok(()) => {}
-            // A name left by a recorder that died: the next number is tried at once.
+            // A killed recorder left a file of this name: the next copy number is tried at once.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, now),
             Err(e) => {
                 self.fail("create a file in", root, e, now);
@@ -495,7 +497,7 @@ impl<D: Device> Writer<D> {
             self.prepare_next();
         }
         let Next::Ready { file, path } = &self.next else {
-            // Whether a trouble is over is seen only once the file has its place.
+            // The failure ends only when the file is in its hour directory.
             self.blocked = true;
             return false;
         };
@@ -520,7 +522,7 @@ impl<D: Device> Writer<D> {
             }
             Err(error) => {
                 if error.kind() == io::ErrorKind::NotFound {
-                    // Somebody removed the prepared file, or the hour: another one is made, and the hour again.
+                    // Another process removed the prepared file or the hour directory: the retry creates both again.
                     self.drop_next();
                 }
                 self.fail("create a file in", folder, error, now);
@@ -529,8 +531,8 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// What begins now begins before something in order ends. Where that is because the clock was ahead, what was recorded then
-    /// gets its notes, so that what comes needs none. What cannot be done now is tried again at the next file.
+    /// Runs when the next file begins before the end of an in-order file. If the clock was ahead when those files were
+    /// recorded, they get markers instead, so that later files need none. What fails now is retried at the next file.
     fn prepare_next(&mut self) {
         let Some(wall) = self.config.wall.map(|ask| ask()) else { return };
         let root = self.root();
@@ -544,13 +546,14 @@ impl<D: Device> Writer<D> {
             .try_for_each(|file| file.write_marker(device, &root))
             .and_then(|()| future_files::note(device, config, &wall));
         let Ok(found) = noted else { return };
-        // Of those that have one the volume tells; of the others it may not know all that is on its way.
+        // The store has the state of published files; for files not yet published it may miss packets under way, so
+        // this run's own state counts.
         let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
         self.reached = ours.fold(found.reached, Timestamp::max);
         self.events.extend(found.warning(&root, &wall).map(Event::Warning));
     }
 
-    /// The folder of the interface.
+    /// The directory of the interface.
     fn root(&self) -> PathBuf {
         root(&self.config)
     }
@@ -561,7 +564,7 @@ impl<D: Device> Writer<D> {
         self.drop_next();
     }
 
-    /// Gives back the file that was made ahead.
+    /// Removes the file that was created in advance.
     fn drop_next(&mut self) {
         if let Next::Ready { file, path } | Next::Allocating { file, path, .. } =
             std::mem::replace(&mut self.next, Next::None)
@@ -586,7 +589,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// One message for one trouble: a volume that is full refuses many things for the same reason.
+    /// Reports one event per failure: a full volume refuses many operations for the same reason.
     fn report_failure(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
         self.troubled_since.get_or_insert(now);
         if !self.failures().any(|t| t.kind == error.kind()) {
@@ -610,7 +613,7 @@ impl<D: Device> Writer<D> {
     }
 }
 
-/// The folder of the interface.
+/// The directory of the interface.
 fn root(config: &Config) -> PathBuf {
     names::interface_folder(&config.store, &config.header.interface)
 }

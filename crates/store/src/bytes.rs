@@ -1,35 +1,36 @@
-//! The memory that packets are written from: shared with the ring, never copied.
+//! The memory from which packets are written: shared with the ring, never copied.
 //!
-//! Invariant: bytes that a [`Slice`] names do not change while it lives. The ring keeps it because a gate listener's part
-//! is not overwritten before it is released, and the recorder releases a part only when its slices are gone.
+//! Invariant: the bytes of a [`Slice`] do not change while it lives. The producer does not overwrite memory that a
+//! lossless reader has not released, and the recorder releases the memory of a part only after its slices are dropped.
 
 use std::sync::Arc;
 use sys::uring::{Region, Stable};
 
-/// Direct writes are cut at multiples of this many bytes, in memory and in the file.
+/// Alignment of direct writes, in memory and in the file.
 pub const PAGE: u64 = 4096;
 
-/// Memory that holds a stretch of the packet stream, addressed by stream position.
+/// Memory that holds a range of the packet stream, addressed by stream position.
 pub trait Bytes: Send + Sync {
     /// The `len` bytes at stream position `pos`, contiguous. Whole blocks (1 MiB at a multiple of it) are aligned to
-    /// [`PAGE`] in memory too. Only positions that were published and not yet released may be asked for.
+    /// [`PAGE`] in memory too. The caller must request only positions that are published and not yet released.
     fn at(&self, pos: u64, len: usize) -> &[u8];
 
-    /// Where the memory lies, for pinning it; each byte once.
+    /// The address ranges of the memory, for pinning it; each byte once.
     fn regions(&self) -> Vec<Region>;
 
-    /// Whether pinning it is worth while by now: it would make all pages of memory that is made as it is written.
+    /// True if the memory may be pinned now. Pinning allocates all pages at once, so memory whose pages are allocated
+    /// on first write is pinned later.
     fn is_warm(&self) -> bool {
         true
     }
 }
 
-/// One page with its alignment, for the tail of a partial block.
+/// One aligned page, for the tail of a partial block.
 #[repr(align(4096))]
 #[derive(Clone, Debug)]
 pub struct Page(pub [u8; PAGE as usize]);
 
-/// Read-only bytes that live as long as the slice does.
+/// Read-only bytes that stay valid as long as the slice lives.
 #[derive(Clone)]
 pub struct Slice(Kind);
 
@@ -40,18 +41,18 @@ enum Kind {
         pos: u64,
         len: usize,
     },
-    /// Pages of its own: these, from the first number up to the second.
+    /// A copy in own pages: the bytes from the first offset up to the second.
     Own(Arc<Vec<Page>>, usize, usize),
 }
 
 impl Slice {
-    /// A stretch of the stream.
+    /// A range of the stream.
     pub fn stream(memory: &Arc<dyn Bytes>, pos: u64, len: usize) -> Self {
         Self(Kind::Stream { memory: Arc::clone(memory), pos, len })
     }
 
-    /// A page of its own that begins with `content` (at most a page) and ends in zeros, so that nothing stale that lies
-    /// behind the content in memory reaches the disk.
+    /// A copy of `content` (at most a page) padded with zeros to a page, so that old bytes after the content in memory
+    /// do not reach the disk.
     pub fn padded(content: &[u8]) -> Self {
         let Self(kind) = Self::copied(content);
         match kind {
@@ -60,7 +61,7 @@ impl Slice {
         }
     }
 
-    /// A copy in pages of its own.
+    /// A copy of `content` in own pages.
     pub fn copied(content: &[u8]) -> Self {
         let page = |part: &[u8]| {
             let mut page = Page([0; PAGE as usize]);
@@ -79,7 +80,7 @@ impl Slice {
         }
     }
 
-    /// How many.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         match &self.0 {
             Kind::Stream { len, .. } => *len,
@@ -87,7 +88,7 @@ impl Slice {
         }
     }
 
-    /// Whether there are none.
+    /// True if the slice has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,9 +1,9 @@
-//! What is in a store, by name only: interfaces, hours in order of time, and the packet files of an hour. Nothing is opened
-//! here, and an hour is listed only when it is asked for, so that the beginning of a long answer costs as much as that of a
-//! short one.
+//! Lists the content of a store by names only: interfaces, hour directories in order of time, and the packet files of
+//! an hour. No file is opened, and an hour directory is listed only on request, so the begin of a long result costs as
+//! much as that of a short one.
 //!
-//! Foreign things do no harm: folders whose names are not those of [`names::hour_folder`], files that are not named as
-//! [`names::stem`] does, symbolic links, and whatever is hidden are passed over.
+//! Foreign content does no harm: directories whose names do not follow [`names::hour_folder`], files whose names do not
+//! follow [`names::stem`], symbolic links, and other hidden files are ignored.
 
 use crate::claim::CLAIM;
 use crate::names;
@@ -14,47 +14,47 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::nofollow::{self, FileKind};
 
-/// Years that are believed in names of folders; a [`Timestamp`] reaches little farther.
+/// Years accepted in names of directories; a [`Timestamp`] reaches little further.
 const YEARS: std::ops::RangeInclusive<u32> = 1970..=2553;
 
-/// A packet file, as its name tells it.
+/// A packet file, as described by its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Its first moment.
+    /// Start of its time range.
     pub start: Timestamp,
     /// The hardware queue.
     pub queue: u16,
-    /// Number behind the name of the second file and later ones that would have had the same.
+    /// Copy number, for the second file and later files of the same start and queue.
     pub copy: u32,
-    /// Where the packets are.
+    /// Path of the packet file.
     pub path: PathBuf,
-    /// Where its index is; `None` if there is none.
+    /// Path of its index; `None` if there is none.
     pub index: Option<PathBuf>,
 }
 
-/// The folder of one hour.
+/// An hour directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hour {
-    /// Its first moment.
+    /// Start of the hour.
     pub start: Timestamp,
-    /// Where it is.
+    /// Path of the directory.
     pub folder: PathBuf,
 }
 
-/// What lies in an hour, each kind in the order of time, queue and number.
+/// The packet files of an hour, in the order of time, queue and copy number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Files that are complete and will not change.
     pub sealed: Vec<Entry>,
-    /// Files that are being written, or were when their recorder died; their names are hidden.
+    /// Files that are being written, or were when their recorder was killed; their names are hidden.
     pub unfinished: Vec<Entry>,
 }
 
-/// The names in the folder of an hour, as the system gave them.
+/// The names in an hour directory, as the system returned them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Names(Vec<(String, FileKind)>);
 
-/// The interfaces of a store, by the names of their folders.
+/// The interfaces of a store, by the names of their directories.
 ///
 /// # Errors
 /// When the store cannot be listed.
@@ -62,7 +62,7 @@ pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, kind) in list(store)? {
         let folder = store.join(&name);
-        // A recorder claims the folder before it has a first file.
+        // A recorder claims the directory before it creates the first file.
         let is_recorded = || has_a_year(&folder) || nofollow::exists(&folder.join(CLAIM));
         if !name.starts_with('.') && kind == FileKind::Folder && is_recorded() {
             names.push(name);
@@ -73,12 +73,13 @@ pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
 }
 
 impl Entry {
-    /// The packet file of this name, without its ending, in the folder of an hour, hidden or not; `None` if it is not there.
+    /// The packet file with this name, without its ending, in an hour directory, hidden or not; `None` if it does not
+    /// exist.
     pub fn find(hour: &Path, stem: &str) -> Option<Self> {
         let (start, queue, copy) = parse_stem(stem)?;
         let there = |name: String| Some(hour.join(name)).filter(|path| nofollow::exists(path));
         let visible = || there(format!("{stem}.{}", names::INDEX));
-        // Hidden first: what gets its name in between is then found by that.
+        // The hidden name is tested first: a file that is published between the two tests is found by the second.
         for ending in names::PACKETS {
             if let Some(path) = there(names::hidden(stem, ending)) {
                 let index = there(names::hidden(stem, names::INDEX)).or_else(visible);
@@ -91,23 +92,24 @@ impl Entry {
 }
 
 impl Hour {
-    /// The packet files in it.
+    /// The packet files in the directory.
     ///
     /// # Errors
-    /// When it cannot be listed; `NotFound` if it was removed meanwhile.
+    /// When the directory cannot be listed; `NotFound` if it was removed meanwhile.
     pub fn list(&self) -> io::Result<Listing> {
         Ok(self.read(&self.names()?))
     }
 
-    /// The names in it, unread: to see that nothing has changed costs a quarter of [`Hour::list`].
+    /// The names in the directory, not parsed: comparing names to find that nothing changed costs a quarter of
+    /// [`Hour::list`].
     ///
     /// # Errors
-    /// As [`Hour::list`].
+    /// Those of [`Hour::list`].
     pub fn names(&self) -> io::Result<Names> {
         list(&self.folder).map(Names)
     }
 
-    /// The packet files that these names tell of.
+    /// The packet files with these names.
     pub fn read(&self, names: &Names) -> Listing {
         let mut listing = Listing::default();
         let stems = Stems::of(self.start);
@@ -125,7 +127,7 @@ impl Hour {
             }
         }
         for (name, stem, hidden, (start, queue, copy)) in packets {
-            // The index is sealed a moment before its packets are, so a hidden file may have a visible index.
+            // The index is published a moment before its packet file, so a hidden packet file may have a visible index.
             let visible = || indexes.contains(&(stem, false)).then(|| format!("{stem}.{}", names::INDEX));
             let index = match hidden && indexes.contains(&(stem, true)) {
                 true => Some(names::hidden(stem, names::INDEX)),
@@ -141,16 +143,16 @@ impl Hour {
     }
 }
 
-/// The names of an hour's files, which begin alike: to read what follows is all that there is to do for each.
-// PERF: 340 → 138 million instructions for the listings before a question's first packet, of hours with 3600 files of a second
-// each (72 → 36 ms, warm): reading each name as a moment of any day and writing it again was most of them.
+/// A parser for the file names of one hour, which share a prefix: only the rest of each name is parsed.
+// PERF: 340 → 138 million instructions for the listings before a query's first packet, of hours with 3600 files of a
+// second each (72 → 36 ms, warm): parsing each name as a time of any day and formatting it again was most of them.
 struct Stems {
-    /// Up to the hour.
+    /// The prefix up to the hour.
     begin: String,
     start: Timestamp,
 }
 
-/// Bytes of a stem that tell the hour.
+/// Length of the prefix of a stem up to the hour.
 const TO_THE_HOUR: usize = "20261121T19".len();
 
 impl Stems {
@@ -161,7 +163,7 @@ impl Stems {
         Self { begin, start }
     }
 
-    /// As [`parse_stem`], which has to read those of any other hour.
+    /// Like [`parse_stem`], which parses the names of any other hour.
     fn parse(&self, stem: &str) -> Option<(Timestamp, u16, u32)> {
         let Some(rest) = stem.strip_prefix(&self.begin) else { return parse_stem(stem) };
         let (minute, rest) = (decimal(rest.get(..2)?)?, &rest[2..]);
@@ -185,24 +187,24 @@ impl Stems {
     }
 }
 
-/// Digits and nothing else.
+/// A number of digits only, leading zeros included.
 fn decimal(digits: &str) -> Option<u64> {
     digits.bytes().try_fold(0, |n, digit| digit.is_ascii_digit().then(|| 10 * n + u64::from(digit - b'0')))
 }
 
-/// A number as it is written, without signs and zeros before it.
+/// A number without sign and leading zeros.
 fn number<T: std::str::FromStr>(digits: &str) -> Option<T> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     plain.then(|| digits.parse().ok())?
 }
 
-/// The name without what hides it, and whether anything did.
+/// The name without its leading dot and `.partial`, and true if it was hidden.
 fn shown(name: &str) -> (&str, bool) {
     let inner = name.strip_prefix('.').and_then(|n| n.strip_suffix(names::PARTIAL)?.strip_suffix('.'));
     inner.map_or((name, false), |inner| (inner, true))
 }
 
-/// The inverse of [`names::stem`]; `None` for any name that it does not give.
+/// The inverse of [`names::stem`]; `None` for any other name.
 pub fn parse_stem(stem: &str) -> Option<(Timestamp, u16, u32)> {
     let (moment, rest) = stem.split_once('Z')?;
     let (rest, copy) = match rest.split_once('_') {
@@ -227,15 +229,16 @@ pub fn parse_stem(stem: &str) -> Option<(Timestamp, u16, u32)> {
     (names::stem(start, queue, copy) == stem).then_some((start, queue.unwrap_or(0), copy))
 }
 
-/// The hours of an interface, one after the other; each folder above is listed when the walk comes to it.
+/// Iterates over the hour directories of an interface; a year, month or day directory is listed when the iteration
+/// reaches it.
 pub struct Hours {
     root: PathBuf,
     direction: Direction,
-    /// The first and the last hour of the walk, as year, month, day, hour.
+    /// The first and the last hour, as year, month, day, hour.
     bounds: ([u32; LEVELS], [u32; LEVELS]),
-    /// For each level that was entered, the names still to come, the next one last.
+    /// For each open level, the names still to visit, the next name last.
     open: Vec<Vec<u32>>,
-    /// The names of the folders that the walk is in.
+    /// The names of the directories on the current path.
     at: Vec<u32>,
 }
 
@@ -249,12 +252,12 @@ enum Direction {
 }
 
 impl Hours {
-    /// From the hour that holds the first moment to the one that holds the last.
+    /// Iterates from the hour that contains `from` to the hour that contains `to`.
     pub fn forward(interface_folder: &Path, from: Timestamp, to: Timestamp) -> Self {
         Self::new(interface_folder, from, to, Direction::Forward)
     }
 
-    /// From the hour that holds this moment back to the beginning of the store.
+    /// Iterates from the hour that contains `from` back to the beginning of the store.
     pub fn back(interface_folder: &Path, from: Timestamp) -> Self {
         Self::new(interface_folder, Timestamp::ZERO, from, Direction::Back)
     }
@@ -267,10 +270,10 @@ impl Hours {
         Self { root: root.to_owned(), direction, bounds: (parts(from), parts(to)), open: Vec::new(), at: Vec::new() }
     }
 
-    /// The next hour; `None` when there is no other.
+    /// The next hour; `None` after the last.
     ///
     /// # Errors
-    /// When a folder cannot be listed. One that was removed meanwhile is passed over.
+    /// When a directory cannot be listed. A directory that was removed meanwhile is skipped.
     #[allow(clippy::should_implement_trait, reason = "an iterator of results would end after its first error")]
     pub fn next(&mut self) -> io::Result<Option<Hour>> {
         if self.open.is_empty() {
@@ -281,7 +284,7 @@ impl Hours {
             let Some(name) = level.pop() else {
                 self.open.pop();
                 if self.at.pop().is_none() {
-                    // The years are exhausted; without this, they would be listed again.
+                    // After the last year, an empty level keeps the next call from listing the years again.
                     self.open.push(Vec::new());
                     return Ok(None);
                 }
@@ -304,7 +307,7 @@ impl Hours {
         Ok(None)
     }
 
-    /// The names in a folder that lie within the bounds, in the order in which they are popped.
+    /// The names in a directory that lie within the bounds, in reverse order of iteration.
     fn inside(&self, folder: &Path) -> io::Result<Vec<u32>> {
         let entries = match list(folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -344,7 +347,7 @@ fn has_a_year(folder: &Path) -> bool {
     list(folder).is_ok_and(|names| names.iter().any(|(name, _)| year(name)))
 }
 
-/// The names in a folder, of which those that are not text are left out.
+/// The names in a directory; names that are not UTF-8 are left out.
 fn list(folder: &Path) -> io::Result<Vec<(String, FileKind)>> {
     let names = nofollow::list(folder)?.into_iter();
     Ok(names.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind))).collect())

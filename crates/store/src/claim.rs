@@ -1,8 +1,11 @@
-//! Who records an interface into this store: one process at a time. Two files in the folder of the interface say so:
+//! The claim of a recorder on an interface of a store: one process at a time. Two files in the directory of the
+//! interface implement it:
 //!
-//! * [`LOCK`] decides. It is empty, and its owner alone may open it (0600): nobody else can lock it and so keep a recorder out.
-//! * [`CLAIM`] tells (0640). It says who records, and where its ring can be listened to. The recorder puts a new one in the place of
-//!   the one before, locked before it has its name. Readers look whether it is locked; what they do to it hinders nobody.
+//! * [`LOCK`] is the lock. It is empty, and only its owner may open it (0600), so no other user can lock it and keep a
+//!   recorder out.
+//! * [`CLAIM`] is the description (0640) of the recorder and of its ring socket. Each recorder replaces the file of its
+//!   predecessor; it locks the new file before the file gets its name. Readers test whether the file is locked; a
+//!   reader's lock on it blocks no recorder.
 //!
 //! Both locks end with the process.
 
@@ -15,32 +18,32 @@ use std::{fmt, process};
 use sys::locks::Holder;
 use sys::nofollow::{self, OpenOptions};
 
-/// Name of the file that tells.
+/// Name of the description file.
 pub const CLAIM: &str = ".recorder";
 
-/// Name of the file that decides.
+/// Name of the lock file.
 pub const LOCK: &str = ".claim";
 
-/// Most bytes of such a file that are believed.
+/// Most bytes of such a file that are read.
 const MAX: u64 = 16 << 10;
 
-/// What a recorder says of itself.
+/// The description of a recorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimant {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Since when it records.
+    /// Begin of its recording.
     pub since: Timestamp,
-    /// Where listeners attach; none if they cannot.
+    /// The ring socket; `None` if listeners cannot attach.
     pub socket: Option<PathBuf>,
-    /// Processors that its engine threads run on, which others had better leave alone; empty where none were chosen.
+    /// CPUs of its engine threads, which other processes should leave alone; empty if none were chosen.
     pub cpus: Vec<usize>,
 }
 
-/// Held while recording; ends when it is dropped.
+/// The claim on an interface; dropping it releases the claim.
 #[derive(Debug)]
 pub struct Claim {
-    /// Locked for as long as they are open.
+    /// The two open files keep their locks.
     lock: File,
     _claim_file: File,
     folder: PathBuf,
@@ -49,20 +52,20 @@ pub struct Claim {
 /// Why an interface cannot be claimed.
 #[derive(Debug)]
 pub enum ClaimError {
-    /// Somebody records it.
+    /// Another process records the interface.
     Taken {
-        /// The folder of the interface.
+        /// The directory of the interface.
         folder: PathBuf,
-        /// What that says of itself.
+        /// The description that the other recorder wrote.
         by: Claimant,
-        /// The living process that has the lock, if it can be seen from here.
+        /// The living process that has the lock, if this process can see it.
         holder: Option<Holder>,
     },
-    /// The file cannot be made.
+    /// A file cannot be created.
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
@@ -85,7 +88,8 @@ impl fmt::Display for ClaimError {
 
 impl std::error::Error for ClaimError {}
 
-/// Who is at work, for messages: the process that has the lock, and since when if that is the one that has said so.
+/// Text for messages: the process that has the lock, and the begin of its recording if the description is from the same
+/// process.
 pub fn at_work(by: &Claimant, holder: Option<&Holder>) -> String {
     match holder {
         Some(holder) if holder.pid == by.pid => format!("{holder} has recorded or repaired here since {}", by.since),
@@ -95,7 +99,7 @@ pub fn at_work(by: &Claimant, holder: Option<&Holder>) -> String {
 }
 
 impl Claim {
-    /// Claims the folder of an interface, which is made if it is not there.
+    /// Claims the directory of an interface, and creates it if it does not exist.
     ///
     /// # Errors
     /// [`ClaimError`].
@@ -105,7 +109,7 @@ impl Claim {
         let lock = loop {
             nofollow::create_folders(folder).map_err(io)?;
             let lock = match crate::hold::make_private(&path) {
-                // The one before has gone, and its folder with it.
+                // The previous recorder has removed the directory.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(io)?,
             };
@@ -114,7 +118,8 @@ impl Claim {
                 let by = nofollow::open(&folder.join(CLAIM)).ok().and_then(|mut file| read(&mut file));
                 return Err(ClaimError::Taken { folder: folder.to_owned(), by: by.unwrap_or_default(), holder });
             }
-            // Between opening and locking, the one before may have removed it: whoever comes later would lock another file.
+            // Between open and lock, the previous recorder may have removed the file: a later recorder would lock
+            // another file.
             let opened = lock.metadata().map_err(io)?;
             if nofollow::stat(&path).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
                 break lock;
@@ -125,7 +130,7 @@ impl Claim {
         Ok(Self { lock, _claim_file: told, folder: folder.to_owned() })
     }
 
-    /// Who records into this folder at this moment, if anybody does.
+    /// The recorder of this directory at this moment, if there is one.
     pub fn holder(folder: &Path) -> Option<Claimant> {
         let mut file = nofollow::open(&folder.join(CLAIM)).ok()?;
         match file.try_lock_shared() {
@@ -135,21 +140,22 @@ impl Claim {
     }
 }
 
-/// Puts a new file in the place of what an earlier recorder has left, whoever has locked that.
+/// Replaces the description that an earlier recorder left, even if a process has locked it.
 fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
     let hidden = folder.join(format!("{CLAIM}.new"));
     match nofollow::remove(&hidden) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    // Nobody else may open it, and so lock it, before this process has.
+    // With these permissions no other user can open the file, and so lock it, before this process has.
     let mut file = nofollow::open_as(
         &hidden,
         OpenOptions { write: true, create: Some(0o600), new: true, ..OpenOptions::default() },
     )?;
     let _ = file.try_lock();
     match file.write_all(claimant.to_string().as_bytes()) {
-        // The lock is the claim; a full volume, on which the recorder is to make room, only keeps it from saying more.
+        // The lock is the claim; on a full volume, which this recorder's retention may free, only the description is
+        // missing.
         Err(error) if crate::device::is_full(&error) => {}
         other => other?,
     }
@@ -160,7 +166,7 @@ fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Before the lock goes with the descriptor. A folder in which nothing was recorded goes, too.
+        // Removed before the lock ends with the descriptor. A directory in which nothing was recorded is removed too.
         let _ = nofollow::remove(&self.folder.join(CLAIM));
         let _ = nofollow::remove(&self.folder.join(LOCK));
         let _ = crate::device::remove_empty(&self.folder);
@@ -169,13 +175,13 @@ impl Drop for Claim {
 }
 
 impl Claimant {
-    /// This process, from now on.
+    /// The description of this process.
     pub fn this(now: Timestamp, socket: Option<PathBuf>, cpus: Vec<usize>) -> Self {
         Self { pid: process::id(), since: now, socket, cpus }
     }
 }
 
-/// As lines of a word and a value.
+/// One line per value: a key and the value.
 impl fmt::Display for Claimant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "pid {}\nsince {}", self.pid, self.since.nanos())?;

@@ -1,5 +1,6 @@
-//! What the recorder asks of a volume. Everything that can fail on a disk goes through here, so that tests can make it
-//! fail: [`DiskDevice`] is the real one, [`MemoryDevice`] one in memory with faults on demand.
+//! The operations of the recorder on a volume. Every disk operation that can fail goes through [`Device`], so that
+//! tests can inject failures: [`DiskDevice`] is the real volume, [`MemoryDevice`] keeps files in memory and fails on
+//! demand.
 
 mod disk;
 mod housekeeping;
@@ -16,17 +17,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether a volume refused because it has no room for more: it is full, or (`EDQUOT`) who writes has used up the share
-/// that is theirs. Either way room comes from removing something.
+/// True if a volume refused a write for want of space: the volume is full, or (`EDQUOT`) the user's quota is exhausted.
+/// In both cases the removal of files frees space.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// An open file of one device; never used again after it is closed.
+/// The id of an open file of one device; never reused after the file is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
-/// What a file will hold.
+/// The content of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Packets, in large aligned writes past the page cache.
@@ -35,7 +36,7 @@ pub enum Content {
     Index,
 }
 
-/// What a device does in its own time.
+/// An asynchronous operation of a device.
 pub enum Op {
     /// Writes bytes at an offset; both, and the length, are multiples of [`crate::bytes::PAGE`] for packet files.
     Write {
@@ -44,138 +45,138 @@ pub enum Op {
         /// What to write.
         slice: Slice,
     },
-    /// Gives the file this many bytes of room, and that size.
+    /// Allocates this many bytes for the file and sets its size to them.
     Allocate(u64),
-    /// Makes content and length (or, for a folder, its names) survive a power failure.
+    /// Makes content and length (for a directory, its names) survive a power failure.
     Sync,
 }
 
 /// The end of an [`Op`].
 #[derive(Debug)]
 pub struct Completion {
-    /// As given when it was started.
+    /// The token with which the operation was started.
     pub token: u64,
-    /// Bytes written, which may be fewer than asked (0 for the others), or why not.
+    /// Bytes written, possibly fewer than requested (0 for the other operations), or the error.
     pub result: io::Result<usize>,
 }
 
 /// A volume.
 pub trait Device: Send {
-    /// One line for people: how this device writes.
+    /// Describes in one line how this device writes.
     fn describe(&self) -> String;
 
-    /// Whether there is no better way.
+    /// True if the device uses the fastest method that it has.
     fn is_best(&self) -> bool;
 
-    /// Prepares for writes from this memory. Returns what people should know when it could not.
+    /// Prepares for writes from this memory. Returns a warning if the preparation failed.
     fn adopt(&mut self, memory: &Arc<dyn Bytes>) -> Option<String>;
 
-    /// Makes a folder with all above it, so that they survive a power failure.
+    /// Creates a directory with its parents, and makes them survive a power failure.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Creates a file that must not exist. It is held until it is closed or this process ends, whatever its name becomes.
+    /// Creates a file that must not exist, and locks it until it is closed or this process ends, even if it is renamed.
     ///
     /// # Errors
-    /// `EEXIST`, or what the file system says.
+    /// `EEXIST`, or an error of the file system.
     fn create(&mut self, path: &Path, content: Content) -> io::Result<FileId>;
 
-    /// Opens a folder, to sync it.
+    /// Opens a directory, to sync it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn open_folder(&mut self, path: &Path) -> io::Result<FileId>;
 
-    /// Opens a file for reading; nobody is kept from anything.
+    /// Opens a file for reading, without a lock.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn open(&mut self, path: &Path) -> io::Result<FileId>;
 
-    /// Opens a file for reading and writing, and holds it until it is closed; `None` if a living process does, or that
-    /// cannot be known.
+    /// Opens a file for reading and writing, and locks it until it is closed; `None` if a living process has the lock,
+    /// or the lock cannot be tested.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn take(&mut self, path: &Path) -> io::Result<Option<FileId>>;
 
-    /// How long the file is.
+    /// The length of the file in bytes.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn len(&mut self, file: FileId) -> io::Result<u64>;
 
-    /// Fills `buffer` from `offset` on and says how far; less than all of it only at the end of the file.
+    /// Reads from `offset` into `buffer` and returns the number of bytes; the buffer is full unless the file ends.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Begins an operation that will end as a [`Completion`] with this token.
+    /// Starts an operation that will end as a [`Completion`] with this token.
     ///
     /// # Errors
-    /// `EBUSY` when too many are in flight; nothing was begun then.
+    /// `EBUSY` when too many operations are under way; nothing was started then.
     fn start(&mut self, file: FileId, op: Op, token: u64) -> io::Result<()>;
 
-    /// Waits up to `wait` for an operation to end and appends all that have to `out`. Zero never sleeps.
+    /// Waits up to `wait` for a completion and appends all completions to `out`. A wait of zero never sleeps.
     ///
     /// # Errors
-    /// When the device itself fails, not an operation.
+    /// When the device itself fails; the failure of an operation is in its [`Completion`].
     fn reap(&mut self, wait: Duration, out: &mut Vec<Completion>) -> io::Result<()>;
 
-    /// Writes a few bytes now, all of them.
+    /// Writes all bytes, synchronously; for small writes.
     ///
     /// # Errors
-    /// What the file system says; any part may have been written.
+    /// Those of the file system; some of the bytes may have been written.
     fn put(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts the file to this length.
+    /// Truncates the file to this length.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()>;
 
-    /// Closes the file; operations in flight still end.
+    /// Closes the file; operations under way still complete.
     fn close(&mut self, file: FileId);
 
-    /// Whether something has this name.
+    /// True if a file or directory of this name exists.
     fn exists(&mut self, path: &Path) -> bool;
 
-    /// What lies in a folder: each name, and whether it is a folder itself. Names that are not text are left out.
+    /// The entries of a directory: each name, and true if it is a directory. Names that are not UTF-8 are left out.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>>;
 
-    /// Whether a living process holds this file; yes where that cannot be known.
+    /// True if a living process has this file locked, or the lock cannot be tested.
     fn is_held(&mut self, path: &Path) -> bool;
 
-    /// Keeps retention from removing anything in this folder for as long as the lock lives, as [`Hold::reader`] does.
+    /// Keeps retention from removing files in this directory for as long as the lock lives, as [`Hold::reader`] does.
     ///
     /// [`Hold::reader`]: crate::Hold::reader
     ///
     /// # Errors
-    /// `ENOENT`, or what the file system says.
+    /// `ENOENT`, or an error of the file system.
     fn hold(&mut self, folder: &Path) -> io::Result<Lock>;
 
-    /// Removes a file that no living process holds, and tells how many bytes of room that gave back; `None`, and
-    /// nothing is removed, if one does or that cannot be known.
+    /// Removes a file that no living process has locked, and returns how many bytes of space that freed; `None`,
+    /// without a removal, if a process has the lock or the lock cannot be tested.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>>;
 
-    /// Renames, never over an existing name.
+    /// Renames a file, never over an existing name.
     ///
     /// # Errors
-    /// `EEXIST`, or what the file system says.
+    /// `EEXIST`, or an error of the file system.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 }

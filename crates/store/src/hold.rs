@@ -1,10 +1,11 @@
-//! Who may remove files: readers hold an hour, retention takes it. A hold is a lock (flock(2)) on a small file in the folder of
-//! the hour, [`HOLD`]. The owner of the store makes that file, with the permissions of the packets (0640): who may read packets as
-//! a member of the group may hold them, and nobody else can, whoever may list or read the rest. A hold ends with its process however
-//! that ends, and one descriptor holds a whole hour.
+//! Locks between readers and retention: a reader holds an hour directory, and retention removes files only from
+//! directories without holds. A hold is a lock (flock(2)) on a small file in the hour directory, [`HOLD`]. The owner of
+//! the store creates that file with the permissions of the packet files (0640): members of the group, who may read
+//! packets, may hold them, and no other user can, even if they may list or read the rest. A hold ends with its process,
+//! and one descriptor holds a whole hour.
 //!
-//! A hold is a request and not a right: retention waits for it for a bounded time ([`Hold`] keeps a file from going for some
-//! seconds, not for ever). A reader keeps what it has open.
+//! A hold is a request and not a right: retention waits for it only for a bounded time (a [`Hold`] delays the removal
+//! of a file by some seconds). A reader keeps the files that it has opened.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -15,32 +16,31 @@ use std::time::{Duration, Instant};
 use sys::locks::Holder;
 use sys::nofollow::{self, OpenOptions};
 
-/// Name of the file that is locked, in the folder of each hour and of each interface.
+/// Name of the locked file in each hour directory and each interface directory.
 pub const HOLD: &str = ".hold";
 
-/// Name of the file that a keeper of an interface locks: nobody but the store's owner can open it.
+/// Name of the file that the retention worker of an interface locks: only the store's owner can open it.
 pub const RETENTION_LOCK: &str = ".keeper";
 
-/// How long retention waits for readers of what should go, unless something else is said, and readers for whoever keeps
-/// them out.
+/// Default time for which retention waits for readers, and for which readers wait for a process that keeps them out.
 pub const WAIT: Duration = Duration::from_secs(5);
 
-/// For how long after a reader waited in vain no reader of this process waits again: whoever locks a thousand hours
-/// would cost a question as many waits.
+/// Time after a reader's wait timed out in which no reader of this process waits again: if a process locks a thousand
+/// hour directories, a query waits once and not a thousand times.
 const VAIN_FOR: Duration = Duration::from_secs(60);
 
-/// When a reader of this process waited in vain.
+/// The last time at which a reader of this process waited until the timeout.
 static VAIN: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Its permissions.
+/// Permissions of the lock file.
 const MODE: u32 = 0o640;
 
-/// How often a lock is tried for, and what passes between: whoever only looks whether a file is held has one himself for
-/// some microseconds, or for as long as he has no processor. A holder keeps his.
+/// Number of attempts to get a lock. A process that only tests whether a file is held has a lock itself for some
+/// microseconds, or longer if it is preempted; a holder keeps its lock through all attempts.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
-/// Ends when it is dropped.
+/// A lock on a directory; dropping it releases the lock.
 #[derive(Debug)]
 pub struct Hold {
     #[expect(dead_code, reason = "held open for its lock")]
@@ -49,13 +49,14 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// A reader's: while it lasts, nothing in this folder is removed within the time that retention waits for readers.
-    /// Waits while files are being removed, which is short, and not for ever: every member of the store's group can
-    /// lock the file. Who may not hold (a user outside of the store's group, a file system without locks) or waited for
-    /// too long reads without, and meets removed files.
+    /// The hold of a reader: while it lives, no file in this directory is removed within the time that retention waits
+    /// for readers. This function waits while files are being removed, which is short; the wait has a timeout because
+    /// every member of the store's group can lock the file. A reader that cannot hold (a user outside of the store's
+    /// group, a file system without locks) or whose wait timed out reads without a hold, and may find that files were
+    /// removed.
     ///
     /// # Errors
-    /// When the folder is not there; it may have been removed.
+    /// When the directory does not exist; it may have been removed.
     pub fn reader(folder: &Path) -> io::Result<Self> {
         Self::reader_within(folder, WAIT, &VAIN)
     }
@@ -92,15 +93,15 @@ impl Hold {
         Self { file: Some(file), obstacle: None }
     }
 
-    /// What kept a reader from holding the folder although it may, in words: it is read without a hold.
+    /// Why a reader that has the permission could not hold the directory; the reader continues without a hold.
     pub fn obstacle(&self) -> Option<&str> {
         self.obstacle.as_deref()
     }
 
-    /// Retention's: `None` while a reader holds the folder.
+    /// The exclusive lock of retention: `None` while a reader holds the directory.
     ///
     /// # Errors
-    /// When the folder is not there.
+    /// When the directory does not exist.
     pub fn remover(folder: &Path) -> io::Result<Option<Self>> {
         loop {
             let Some(file) = open(folder)? else { return Ok(Some(Self::none())) };
@@ -112,10 +113,11 @@ impl Hold {
         }
     }
 
-    /// The only keeper of this folder: `None` while another process is. Users other than the store's owner cannot take it.
+    /// The lock of the only retention worker of this directory: `None` while another process has it. Only the store's
+    /// owner can take it.
     ///
     /// # Errors
-    /// When the folder is not there, or belongs to another user.
+    /// When the directory does not exist, or belongs to another user.
     pub fn retention_lock(folder: &Path) -> io::Result<Option<Self>> {
         let file = make_private(&folder.join(RETENTION_LOCK))?;
         match file.try_lock() {
@@ -124,13 +126,13 @@ impl Hold {
         }
     }
 
-    /// The living processes that hold a folder, as far as they can be seen from here.
+    /// The living processes that hold a directory, as far as this process can see them.
     pub fn holders(folder: &Path) -> Vec<Holder> {
         nofollow::open(&folder.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
     }
 }
 
-/// Who keeps readers out, as far as it can be seen from here.
+/// Describes the processes that keep readers out, as far as this process can see them.
 fn obstacle(folder: &Path) -> String {
     let holders: Vec<String> = Hold::holders(folder).iter().map(ToString::to_string).collect();
     let who =
@@ -141,63 +143,65 @@ fn obstacle(folder: &Path) -> String {
     )
 }
 
-/// Makes the file of a folder's holds, if it is not there.
+/// Creates the lock file of a directory, if it does not exist.
 ///
 /// # Errors
-/// What the file system says.
+/// Those of the file system.
 pub(crate) fn make(folder: &Path) -> io::Result<File> {
     nofollow::open_as(&folder.join(HOLD), OpenOptions { write: true, create: Some(MODE), ..OpenOptions::default() })
 }
 
-/// A file for a lock that only the owner of its folder can take. What root makes belongs to the owner as well, who could not open it
-/// later otherwise.
+/// Creates a lock file that only the owner of its directory can lock. A file that root creates is given to that owner,
+/// who could not open it later otherwise.
 ///
 /// # Errors
-/// What the file system says.
+/// Those of the file system.
 pub(crate) fn make_private(path: &Path) -> io::Result<File> {
     let file = nofollow::open_as(path, OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() })?;
     let folder = nofollow::stat(path.parent().unwrap_or(path))?;
     if file.metadata()?.uid() != folder.uid() {
-        // Without the right to it there is nobody to whom it would have to be given.
+        // Without the right to change owners, the process is the owner already.
         let _ = std::os::unix::fs::fchown(&file, Some(folder.uid()), Some(folder.gid()));
     }
     Ok(file)
 }
 
-/// The file of a folder's holds, made by the folder's owner where it is missing; `None` for those who may not have it.
+/// The lock file of a directory, created by the directory's owner if it is missing; `None` for users who may not open
+/// it.
 fn open(folder: &Path) -> io::Result<Option<File>> {
     match nofollow::open(&folder.join(HOLD)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         other => return other.map(Some),
     }
-    // One of another owner could be locked by others than the store's group.
+    // If another user owned the lock file, users outside the store's group could lock it.
     if nofollow::stat(folder)?.uid() != sys::cpu::effective_uid() {
         return Ok(None);
     }
     match make(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && !nofollow::is_folder(folder) => Err(e),
-        // A volume that is full or mounted for reading, or a process that may write nothing.
+        // A full or read-only volume, or a process without write permission.
         other => Ok(other.ok()),
     }
 }
 
-/// Whether this is still the file of that name: what was emptied is removed with its lock, and may be made again.
+/// True if the open file still has its name: an emptied directory is removed with its lock file, and may be created
+/// again.
 fn is_named(file: &File, folder: &Path) -> bool {
     let named = nofollow::stat(&folder.join(HOLD));
     match (file.metadata(), named) {
         (Ok(opened), Ok(named)) => (opened.dev(), opened.ino()) == (named.dev(), named.ino()),
-        // Nothing can be said; the next step fails if the folder has gone.
+        // The lookup failed for another reason; the next operation fails if the directory is gone.
         (_, Err(e)) if e.kind() != io::ErrorKind::NotFound => true,
         (Err(_), _) => true,
         _ => false,
     }
 }
 
-/// Locks a file that nobody has, and is not mistaken about those who only look.
+/// Locks a file that no process holds; retries, because processes that only test the lock have it for a short time.
 ///
 /// # Errors
-/// `WouldBlock` if somebody has it, or what the file system says.
+/// `WouldBlock` if another process holds it, or an error of the file system.
 pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
     let mut tries = 1;
     loop {
@@ -250,7 +254,7 @@ mod tests {
         let reader = Hold::reader_within(folder.path(), Duration::from_millis(20), &vain).expect("it reads");
         let why = reader.obstacle().expect("without a hold");
         assert!(why.contains("read without a hold") && why.contains(&std::process::id().to_string()), "{why}");
-        // The next hour is not waited for: with such patience this would never end.
+        // The second reader must not wait: with this timeout it would never end.
         let next = Hold::reader_within(folder.path(), Duration::MAX, &vain).expect("it reads");
         assert!(next.obstacle().is_some());
         drop(rude);

@@ -1,7 +1,7 @@
-//! What a store is: a folder of packet files with their indexes, how they are named, and the volume that it lies on.
+//! The store: a directory tree of packet files with their indexes, its naming scheme, and the volume that holds it.
 //!
-//! [`names`] says where files lie; [`Device`] is everything that can fail on a disk. The `recorder` writes stores, `query`
-//! reads them, `upkeep` keeps them whole and in their bounds.
+//! [`names`] defines directories and file names; every disk operation that can fail goes through [`Device`]. The crate
+//! `recorder` writes stores, `query` reads them, and `upkeep` verifies and repairs them and applies retention.
 
 pub mod bytes;
 pub mod catalogue;

@@ -1,33 +1,34 @@
-//! Where files lie and what they are called: `STORE/IFACE/YYYY/MM/DD/HH/<first moment>.pcap`, all in UTC.
+//! Names of directories and files in the store: `STORE/IFACE/YYYY/MM/DD/HH/<start time>.pcap`, all in UTC.
 //!
-//! A name that begins with a dot and ends in `.partial` is still being written, or was when the recorder died.
+//! A name that begins with a dot and ends in `.partial` belongs to a file that is being written, or was when its
+//! recorder was killed.
 
 use base::Timestamp;
 use std::path::{Path, PathBuf};
 
-/// How packet files end: nanosecond pcap, and HPCAP's RAW.
+/// Endings of packet files: nanosecond pcap, and HPCAP's RAW.
 pub const PACKETS: [&str; 2] = ["pcap", "raw"];
 
-/// How the index beside a packet file ends.
+/// Ending of the index beside a packet file.
 pub const INDEX: &str = "ngi";
 
-/// How the hidden name of an unfinished file ends.
+/// Ending of the hidden name of an unfinished file.
 pub const PARTIAL: &str = "partial";
 
-/// The secret under which an interface's meter hashes addresses, in the interface's folder.
+/// File in the interface's directory with the secret key with which its meter hashes addresses.
 pub const METER_KEY: &str = ".meter-key";
 
-/// In the folder of an interface: how many seconds late its flow records may come, as a decimal number.
+/// File in the interface's directory: how many seconds late its flow records may come, as a decimal number.
 pub const FLOW_LATENESS: &str = ".flow-late";
 
-/// In the folder of an interface: a folder of notes of the files that are not in the order of time ([`crate::disorder`]).
+/// Directory in the interface's directory with the markers of out-of-order files ([`crate::out_of_order`]).
 pub const OUT_OF_ORDER: &str = ".out-of-order";
 
-/// How the name of a file begins that was made ahead of need, and is empty of packets.
+/// Prefix of the name of a file that was created in advance and has no packets.
 pub const PREPARED: &str = ".next-";
 
-/// The folder of an interface in the store. A name that is not one part of a path (`sim:60` is, `a/b.pcap` is not) has
-/// its slashes, and a leading dot, replaced.
+/// The directory of an interface in the store. In a name that is not a single path component (`sim:60` is, `a/b.pcap`
+/// is not), slashes and a leading dot are replaced.
 pub fn interface_folder(store: &Path, interface: &str) -> PathBuf {
     let mut name = interface.replace(['/', '\0'], "_");
     if name.starts_with('.') || name.is_empty() {
@@ -36,13 +37,13 @@ pub fn interface_folder(store: &Path, interface: &str) -> PathBuf {
     store.join(name)
 }
 
-/// The folder of the hour that holds this moment.
+/// The directory of the hour that contains `start`.
 pub fn hour_folder(interface_folder: &Path, start: Timestamp) -> PathBuf {
     let (year, month, day, hour, ..) = start.civil();
     interface_folder.join(format!("{year:04}/{month:02}/{day:02}/{hour:02}"))
 }
 
-/// Whether a path is named as the folder of an hour.
+/// True if the path has the name of an hour directory.
 pub fn is_hour(folder: &Path) -> bool {
     let digits = |(path, digits): (&Path, usize)| {
         path.file_name().is_some_and(|n| n.len() == digits && n.as_encoded_bytes().iter().all(u8::is_ascii_digit))
@@ -50,8 +51,8 @@ pub fn is_hour(folder: &Path) -> bool {
     folder.ancestors().zip([2, 2, 2, 4]).filter(|at| digits(*at)).count() == 4
 }
 
-/// The name of a file without its ending: `20261121T104200.000000000Z`, with the queue where there are several, and a
-/// number from the second file on that would have the same name.
+/// The name of a file without its ending: `20261121T104200.000000000Z`, followed by the queue if the interface has
+/// several, and by a copy number from the second file of the same name on.
 pub fn stem(start: Timestamp, queue: Option<u16>, copy: u32) -> String {
     let (year, month, day, hour, minute, second) = start.civil();
     let nanos = start.subsec_nanos();
@@ -65,13 +66,13 @@ pub fn stem(start: Timestamp, queue: Option<u16>, copy: u32) -> String {
     name
 }
 
-/// The queue in the name of a file, 0 where there is none.
+/// The queue in the name of a file, 0 if the name has none.
 pub fn queue_of(stem: &str) -> u16 {
     let digits = stem.split_once("Z-q").map_or("", |(_, queue)| queue.split('_').next().unwrap_or(""));
     digits.parse().unwrap_or(0)
 }
 
-/// The hidden name of a file made ahead of need.
+/// The hidden name of a file that is created in advance.
 pub fn prepared(queue: u16, number: u32, ending: &str) -> String {
     format!("{PREPARED}q{queue}-{number}.{ending}.{PARTIAL}")
 }

@@ -1,9 +1,10 @@
-//! How many packets a recorder was offered, where a sudden death of its process cannot take it: whoever mends the files that it left
-//! enters the difference in the ledger.
+//! The offered counter page keeps the number of packets offered to a recorder after its process is killed: recovery of
+//! the files enters the difference between offered and stored packets in the ledger.
 //!
-//! One page of shared memory for each queue, in `/dev/shm`: the kernel keeps it when the process is killed, and no volume that
-//! stalls can hold up the thread that counts, as a page of a file on it would. A failure of the power takes it; what was lost is not
-//! known then, and recovery says so. A page is locked (flock(2)) while its recorder lives.
+//! Each queue has one page of shared memory in `/dev/shm`: the kernel keeps it when the process is killed, and a
+//! stalled volume cannot block the counting thread, as it could with a page of a file on that volume. A power failure
+//! erases the page; the number of lost packets is unknown then, and recovery reports that. The recorder keeps the page
+//! locked (flock(2)) while it lives.
 //!
 //! ```text
 //! word  0 "NGBEAT1\0" | 1 packets offered | 2 second of the last | 3 which of the two places counts | 4 ended in order
@@ -21,10 +22,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::memory::SharedMemory;
 
-/// Where pages lie: memory that outlives a process. A service manager removes what is here when a unit with
+/// Directory of the pages: memory that outlives a process. The service manager removes files there when a unit with
 /// `RemoveIPC=yes` ends.
 pub const FOLDER: &str = "/dev/shm";
-/// How their names begin.
+/// Prefix of the pages' names.
 const PREFIX: &str = "netgrain-beat-";
 const MAGIC: u64 = u64::from_le_bytes(*b"NGBEAT1\0");
 const PAGE: usize = 4096;
@@ -38,36 +39,37 @@ mod at {
     pub const SLOTS: [usize; 2] = [8, 16];
 }
 
-/// The page of a queue that is recorded. It stays when it is dropped: see [`OfferedPage::confirm`].
+/// The page of a queue that is being recorded. Dropping it does not remove the page: see [`OfferedPage::confirm`].
 #[derive(Debug)]
 pub struct OfferedPage {
     memory: SharedMemory,
     path: PathBuf,
 }
 
-/// What a page of a recorder says that is no more.
+/// The content of a page whose recorder no longer lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrphanedCount {
     /// The queue.
     pub queue: u16,
-    /// Packets offered since the start of the recorder, with those that were lost or filtered.
+    /// Packets offered since the start of the recorder, lost and filtered packets included.
     pub offered: u64,
-    /// In which second, since 1970, the last of them came; 0 where none did.
+    /// The second since 1970 of the last offered packet; 0 if there was none.
     pub second: u64,
-    /// When the file begins that was in work, and where in the stream; `None` if there was none yet.
+    /// Start time and first stream position of the file that was being written; `None` if there was none yet.
     pub file: Option<(Timestamp, u64)>,
-    /// Packets that the files before that one tell of.
+    /// Packets for which the files before that file account.
     pub before: u64,
-    /// The recorder was not killed but gave up what its volume refused.
+    /// True if the recorder was not killed but gave up packets that its volume refused.
     pub ended: bool,
     path: PathBuf,
 }
 
 impl OfferedPage {
-    /// A page for a queue of the interface that is recorded into this folder, whose claim the caller holds.
+    /// Creates the page for a queue of the interface that is recorded into this directory. The caller holds the
+    /// interface's claim.
     ///
     /// # Errors
-    /// Where there is no `/dev/shm`, or no room in it; what a kill takes is unknown then.
+    /// If `/dev/shm` is missing or full; the number of packets lost by a kill is unknown then.
     pub fn begin(folder: &Path, queue: u16) -> io::Result<Self> {
         let folder = fs::canonicalize(folder)?;
         let (dev, ino) = identity(&folder)?;
@@ -86,7 +88,7 @@ impl OfferedPage {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other?,
             };
-            // Locked while it is still empty, and so of nobody's interest.
+            // Locked while the page is still empty: [`orphaned_counts`] ignores an empty page.
             let locked = file.try_lock().map_err(io::Error::from);
             let made = locked.and_then(|()| file.write_all(&page));
             match made.and_then(|()| SharedMemory::of_own_file(file.into(), PAGE)) {
@@ -101,53 +103,55 @@ impl OfferedPage {
     }
 
     fn word(&self, word: usize) -> &AtomicU64 {
-        // SAFETY: the mapping has a page, which is aligned, lasts as long as `self`, and is only ever accessed by words.
+        // SAFETY: the mapping has a page, which is aligned, lasts as long as `self`, and is only ever accessed by
+        // words.
         unsafe { &*self.memory.base().cast::<AtomicU64>().add(word) }
     }
 
-    /// So many packets were offered since the start, the last of them in this second. For one thread.
+    /// Stores the number of packets offered since the start and the second of the last packet. Only one thread may call
+    /// it.
     pub fn offered(&self, packets: u64, second: u64) {
         self.word(at::SECOND).store(second, Ordering::Relaxed);
         self.word(at::OFFERED).store(packets, Ordering::Release);
     }
 
-    /// A file begins at this moment and this position of the stream, and the files before it tell of so many packets. For one
-    /// thread.
+    /// Stores start time and first stream position of a new file, and the number of packets for which the files before
+    /// it account. Only one thread may call it.
     pub fn file(&self, start: Timestamp, first_pos: u64, before: u64) {
-        // Complete in a place that does not count before that place does.
+        // The inactive slot is completely written before it becomes the active slot.
         let which = self.word(at::WHICH).load(Ordering::Relaxed) % 2;
         let next = 1 - which;
         let place = at::SLOTS[next as usize];
         self.word(place).store(start.nanos(), Ordering::Relaxed);
         self.word(place + 1).store(first_pos, Ordering::Relaxed);
         self.word(place + 2).store(before, Ordering::Relaxed);
-        // 2 and 3: the places 0 and 1 of a recorder that has begun a file.
+        // 2 and 3 stand for the slots 0 and 1 of a recorder that has begun a file.
         self.word(at::WHICH).store(2 + next, Ordering::Release);
     }
 
-    /// The stream has ended in order, and something of it is in no file that has its name.
+    /// Records that the stream has ended in order, although some packets are in no published file.
     pub fn end(&self) {
         self.word(at::ENDED).store(1, Ordering::Release);
     }
 
-    /// What it says, as a recovery finds it; for the recorder itself, after its end.
+    /// The content of the page as recovery reads it; the recorder calls this after its end.
     pub fn tail(&self) -> Option<OrphanedCount> {
         OrphanedCount::parse(&fs::read(&self.path).ok()?, self.path.clone()).map(|(tail, _)| tail)
     }
 
-    /// All that was offered is told in files that have their names.
+    /// Removes the page: published files account for all offered packets.
     pub fn confirm(&self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl OrphanedCount {
-    /// What is known of a tail, without a page; for tests.
+    /// A count without a page; for tests.
     pub fn of(queue: u16, offered: u64, second: u64, file: Option<(Timestamp, u64)>, before: u64) -> Self {
         Self { queue, offered, second, file, before, ended: false, path: PathBuf::new() }
     }
 
-    /// It is entered where it belongs.
+    /// Removes the page when the ledger has its count.
     pub fn forget(&self) {
         if !self.path.as_os_str().is_empty() {
             let _ = fs::remove_file(&self.path);
@@ -179,8 +183,9 @@ impl OrphanedCount {
     }
 }
 
-/// What recorders of this folder left that are no more. Pages of folders that are gone are removed. Where the folder
-/// belongs to another user, that user's pages count too: root repairs what a recorder without root's rights left.
+/// The counts of killed recorders of this directory. Pages of directories that no longer exist are removed. If the
+/// directory belongs to another user, that user's pages count too: root repairs what a recorder without root's rights
+/// left.
 pub fn orphaned_counts(folder: &Path) -> Vec<OrphanedCount> {
     let Ok((dev, ino)) = identity(folder) else { return Vec::new() };
     let own = sys::cpu::effective_uid();
@@ -203,7 +208,8 @@ pub fn orphaned_counts(folder: &Path) -> Vec<OrphanedCount> {
     found
 }
 
-/// A page that nobody has locked and that belongs to one of these users: any user may make files in that folder.
+/// Reads a page that no process has locked and that belongs to one of these users. The owner is tested because any user
+/// may create files in `/dev/shm`.
 fn dead(path: &Path, users: [u32; 2]) -> Option<(OrphanedCount, PathBuf)> {
     let named = fs::symlink_metadata(path).ok().filter(|m| m.is_file() && users.contains(&m.uid()))?;
     let mut file = sys::nofollow::open(path).ok()?;

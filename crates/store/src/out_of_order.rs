@@ -1,21 +1,22 @@
-//! Files whose packets are not where their names say, of one interface: notes that let a question find them.
+//! Markers for the out-of-order files of an interface, so that queries find files whose packets are outside the time
+//! range that their names imply.
 //!
-//! A name tells the moment at which a file began. Of what is recorded as it comes that is all a question needs: of the files
-//! of a queue, each begins no earlier than the one before it ends, and holds nothing from before its own beginning. The replay of
-//! captures that are given in another order, or a clock that is set back, makes files of which that is not so. Each of those
-//! has a note (where the clock had been far ahead, each that was recorded then, in place of those that come once it is right), and
-//! the invariant is that *all files without one are in order*: so they are found by their names alone, however many there are, and
-//! a store without disorder has no notes and pays for none.
+//! A name has the time at which a file began. For live recording, queries need no more than that: each file of a queue
+//! begins no earlier than the file before it ends, and holds no packet from before its own begin. The replay of
+//! captures in another order, or a clock that is set back, makes files that break this rule. Each such file has a
+//! marker. (If the clock had been far ahead, the files recorded then have the markers, instead of the files recorded
+//! once the clock is right.) The invariant is that *all files without a marker are in order*: queries find them by
+//! their names alone, however many there are, and a store without out-of-order files has no markers and no cost.
 //!
-//! A note is an empty file in [`names::OUT_OF_ORDER`], a folder in that of the interface; its name says everything:
+//! A marker is an empty file in the directory [`names::OUT_OF_ORDER`] of the interface; its name holds all its data:
 //! ```text
 //! STEM                the file is being written, or was when its recorder died: look into it
 //! STEM=FIRST-LAST     from its earliest packet to its latest; its packets are in the order of time
 //! STEM~FIRST-LAST     the same, and they are not
 //! ```
-//! A note is there before the packets have their name, so whoever finds the file finds its note; in whichever order they come, names
-//! are made and renamed one by one, and nothing has to be appended or rewritten. One that is made later is there before anything is
-//! recorded that makes it necessary. A note without a file says nothing.
+//! The marker is written before the packet file is published, so a reader that finds the file finds its marker; names
+//! are created and renamed one by one, and no file is appended or rewritten. A marker for an older file is written
+//! before the recording that requires it begins. A marker without a file has no meaning.
 
 use crate::catalogue::parse_stem;
 use crate::device::{Content, Device};
@@ -25,30 +26,30 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// What tells files apart: beginning, queue, and the number behind equal names.
+/// Identity of a file: start time, queue, and copy number.
 pub type FileIdentity = (Timestamp, u16, u32);
 
-/// What is noted of a file.
+/// The time range in a file's marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The stamp of its earliest packet.
+    /// The timestamp of the earliest packet.
     pub first: Timestamp,
-    /// That of its latest.
+    /// The timestamp of the latest packet.
     pub last: Timestamp,
-    /// Whether some packets are earlier than one before them in the file.
+    /// True if a packet is earlier than a packet before it in the file.
     pub is_out_of_order: bool,
 }
 
 impl Span {
-    /// Of a file of which nothing is known.
+    /// The range of a file that is not yet sealed.
     pub const UNKNOWN: Self = Self { first: Timestamp::ZERO, last: Timestamp::MAX, is_out_of_order: true };
 
-    /// Of a file whose packets lie between these two and are mixed.
+    /// The range of a file whose packets lie between these two timestamps and are out of order.
     pub const fn out_of_order((first, last): (Timestamp, Timestamp)) -> Self {
         Self { first, last, is_out_of_order: true }
     }
 
-    /// Whether it has anything of an interval.
+    /// True if the file may have packets of the interval.
     pub fn overlaps(&self, from: Timestamp, to: Timestamp) -> bool {
         self.first <= to && from <= self.last
     }
@@ -62,15 +63,15 @@ impl Span {
     }
 }
 
-/// All notes of an interface: what is known of each file, and its name without an ending.
+/// All markers of an interface: the range of each file, and its name without an ending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrderMarkers(BTreeMap<FileIdentity, (Span, String)>);
 
 impl OutOfOrderMarkers {
-    /// Reads the notes in the folder of an interface; none where there are none.
+    /// Reads the markers in the directory of an interface; the result is empty if there are none.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the file system.
     pub fn read(interface_folder: &Path) -> io::Result<Self> {
         let entries = match sys::nofollow::list(&interface_folder.join(names::OUT_OF_ORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -80,10 +81,10 @@ impl OutOfOrderMarkers {
         Ok(Self::of(all.iter().map(String::as_str)))
     }
 
-    /// The same through a device.
+    /// Like [`Self::read`], through a device.
     ///
     /// # Errors
-    /// What the device says.
+    /// Those of the device.
     pub fn list<D: Device>(device: &mut D, interface_folder: &Path) -> io::Result<Self> {
         match device.list(&interface_folder.join(names::OUT_OF_ORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -91,12 +92,12 @@ impl OutOfOrderMarkers {
         }
     }
 
-    /// What these notes say together; where two are of one file, both. What is no note is passed over.
+    /// The markers with these names; two markers of one file are combined. Names that are no markers are ignored.
     pub fn of<'a>(notes: impl Iterator<Item = &'a str>) -> Self {
         let mut all: BTreeMap<FileIdentity, (Option<Span>, String)> = BTreeMap::new();
         for (which, stem, span) in notes.filter_map(parse) {
             let known = &mut all.entry(which).or_insert_with(|| (None, stem.to_owned())).0;
-            // What was noted when the file was whole says more than what was before.
+            // A marker with a range replaces the marker without a range, which was written before the file was sealed.
             *known = match (*known, span) {
                 (Some(a), Some(b)) => Some(a.with(b)),
                 (a, b) => a.or(b),
@@ -106,27 +107,28 @@ impl OutOfOrderMarkers {
         Self(all.into_iter().map(|(which, found)| (which, known(found))).collect())
     }
 
-    /// Whether there are none.
+    /// True if there are no markers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is noted of a file.
+    /// The range in the marker of a file.
     pub fn get(&self, which: FileIdentity) -> Option<Span> {
         self.0.get(&which).map(|(span, _)| *span)
     }
 
-    /// All files with a note, by their names: what is known of each, and its name without an ending.
+    /// All files with a marker: identity, range, and name without an ending.
     pub fn iter(&self) -> impl Iterator<Item = (FileIdentity, Span, &str)> {
         self.0.iter().map(|(which, (span, stem))| (*which, *span, stem.as_str()))
     }
 }
 
-/// Notes that a file is not in order: at first without a span, once it is whole with it. What was noted without is taken back
-/// then. The note is as safe as the name of the packets, which is made after it: a journal keeps the order of names.
+/// Writes the marker of an out-of-order file: at first without a range, and with it when the file is sealed. The marker
+/// without a range is removed then. The marker is as safe as the name of the packet file, which is made after it: the
+/// journal of the file system keeps the order of names.
 ///
 /// # Errors
-/// What the device says.
+/// Those of the device.
 pub fn write_marker<D: Device>(
     device: &mut D,
     interface_folder: &Path,
@@ -141,16 +143,16 @@ pub fn write_marker<D: Device>(
         Err(e) => return Err(e),
     }
     if span.is_some() {
-        // If it stays, it says less than the other.
+        // If the removal fails, the marker with a range takes precedence.
         let _ = device.remove(&folder.join(stem));
     }
     Ok(())
 }
 
-/// Takes back what [`write_marker`] has noted.
+/// Removes a marker that [`write_marker`] has written.
 ///
 /// # Errors
-/// What the device says.
+/// Those of the device.
 pub fn take_back<D: Device>(device: &mut D, interface_folder: &Path, stem: &str, span: Option<Span>) -> io::Result<()> {
     match device.remove(&interface_folder.join(names::OUT_OF_ORDER).join(text(stem, span))) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -158,7 +160,7 @@ pub fn take_back<D: Device>(device: &mut D, interface_folder: &Path, stem: &str,
     }
 }
 
-/// The name of a note.
+/// The name of a marker.
 pub fn text(stem: &str, span: Option<Span>) -> String {
     let moment = |t: Timestamp| names::stem(t, None, 0);
     match span {
@@ -226,7 +228,7 @@ mod tests {
         let whole = text(&stem, Some(Span::out_of_order((at(1), at(2)))));
         assert!(parse(&whole).is_some());
         for cut in 0..whole.len() {
-            // Up to the sign it is a note of a file that is not whole.
+            // Up to the separator the name is a marker without a range.
             assert_eq!(parse(&whole[..cut]).is_some(), cut == stem.len(), "{}", &whole[..cut]);
         }
         assert_eq!(parse(&format!("{stem}=")), None);

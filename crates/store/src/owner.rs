@@ -1,20 +1,21 @@
-//! Whom a store belongs to. A process that acts as root records only into a store in which nobody else can make or exchange names:
-//! what root makes in a folder of others, they can move away, replace and fill in its name. Others write with their own rights,
-//! and need no such rule; nor do the verbs that only mend or remove what is there, which follow no link.
+//! Ownership of a store. A process that runs as root records only into a store in which no other user can create or
+//! rename files: another user who can write to a directory can move a file that root made there and put a different
+//! file in its place. Processes without root's rights need no such rule, nor do the subcommands that only repair or
+//! remove existing files, because they follow no links.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use sys::nofollow::{self, FileKind};
 
-/// A folder that root does not record into.
+/// A directory that root does not record into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedFolder {
-    /// Which: the store's, or that of an interface in it.
+    /// Path of the directory: the store's, or that of an interface in it.
     pub folder: PathBuf,
-    /// The user it belongs to.
+    /// The user id of its owner.
     pub owner: u32,
-    /// The permissions.
+    /// Its permissions.
     pub mode: u32,
 }
 
@@ -39,12 +40,12 @@ impl fmt::Display for SharedFolder {
 
 impl std::error::Error for SharedFolder {}
 
-/// Refuses a store into which this process, if it acts as root, should not write: one that belongs, or of which the folder of an
-/// interface belongs, to another user, or that the group (other than root's) or all others may write to. A store's own folder may be
-/// one in which each removes only what is theirs (the sticky bit, as of `/tmp`). What is not there yet is made by root.
+/// Refuses a store into which this process must not write as root. The store directory and the directories of its
+/// interfaces must belong to root and must not be writable for a group (other than root's) or for all users. The store
+/// directory itself may have the sticky bit, as `/tmp` has. A missing directory is no error, because root creates it.
 ///
 /// # Errors
-/// The first such folder.
+/// The first directory that breaks the rule.
 pub fn check(store: &Path) -> Result<(), SharedFolder> {
     if !sys::cpu::is_root() {
         return Ok(());

@@ -1,22 +1,23 @@
-//! Frames of real captures, read by a reader of its own, so that tests of rooms below `pcap` have them and none shares its mistakes.
+//! Frames of real captures, parsed by code of this crate, so that tests of crates in layers below `pcap` have them and
+//! share no bug with `pcap`.
 
 use std::path::Path;
 
 /// A captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// What was captured of it.
+    /// The captured bytes.
     pub bytes: Vec<u8>,
-    /// Its bytes on the wire.
+    /// Length on the wire in bytes.
     pub wire_len: u32,
 }
 
-/// The frames of every Ethernet capture in classic pcap below `folder`, at most `most` of each.
+/// The frames of every Ethernet capture in classic pcap below `folder`, at most `most` of each file.
 pub fn collect(folder: &Path, most: usize) -> Vec<Captured> {
     collect_of(folder, wire::link::ETHERNET, most)
 }
 
-/// The same of captures of this link type.
+/// Like [`collect`], for captures of this link type.
 pub fn collect_of(folder: &Path, link_type: u16, most: usize) -> Vec<Captured> {
     let mut packets = Vec::new();
     collect_into(folder, link_type, most, &mut packets);

@@ -1,12 +1,12 @@
-//! An allocator that counts, for tests of how much memory something takes. The count is of everything that runs in the
-//! program, so such a test is a program of its own.
+//! An allocator that counts bytes, for tests of memory use. It counts the allocations of the whole program, so such a
+//! test is a program of its own.
 
 #![allow(unsafe_code, reason = "an allocator is unsafe to write; this one passes everything on")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The system's allocator, counted: `#[global_allocator] static COUNTING: Counting = Counting::new();`
+/// The system's allocator with a count: `#[global_allocator] static COUNTING: Counting = Counting::new();`
 #[derive(Debug, Default)]
 pub struct Counting {
     now: AtomicUsize,
@@ -14,19 +14,19 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Nothing was allocated yet.
+    /// An allocator before the first allocation.
     pub const fn new() -> Self {
         Self { now: AtomicUsize::new(0), most: AtomicUsize::new(0) }
     }
 
-    /// Begins a measurement; returns the bytes that are allocated now.
+    /// Begins a measurement; returns the bytes that are allocated now, for [`Self::most_since`].
     pub fn begin(&self) -> usize {
         let now = self.now.load(Relaxed);
         self.most.store(now, Relaxed);
         now
     }
 
-    /// Most bytes that were allocated at once since the measurement that `begun` is of, beyond what was there then.
+    /// The largest number of bytes allocated at once since [`Self::begin`] returned `begun`, less `begun`.
     pub fn most_since(&self, begun: usize) -> usize {
         self.most.load(Relaxed) - begun
     }

@@ -1,12 +1,12 @@
-//! What is wrong with a page of metrics: the text format 0.0.4 of Prometheus, and the rules of names and units that its
-//! own linter (`promtool check metrics`) holds pages against.
+//! Checks a metrics page: the text format 0.0.4 of Prometheus, and the rules for names and units of Prometheus' linter
+//! (`promtool check metrics`).
 
 use crate::go_tool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::Stdio;
 
-/// Words for units that are not base units (seconds, bytes, ratio), and for kinds of metrics, which a name must not have.
+/// Words that a metric name must not have: units that are not base units (seconds, bytes, ratio), and kinds of metrics.
 const NOT_IN_NAMES: [&str; 22] = [
     "minutes",
     "hours",
@@ -32,10 +32,10 @@ const NOT_IN_NAMES: [&str; 22] = [
     "summary",
 ];
 
-/// Units, which stand last in a name, or before `total`.
+/// Units, which are the last word of a name, or the last before `total`.
 const UNITS: [&str; 3] = ["seconds", "bytes", "ratio"];
 
-/// What is wrong with this page, one sentence each. Headers of HTTP before an empty line are passed over.
+/// The problems of this page, one sentence each. HTTP headers before an empty line are skipped.
 pub fn exposition_problems(page: &str) -> Vec<String> {
     let body = page.split_once("\r\n\r\n").map_or(page, |(_, body)| body);
     let mut found = Vec::new();
@@ -64,14 +64,14 @@ pub fn exposition_problems(page: &str) -> Vec<String> {
     found
 }
 
-/// The samples of one name.
+/// The samples of one metric family.
 #[derive(Default)]
 struct Family {
     name: String,
     kind: String,
-    /// By the part of the name behind the family's, and by labels.
+    /// Values by the suffix of the name after the family's name, and by labels.
     samples: BTreeMap<(String, String), f64>,
-    /// Buckets in their order: the other labels, the bound, the value.
+    /// Buckets in their order: labels without `le`, bound, value.
     buckets: Vec<(String, f64, f64)>,
 }
 
@@ -139,7 +139,7 @@ impl Family {
     }
 }
 
-/// Labels and values; `None` if they are not well-formed.
+/// Labels and values of a sample; `None` if they are not well-formed.
 fn labels_of(text: &str) -> Option<Vec<(String, String)>> {
     let (mut labels, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {
@@ -162,13 +162,14 @@ fn labels_of(text: &str) -> Option<Vec<(String, String)>> {
     labels.iter().all(|(name, _)| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')).then_some(labels)
 }
 
-/// What `promtool check metrics` says of this page, which is nothing where all is well. Skips by name without promtool.
+/// The output of `promtool check metrics` for this page, empty if the page has no problem. Skips by name without
+/// promtool.
 pub fn promtool_problems(test: &str, page: &str) -> String {
     let body = page.split_once("\r\n\r\n").map_or(page, |(_, body)| body);
     let Some(mut command) = go_tool(test, "promtool") else { return String::new() };
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("promtool starts");
-    // Where promtool ends before it has read everything, its words say why.
+    // If promtool exits before it has read everything, its output has the reason.
     let _ = child.stdin.take().expect("a pipe").write_all(body.as_bytes());
     let output = child.wait_with_output().expect("promtool ends");
     let said = [output.stdout, output.stderr].concat();

@@ -1,4 +1,4 @@
-//! IP packets cut into fragments, as their sender or a router would (RFC 791 §3.2, RFC 8200 §4.5).
+//! IP packets divided into fragments, as their sender or a router would do (RFC 791 §3.2, RFC 8200 §4.5).
 
 use wire::checksum;
 
@@ -6,11 +6,11 @@ const LINK: usize = 14;
 const V6: usize = 40;
 const MORE: u16 = 0x2000;
 
-/// The IP packet of an untagged Ethernet frame in parts of `size` bytes each, a multiple of 8; the last may be shorter. IPv4 must have
-/// no options, and of IPv6 everything behind the first header is cut.
+/// The IP packet of an untagged Ethernet frame in fragments of `size` bytes each, a multiple of 8; the last may be
+/// shorter. IPv4 must have no options; of IPv6, everything after the fixed header is divided.
 ///
 /// # Panics
-/// When there is nothing to cut.
+/// When there is nothing to divide.
 pub fn fragments(frame: &[u8], id: u32, size: usize) -> Vec<Vec<u8>> {
     let (link, packet) = frame.split_at(LINK);
     let is_v6 = packet[0] >> 4 == 6;

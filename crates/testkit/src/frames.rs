@@ -1,11 +1,11 @@
-//! Frames that meet each other: few hosts, ports and tags, so that random filters match some and not all of them.
+//! Random frames with few hosts, ports and tags, so that random filters match some and not all of them.
 
 use base::Prng;
 use wire::EtherType;
 use wire::build::Frame;
 
-/// A frame between two of `10.0.0.1`, `10.0.0.2`, `10.0.1.1`, `10.0.1.2`, `2001:db8::1` and `2001:db8::2` with ports 1 to 3
-/// and tags 5 and 6; often with something wrong in it.
+/// A frame between two of `10.0.0.1`, `10.0.0.2`, `10.0.1.1`, `10.0.1.2`, `2001:db8::1` and `2001:db8::2` with ports 1
+/// to 3 and tags 5 and 6; often malformed.
 pub fn random_frame(prng: &mut Prng) -> Vec<u8> {
     let v4 = |prng: &mut Prng| [10, 0, prng.below(2) as u8, 1 + prng.below(2) as u8];
     let v6 = |prng: &mut Prng| [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1 + prng.below(2) as u16];
@@ -22,14 +22,14 @@ pub fn random_frame(prng: &mut Prng) -> Vec<u8> {
     let mut bytes = vec![0; frame.header_len() + prng.below(20) as usize];
     frame.fill(&mut bytes);
     match prng.below(8) {
-        // ARP in its place, under as many tags.
+        // ARP in place of IP, under the same number of tags.
         0 => {
             let at = (12..bytes.len() - 1).find(|i| matches!(bytes[*i..*i + 2], [8, 0] | [0x86, 0xdd])).unwrap_or(12);
             bytes.truncate(at);
             bytes.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0]);
             bytes.extend([prng.below(2) as u8, 2]);
         }
-        // MPLS above the network header.
+        // MPLS before the network header.
         1 => {
             let at = bytes.len().min(14);
             bytes.splice(12..at, [0x88, 0x47, 0, 1, 0, 64, 0, 2, 1, 64]);

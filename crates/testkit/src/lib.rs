@@ -1,14 +1,14 @@
-//! What tests share: a network of their own ([`Sandbox`]), frames put on it ([`RawSender`]) and read back
-//! ([`RawReader`]), folders that vanish ([`TempDir`]), seeds that are printed ([`seed`]), and skips that have a name.
+//! Helpers of tests: a network namespace ([`Sandbox`]), a sender and a reader of raw frames ([`RawSender`],
+//! [`RawReader`]), temporary directories ([`TempDir`]), printed seeds ([`seed`]), and skips by name.
 //!
-//! A test that cannot run here says so by its name and is counted; it never passes silently:
+//! A test that cannot run on a machine reports a skip with its name, which is counted; it never passes silently:
 //! ```no_run
 //! # use netgrain_testkit as testkit;
 //! let Some(sandbox) = testkit::Sandbox::new("frames_keep_their_order") else { return };
 //! let (a, b) = sandbox.veth("a", "b");
 //! testkit::RawSender::new(&a).send(&[vec![0; 60]]);
 //! ```
-//! Helpers panic with a sentence when the machine fails them: in a test, that is the right end.
+//! Helpers panic with a message when an operation on the machine fails; in a test, that is the right result.
 
 pub mod captures;
 mod counting;
@@ -31,7 +31,8 @@ pub use skip::{extra_traces, go_tool, python_of, python_with, skip, tool, traces
 pub use temp::TempDir;
 pub use wire::{RawReader, RawSender};
 
-/// The seed of a random test: `$NETGRAIN_SEED` if set, else a fixed one. Printed, so that a failure can be repeated.
+/// The seed of a random test: `$NETGRAIN_SEED` if set, otherwise a fixed seed. Printed, so that a failure can be
+/// reproduced.
 pub fn seed(test: &str) -> u64 {
     const USUAL: u64 = 0x6e65_7467_7261_696e;
     let seed = match std::env::var("NETGRAIN_SEED") {

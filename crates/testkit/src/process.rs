@@ -1,18 +1,18 @@
-//! The test program once more, as a process of its own that can be killed.
+//! Runs a test of the same test program in a process of its own that can be killed.
 
 use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
 
-/// This test program in which one test runs alone; killed when dropped.
+/// A process of this test program that runs one test; killed when dropped.
 #[derive(Debug)]
 pub struct ChildTest(Child);
 
 impl ChildTest {
-    /// Starts the process. The `test` of this name in `module` (as `module_path!` gives it) is the body of the process, and
-    /// recognises by the environment variable that it is.
+    /// Starts the process. It runs the `test` of this name in `module` (as `module_path!` gives it); that test finds
+    /// the environment variable `variable` with `value` set and then acts as the body of the process.
     ///
     /// # Panics
-    /// If no process can be started.
+    /// If the process cannot be started.
     pub fn start(module: &str, test: &str, variable: &str, value: impl AsRef<OsStr>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let child = Command::new(program)
@@ -24,22 +24,22 @@ impl ChildTest {
         Self(child.expect("a process"))
     }
 
-    /// Its number.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Kills it as nothing else can, and waits until it is gone.
+    /// Kills the process with SIGKILL, and waits until it is gone.
     ///
     /// # Panics
-    /// If it has gone before.
+    /// If the process has ended before.
     pub fn kill(&mut self) {
         self.0.kill().expect("a process to kill");
         self.0.wait().expect("it ends");
     }
 }
 
-/// The name of a test as the test program lists it: `module` is what `module_path!` gives where the test is.
+/// The name of a test as the test program lists it: `module` is the value of `module_path!` at the test.
 pub fn test_name(module: &str, test: &str) -> String {
     module.split_once("::").map_or_else(|| test.to_owned(), |(_, inner)| format!("{inner}::{test}"))
 }

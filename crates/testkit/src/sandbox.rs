@@ -1,8 +1,8 @@
-//! A network of one's own: a fresh network namespace for the calling thread, with veth pairs that carry the test's
-//! frames and nothing else.
+//! A network namespace for one test: the calling thread enters a fresh namespace, whose veth pairs carry only the
+//! test's frames.
 //!
-//! Left alone, a Linux port talks: router solicitations, multicast reports, duplicate address detection, ARP. Tests
-//! count frames, so all of that is switched off before a port comes up.
+//! By default, a Linux interface sends frames of its own: router solicitations, multicast reports, duplicate address
+//! detection, ARP. Tests count frames, so the sandbox switches all of that off before an interface comes up.
 
 use crate::skip;
 use std::fs;
@@ -12,34 +12,35 @@ use sys::ethtool::Offload;
 use sys::netlink::{Netlink, Veth};
 use sys::netns::Namespace;
 
-/// The calling thread is in a network namespace of its own until this is dropped; threads started meanwhile by it are
-/// there too, and sockets opened there stay there. Ports vanish with the last of them.
+/// The calling thread is in a network namespace of its own until this is dropped; threads that it starts meanwhile are
+/// in it too, and sockets opened there stay there. The kernel removes the namespace and its interfaces with the last
+/// thread or socket.
 #[derive(Debug)]
 pub struct Sandbox {
     home: Namespace,
     inside: Namespace,
-    /// Dropping on another thread would move that one: the type stays where it was made.
+    /// Makes the type `!Send`: a drop on another thread would move that thread to the former namespace.
     here: PhantomData<*const ()>,
 }
 
-/// A port in a [`Sandbox`].
+/// An interface in a [`Sandbox`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name when it was made.
+    /// Its name at creation.
     pub name: String,
-    /// Its number.
+    /// Its interface index.
     pub index: u32,
 }
 
-/// How a veth pair differs from the usual one.
+/// Options of a veth pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VethOptions {
     /// Receive and transmit queues of each end.
     pub queues: u32,
     /// Largest payload of a frame in bytes.
     pub mtu: u32,
-    /// Whether checksum and segmentation offloads stay on, as a real host has them. Off (the usual), frames sent by the
-    /// host's own stack carry finished checksums and are no longer than the MTU.
+    /// True if checksum and segmentation offloads stay on, as on a real host. With the default, off, frames sent by the
+    /// host's own stack have complete checksums and are no longer than the MTU.
     pub offloads: bool,
 }
 
@@ -50,7 +51,7 @@ impl Default for VethOptions {
 }
 
 impl Sandbox {
-    /// Enters a new namespace with its loopback port up. Without the privilege, `test` skips.
+    /// Enters a new namespace with its loopback interface up. Without the privilege, `test` skips.
     pub fn new(test: &str) -> Option<Self> {
         let entered = Namespace::current().and_then(|home| Ok((home, Namespace::unshare()?)));
         let (home, inside) = match entered {
@@ -62,7 +63,7 @@ impl Sandbox {
         };
         let sandbox = Self { home, inside, here: PhantomData };
         for file in ["all/disable_ipv6", "default/disable_ipv6"] {
-            // The file is missing where the kernel has no IPv6, and then there is nothing to silence.
+            // The file does not exist in a kernel without IPv6, which sends no such frames.
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{file}"), "1");
         }
         let mut netlink = sandbox.netlink();
@@ -71,7 +72,7 @@ impl Sandbox {
         Some(sandbox)
     }
 
-    /// The namespace, to move ports into or to enter from another thread.
+    /// The namespace, for moving interfaces into it or entering it from another thread.
     pub fn namespace(&self) -> &Namespace {
         &self.inside
     }
@@ -84,18 +85,18 @@ impl Sandbox {
         Netlink::route().expect("a netlink socket")
     }
 
-    /// A pair of connected ports, both up and silent.
+    /// A pair of connected interfaces, both up and without frames of their own.
     ///
     /// # Panics
-    /// When they cannot be made.
+    /// When they cannot be created.
     pub fn veth(&self, a: &str, b: &str) -> (Port, Port) {
         self.veth_with(a, b, VethOptions::default())
     }
 
-    /// A pair of connected ports, both up and silent, with options.
+    /// A pair of connected interfaces, both up and without frames of their own, with options.
     ///
     /// # Panics
-    /// When they cannot be made.
+    /// When they cannot be created.
     pub fn veth_with(&self, a: &str, b: &str, options: VethOptions) -> (Port, Port) {
         let mut netlink = self.netlink();
         let veth = Veth { name: a, peer: b, rx_queues: options.queues, tx_queues: options.queues, mtu: options.mtu };
@@ -120,11 +121,12 @@ impl Sandbox {
         (a, b)
     }
 
-    /// Waits until a port that is up carries frames. The kernel tells the queues of a port that its peer has come up only
-    /// later, after up to a second if that happens often; until then they swallow frames without a word.
+    /// Waits until an interface that is up carries frames. The kernel reports to an interface's queues that the peer
+    /// has come up with a delay of up to a second if that happens often; until then the queues drop frames without an
+    /// error.
     ///
     /// # Panics
-    /// When it does not come to that.
+    /// When the interface does not come up in time.
     pub fn wait_until_running(&self, port: &Port) {
         const RFC2863_UP: u8 = 6;
         let mut netlink = self.netlink();
@@ -138,7 +140,7 @@ impl Sandbox {
         panic!("{}: up, but it never began to carry frames", port.name);
     }
 
-    /// Switches a port on or off, without waiting for what the kernel makes of it.
+    /// Sets an interface up or down, without waiting for the carrier state.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -149,7 +151,7 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // Staying would let the next test of this thread run in a network that is not its own.
+        // Without this, the next test of this thread would run in the wrong namespace.
         self.home.enter().expect("back to the namespace that the thread came from");
     }
 }

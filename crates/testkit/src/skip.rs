@@ -1,11 +1,11 @@
-//! Named skips, and the things whose absence is a reason for one: real captures and other people's programs.
+//! Skips by name, and lookups whose failure is a reason for a skip: real captures and third-party programs.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Says that `test` cannot run here and why: on stderr, and as a line of the file named by `$NETGRAIN_SKIPS` if set.
+/// Reports that `test` cannot run and why: on stderr, and as a line of the file named by `$NETGRAIN_SKIPS` if set.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIP {test}: {reason}\n");
     eprint!("{line}");
@@ -20,13 +20,13 @@ fn record(line: &str) {
     }
 }
 
-/// One write of one line: those of several test programs do not mix.
+/// Appends the line with a single write, so that lines of several test programs do not mix.
 fn append(path: &Path, line: &str) -> std::io::Result<()> {
     std::fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(line.as_bytes())
 }
 
-/// The folder of real captures: `$NETGRAIN_TRACES`, or `shared/traces` beside the workspace. Without that folder the test
-/// skips, so a test calls this function before it asserts anything.
+/// The directory of real captures: `$NETGRAIN_TRACES`, or `shared/traces` beside the workspace. Without that directory
+/// the test skips, so a test calls this function before it asserts anything.
 pub fn traces(test: &str) -> Option<PathBuf> {
     let folder = traces_folder();
     if folder.is_dir() {
@@ -36,9 +36,10 @@ pub fn traces(test: &str) -> Option<PathBuf> {
     None
 }
 
-/// The folder of [`traces`], for a test that generates its own packets and also reads real ones where they are present.
-/// The test must pass without the folder, and does not count as skipped then; the file named by `$NETGRAIN_SKIPS` gets a
-/// line that begins with `PART`, from which `cargo xtask captures` knows that the test reads captures.
+/// The directory of [`traces`], for a test that generates its own packets and also reads real captures if they are
+/// present. The test must pass without the directory, and does not count as skipped then; the file named by
+/// `$NETGRAIN_SKIPS` gets a line that begins with `PART`, from which `cargo xtask captures` knows that the test reads
+/// captures.
 pub fn extra_traces(test: &str) -> Option<PathBuf> {
     let folder = traces_folder();
     if folder.is_dir() {
@@ -53,7 +54,7 @@ fn traces_folder() -> PathBuf {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from)
 }
 
-/// A command for an outside program, if it is installed; else the test skips.
+/// A command for a third-party program; if it is not installed, the test skips.
 pub fn tool(test: &str, program: &str) -> Option<Command> {
     let Some(path) = program_path(program) else {
         skip(test, &format!("{program} is not installed"));
@@ -64,8 +65,8 @@ pub fn tool(test: &str, program: &str) -> Option<Command> {
     Some(command)
 }
 
-/// A command for a program written in Go that `cargo xtask ci` builds into netgrain's cache folder, or that is installed; else the
-/// test skips.
+/// A command for a program written in Go that `cargo xtask ci` builds into netgrain's cache directory, or that is
+/// installed; otherwise the test skips.
 pub fn go_tool(test: &str, program: &str) -> Option<Command> {
     let built = cache().map(|folder| folder.join("oracles-go/bin").join(program)).filter(|path| path.is_file());
     let Some(path) = built else { return tool(test, program) };
@@ -74,20 +75,20 @@ pub fn go_tool(test: &str, program: &str) -> Option<Command> {
     Some(command)
 }
 
-/// The folder of the Python packages that tests compare with: `oracles-python` in netgrain's cache folder, that is below
-/// `$XDG_CACHE_HOME`, or `.cache` at home. `cargo xtask ci` makes it.
+/// The directory of the Python packages that tests compare with: `oracles-python` in netgrain's cache directory, which
+/// is below `$XDG_CACHE_HOME`, or `.cache` in the home directory. `cargo xtask ci` creates it.
 fn python_oracles() -> Option<PathBuf> {
     Some(cache()?.join("oracles-python"))
 }
 
-/// Netgrain's cache folder.
+/// Netgrain's cache directory.
 fn cache() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")))?;
     Some(cache.join("netgrain"))
 }
 
-/// A Python that has this package, there or on this machine; else the test skips.
+/// A Python that has this package, in that directory or on this machine; otherwise the test skips.
 pub fn python_with(test: &str, package: &str) -> Option<Command> {
     let own = python_oracles().map(|folder| folder.join("bin/python"));
     let pythons = own.into_iter().chain([PathBuf::from("python3")]);
@@ -105,7 +106,7 @@ pub fn python_with(test: &str, package: &str) -> Option<Command> {
     None
 }
 
-/// The Python of another of those environments, by its name; else the test skips.
+/// The Python of another environment in the cache directory, by the environment's name; otherwise the test skips.
 pub fn python_of(test: &str, environment: &str) -> Option<Command> {
     let python = python_oracles().map(|folder| folder.with_file_name(environment).join("bin/python"));
     if let Some(python) = python.filter(|python| python.is_file()) {
@@ -117,8 +118,8 @@ pub fn python_of(test: &str, environment: &str) -> Option<Command> {
     None
 }
 
-/// Where a program is: on the path, or in the folders of the administrator's programs, which are not on the path of all users.
-/// The function `exists` of `xtask` looks in the same places.
+/// The path of a program: in `$PATH`, or in the directories of the administrator's programs, which `$PATH` does not
+/// have for all users. The function `exists` of `xtask` searches the same directories.
 fn program_path(program: &str) -> Option<PathBuf> {
     program_in(program, &std::env::var_os("PATH").unwrap_or_default())
 }

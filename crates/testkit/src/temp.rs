@@ -1,39 +1,39 @@
-//! Folders for one test.
+//! Temporary directories for tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A new, empty folder, removed with everything in it when dropped.
+/// A new, empty directory, removed with its content when dropped.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// A folder whose name begins with `test`: beside the build's products (a disk, which `/tmp` need not be), or in the
-    /// system's folder for temporary files when the program was not started by cargo.
+    /// A directory whose name begins with `test`: beside the build's products (on a disk, which `/tmp` may not be), or
+    /// in the system's directory for temporary files if cargo did not start the program.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn new(test: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let root = match std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_owned())) {
             Some(build) if build.join("deps").is_dir() => build.join("tmp"),
             _ => std::env::temp_dir(),
         };
-        // The process id keeps test programs apart, the number the tests of one program.
+        // The process id separates test programs, the number separates the tests of one program.
         let unique = format!("{test}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = root.join(unique.replace("::", "."));
-        // A killed process may have left a folder behind whose id is now ours.
+        // A killed process with the same id may have left a directory.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: cannot be made: {e}", path.display()));
         Self(path)
     }
 
-    /// The folder.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A path in the folder.
+    /// A path in the directory.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
     }
@@ -41,7 +41,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // Left behind at worst; a test that failed has more to say than this.
+        // An error only leaves the directory behind, and must not hide the failure of a test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

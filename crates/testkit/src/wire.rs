@@ -1,4 +1,4 @@
-//! Frames put on a port and taken from it, without any of the code that the tests are about.
+//! Sends and receives raw frames on an interface, independent of the code under test.
 
 use crate::Port;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use sys::packet::PacketSocket;
 
 /// `ETH_P_ALL`.
 const EVERY_PROTOCOL: u16 = 0x0003;
-/// Room for a burst of test frames; the kernel counts their bookkeeping too.
+/// Enough for a burst of test frames; the kernel counts its own overhead per frame too.
 const READER_BUFFER_BYTES: u32 = 256 << 20;
 
-/// Sends whole frames out of a port.
+/// Sends whole frames on an interface.
 #[derive(Debug)]
 pub struct RawSender {
     socket: PacketSocket,
@@ -27,7 +27,7 @@ impl RawSender {
         Self { socket, name: port.name.clone() }
     }
 
-    /// Sends all frames in order. When it returns, the other end of a veth pair has been handed them.
+    /// Sends all frames in order. When it returns, the other end of a veth pair has received them.
     ///
     /// # Panics
     /// When a frame is refused.
@@ -35,16 +35,17 @@ impl RawSender {
         self.try_send(frames).unwrap_or_else(|e| panic!("{}: send: {e}", self.name));
     }
 
-    /// Sends all frames in order, or says which error stopped it.
+    /// Sends all frames in order, until an error occurs.
     ///
     /// # Errors
-    /// `EMSGSIZE` for a frame larger than the port allows, `ENETDOWN`. Frames before the one at fault are sent.
+    /// `EMSGSIZE` for a frame larger than the MTU of the interface allows, `ENETDOWN`. The frames before the failed
+    /// frame are sent.
     pub fn try_send(&self, frames: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
         self.socket.send_all(frames)
     }
 }
 
-/// Reads whole frames from a port, those that it sends included.
+/// Reads whole frames from an interface, those that the interface sends included.
 #[derive(Debug)]
 pub struct RawReader {
     socket: PacketSocket,
@@ -53,7 +54,7 @@ pub struct RawReader {
 }
 
 impl RawReader {
-    /// A reader on `port`; it hears everything from now on.
+    /// A reader on `port`; it receives all frames from now on.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -67,10 +68,10 @@ impl RawReader {
         Self { socket, name: port.name.clone(), buffer: vec![0; 1 << 16] }
     }
 
-    /// Waits at most `wait` for a frame. A VLAN tag that the kernel took out is missing from it.
+    /// Waits at most `wait` for a frame. A VLAN tag that the kernel removed is missing from it.
     ///
     /// # Panics
-    /// When the port fails.
+    /// When the interface fails.
     pub fn next(&mut self, wait: Duration) -> Option<Vec<u8>> {
         let until = Instant::now() + wait;
         loop {
@@ -84,7 +85,7 @@ impl RawReader {
         }
     }
 
-    /// Everything that has arrived, until nothing came for `quiet`.
+    /// All frames that arrive until there is none for `quiet`.
     pub fn all(&mut self, quiet: Duration) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.next(quiet)).collect()
     }

@@ -1,14 +1,14 @@
-//! What `.ci/run` and a developer run: the same steps, in the order in which they fail fastest.
+//! The steps that `.ci/run` and a developer run, those that fail fastest first.
 
 use crate::{oracles, tidy};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Which tests were skipped and why, in the target folder.
+/// File in the target directory with the skipped tests and the reasons.
 const SKIPS: &str = "skipped-tests.txt";
 
-/// Everything.
+/// Runs all steps.
 pub fn all(root: &Path) -> Result<(), String> {
     oracles::install();
     step("format", || cargo(root, &["fmt", "--all", "--check"], &[]))?;
@@ -20,7 +20,7 @@ pub fn all(root: &Path) -> Result<(), String> {
     })
 }
 
-/// Every test, then the models of the ring's protocol under loom, then what was skipped.
+/// Runs every test, then the models of the ring's protocol under loom, then lists the skipped tests.
 pub fn tests(root: &Path) -> Result<(), String> {
     let skips = fresh(&target(root).join(SKIPS))?;
     let env = [("NETGRAIN_SKIPS", &*skips), ("RUST_TEST_THREADS", &*test_threads())];
@@ -30,8 +30,8 @@ pub fn tests(root: &Path) -> Result<(), String> {
     tests.and(models)
 }
 
-/// The tests that the last run of [`tests`] left out, wholly or in part, because there were no captures: once more, with
-/// the captures in `$NETGRAIN_TRACES`.
+/// Repeats the tests that the last run of [`tests`] skipped, wholly or in part, for want of captures, with the captures
+/// in `$NETGRAIN_TRACES`.
 pub fn captures(root: &Path) -> Result<(), String> {
     let folder = std::env::var("NETGRAIN_TRACES").map_err(|_| "set NETGRAIN_TRACES to the folder of the captures")?;
     let list = target(root).join(SKIPS);
@@ -54,7 +54,7 @@ pub fn captures(root: &Path) -> Result<(), String> {
     }
 }
 
-/// How many tests of one program run at a time: twice the processors, because live tests mostly wait.
+/// Number of tests of one program that run at a time: twice the processors, because live tests mostly wait.
 fn test_threads() -> String {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| (2 * processors).to_string())
@@ -73,7 +73,7 @@ fn without_captures(list: &str) -> Vec<&str> {
     names
 }
 
-/// The path of a file that does not exist yet, in a folder that does.
+/// The path of a file that does not exist yet, in a directory that does.
 fn fresh(path: &Path) -> Result<String, String> {
     let with_path = |e: std::io::Error| format!("{}: {e}", path.display());
     path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(with_path)?;
@@ -83,7 +83,8 @@ fn fresh(path: &Path) -> Result<String, String> {
     }
 }
 
-/// The models are built with another configuration, so they have a folder of their own and leave the rest alone.
+/// The loom models need a different build configuration, so they have their own target directory and do not invalidate
+/// the main build.
 fn loom(root: &Path) -> Result<(), String> {
     let folder = target(root).join("loom");
     let env = [("RUSTFLAGS", "--cfg loom".to_owned()), ("CARGO_TARGET_DIR", folder.to_string_lossy().into_owned())];

@@ -1,4 +1,4 @@
-//! Files that are made from `spec/`: the counter enums and their documentation.
+//! Generates files from `spec/`: the counter enums and their documentation.
 
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ pub fn write(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// As `cargo fmt` would have it, so that both agree on the file.
+/// Formats the code like `cargo fmt`, so that `cargo fmt` does not change the generated file.
 fn formatted(root: &Path, code: &str) -> Result<String, String> {
     use std::io::Write as _;
     let fail = |e: std::io::Error| format!("rustfmt: {e}");

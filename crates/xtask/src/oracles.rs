@@ -1,10 +1,10 @@
-//! The programs that tests compare with. They are installed where that is possible; elsewhere the tests that need them
-//! skip by name, and the list of skips says so.
+//! The programs that tests compare with. They are installed where possible; elsewhere the tests that need them skip by
+//! name and appear in the list of skips.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Program and the Debian package that has it.
+/// Program and its Debian package.
 const ORACLES: &[(&str, &str)] = &[
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),
@@ -27,7 +27,7 @@ const ORACLES: &[(&str, &str)] = &[
     ("python3", "python3"),
 ];
 
-/// Packages of Python that tests compare with, as PyPI has them. They go into an environment of their own.
+/// Python packages that tests compare with, by their names on PyPI. They are installed in an environment of their own.
 const PACKAGES: &[&str] = &[
     "yacryptopan==1.0.2",
     "duckdb==2.0.0",
@@ -38,13 +38,14 @@ const PACKAGES: &[&str] = &[
     "ipfix==0.9.7",
 ];
 
-/// Program and the Debian package from which it alone is taken: installed, the package would begin a service.
+/// Program and the Debian package from which it alone is extracted: installing the package would start a service.
 const UNPACKED: &[(&str, &str)] = &[("promtool", "prometheus")];
 
-/// Programs written in Go that tests compare with, and the module that has them, as the Go proxy has it.
+/// Programs written in Go that tests compare with, and their modules on the Go proxy.
 const GO_PROGRAMS: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.3")];
 
-/// Readers of Parquet of other years, each in an environment of its own: its name, the Python that has packages for it, and those.
+/// Parquet readers of other years, each in an environment of its own: name, Python version that has packages for it,
+/// packages.
 const READERS: &[(&str, &str, &[&str])] = &[
     (
         "oracles-python-2022",
@@ -74,7 +75,7 @@ const READERS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Installs what is missing, if this is a Debian system and we are root.
+/// Installs missing programs, if this is a Debian system and the user is root.
 pub fn install() {
     install_programs();
     let environments = [("oracles-python", "python3", PACKAGES)];
@@ -95,10 +96,10 @@ pub fn install() {
     }
 }
 
-/// Makes an environment in the cache folder where `testkit::python_with` and `testkit::python_of` look for it.
+/// Creates an environment in the cache directory where `testkit::python_with` and `testkit::python_of` look for it.
 fn install_packages(name: &str, python: &str, packages: &[&str]) -> Result<(), String> {
     let folder = cache()?.join(name);
-    // Written last: what was cut short is made again.
+    // This file is written last, so an interrupted installation is repeated.
     let (list, wanted) = (folder.join("installed"), packages.join("\n"));
     if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
         return Ok(());
@@ -110,7 +111,7 @@ fn install_packages(name: &str, python: &str, packages: &[&str]) -> Result<(), S
     std::fs::write(&list, wanted).map_err(|e| format!("{}: {e}", list.display()))
 }
 
-/// Builds a program in the cache folder where `testkit::go_tool` looks for it.
+/// Builds a program in the cache directory where `testkit::go_tool` looks for it.
 fn install_go_program(program: &str, module: &str) -> Result<(), String> {
     let folder = cache()?.join("oracles-go/bin");
     // A program of another version is built again.
@@ -124,7 +125,7 @@ fn install_go_program(program: &str, module: &str) -> Result<(), String> {
     std::fs::write(&list, module).map_err(|e| format!("{}: {e}", list.display()))
 }
 
-/// Takes a program out of a Debian package, into the folder where `testkit::go_tool` looks for it.
+/// Extracts a program from a Debian package to the directory where `testkit::go_tool` looks for it.
 fn unpack_program(program: &str, package: &str) -> Result<(), String> {
     let folder = cache()?.join("oracles-go");
     let place = folder.join("bin").join(program);
@@ -134,7 +135,7 @@ fn unpack_program(program: &str, package: &str) -> Result<(), String> {
     println!("oracles: taking {program} out of {package} into {}", folder.display());
     let io = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     let work = folder.join(format!("{package}.unpacked"));
-    // What was cut short is made again.
+    // An interrupted extraction is repeated.
     if work.exists() {
         std::fs::remove_dir_all(&work).map_err(|e| io(&work, e))?;
     }
@@ -149,14 +150,14 @@ fn unpack_program(program: &str, package: &str) -> Result<(), String> {
     std::fs::remove_dir_all(&work).map_err(|e| io(&work, e))
 }
 
-/// Netgrain's cache folder.
+/// Netgrain's cache directory.
 fn cache() -> Result<PathBuf, String> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
     Ok(cache.ok_or("no cache folder: HOME is not set")?.join("netgrain"))
 }
 
-/// A Python of this name: on the path, or where pyenv keeps those that it made.
+/// A Python of this name: in `$PATH`, or among those that pyenv installed.
 fn python_named(name: &str) -> Result<PathBuf, String> {
     let made = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
     let made = made.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();

@@ -1,21 +1,21 @@
-//! What no compiler checks: the room table of ARCHITECTURE.md against the crates, generated files against their
-//! specification, reasons beside outside crates, file sizes, and leftovers.
+//! Checks that no compiler makes: the crate table of ARCHITECTURE.md against the crates, generated files against their
+//! specification, reasons beside third-party crates, file sizes, and leftovers.
 
 use crate::generate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// A source file longer than this holds two things.
+/// A longer source file holds more than one subject and should be split.
 const LINES_MAX: usize = 1000;
 
-/// What runs while packets come.
+/// Crates whose code runs while packets arrive.
 const MUST_NOT_PANIC: &[&str] = &["crates/cli/src", "crates/engine/src"];
 
-/// Outside crates that only one room may use.
+/// Third-party crates that only one crate may use.
 const CAGED: &[(&str, &str)] = &[("libc", "sys"), ("io-uring", "sys")];
 
-/// Words that say that something is not finished. Written in pieces, so that this file is none.
+/// Words that mark unfinished work. They are written in pieces, so that this file does not match.
 const LEFTOVERS: &[&str] = &[
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -24,7 +24,7 @@ const LEFTOVERS: &[&str] = &[
     concat!("to", "do!("),
 ];
 
-/// All checks; every complaint at once.
+/// Runs all checks and returns all complaints at once.
 pub fn run(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
     let rooms = crate_table(root)?;
@@ -45,7 +45,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     Err(format!("{} complaints:\n  {}", complaints.len(), complaints.join("\n  ")))
 }
 
-/// One row of the table.
+/// One row of the crate table.
 struct CrateRow {
     layer: String,
     may_use: BTreeSet<String>,
@@ -76,7 +76,7 @@ fn crate_table(root: &Path) -> Result<BTreeMap<String, CrateRow>, String> {
     Ok(rooms)
 }
 
-/// Folder name under crates/ -> the rooms of ours that it uses in its ordinary dependencies.
+/// Directory name under crates/ -> the workspace crates in its ordinary dependencies.
 fn crates(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     let out = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--no-deps"])
@@ -140,7 +140,7 @@ fn unsafety(root: &Path, rooms: &BTreeMap<String, CrateRow>, complaints: &mut Ve
     }
 }
 
-/// Floors 0 and 1 have no outside crates; elsewhere each has its reason in the line before.
+/// Layers 0 and 1 have no third-party crates; elsewhere each has its reason in the line before it.
 fn outside(root: &Path, rooms: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
     for (name, room) in rooms {
         let path = format!("crates/{name}/Cargo.toml");
@@ -195,7 +195,7 @@ fn sources(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
                         number + 1
                     ));
                 }
-                // The list of skips has only those that `testkit::skip` writes.
+                // The list of skips has only the lines that `testkit::skip` writes.
                 let is_skip = line.contains(concat!("\"SK", "IP ")) && line.contains(concat!("print", "ln!"));
                 if is_skip {
                     complaints.push(format!("{shown}:{}: call testkit::skip", number + 1));

@@ -1,5 +1,4 @@
-//! What the description of an interface says (draft-ietf-opsawg-pcapng §4.2), for whoever reads captures and whoever tells
-//! of them.
+//! The interface description block (draft-ietf-opsawg-pcapng §4.2), for reading and writing.
 //!
 //! ```text
 //! type u32 = 1 | length u32 | link type u16 | 0 u16 | snaplen u32 | options ... | length u32
@@ -8,35 +7,35 @@
 use super::{option, options};
 use crate::window::ByteOrder;
 
-/// Bytes in front of the options.
+/// Bytes before the options.
 pub(super) const FIELDS: usize = 16;
 
-/// See the module. Texts are empty where nothing is said.
+/// The content of an interface description block. Texts are empty if the block has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InterfaceDescription {
-    /// As pcap numbers it.
+    /// Link type in the numbering of pcap.
     pub link_type: u16,
     /// Most bytes kept of each packet; 0 for all.
     pub snaplen: u32,
-    /// Its name, as the system had it.
+    /// Name of the interface in its operating system.
     pub name: String,
-    /// What else is to be known of it.
+    /// A description for people.
     pub description: String,
-    /// The capture filter, if it is in the words of libpcap.
+    /// The capture filter, if it is a libpcap filter expression.
     pub filter: String,
-    /// The card.
+    /// The hardware of the interface.
     pub hardware: String,
-    /// The operating system that it belonged to.
+    /// The operating system of the interface's host.
     pub os: String,
-    /// Anything else.
+    /// A comment.
     pub comment: String,
 }
 
 impl InterfaceDescription {
-    /// Of a whole block, in the byte order of its section; `None` for one that is too short for its fields.
+    /// Parses a whole block in the byte order of its section; `None` if it is too short for its fields.
     pub fn of(block: &[u8], big_endian: bool) -> Option<Self> {
         let order = if big_endian { ByteOrder::Big } else { ByteOrder::Little };
-        // The last word is the length once more.
+        // The last word repeats the length.
         let body = block.split_last_chunk::<4>()?.0;
         let list = body.get(FIELDS..)?;
         let mut told = Self { link_type: order.u16(body, 8), snaplen: order.u32(body, 12), ..Self::default() };
@@ -46,7 +45,7 @@ impl InterfaceDescription {
                 (option::COMMENT, comment) => told.comment = text(comment),
                 (option::IF_NAME, name) => told.name = text(name),
                 (option::IF_DESCRIPTION, description) => told.description = text(description),
-                // The first byte says in which language: 0 is libpcap's.
+                // The first byte is the filter's language: 0 is a libpcap expression.
                 (option::IF_FILTER, [0, filter @ ..]) => told.filter = text(filter),
                 (option::IF_OS, os) => told.os = text(os),
                 (option::IF_HARDWARE, hardware) => told.hardware = text(hardware),
@@ -85,7 +84,7 @@ mod tests {
         for len in 0..FIELDS + 4 {
             assert_eq!(InterfaceDescription::of(&bytes[begin..begin + len], false), None, "{len}");
         }
-        // Cut anywhere behind, it says less and never panics.
+        // A block truncated at any byte yields fewer texts and no panic.
         for len in FIELDS + 4..bytes.len() - begin {
             assert!(InterfaceDescription::of(&bytes[begin..begin + len], false).is_some(), "{len}");
             assert!(InterfaceDescription::of(&bytes[begin..begin + len], true).is_some(), "{len}");

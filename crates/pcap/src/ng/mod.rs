@@ -4,9 +4,9 @@
 //! block  type u32 | length u32 | body ... | length u32        section header, then interfaces, then packets
 //! option code u16 | length u16 | value, padded to 4 bytes     code 0 ends the list
 //! ```
-//! Read: any number of sections in either byte order, every time resolution, enhanced, simple and obsolete packet
-//! blocks; whatever else there is, statistics included, is skipped by its length. Written: little-endian, nanoseconds,
-//! with the options that carry loss: `epb_dropcount` and the interface statistics.
+//! Read: any number of sections in either byte order, every time resolution, and enhanced, simple and obsolete packet
+//! blocks; other blocks, statistics included, are skipped by their length. Written: little-endian, nanoseconds, with
+//! the options that carry loss: `epb_dropcount` and the interface statistics.
 
 mod interface_description;
 mod read;
@@ -28,7 +28,7 @@ mod block {
     pub const ENHANCED_PACKET: u32 = 6;
 }
 
-/// Codes of options, each in the name space of its block.
+/// Codes of options; each block type has its own codes.
 mod option {
     pub const END: u16 = 0;
     pub const COMMENT: u16 = 1;
@@ -55,13 +55,13 @@ mod option {
     pub const ISB_USRDELIV: u16 = 8;
 }
 
-/// What a section header begins its body with, in the byte order of the section.
+/// The first word of a section header's body, in the byte order of the section.
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
 /// `if_tsresol` for nanoseconds.
 const NANOSECONDS: u8 = 9;
 
-/// The options in a stretch of a block, up to the end mark or the first that does not fit.
+/// The options in the given bytes of a block, up to the end mark or the first option that does not fit.
 fn options(mut rest: &[u8], order: ByteOrder) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (head, tail) = rest.split_at_checked(4)?;

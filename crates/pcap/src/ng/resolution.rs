@@ -1,11 +1,11 @@
-//! Time stamps of an interface: 64-bit counts of 10⁻ⁿ or 2⁻ⁿ seconds, from an offset in seconds (`if_tsresol`,
+//! Timestamps of an interface: 64-bit counts of 10⁻ⁿ or 2⁻ⁿ seconds, from an offset in seconds (`if_tsresol`,
 //! `if_tsoffset`).
 
 use base::Timestamp;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// How to turn counts into nanoseconds; every combination of options gives one.
+/// Converts counts to nanoseconds; every combination of options has a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
     unit: Unit,
@@ -16,14 +16,14 @@ pub(super) struct Resolution {
 enum Unit {
     /// One count is this many nanoseconds.
     Nanos(u64),
-    /// This many counts are a nanosecond.
+    /// This many counts are one nanosecond.
     PerNano(u64),
-    /// 2 to the power of this many counts are a second.
+    /// Two to the power of this number counts are one second.
     Binary(u8),
 }
 
 impl Resolution {
-    /// From the option's byte: the upper bit chooses between powers of two and of ten.
+    /// From the option's byte (its upper bit chooses between powers of two and of ten) and the offset in seconds.
     pub fn new(tsresol: u8, offset_secs: i64) -> Self {
         let power = tsresol & 0x7f;
         let unit = if tsresol & 0x80 != 0 {
@@ -31,13 +31,13 @@ impl Resolution {
         } else if power <= 9 {
             Unit::Nanos(10u64.pow(u32::from(9 - power)))
         } else {
-            // Finer than 10⁻²⁸ s, 64 bits do not count up to one nanosecond.
+            // With a unit below 10⁻²⁸ s, 64 bits cannot count up to one nanosecond.
             Unit::PerNano(10u64.checked_pow(u32::from(power - 9)).unwrap_or(u64::MAX))
         };
         Self { unit, offset_secs }
     }
 
-    /// The moment of a count; before 1970 it is the epoch, past the year 2554 the last moment there is.
+    /// The time of a count, limited to the range from 1970 to the last representable time in the year 2554.
     #[inline]
     pub fn timestamp(self, count: u64) -> Timestamp {
         let nanos = match self.unit {
@@ -54,7 +54,7 @@ impl Resolution {
     }
 }
 
-/// Microseconds since 1970, where an interface does not say otherwise.
+/// Microseconds since 1970, the default for interfaces without the option.
 impl Default for Resolution {
     fn default() -> Self {
         Self::new(6, 0)

@@ -1,4 +1,4 @@
-//! One block while it fills.
+//! The state of one block while it fills.
 
 use super::job::{Cut, Part, Release};
 use super::order::OrderTracker;
@@ -9,25 +9,26 @@ use ring::{BLOCK, Desc, FILE_HEADER, RECORD_HEADER};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
-/// How far the checksum may lag behind the descriptors: little enough that the bytes are still in the processor's cache.
+/// Most bytes by which the checksum may lag behind the descriptors: few enough that they are still in the processor's
+/// cache.
 const CHECKSUM_STEP: u64 = 32 << 10;
 
-/// The block that is filling. Positions are those of the stream.
+/// The block that is filling. Positions are stream positions.
 #[derive(Default)]
 pub(super) struct Block {
     start: u64,
     number: u32,
-    /// What is on its way to disk already.
+    /// The bytes before this position were sent to the writing machine.
     sent: u64,
     /// The checksum covers the block up to here.
     summed: u64,
     crc: u32,
     first_record: Option<u32>,
     parts: SubBlocks,
-    /// A record that begins here or later is the first of another part.
+    /// Begin of the next sub-block: a record that begins here or later is the first of its sub-block.
     next_part: u64,
     stamps: Option<(Timestamp, Timestamp)>,
-    /// The latest stamp in the file.
+    /// The latest timestamp in the file, without this block.
     latest: Timestamp,
     order: OrderTracker,
     seconds: Seconds,
@@ -37,7 +38,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Becomes the first block of a segment. What was counted and not sent stays, and becomes part of it.
+    /// Begins the first block of a segment. Ledger rows that were counted and not sent become part of it.
     pub fn begin_segment(&mut self, pos: u64, memory: &dyn Bytes) {
         self.latest = Timestamp::ZERO;
         self.link_type = link_type(pos, memory);
@@ -57,27 +58,27 @@ impl Block {
         self.start + BLOCK
     }
 
-    /// What is on its way to disk, down to a page.
+    /// End of the bytes that were sent, rounded down to a page.
     pub fn sent(&self) -> u64 {
         self.sent & !(PAGE - 1)
     }
 
-    /// The latest stamp in this file.
+    /// The latest timestamp in this file.
     pub fn last(&self) -> Timestamp {
         self.stamps.map_or(self.latest, |(_, last)| last.max(self.latest))
     }
 
-    /// Whether a tick has something to send ahead; seconds of silence can wait.
+    /// True if a tick must send bytes or rows with counts; rows without counts can wait.
     pub fn has_unreported(&mut self, end: u64) -> bool {
         end > self.sent || self.seconds.has_unreported()
     }
 
-    /// Whether the block has bytes, or rows that no block has told.
+    /// True if the block has bytes, or ledger rows that no part has carried.
     pub fn has_anything(&mut self, end: u64) -> bool {
         end > self.start || self.seconds.has_anything()
     }
 
-    /// Takes one packet; true when it reaches the block's end.
+    /// Adds one packet; returns true when it reaches the end of the block.
     #[inline]
     pub fn packet(&mut self, d: &Desc, memory: &dyn Bytes) -> bool {
         if d.pos >= self.next_part {
@@ -114,7 +115,7 @@ impl Block {
         self.seconds.count(second, tally);
     }
 
-    /// The full block, as a part; becomes the next one.
+    /// Returns the full block as a part and begins the next block.
     pub fn whole(&mut self, memory: &Arc<dyn Bytes>, release: Release) -> Box<Part> {
         self.sum_to(self.limit(), &**memory);
         let part = self.part(self.limit(), true, memory, release);
@@ -123,7 +124,7 @@ impl Block {
         part
     }
 
-    /// What there is up to `end`, sent ahead, or as the last part of the file.
+    /// Returns the bytes up to `end` as a part, before the block is full or as the last part of the file.
     pub fn so_far(&mut self, end: u64, last: bool, memory: &Arc<dyn Bytes>, seen: u64) -> Box<Part> {
         self.sum_to(end, &**memory);
         self.part(end, last, memory, Release { pos: end & !(PAGE - 1), descriptors: seen })
@@ -160,7 +161,8 @@ impl Block {
         })
     }
 
-    /// The packet goes beyond the block's end: remembers how the block looks without it, before its stamp is taken.
+    /// Saves the state of the block without a packet that crosses the block's end, before the packet's timestamp is
+    /// added.
     fn go_beyond(&mut self, d: &Desc, wire_len: u32, memory: &dyn Bytes) {
         self.sum_to(d.pos, memory);
         let straddler = Some(row_of(d, wire_len));
@@ -168,7 +170,7 @@ impl Block {
         self.cut = Some(Cut { bytes: (d.pos - self.start) as u32, crc: self.crc, stamps, straddler });
     }
 
-    /// The record that begins here is the first of its part.
+    /// Begins a sub-block with the record at `pos`.
     #[inline(never)]
     fn enter_sub_block(&mut self, pos: u64, memory: &dyn Bytes) {
         self.sum_to(pos, memory);
@@ -185,13 +187,13 @@ impl Block {
     }
 }
 
-/// How to read the packets of the segment that begins here: in its pcap header.
+/// The link type in the pcap header of the segment that begins here.
 pub(super) fn link_type(segment: u64, memory: &dyn Bytes) -> u16 {
     let header = memory.at(segment, FILE_HEADER);
     u16::from_le_bytes([header[20], header[21]])
 }
 
-/// The length on the wire; the record header has it where the descriptor cannot.
+/// The length on the wire, from the record header if it does not fit the descriptor.
 #[inline]
 pub(super) fn wire_len(d: &Desc, record: &[u8]) -> u32 {
     match d.wire_len {

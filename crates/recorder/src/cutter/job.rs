@@ -1,86 +1,87 @@
-//! What the index machine tells the writing machine.
+//! The jobs that the index machine sends to the writing machine.
 
 use super::order::OutOfOrderCounts;
 use base::{Row, Timestamp};
 use index::{Entry, Rows};
 use store::bytes::Slice;
 
-/// What may be given back to the ring once a job is done.
+/// The part of the ring that may be overwritten once a job is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// The stream before this position.
+    /// The stream before this position may be overwritten.
     pub pos: u64,
-    /// The first so many descriptors of the stream.
+    /// This many descriptors, from the begin of the stream, may be overwritten.
     pub descriptors: u64,
 }
 
-/// One thing to do, in order.
+/// One job; jobs are done in order.
 pub enum Job {
     /// Begin a file.
     Open {
-        /// Its first stream position.
+        /// First stream position of the file.
         pos: u64,
-        /// Its first moment, which names it.
+        /// Begin of the file's time range, which names the file.
         start: Timestamp,
-        /// What was before.
+        /// The ring memory before this file.
         release: Release,
     },
     /// Write a part of a block, and its index entry.
     Write(Box<Part>),
-    /// End the file: nothing more will be written to it.
+    /// Close the file: no more bytes follow.
     Close {
-        /// Its true length.
+        /// Final length in bytes.
         len: u64,
-        /// Its last moment.
+        /// End of the file's time range.
         end: Timestamp,
-        /// What was before.
+        /// The ring memory up to the end of the file.
         release: Release,
     },
-    /// Nothing to write; only this to give back, once all before is done.
+    /// Nothing to write; release this ring memory once all earlier jobs are done.
     Release(Release),
     /// The stream has ended.
     End,
 }
 
-/// Bytes of one block, and the entry that describes the block up to their end.
+/// Bytes of one block, and the index entry that describes the block up to the end of these bytes.
 pub struct Part {
     /// Offset in the file of the first byte, a multiple of a page.
     pub offset: u64,
-    /// The bytes, of any length: what was sent ahead of this block is not repeated, but for its last page.
+    /// The bytes, of any length; bytes of the block that an earlier part carried are not repeated, except for its last
+    /// page.
     pub bytes: Slice,
-    /// The block so far, without its rows: the writing machine adds up [`Part::new_rows`].
+    /// The block so far, without its ledger rows: the writing machine adds up [`Part::new_rows`].
     pub entry: Entry,
-    /// Nothing more will come for this block.
+    /// True if this is the last part of the block.
     pub last: bool,
-    /// The rows of the block since the part before.
+    /// The ledger rows of the block since the previous part.
     pub new_rows: Rows,
-    /// Which of its packets, and of those since the part before, are earlier than one before them in the stream.
+    /// Packets since the previous part that are earlier than a packet before them in the stream.
     pub out_of_order: OutOfOrderCounts,
-    /// Whether one of these is so in the file.
+    /// True if one of these packets is earlier than a packet before it in the same file.
     pub is_out_of_order: bool,
-    /// How to end the file behind the last whole packet, if nothing after this part can ever be written.
+    /// How to end the file after its last complete packet, if nothing after this part can be written.
     pub cut: Cut,
-    /// What may be given back when this is done.
+    /// The ring memory that may be overwritten when this part is written.
     pub release: Release,
 }
 
 impl Part {
-    /// Whether a file that begins at `start` is not in order because of it: a packet in it is earlier than that, or than one
-    /// before it.
+    /// True if this part makes a file that begins at `start` out of order: a packet of the part is earlier than
+    /// `start`, or than a packet before it.
     pub fn is_out_of_order(&self, start: Timestamp) -> bool {
         self.is_out_of_order || self.entry.first_record.is_some() && self.entry.first < start
     }
 }
 
-/// The last record boundary in a block. A record that begins in the block but ends in the next is not whole here.
+/// The last record boundary in a block. A record that begins in the block but ends in the next is incomplete here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Bytes of the block up to the boundary.
     pub bytes: u32,
-    /// CRC32C of those.
+    /// CRC32C of those bytes.
     pub crc: u32,
-    /// Earliest and latest stamp of the packets before it; meaningless without packets.
+    /// Earliest and latest timestamp of the packets before the boundary; meaningless without packets.
     pub stamps: (Timestamp, Timestamp),
-    /// The record behind the boundary, as the ledger counted it.
+    /// The ledger row of the record that begins at the boundary.
     pub straddler: Option<Row>,
 }

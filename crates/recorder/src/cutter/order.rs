@@ -1,38 +1,39 @@
-//! Whether packets come in the order of their stamps, and how far from it they are where they do not: the replay of captures
-//! in another order than that of time, or a clock that was set back.
+//! Counts packets whose timestamps are not in stream order, and how much too early they are. Causes are the replay of
+//! captures in another order than that of time, and a clock that was set back.
 
 use base::Timestamp;
 use std::time::Duration;
 
-/// Packets that were earlier than one before them.
+/// Packets with an earlier timestamp than a packet before them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrderCounts {
-    /// How many.
+    /// Number of such packets.
     pub packets: u64,
-    /// By how much, at most.
+    /// The largest difference to the latest timestamp before such a packet.
     pub most: Duration,
 }
 
 impl OutOfOrderCounts {
-    /// Both together.
+    /// Adds the packets of `other` and keeps the larger difference.
     pub fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.most = self.most.max(other.most);
     }
 }
 
-/// What was seen of a stream so far.
+/// The order of the timestamps of a stream so far.
 #[derive(Default)]
 pub(super) struct OrderTracker {
-    /// The latest stamp of the stream.
+    /// The latest timestamp of the stream.
     latest: Timestamp,
     late: OutOfOrderCounts,
     mixed: bool,
 }
 
 impl OrderTracker {
-    /// A packet. `in_file` is asked only of a late one: the latest stamp before it in its file.
-    // PERF: a comparison and a store per packet; what is late is counted out of line.
+    /// Takes the timestamp of a packet. Only an out-of-order packet calls `in_file`, which returns the latest timestamp
+    /// before it in its file.
+    // PERF: a comparison and a store per packet; out-of-order packets are counted out of line.
     #[inline]
     pub fn packet(&mut self, ts: Timestamp, in_file: impl FnOnce() -> Timestamp) {
         if ts >= self.latest {
@@ -48,7 +49,7 @@ impl OrderTracker {
         self.mixed |= ts < in_file;
     }
 
-    /// What was late since the last call, and whether anything was so within its file.
+    /// The out-of-order packets since the last call, and true if one of them was out of order within its file.
     pub fn report(&mut self) -> (OutOfOrderCounts, bool) {
         (std::mem::take(&mut self.late), std::mem::take(&mut self.mixed))
     }

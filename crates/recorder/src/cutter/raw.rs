@@ -1,11 +1,11 @@
 //! The index machine for files in HPCAP's RAW format ([`pcap::raw`]): packets are copied, because their records differ
 //! from those of the ring, into blocks of their own.
 //!
-//! Files are cut by size, as the format has it, and by the clock where the producer rotates by it. A file that is full
-//! has exactly its size; one that the clock ended, and the last one, end behind their last packet. Segments that size
-//! began mean nothing here: a record of RAW is shorter than one of the ring, so such a segment would end a file early.
-//! What was not enough for a block is sent at each tick all the same. A span of the clock without packets has no file;
-//! its seconds are told by the next one.
+//! Files end at a fixed size, as the format requires, and at clock boundaries where the producer rotates by time. A
+//! full file has exactly this size; a file that the clock ended, and the last file, end after their last packet.
+//! Segments that the producer began because of their size are ignored: a RAW record is shorter than a ring record, so
+//! such a segment would end a file early. Each tick sends the bytes of an incomplete block. A rotation period without
+//! packets has no file; the next file carries its ledger rows.
 
 use super::BrokenStream;
 use super::block::{link_type, wire_len};
@@ -19,10 +19,10 @@ use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
-/// Earliest and latest stamp, where there is a packet.
+/// Earliest and latest timestamp, if there is a packet.
 type Stamps = Option<(Timestamp, Timestamp)>;
 
-/// The machine.
+/// The index machine for RAW files.
 pub struct RawCutter {
     memory: Arc<dyn Bytes>,
     file_bytes: u64,
@@ -30,7 +30,7 @@ pub struct RawCutter {
     written: Option<u64>,
     buffer: Vec<u8>,
     number: u32,
-    /// Bytes of the buffer that are on their way to disk.
+    /// Bytes of the buffer that were sent to the writing machine.
     sent: usize,
     first_record: Option<u32>,
     parts: SubBlocks,
@@ -38,7 +38,7 @@ pub struct RawCutter {
     summed: usize,
     crc: u32,
     stamps: Stamps,
-    /// The latest stamp in the blocks of the file before this one.
+    /// The latest timestamp in the earlier blocks of the file.
     latest: Timestamp,
     order: OrderTracker,
     seconds: Seconds,
@@ -52,7 +52,7 @@ pub struct RawCutter {
 }
 
 impl RawCutter {
-    /// A machine that makes files of this size, at least [`MIN_FILE`] rounded up to a page.
+    /// An index machine that makes files of this size, at least [`MIN_FILE`] rounded up to a page.
     pub fn new(memory: Arc<dyn Bytes>, file_bytes: u64) -> Self {
         Self {
             memory,
@@ -78,10 +78,10 @@ impl RawCutter {
         }
     }
 
-    /// As [`super::Cutter::read_descriptors`].
+    /// Like [`super::Cutter::read_descriptors`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`super::Cutter::read_descriptors`].
     pub fn read_descriptors(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
         let memory = Arc::clone(&self.memory);
         for d in descriptors {
@@ -130,7 +130,7 @@ impl RawCutter {
         Ok(false)
     }
 
-    /// Sends ahead what the block has so far.
+    /// Sends the bytes and ledger rows that the block has so far.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
         if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_unreported()) {
             let part = self.part(self.buffer.len(), false, None);
@@ -140,7 +140,7 @@ impl RawCutter {
         }
     }
 
-    /// As [`super::Cutter::finish`].
+    /// Like [`super::Cutter::finish`].
     pub fn finish(&mut self, jobs: &mut Vec<Job>) {
         if self.written.is_none() && self.seconds.has_anything() {
             self.open(self.next.unwrap_or_default(), self.last, jobs);
@@ -178,7 +178,8 @@ impl RawCutter {
         let data = &record[RECORD_HEADER..][..usize::from(caplen)];
         let (at, before) = (self.buffer.len(), self.stamps);
         self.begin_record(at);
-        // The format has 16 bits for the length on the wire, and that is what a reader of the file will know.
+        // The format stores the wire length in 16 bits, so the key must match the length that a reader of the file
+        // finds.
         self.keys.add(data, wire_len.min(u16::MAX.into()), self.link_type);
         self.seconds.packet(d, wire_len);
         self.first_record.get_or_insert(at as u32);
@@ -187,7 +188,7 @@ impl RawCutter {
         self.cut_full(at, before, Some(row_of(d, wire_len)), jobs);
     }
 
-    /// A record begins here.
+    /// Begins a sub-block if the record at `at` is the first in it.
     fn begin_record(&mut self, at: usize) {
         let part = sub_block_of(at as u32);
         if self.parts.first(part).is_none() {
@@ -208,8 +209,8 @@ impl RawCutter {
         self.written = self.written.map(|n| n + (header.len() + data.len()) as u64);
     }
 
-    /// Sends the block if it is full. What was appended last begins at `at`, and is this packet or a padding; `before` are
-    /// the stamps without it.
+    /// Sends the block if it is full. The last append begins at `at` and is the packet of the row `packet`, or padding;
+    /// `before` are the timestamps of the block without it.
     fn cut_full(&mut self, at: usize, before: Stamps, packet: Option<Row>, jobs: &mut Vec<Job>) {
         let block = BLOCK as usize;
         if self.buffer.len() < block {
@@ -288,8 +289,9 @@ impl RawCutter {
     }
 }
 
-/// Whether the clock began this segment. It does so at whole seconds, and names the segment after them; size does so at
-/// the stamp of a packet, which is a whole second once in a thousand million times. A file is short then, and as good.
+/// True if the clock began this segment. The producer then names the segment after a whole second; a segment that
+/// begins because of its size starts at a packet's timestamp, which is a whole second once in 10⁹ cases. In that case
+/// the file is shorter but valid.
 const fn by_clock(start: Timestamp) -> bool {
     start.subsec_nanos() == 0
 }

@@ -1,5 +1,6 @@
-//! The ledger rows of one block while it fills, as far as they are news to the writing machine, which adds them up: a part
-//! that repeated the rows of those before it would make memory grow with the square of the seconds of a slow port.
+//! The ledger rows of one block while it fills. A part carries only the rows since the previous part, and the writing
+//! machine adds them up: if each part repeated the rows of earlier parts, memory would grow with the square of the
+//! seconds in a block of a slow interface.
 
 use base::{Row, Tally};
 use index::Rows;
@@ -7,7 +8,7 @@ use ring::{Desc, flag};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// See the module.
+/// The ledger rows of the block that were not yet sent.
 #[derive(Default)]
 pub(super) struct Seconds {
     /// Rows of this block went to the writing machine.
@@ -34,7 +35,7 @@ impl Seconds {
         }
     }
 
-    /// Anything else that happened in a second; a tally of zeros says that nothing did.
+    /// Adds any other count to the row of a second; a tally of zeros makes an empty row.
     pub fn count(&mut self, second: u64, tally: &Tally) {
         if !self.counting || self.second_at != second.saturating_mul(NANOS) {
             self.begin(second);
@@ -42,26 +43,26 @@ impl Seconds {
         self.tally += tally;
     }
 
-    /// Whether something happened that was not told; seconds of silence can wait.
+    /// True if a row with counts was not sent yet; rows without counts can wait.
     pub fn has_unreported(&mut self) -> bool {
         self.end();
         !self.new_rows.is_silent()
     }
 
-    /// Whether there is any row at all, told or not.
+    /// True if the block has any row, sent or not.
     pub fn has_anything(&mut self) -> bool {
         self.end();
         !self.new_rows.is_empty() || self.reported
     }
 
-    /// What was not told yet; it is now.
+    /// Takes the rows that were not sent yet.
     pub fn report(&mut self) -> Rows {
         self.end();
         self.reported |= !self.new_rows.is_empty();
         std::mem::take(&mut self.new_rows)
     }
 
-    /// The next block begins; what was not told will be told with it.
+    /// Begins the next block; rows that were not sent become part of it.
     pub fn next_block(&mut self) {
         self.reported = false;
     }

@@ -1,13 +1,14 @@
-//! Twice a second, what an open file has so far is made to survive a power failure: its packets first, then the index that
-//! vouches for them, and the first time their names too. Whatever part of later writes survives besides, the checksums tell.
+//! A checkpoint makes the current content of an open file survive a power failure, twice a second: it syncs the packets
+//! first, then the index that verifies them, and for the first checkpoint of a file also its directory entries.
+//! Checksums show which later writes survived.
 //!
-//! What survives must vouch for packets that survive, so nothing new is said of the block that is filling from the sync of
-//! its packets to that of the index; a port with much traffic is not held up by that, because there a checkpoint waits for
-//! the end of a block. What was synced is not written over before newer words are ([`index::Growing`]), and of words that
-//! survive although their packets did not, recovery goes back to those before.
+//! Surviving index entries must verify surviving packets, so the entry of the filling block is not updated between the
+//! begin of the packets' sync and the end of the index's sync. An interface with much traffic does not wait for this,
+//! because its checkpoints begin at the end of a block. A synced entry is not overwritten before a newer entry is
+//! written ([`index::Growing`]), and if an entry survives without its packets, recovery uses the entry before it.
 //!
-//! A sync that failed is not repeated: the kernel may have dropped what it could not write and would then report success.
-//! Such a file is not published, as when the sync at its end fails.
+//! A failed sync is not repeated: the kernel may have dropped the pages that it could not write and would then report
+//! success. The file is not published, as with a failed sync at its end.
 
 use super::Writer;
 use crate::writer::file::OpenFile;
@@ -15,23 +16,24 @@ use std::io;
 use std::time::Duration;
 use store::device::{Device, FileId, Op};
 
-/// From the beginning of one to that of the next, at least; twice that where no block fills in the meantime. With the second that packets may wait in the ring on a quiet port, and
-/// the time that a sync takes, a power failure costs the last second or little more.
+/// Least time between the begins of two checkpoints; twice this time if no block becomes full meanwhile. Packets may
+/// also wait in the ring for one second at a low packet rate, and a sync takes time, so a power failure costs the last
+/// second or a little more.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// How far the safety of an open file has come.
+/// The state of a file's checkpoints.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
-    /// Something was written since the last one began.
+    /// Data was written since the last checkpoint began.
     dirty: bool,
-    /// When the last one began.
+    /// Begin of the last checkpoint.
     begun: Duration,
     step: Step,
-    /// The folder was synced with both names in it.
+    /// The directory was synced with the names of the packet file and its index.
     named: bool,
-    /// The block whose entry vouches for a part of it, since the packets' sync began.
+    /// The block whose entry is not final, from the begin of the packets' sync.
     filling: Option<u32>,
-    /// Why one failed.
+    /// The error of a failed checkpoint.
     failed: Option<io::Error>,
 }
 
@@ -39,23 +41,23 @@ pub(super) struct Checkpoint {
 enum Step {
     #[default]
     Rest,
-    /// The packets are on their way, with this token.
+    /// The sync of the packets is under way, with this token.
     Data(u64),
-    /// The index is to follow.
+    /// The sync of the index is to be started.
     IndexDue,
     Index(u64),
-    /// So are the names.
+    /// The sync of the directory is to be started.
     FolderDue,
     Folder(FileId, u64),
 }
 
 impl Checkpoint {
-    /// Something was written.
+    /// Registers that data was written.
     pub fn touch(&mut self) {
         self.dirty = true;
     }
 
-    /// Why an earlier one failed: told once.
+    /// Takes the error of a failed checkpoint, so that it is reported once.
     pub fn take_failure(&mut self) -> Option<io::Error> {
         self.failed.take()
     }
@@ -67,12 +69,12 @@ impl Checkpoint {
         }
     }
 
-    /// Whether nothing new may be said of this block now.
+    /// True if the entry of this block must not be updated now.
     pub fn guards(&self, block: u32) -> bool {
         self.filling == Some(block) && matches!(self.step, Step::Data(_) | Step::IndexDue | Step::Index(_))
     }
 
-    /// Whether it waits for the device.
+    /// True if a sync is under way.
     pub fn is_under_way(&self) -> bool {
         self.token().is_some()
     }
@@ -84,7 +86,7 @@ impl Checkpoint {
 }
 
 impl<D: Device> Writer<D> {
-    /// Begins what is due. A device that has its hands full, or refuses to begin, is asked again at the next step.
+    /// Starts the syncs that are due. If the device is busy or refuses, the next step retries.
     pub(super) fn checkpoint(&mut self, now: Duration) {
         for i in 0..self.files.len() {
             let token = self.token + 1;
@@ -93,7 +95,7 @@ impl<D: Device> Writer<D> {
             let (file, next) = match checkpoint.step {
                 Step::Rest if checkpoint.is_due(now, filling) => (*data, Step::Data(token)),
                 Step::IndexDue => (*index, Step::Index(token)),
-                // A folder that cannot be opened is met, and told of, when the file is published.
+                // Publication of the file meets the same error and reports it.
                 Step::FolderDue => match self.device.open_folder(folder) {
                     Ok(folder) => (folder, Step::Folder(folder, token)),
                     Err(_) => continue,
@@ -118,7 +120,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Takes the end of one; false if the token is not of any.
+    /// Processes the completion of a checkpoint's sync; false if the token belongs to no checkpoint.
     pub(super) fn checkpointed(&mut self, token: u64, result: &mut io::Result<usize>) -> bool {
         let Some(file) = self.files.iter_mut().find(|f| f.checkpoint.token() == Some(token)) else { return false };
         let checkpoint = &mut file.checkpoint;
@@ -129,7 +131,8 @@ impl<D: Device> Writer<D> {
         checkpoint.step = match (std::mem::take(&mut checkpoint.step), result) {
             (Step::Data(_), Ok(_)) => Step::IndexDue,
             (Step::Index(_), Ok(_)) if !checkpoint.named => Step::FolderDue,
-            // Names are in the journal, not in a cache that was dropped, and are synced again when the file has its own.
+            // A failed directory sync loses nothing: the names are in the file system's journal, and publication syncs
+            // the directory again.
             (Step::Folder(folder, _), _) => {
                 checkpoint.named = true;
                 self.device.close(folder);

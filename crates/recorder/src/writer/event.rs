@@ -1,4 +1,4 @@
-//! What the writing machine tells people, and how it waits when the volume refuses.
+//! The events that the writing machine reports to users, and its retry times when the volume refuses.
 
 use crate::cutter::OutOfOrderCounts;
 use base::Timestamp;
@@ -7,16 +7,16 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// First pause before a refused operation is tried again; each further one is twice as long.
+/// Pause before the first retry of a refused operation; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Longest pause.
+/// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// Something people should know. Its text is one line.
+/// An event for users. Its text is one line.
 #[derive(Debug)]
 pub enum Event {
-    /// A file is whole, synced, and has its name.
+    /// A file is complete, synced, and published.
     Published {
         /// The packet file.
         path: PathBuf,
@@ -25,46 +25,47 @@ pub enum Event {
         /// Its length.
         bytes: u64,
     },
-    /// The volume refuses. Nothing is lost yet; it is tried again.
+    /// The volume refuses an operation. Nothing is lost yet; the recorder retries.
     Trouble {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// To what.
+        /// The file or directory of the operation.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         error: io::Error,
-        /// What to do.
+        /// How the user can resolve the failure.
         advice: &'static str,
     },
     /// The volume takes writes again.
     Recovered {
-        /// How long it did not.
+        /// Time for which the volume refused.
         after: Duration,
     },
     /// A file keeps its hidden name.
     LeftHidden {
-        /// Which.
+        /// The packet file.
         path: PathBuf,
-        /// What failed.
+        /// The operation that failed.
         what: &'static str,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The recorder was told to stop while the volume refused, and waited long enough.
+    /// The recorder was stopped while the volume refused, and the grace period has passed.
     GaveUp {
         /// Packets not written.
         packets: u64,
     },
-    /// What is recorded begins at a moment of which the queue has packets in the store already; said once, at the beginning.
+    /// The recording begins at a time for which the store already has packets of the queue; reported once, at the
+    /// beginning.
     TimeOverlap {
-        /// A file that has them.
+        /// A file with these packets.
         path: PathBuf,
-        /// When it begins.
+        /// Begin of the recording.
         start: Timestamp,
     },
-    /// Packets came out of the order of time; said once, at the end.
+    /// Packets were out of order; reported once, at the end.
     OutOfOrder(OutOfOrderCounts),
-    /// Something works, but not in the best way.
+    /// A condition that does not stop the recording.
     Warning(String),
 }
 
@@ -108,13 +109,13 @@ impl fmt::Display for Event {
     }
 }
 
-/// The volume refuses: to write and open, or to take one file a step further.
+/// A failure of the volume: of writing and opening, or of sealing one file.
 pub(super) struct VolumeFailure {
-    /// Why it did first.
+    /// The kind of the first error.
     pub kind: io::ErrorKind,
-    /// Since when.
+    /// Time of the first error.
     pub since: Duration,
-    /// When it is tried again.
+    /// Time of the next retry.
     pub retry_at: Duration,
     pause: Duration,
 }
@@ -124,7 +125,7 @@ impl VolumeFailure {
         Self { kind, since: now, retry_at: now + FIRST_PAUSE, pause: FIRST_PAUSE }
     }
 
-    /// One more refusal. Those that come while the pause already runs are part of the one that began it.
+    /// Registers another error. Errors during a running pause do not lengthen it.
     pub fn again(&mut self, now: Duration) {
         if now >= self.retry_at {
             self.pause = (2 * self.pause).min(MAX_PAUSE);
@@ -132,7 +133,7 @@ impl VolumeFailure {
         }
     }
 
-    /// Whether what failed is left alone at this moment.
+    /// True if the failed operation must not be retried yet.
     pub fn pauses(&self, now: Duration) -> bool {
         now < self.retry_at
     }

@@ -1,7 +1,7 @@
 //! A packet file and its index while they are written.
 //!
-//! Its growing index is on disk at any moment, for those who ask and for recovery. What the sealed one is made of is kept in
-//! memory beside it: at most 1 % of the packet file.
+//! The growing index on disk is always up to date for queries and recovery. The data for the sealed index stays in
+//! memory: at most 1 % of the size of the packet file.
 
 use super::checkpoint::Checkpoint;
 use super::event::VolumeFailure;
@@ -15,63 +15,64 @@ use store::device::{Content, Device, FileId};
 use store::names;
 use store::out_of_order::{self, Span};
 
-/// See the module.
+/// A packet file that is being written or published.
 pub(super) struct OpenFile {
     pub data: FileId,
     pub index: FileId,
     pub hidden_data: PathBuf,
-    /// The growing index.
+    /// Path of the growing index.
     pub hidden_index: PathBuf,
-    /// The sealed index once there is one, and its name, hidden at first.
+    /// The sealed index, once it was created; its path is hidden at first.
     pub sealed: Option<FileId>,
     pub sealed_path: PathBuf,
     pub folder: PathBuf,
     pub start: Timestamp,
     pub queue: Option<u16>,
     pub suffix: &'static str,
-    /// Number behind the name, where others had it.
+    /// Copy number in the name, if other files have the same start.
     pub copy: u32,
-    /// The latest stamp in it, of packets on their way included; its beginning before there are any.
+    /// The latest timestamp in the file, parts under way included; the begin of the file before there are packets.
     pub latest: Timestamp,
-    /// A packet on its way is not in order.
+    /// A part under way has an out-of-order packet.
     is_straying: bool,
-    /// Earliest and latest stamp so far.
+    /// Earliest and latest timestamp of the written packets.
     stamps: Option<(Timestamp, Timestamp)>,
-    /// Under what name it was noted that it is not in order.
+    /// The name under which the file has an out-of-order marker.
     pub has_marker: Option<String>,
-    /// Whether its packets are mixed.
+    /// True if a packet is earlier than a packet before it in the file, or than the file's begin.
     pub is_out_of_order: bool,
-    /// Where the next entry of the index goes.
+    /// Write position in the growing index.
     pub growing: Growing,
-    /// Where the bytes written so far end: so far the growing index vouches.
+    /// End of the bytes written so far; the growing index verifies the bytes up to here.
     written: u64,
-    /// It has its true length, which the growing index does not know: only the sealed one vouches for its end.
+    /// The file was cut to its final length, which only the sealed index has.
     pub is_shortened: bool,
-    /// True length, and the footer's other numbers.
+    /// Final length; `end` and `ledger` are the other numbers of the footer.
     pub len: u64,
     pub end: Timestamp,
     pub ledger: Rows,
-    /// The blocks before the one accepted last, until it is sealed.
+    /// The blocks before the block accepted last, until the index is sealed.
     builder: Option<Builder>,
     sealing: Option<IndexChunks>,
     /// The part accepted last.
     last: Option<Accepted>,
     pub step: Step,
     pub checkpoint: Checkpoint,
-    /// The step was refused, and is tried again.
+    /// The failure of the current step, which is retried.
     pub trouble: Option<VolumeFailure>,
 }
 
 struct Accepted {
     entry: Entry,
-    /// Nothing more comes for its block.
+    /// The last part of its block.
     last: bool,
     cut: Cut,
 }
 
 impl OpenFile {
-    /// Gives a prepared file its place in its hour, under a hidden name, and an index beside it; and a note in the folder of
-    /// the interface that is given, of a file that begins before one before it ends.
+    /// Moves a prepared file to its hour directory under a hidden name and creates its growing index. If `note` names
+    /// the interface directory, also writes an out-of-order marker there: the file begins before the end of an earlier
+    /// file.
     pub fn place<D: Device>(
         device: &mut D,
         (data, prepared): (FileId, &Path),
@@ -95,7 +96,7 @@ impl OpenFile {
             };
             let mut bytes = header.encode();
             let growing = Growing::behind(&bytes);
-            // With room for what will have to be said when the volume is full.
+            // Reserves space for the last entry (`say_lost`), which must be writable on a full volume.
             bytes.resize(growing.begins() as usize, 0);
             let noted = note.map_or(Ok(()), |root| out_of_order::write_marker(device, root, &stem, None));
             let placed = noted.and_then(|()| device.put(file, 0, &bytes));
@@ -142,7 +143,7 @@ impl OpenFile {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// A part is on its way to it.
+    /// Registers a part whose write begins.
     pub fn expect(&mut self, part: &Part) {
         self.is_straying |= part.is_out_of_order(self.start);
         if part.entry.first_record.is_some() {
@@ -150,17 +151,17 @@ impl OpenFile {
         }
     }
 
-    /// Whether it has no note, and no packet on its way will make one necessary.
+    /// True if the file has no marker and no part under way will require a marker.
     pub fn is_in_order(&self) -> bool {
         self.has_marker.is_none() && !self.is_straying
     }
 
-    /// Whether its packets have their name.
+    /// True if the packet file has its final name.
     pub fn is_named(&self) -> bool {
         matches!(self.step, Step::SyncFolder(_) | Step::Done)
     }
 
-    /// Notes that it is not in order, while it is written.
+    /// Writes an out-of-order marker for the growing file.
     pub fn write_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         if self.has_marker.is_none() {
             let stem = names::stem(self.start, self.queue, self.copy);
@@ -170,40 +171,40 @@ impl OpenFile {
         Ok(())
     }
 
-    /// The same, and that its packets are mixed.
+    /// Writes the marker and records that the packets within the file are out of order.
     pub fn mix<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         self.is_out_of_order = true;
         self.write_marker(device, root)
     }
 
-    /// The block that is told of in part.
+    /// The block whose index entry is not final.
     pub fn filling(&self) -> Option<u32> {
         self.last.as_ref().filter(|a| !a.last).map(|a| a.entry.block)
     }
 
-    /// Whether more may come.
+    /// True if more parts may come.
     pub fn is_open(&self) -> bool {
         matches!(self.step, Step::Open)
     }
 
-    /// Whether its index is being sealed and nothing keeps it from going on.
+    /// True if the index is being sealed and no failure delays it.
     pub fn is_sealing(&self) -> bool {
         matches!(self.step, Step::Seal) && self.trouble.is_none()
     }
 
-    /// The operation under way for it, if there is one.
+    /// The token of the operation under way for this file, if there is any.
     pub fn token(&self) -> Option<u64> {
         self.step.token()
     }
 
-    /// Bytes are written up to `end`; by how many the file is longer now.
+    /// Registers that bytes up to `end` are written; returns by how many bytes the file grew.
     pub fn grow(&mut self, end: u64) -> u64 {
         let more = end.saturating_sub(self.written);
         self.written += more;
         more
     }
 
-    /// A part and what the index says of it are written.
+    /// Registers that a part and its index entry are written.
     pub fn accept(&mut self, part: Part, words: IndexWrite) {
         self.growing.entry_written(words);
         self.ledger.merge(&part.new_rows);
@@ -225,14 +226,15 @@ impl OpenFile {
         }
     }
 
-    /// Nothing more comes: the file is to be published.
+    /// Begins the publication of the file: no more parts follow.
     pub fn begin_seal(&mut self, len: u64, end: Timestamp) {
         (self.len, self.end) = (len, end);
         self.step = Step::Truncate;
     }
 
-    /// Says in the growing index what was lost behind the last part, so that it is in the ledger although no sealed index may ever
-    /// be written. It goes where room was taken when the file was made; a volume that refuses even that is not waited for.
+    /// Writes the losses after the last part to the growing index, so that the ledger has them even if no sealed index
+    /// can be written. The entry uses the space reserved at creation; if the volume refuses this write too, there is no
+    /// retry.
     pub fn say_lost<D: Device>(&mut self, device: &mut D, lost: &Rows) {
         let Some(Accepted { entry, last, .. }) = &self.last else { return };
         let words = if *last {
@@ -250,25 +252,26 @@ impl OpenFile {
         }
     }
 
-    /// Its length until a sealed index vouches for its end: what the growing index promises is still there if none can be
-    /// written.
+    /// The length of the file until the sealed index is safe: it keeps all bytes that the growing index describes, in
+    /// case no sealed index can be written.
     pub fn indexed_len(&self) -> u64 {
         self.len.max(self.written)
     }
 
-    /// Whether it is longer than the sealed index says.
+    /// True if the file is longer than the sealed index says.
     pub fn is_long(&self) -> bool {
         self.len < self.written && !self.is_shortened
     }
 
-    /// Nothing more can be written: ends the file behind its last whole packet and tells in its last entry what was lost.
-    /// The packet that is not whole, if there is one, is what comes back; `Err` if nothing was ever written to the file.
+    /// Called when nothing more can be written: ends the file after its last complete packet and adds the losses to its
+    /// last index entry. Returns the ledger row of the incomplete packet, if there is any; `Err` if no part was written
+    /// to the file.
     pub fn cut_short(&mut self, lost: &Rows) -> Result<Option<Row>, EmptyFile> {
         let Accepted { entry, cut, .. } = self.last.as_mut().ok_or(EmptyFile)?;
         let straddler = cut.straddler;
         let mut rows = lost.clone();
         if let Some(row) = straddler {
-            // Counted as stored when the block in which it begins was; what was stored of it is cut off.
+            // The block in which this packet begins counted it as stored; the cut removes its bytes.
             entry.rows.subtract(row.second, &row.tally);
             self.ledger.subtract(row.second, &row.tally);
             rows.add(row.second, &as_lost(&row.tally));
@@ -276,7 +279,8 @@ impl OpenFile {
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
         entry.sub_blocks.cut(cut.bytes);
-        // Verification compares them with the file, and a query goes by them: a packet that is cut off gives no stamp.
+        // Verification compares these timestamps with the file and queries use them, so they must not include the
+        // packet that was cut off.
         (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
         let end = self.end.max(entry.last);
@@ -285,8 +289,8 @@ impl OpenFile {
         Ok(straddler)
     }
 
-    /// Writes a piece of the sealed index, under a hidden name; true when that was the last. One that failed is written
-    /// again at the next call.
+    /// Writes a chunk of the sealed index under a hidden name; returns true after the last chunk. The next call repeats
+    /// a chunk whose write failed.
     pub fn seal<D: Device>(&mut self, device: &mut D) -> io::Result<bool> {
         self.keep_last();
         if let Some(builder) = self.builder.take() {
@@ -296,7 +300,7 @@ impl OpenFile {
             Some(file) => file,
             None => match device.create(&self.sealed_path, Content::Index) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    // Of a recorder that died while it sealed a file of this name.
+                    // A killed recorder left this file while it sealed a file of the same name.
                     device.remove(&self.sealed_path)?;
                     device.create(&self.sealed_path, Content::Index)?
                 }
@@ -314,7 +318,7 @@ impl OpenFile {
         Ok(self.sealing.is_none())
     }
 
-    /// Notes where its packets are in time, if they are not in order, under the name that it is about to get.
+    /// Writes the time range of an out-of-order file to its marker, under the name that the file is about to get.
     pub fn note<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         let Some(before) = &self.has_marker else { return Ok(()) };
         let stem = names::stem(self.start, self.queue, self.copy);
@@ -326,7 +330,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Takes that back: another file has the name.
+    /// Undoes [`Self::note`] because another file has the name.
     pub fn take_back<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         match &self.has_marker {
             Some(stem) => out_of_order::take_back(device, root, stem, self.span()),
@@ -334,31 +338,32 @@ impl OpenFile {
         }
     }
 
-    /// From when to when it has packets, or something to tell of what became of others.
+    /// The time range of the file's packets and ledger rows.
     fn span(&self) -> Option<Span> {
         let (first, last) = self.stamps.unwrap_or((self.start, self.end));
         Some(Span { first: first.min(self.start), last: last.max(self.end), is_out_of_order: self.is_out_of_order })
     }
 
-    /// Where a file of this one will be published.
+    /// The path under which this file, or its index, is published.
     pub fn published(&self, ending: &str) -> PathBuf {
         self.folder.join(format!("{}.{ending}", names::stem(self.start, self.queue, self.copy)))
     }
 }
 
-/// A file that is empty of packets has nothing to tell.
+/// The file holds no part, so there is nothing to publish.
 #[derive(Debug)]
 pub(super) struct EmptyFile;
 
-/// A sealed index on its way to disk.
+/// A sealed index that is being written.
 struct IndexChunks {
     rest: Sealing,
-    /// The piece to be written, and where.
+    /// The next chunk; `at` is its offset.
     piece: Vec<u8>,
     at: u64,
 }
 
-/// What was to be stored, as lost. Remarks are made of stored packets only.
+/// Turns the counts of packets that were to be stored into losses. Notes count stored packets only, so they are
+/// removed.
 pub(super) fn as_lost(tally: &Tally) -> Tally {
     let mut tally = *tally;
     tally.lost[Cause::Disk as usize] += std::mem::take(&mut tally.stored);

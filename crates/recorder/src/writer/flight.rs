@@ -1,4 +1,4 @@
-//! A job under way.
+//! A job that the device is processing, and its writes.
 
 use crate::cutter::{Part, Release};
 use base::Timestamp;
@@ -6,29 +6,29 @@ use std::io;
 use store::bytes::{PAGE, Slice};
 use store::device::{Device, FileId, Op};
 
-/// Where a piece is.
+/// The state of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// To be started (again).
+    /// Not started, or to be started again.
     Waiting,
-    /// At the device, with this token.
+    /// Under way at the device, with this token.
     Flying(u64),
     /// Written.
     Done,
 }
 
-/// One write: the whole pages of a part, or its last page with zeros behind the content.
+/// One write: the whole pages of a part, or its last page padded with zeros.
 pub(super) struct WriteOp {
     pub file: FileId,
     pub offset: u64,
     pub slice: Slice,
     pub state: State,
-    /// It has failed before.
+    /// The write failed before.
     pub tried: bool,
 }
 
 impl WriteOp {
-    /// Gives it to the device; a device that is busy gets it at the next step.
+    /// Submits the write; if the device is busy, the next step tries again.
     pub fn start<D: Device>(&mut self, device: &mut D, token: u64) {
         let op = Op::Write { offset: self.offset, slice: self.slice.clone() };
         if device.start(self.file, op, token).is_ok() {
@@ -36,7 +36,7 @@ impl WriteOp {
         }
     }
 
-    /// The device is done with it. A short write goes on behind the last whole page.
+    /// Takes the device's result. A short write continues after the last whole page.
     pub fn complete(&mut self, result: io::Result<usize>) -> io::Result<()> {
         self.state = State::Waiting;
         let written = match result {
@@ -65,7 +65,7 @@ pub(super) struct Flight {
     pub file: Option<FileId>,
     pub part: Option<Box<Part>>,
     pub pieces: Vec<WriteOp>,
-    /// The file ends: true length, last moment.
+    /// Length and end time of the file, if this job closes it.
     pub close: Option<(u64, Timestamp)>,
     pub release: Release,
 }

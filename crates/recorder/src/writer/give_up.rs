@@ -1,4 +1,4 @@
-//! The end of patience: the recorder was told to stop and the volume still refuses.
+//! Ends a recording whose volume still refuses writes when the grace period after the stop has passed.
 
 use super::file::as_lost;
 use super::seal::Step;
@@ -15,9 +15,9 @@ impl<D: Device> Writer<D> {
     pub(super) fn consider_giving_up(&mut self, now: Duration) {
         let (Some(stopped), Some(trouble), false) = (self.stopping, &self.trouble, self.given_up) else { return };
         let patience = stopped.max(trouble.since) + self.config.grace;
-        // What is at the device reads the ring's memory: it has to come back before that memory is given back. But a device
-        // that does not say what came back never will; the kernel keeps the pages that it still reads, and the producer,
-        // which was told to stop before this, writes nothing more into them.
+        // Writes at the device read the ring's memory, so they must complete before that memory is released. A device
+        // that fails to report completions is the exception, because waiting would never end: the kernel keeps the
+        // pages that it still reads, and the producer was stopped before and writes nothing more into them.
         if now < patience || self.reap_failing_since.is_none() && self.flights.iter().any(Flight::is_flying) {
             return;
         }
@@ -25,7 +25,7 @@ impl<D: Device> Writer<D> {
         if self.reap_failing_since.is_some() {
             self.leave_all_hidden();
         }
-        // This trouble ends in `Event::GaveUp`, not in a recovery.
+        // This failure ends in `Event::GaveUp`, not in `Event::Recovered`.
         self.trouble = None;
         if self.failures().next().is_none() {
             self.troubled_since = None;
@@ -35,7 +35,7 @@ impl<D: Device> Writer<D> {
             if let Some(part) = &flight.part {
                 self.lose(part);
             }
-            // A file whose end comes before the first loss is whole, and is published as ever.
+            // A file that ends before the first loss is complete, so it is published as usual.
             match (flight.close, self.files.iter_mut().find(|f| Some(f.data) == flight.file)) {
                 (Some((len, end)), Some(file)) if self.lost.is_empty() && file.is_open() => file.begin_seal(len, end),
                 _ => {}
@@ -47,7 +47,8 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// No file can be finished: what is in them is told by their checksums, to recovery.
+    /// Leaves all files under their hidden names: none can be finished, and recovery finds their content by the
+    /// checksums.
     fn leave_all_hidden(&mut self) {
         for flight in &mut self.flights {
             (flight.file, flight.close) = (None, None);
@@ -58,7 +59,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// A job that comes after giving up.
+    /// Counts a job that comes after giving up as lost.
     pub(super) fn discard(&mut self, job: Job, now: Duration) {
         match job {
             Job::Write(part) => {
@@ -77,7 +78,8 @@ impl<D: Device> Writer<D> {
         self.lost.merge(&lost);
     }
 
-    /// Once the last loss is known: closes the files that were cut short, the first of which tells of all losses.
+    /// When all losses are known, closes the files that were cut short; the first of them records all losses in its
+    /// index.
     pub(super) fn finish_if_given_up(&mut self) {
         if !self.given_up || !self.ended || !self.queue.is_empty() {
             return;
@@ -110,7 +112,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// A file to which nothing was written has nothing to tell.
+    /// Removes a file without any written part.
     fn remove_empty(&mut self, i: usize) {
         let file = self.files.remove(i);
         self.close_files(&file);

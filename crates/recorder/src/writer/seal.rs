@@ -1,8 +1,9 @@
-//! From the last byte to the real name: true length, the sealed index, sync of both files, the index's name, the packets'
-//! name, sync of the folder. A file that is cut short because the volume refused its rest keeps what the growing index promises
-//! until the sealed one is safe, and is shortened then: without room for a sealed index, recovery finds all that was counted
-//! as stored. Each step is done when the one before has succeeded; blocks of the next file are written
-//! meanwhile. The growing index stays until the packets have their name: whatever is interrupted can be finished from it.
+//! Publishes a file in steps: truncation to its length, sealed index, sync of both files, rename of the index, rename
+//! of the packet file, sync of the directory. Each step begins when the previous step has succeeded; blocks of the next
+//! file are written meanwhile. A file that is cut short because the volume refused the rest keeps all bytes that the
+//! growing index describes until the sealed index is safe, and is shortened then: if there is no space for a sealed
+//! index, recovery finds all packets that were counted as stored. The growing index stays until the packet file is
+//! renamed, so recovery can complete an interrupted publication from it.
 
 use super::event::VolumeFailure;
 use super::file::OpenFile;
@@ -13,28 +14,28 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::device::{Device, FileId, Op, is_full};
 
-/// What a file waits for.
+/// The step that a file is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// More packets.
+    /// Takes packets.
     Open,
-    /// The end of the stream, to learn of all that was lost.
+    /// Waits for the end of the stream, when all losses are known.
     Cut,
-    /// The true length.
+    /// Truncation to its length.
     Truncate,
-    /// Its sealed index.
+    /// Writing of the sealed index.
     Seal,
-    /// The content to be safe, packets and index; a token once the sync is under way.
+    /// Sync of packets and index; the token is present while the sync is under way.
     SyncData(Option<u64>),
     SyncIndex(Option<u64>),
-    /// The true length, where the growing index promises more.
+    /// Truncation to its final length, where the growing index describes more bytes.
     Shorten,
-    /// Its names.
+    /// Renaming of the index, then of the packet file.
     PublishIndex,
     PublishData,
-    /// The names to be safe.
+    /// Sync of the directory.
     SyncFolder(Option<(FileId, u64)>),
-    /// Nothing.
+    /// Published.
     Done,
 }
 
@@ -47,14 +48,14 @@ impl Step {
         }
     }
 
-    /// Whether the sealed index, if there is one, may have its hidden name only.
+    /// True if the sealed index, if it exists, can only have its hidden name.
     fn is_before_publication(self) -> bool {
         !matches!(self, Self::PublishIndex | Self::PublishData | Self::SyncFolder(_) | Self::Done)
     }
 }
 
 impl<D: Device> Writer<D> {
-    /// Takes every file as far as it goes.
+    /// Takes the steps of every file that are possible now.
     pub(super) fn seal_files(&mut self, now: Duration) {
         let mut i = 0;
         while i < self.files.len() {
@@ -80,20 +81,20 @@ impl<D: Device> Writer<D> {
                     }
                 }
                 Ok(false) => i += 1,
-                // The device has its hands full: at the next step.
+                // The device is busy: the next step of the machine retries.
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => i += 1,
                 Err(error) => i += usize::from(self.refused(i, error, now)),
             }
         }
     }
 
-    /// A step was refused. Other files and all writing go on; true if this one stays, to be tried again.
+    /// Handles a refused step of one file, while other files and writes continue; true if the file stays for a retry.
     fn refused(&mut self, i: usize, error: io::Error, now: Duration) -> bool {
         let file = &mut self.files[i];
         let named = matches!(file.step, Step::SyncFolder(_));
         let what = if named { "sync the folder of" } else { "publish" };
         let since = file.trouble.as_ref().map_or(now, |t| t.since);
-        // A file that has its name is not worth waiting for the end: it would hold descriptors, one file after another.
+        // A published file does not wait for the stop: each such file would hold descriptors.
         let from = if named { Some(since) } else { self.stopping.map(|stopped| stopped.max(since)) };
         let hopeless = error.kind() == io::ErrorKind::NotFound
             || self.given_up
@@ -120,7 +121,7 @@ impl<D: Device> Writer<D> {
         true
     }
 
-    /// The file has its name, but the folder that holds it cannot be synced; said once.
+    /// Ends publication of a file that has its name although its directory cannot be synced; warns once.
     fn go_on_unsynced(&mut self, i: usize, error: &io::Error) {
         self.files[i].step = Step::Done;
         self.files[i].trouble = None;
@@ -135,12 +136,12 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// One step of one file; false when it has to wait.
+    /// Takes one step of one file; false if the file must wait.
     fn seal_step(&mut self, i: usize) -> io::Result<bool> {
         let (token, root) = (self.new_token(), self.root());
         let (file, device) = (&mut self.files[i], &mut self.device);
         file.step = match file.step {
-            // First, since it gives back room that was not used, and the sealed index may need it.
+            // Truncation comes first: it frees preallocated space that the sealed index may need.
             Step::Truncate => {
                 device.truncate(file.data, file.indexed_len())?;
                 Step::Seal
@@ -150,7 +151,7 @@ impl<D: Device> Writer<D> {
                 file.is_shortened = true;
                 Step::SyncData(None)
             }
-            // One piece in each step of the machine: the blocks of the next file do not wait for a whole index.
+            // One chunk per step of the machine, so that blocks of the next file do not wait for a whole index.
             Step::Seal => {
                 if !file.seal(device)? {
                     file.trouble = None;
@@ -174,7 +175,7 @@ impl<D: Device> Writer<D> {
                 match device.rename(&file.hidden_data, &name) {
                     Ok(()) => {
                         file.hidden_data = name;
-                        // If it stays, recovery removes it.
+                        // If the removal fails, recovery removes the file.
                         let _ = device.remove(&file.hidden_index);
                         Step::SyncFolder(None)
                     }
@@ -201,8 +202,9 @@ impl<D: Device> Writer<D> {
         Ok(true)
     }
 
-    /// A sync has ended. One that failed is not repeated: the kernel may have dropped what it could not write and
-    /// would then report success. The file keeps its hidden name, and its checksums say later what is in it.
+    /// Processes the end of a sync. A failed sync is not repeated: the kernel may have dropped the pages that it could
+    /// not write and would then report success. The file keeps its hidden name, and recovery finds its content by the
+    /// checksums.
     pub(super) fn sealed_step(&mut self, i: usize, result: io::Result<()>, now: Duration) {
         let file = &mut self.files[i];
         match (file.step, result) {
@@ -219,11 +221,13 @@ impl<D: Device> Writer<D> {
                         (file.step, file.trouble) = (Step::Done, None);
                         self.unsynced_reported = false;
                     }
-                    // A file system that knows no sync of folders (some network and FUSE ones) keeps names safe itself.
+                    // A file system without sync of directories (some network and FUSE file systems) keeps names safe
+                    // itself.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                         (file.step, file.trouble) = (Step::Done, None);
                     }
-                    // Names are in the journal, not in a cache that was dropped: these are synced again.
+                    // A failed directory sync loses nothing, because the names are in the file system's journal: it is
+                    // retried.
                     Err(error) => {
                         file.step = Step::SyncFolder(None);
                         self.refused(i, error, now);
@@ -242,7 +246,7 @@ impl<D: Device> Writer<D> {
             let _ = self.device.remove(&file.sealed_path);
         }
         self.totals.hidden += 1;
-        // A volume that fails may not even say that a file is there.
+        // The existence check may fail too on a failing volume.
         let is_there = error.kind() != io::ErrorKind::NotFound || self.device.exists(&file.hidden_data);
         self.events.push(if is_there {
             Event::LeftHidden { path: file.hidden_data, what, error }
@@ -268,7 +272,7 @@ impl<D: Device> Writer<D> {
     }
 }
 
-/// Gives the index its name: one that neither an index nor a packet file has.
+/// Renames the index to the first name that neither an index nor a packet file has.
 fn publish_index<D: Device>(file: &mut OpenFile, device: &mut D) -> io::Result<Step> {
     loop {
         let name: PathBuf = file.published(index::SUFFIX);
