@@ -1,41 +1,41 @@
-//! What is added up over the records of a group.
+//! The amounts that are added up over the records of a group.
 
 use super::ReportError;
 use flow::Record;
 
-/// How two amounts of one group become one.
+/// The operation that merges two amounts of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeRule {
-    /// Their sum.
+    /// The sum of both.
     Sum,
-    /// The greater.
+    /// The greater of both.
     Max,
-    /// The lesser.
+    /// The lesser of both.
     Min,
 }
 
-/// An amount of every group.
+/// An amount that is computed for every group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Flows: records that are the first of theirs. A flow that began before the interval counts where it began.
+    /// Flows, counted by the first record of each flow. A flow that began before the interval counts where it began.
     Flows,
-    /// Records; a long flow makes one at each active timeout.
+    /// Records. A long flow has a record for each active timeout.
     Records,
     /// Packets of both directions.
     Packets,
     /// Bytes of the frames of both directions.
     Bytes,
-    /// Bytes of the frames that the source sent; of either end, those that this end sent.
+    /// Bytes of the frames that the source sent. With a field of either end: bytes of the frames that this end sent.
     Sent,
     /// Bytes of the frames of the other direction.
     Received,
-    /// Bytes of the IP packets of both directions: what NetFlow counts.
+    /// Bytes of the IP packets of both directions, as NetFlow counts them.
     IpBytes,
     /// Bytes above the transport protocol.
     Payload,
     /// Retransmitted packets.
     Retransmitted,
-    /// Their payload.
+    /// Payload bytes of the retransmitted packets.
     RetransmittedBytes,
     /// Packets out of order.
     OutOfOrder,
@@ -47,18 +47,18 @@ pub enum Measure {
     Fin,
     /// Packets with RST.
     Rst,
-    /// Nanoseconds from the first packet of the flow to the last: of the longest flow.
+    /// Nanoseconds from the first packet of a flow to the last; the maximum over the flows.
     Duration,
-    /// Nanoseconds from SYN to SYN+ACK: the longest.
+    /// Nanoseconds from SYN to SYN+ACK; the maximum over the flows.
     Rtt,
-    /// When the first packet came, in nanoseconds since 1970.
+    /// Time of the first packet, in nanoseconds since 1970.
     First,
-    /// When the last packet came.
+    /// Time of the last packet, in nanoseconds since 1970.
     Last,
 }
 
 impl Measure {
-    /// All of them.
+    /// All measures.
     pub const ALL: [Self; 19] = [
         Self::Flows,
         Self::Records,
@@ -81,7 +81,7 @@ impl Measure {
         Self::Last,
     ];
 
-    /// Its word.
+    /// The name of the measure in queries.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Flows => "flows",
@@ -106,7 +106,7 @@ impl Measure {
         }
     }
 
-    /// The name by which answers for programs have it: that of `flow::schema` where a record has the same.
+    /// The name in machine-readable results: the name in `flow::schema` if a record has the same field.
     pub const fn column(self) -> &'static str {
         match self {
             Self::IpBytes => "ip_bytes",
@@ -120,16 +120,16 @@ impl Measure {
         }
     }
 
-    /// The measure of a word.
+    /// The measure of this name.
     ///
     /// # Errors
-    /// When there is none; the text names all.
+    /// When no measure has this name; the text of the error lists all names.
     pub fn parse(word: &str) -> Result<Self, ReportError> {
         let found = Self::ALL.into_iter().find(|m| m.name() == word);
         found.ok_or_else(|| ReportError::UnknownMeasure(word.to_owned()))
     }
 
-    /// How amounts become one.
+    /// The rule that merges two amounts of this measure.
     pub const fn join(self) -> MergeRule {
         match self {
             Self::Duration | Self::Rtt | Self::Last => MergeRule::Max,
@@ -138,7 +138,7 @@ impl Measure {
         }
     }
 
-    /// The amount of no records: what changes nothing when it is joined.
+    /// The amount of no records: the neutral element of [`Self::join`].
     pub const fn none(self) -> u64 {
         match self.join() {
             MergeRule::Sum | MergeRule::Max => 0,
@@ -187,7 +187,7 @@ impl Measure {
 }
 
 impl MergeRule {
-    /// Both amounts as one. Sums stop at the greatest number there is.
+    /// Merges two amounts. Sums saturate at `u64::MAX`.
     #[inline]
     pub const fn of(self, a: u64, b: u64) -> u64 {
         match self {

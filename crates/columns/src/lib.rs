@@ -1,12 +1,13 @@
-//! Flow records and series in the store, beside the packets: a journal while a file grows, Parquet once it is whole.
+//! Flow records and time series in the store, beside the packet files: a journal while a file grows, then a sealed
+//! Parquet file.
 //!
-//! [`Writer`] takes what a meter and a counter make of one interface; [`flows`] and [`series()`] give it back in the order of
-//! time, from sealed files and growing journals as one; [`FlowLoop`] and [`SeriesLoop`] go on with what is journaled;
-//! [`scan`] reads single columns of many records. Anybody else reads the
-//! sealed files with what they have: they are ordinary Parquet (`docs/COLUMNS.md`).
+//! [`Writer`] takes the flow records and rows of one interface. [`flows`] and [`series()`] read them in order of time,
+//! merged from sealed files and growing journals. [`FlowLoop`] and [`SeriesLoop`] follow the journals as they grow.
+//! [`scan`] reads single columns of many records. Sealed files are ordinary Parquet, which other programs can read
+//! (`docs/COLUMNS.md`).
 //!
-//! Invariants: what was journaled and synced survives a crash; a published file is whole and never changes; a reader meets
-//! every record once, whether its journal is being sealed at that moment or not.
+//! Invariants: journaled and synced records survive a crash; a published file is complete and immutable; a reader gets
+//! every record exactly once, also while its journal is being sealed.
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -1,5 +1,5 @@
-//! A table of any columns in a Parquet file: what an answer that is no record is given out as, a ranking for example. Small as
-//! such answers are, the library's own pages do.
+//! A table of arbitrary columns as a Parquet file, for results that are not records, such as a ranking. Such
+//! results are small, so the page encoder of the `parquet` library is fast enough.
 
 use crate::schema::micros;
 use parquet::basic::{Compression, ZstdLevel};
@@ -11,11 +11,11 @@ use parquet::schema::parser::parse_message_type;
 use std::io;
 use std::sync::Arc;
 
-/// One column: what it is called, and its values from the first row to the last; what is not known is null.
+/// One column: its name, and its values from the first row to the last. An unknown value is null.
 pub struct TableColumn {
-    /// Letters, digits and underscores; each column another.
+    /// Letters, digits and underscores; unique within the table.
     pub name: String,
-    /// As many as the other columns have.
+    /// The values; all columns of a table have the same number.
     pub values: Values,
 }
 
@@ -23,11 +23,11 @@ pub struct TableColumn {
 pub enum Values {
     /// Texts.
     Texts(Vec<Option<String>>),
-    /// Whole numbers, of 64 bits without a sign.
+    /// Unsigned integers of 64 bits.
     Numbers(Vec<Option<u64>>),
-    /// Fractions.
+    /// Floating-point numbers of 64 bits.
     Fractions(Vec<Option<f64>>),
-    /// Moments, in nanoseconds since 1970, UTC; a file has their microseconds.
+    /// Timestamps in nanoseconds since 1970, UTC; the file stores microseconds.
     Moments(Vec<Option<u64>>),
 }
 
@@ -42,10 +42,10 @@ impl Values {
     }
 }
 
-/// Writes them as the bytes of one file.
+/// Writes the columns as one Parquet file.
 ///
 /// # Errors
-/// When they cannot be written, or columns are of different lengths.
+/// When the file cannot be written, or the columns have different lengths.
 pub fn write_table(to: impl io::Write + Send, columns: &[TableColumn]) -> io::Result<()> {
     write(to, columns).map_err(super::standalone::as_io)
 }
@@ -90,7 +90,7 @@ fn fill<W: io::Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values
     column.close()
 }
 
-/// Which values there are, and those alone.
+/// Splits values into Parquet definition levels (1 = present, 0 = null) and the values that are present.
 fn apart<T, V>(all: &[T], value: impl Fn(&T) -> Option<V>) -> (Vec<i16>, Vec<V>) {
     let values: Vec<Option<V>> = all.iter().map(value).collect();
     let there = values.iter().map(|v| i16::from(v.is_some())).collect();

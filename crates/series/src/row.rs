@@ -2,7 +2,7 @@
 
 use base::Tally;
 
-/// Which way packets went, as the host sees its port. A mirror port has everything coming in.
+/// The direction of packets relative to the host. On a mirror port all packets are [`Direction::In`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
@@ -14,7 +14,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both.
+    /// Both directions.
     pub const ALL: [Self; 2] = [Self::In, Self::Out];
 
     /// `in` or `out`.
@@ -35,7 +35,7 @@ pub struct Volume {
     pub bytes: u64,
 }
 
-/// What a packet is counted as.
+/// The traffic class in which a packet is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum TrafficClass {
@@ -56,13 +56,13 @@ pub enum TrafficClass {
 }
 
 impl TrafficClass {
-    /// How many there are.
+    /// Number of classes.
     pub const COUNT: usize = 7;
-    /// All, in the order of their numbers.
+    /// All classes, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] =
         [Self::Tcp, Self::Udp, Self::Icmp, Self::Sctp, Self::OtherIp, Self::Arp, Self::Other];
 
-    /// Its name, which begins those of its quantities.
+    /// The name of the class: the prefix of the names of its quantities.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -75,7 +75,7 @@ impl TrafficClass {
         }
     }
 
-    /// What it is.
+    /// A description for people.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -89,52 +89,53 @@ impl TrafficClass {
     }
 }
 
-/// Upper bounds (inclusive, bytes of the frame without FCS) of the size classes; the last class is everything above.
-/// Those of RFC 2819's etherStats, less the 4 bytes of the FCS.
+/// Upper bounds (inclusive, bytes of the frame without FCS) of the size classes; the last class has no upper
+/// bound. The bounds are those of the etherStats group of RFC 2819, less the 4 bytes of the FCS.
 pub const SIZE_BOUNDS: [u32; 6] = [60, 123, 251, 507, 1019, 1514];
 
-/// How many size classes there are.
+/// Number of size classes.
 pub const SIZES: usize = SIZE_BOUNDS.len() + 1;
 
-/// The most that passed in any 1 ms (or 10 ms) of the second, bins counted from its beginning.
+/// The largest volume within any bin of 1 ms (or 10 ms). The first bin begins with the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
-    /// Of bytes.
+    /// The largest number of bytes in a bin.
     pub bytes: u64,
-    /// Of packets, possibly in another bin.
+    /// The largest number of packets in a bin, which may be another bin than that of `bytes`.
     pub packets: u64,
 }
 
-/// See the module. A second without a packet is a row of zeros; a second of which nothing is known has no row.
+/// The counters of one second, direction and interface. A second without packets is a row of zeros; a second that was
+/// not observed has no row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Seconds since 1970 (UTC).
     pub second: u64,
-    /// Number of the interface, as the meter was given it.
+    /// The number of the interface, as passed to the meter.
     pub interface: u16,
-    /// Which way.
+    /// The direction of the counted packets.
     pub direction: Direction,
     /// All packets.
     pub total: Volume,
-    /// By what they are.
+    /// Volume by traffic class.
     pub classes: [Volume; TrafficClass::COUNT],
     /// Packets by size class.
     pub sizes: [u64; SIZES],
-    /// IPv6 among them.
+    /// Volume of IPv6.
     pub ipv6: Volume,
-    /// TCP packets with SYN (and no ACK), with SYN and ACK, FIN, RST.
+    /// TCP packets with SYN and without ACK.
     pub syn: u64,
-    /// SYN and ACK.
+    /// TCP packets with SYN and ACK.
     pub syn_ack: u64,
-    /// FIN.
+    /// TCP packets with FIN.
     pub fin: u64,
-    /// RST.
+    /// TCP packets with RST.
     pub rst: u64,
-    /// Flows that are in the table as the second ends; of both directions, told with [`Direction::In`].
+    /// Flows in the flow table at the end of the second. The row of [`Direction::In`] has the count of both directions.
     pub flows_active: u64,
-    /// Flows that began in it; the same.
+    /// Flows that began in the second, of both directions, in the row of [`Direction::In`].
     pub flows_new: u64,
-    /// Flows that ended in it; the same.
+    /// Flows that ended in the second, of both directions, in the row of [`Direction::In`].
     pub flows_ended: u64,
     /// Distinct source addresses, estimated.
     pub sources: u64,
@@ -144,12 +145,14 @@ pub struct Row {
     pub peak_1ms: Peak,
     /// The busiest ten milliseconds.
     pub peak_10ms: Peak,
-    /// Numbers that tunnels gave their packets (ERSPAN, GRE, GTP-U) and that were seen in it; the same.
+    /// Sequence numbers of tunnels (ERSPAN, GRE, GTP-U) that arrived in the second, of both directions, in the row of
+    /// [`Direction::In`].
     pub tunnel_numbered: u64,
-    /// Numbers that were passed over in it; the same.
+    /// Sequence numbers of tunnels that were skipped in the second, of both directions, in the row of [`Direction::In`].
     pub tunnel_missing: u64,
-    /// Numbers that came in it behind later ones; the same.
+    /// Sequence numbers of tunnels that arrived in the second after higher numbers, of both directions, in the row of
+    /// [`Direction::In`].
     pub tunnel_late: u64,
-    /// What became of the packets that were offered; of both directions, told with [`Direction::In`].
+    /// The outcomes of the packets that the source offered, of both directions, in the row of [`Direction::In`].
     pub ledger: Tally,
 }
