@@ -148,7 +148,8 @@ pub struct Row {
     /// Sequence numbers of tunnels (ERSPAN, GRE, GTP-U) that arrived in the second, of both directions, in the row of
     /// [`Direction::In`].
     pub tunnel_numbered: u64,
-    /// Sequence numbers of tunnels that were skipped in the second, of both directions, in the row of [`Direction::In`].
+    /// Sequence numbers of tunnels that were skipped in the second, of both directions, in the row of
+    /// [`Direction::In`].
     pub tunnel_missing: u64,
     /// Sequence numbers of tunnels that arrived in the second after higher numbers, of both directions, in the row of
     /// [`Direction::In`].
