@@ -39,7 +39,7 @@ impl DataFileKind {
         }
     }
 
-    /// How long after the moment in its name a sealed file may hold something, unless the name says that it is [`FAR`].
+    /// How long after the moment in its name a sealed file may hold something, unless the name says that it is a file of a day.
     pub const fn reach(self) -> Duration {
         match self {
             Self::Flows => Duration::from_secs(3600),

@@ -13,7 +13,7 @@ use wire::{Headers, link};
 /// Converts. The inputs are merged in order of time; of equal stamps the earlier input's go first, and each keeps its own
 /// order.
 ///
-/// An input that breaks off ends there, and [`Report::broken`] says so.
+/// An input that breaks off ends there, and [`Report::damaged_inputs`] says so.
 ///
 /// # Errors
 /// When the output cannot be written, or the format cannot hold the packets. What was ended before stays.

@@ -250,7 +250,7 @@ impl XdpDispatcher {
     }
 
     /// Tells the kernel that whoever reads `queue` has seen a packet of the program with this generation, so that those that follow
-    /// need not say it ([`Generations`]). Until the kernel knows, each packet says it.
+    /// need not say it ([`QueueGenerations`]). Until the kernel knows, each packet says it.
     ///
     /// # Errors
     /// The kernel's.

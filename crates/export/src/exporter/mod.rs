@@ -152,7 +152,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts the thread. Whether the collector can be reached shows later, in [`Counts::trouble`].
+    /// Starts the thread. Whether the collector can be reached shows later, in [`Counts::error`].
     ///
     /// # Errors
     /// [`StartError`] names what cannot be.

@@ -104,7 +104,7 @@ impl KernelVerdict {
     }
 }
 
-/// The program generations of a queue ([`Role::QueueGenerations`](super::Role::QueueGenerations)), so that not every
+/// The program generations of a queue ([`Role::Generations`](super::Role::Generations)), so that not every
 /// packet needs to carry its generation.
 ///
 /// A queue is ordered: after the first packet of a program no packet of the previous program follows. User space writes

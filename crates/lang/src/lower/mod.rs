@@ -16,7 +16,7 @@ use crate::key::Key;
 use crate::term::{ActionTerm, Endpoint, FlowMap, LogItem, PacketScope, Prop};
 use std::sync::Arc;
 
-/// The program that does what `act` says. What steers by [`crate::term::Steer::Common`] passes.
+/// The program that does what `act` says. What steers by [`crate::term::Steering::Common`] passes.
 pub fn lower(act: &ActionTerm) -> Program {
     lower_by(act, None)
 }
