@@ -1,7 +1,7 @@
 /* Counts what a netgrain engine hears, and says what this program itself missed.
  *
  *     cc -std=c11 -O2 -I include examples/c/count.c -o count
- *     ./count SOCKET [lossy|gate]
+ *     ./count SOCKET [lossy|lossless]
  *
  * One line per second on stdout, a last one at the end of the stream; ends with the engine. */
 #include "netgrain_listen.h"
@@ -18,11 +18,11 @@ static double now(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2) {
-        fprintf(stderr, "usage: count SOCKET [lossy|gate]\n");
+        fprintf(stderr, "usage: count SOCKET [lossy|lossless]\n");
         return 2;
     }
     ngl_error err;
-    ngl_mode mode = argc > 2 && strcmp(argv[2], "gate") == 0 ? NGL_LOSSLESS : NGL_LOSSY;
+    ngl_mode mode = argc > 2 && strcmp(argv[2], "lossless") == 0 ? NGL_LOSSLESS : NGL_LOSSY;
     ngl *engine = ngl_attach(argv[1], mode, "count", &err);
     if (!engine) {
         fprintf(stderr, "%s: %s\n", argv[1], err.text);

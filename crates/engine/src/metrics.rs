@@ -121,13 +121,13 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     }
     family("lost_packets_total", "counter", "Packets lost, by cause (docs/COUNTERS.md).", &lost);
     family("notes_total", "counter", "Remarks, by kind (docs/COUNTERS.md).", &notes);
-    let gates: Vec<_> =
-        report.lost_by_reader.iter().map(|(g, n)| (format!(",gate=\"{}\"", escape(g)), *n as f64)).collect();
+    let readers: Vec<_> =
+        report.lost_by_reader.iter().map(|(g, n)| (format!(",reader=\"{}\"", escape(g)), *n as f64)).collect();
     family(
         "lost_to_reader_packets_total",
         "counter",
-        "Packets lost because the ring was full, by the gate that held it.",
-        &gates,
+        "Packets lost because the ring was full, by the lossless reader that held it.",
+        &readers,
     );
     family(
         "residue_packets",

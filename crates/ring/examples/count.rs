@@ -2,7 +2,7 @@
 //! process.
 //!
 //! ```text
-//! cargo run --release -p netgrain-ring --example count -- SOCKET [lossy|gate]
+//! cargo run --release -p netgrain-ring --example count -- SOCKET [lossy|lossless]
 //! ```
 //! Prints one line per second on stdout and a last line at the end of the stream; ends with the engine.
 //! `examples/c/count.c` is the same program in C.
@@ -17,10 +17,10 @@ const BATCH: usize = 256;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let Some(path) = args.next() else {
-        eprintln!("usage: count SOCKET [lossy|gate]");
+        eprintln!("usage: count SOCKET [lossy|lossless]");
         return ExitCode::from(2);
     };
-    let mode = if args.next().as_deref() == Some("gate") { Mode::Lossless } else { Mode::Lossy };
+    let mode = if args.next().as_deref() == Some("lossless") { Mode::Lossless } else { Mode::Lossy };
     match count(Path::new(&path), mode) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

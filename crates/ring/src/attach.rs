@@ -1,7 +1,7 @@
 //! How a listener in another process attaches: a Unix socket that keeps message boundaries (`SOCK_SEQPACKET`).
 //!
 //! ```text
-//! listener -> engine   Hello    magic u64, version u64, mode u64 (0 lossy, 1 gate), name [64]
+//! listener -> engine   Hello    magic u64, version u64, mode u64 (0 lossy, 1 lossless), name [64]
 //! engine -> listener   Welcome  magic u64, version u64, rings u64, refusal [104] (empty text: welcome)
 //! engine -> listener   Ring     bytes_len u64, descs u64, desc u64, pos u64, slot u64  + 4 descriptors:
 //!                               packet bytes, descriptors, control page (all sealed), cursor page    (once per ring)
@@ -66,7 +66,7 @@ impl AttachPolicy {
         match (member, mode) {
             (false, _) => Some(format!("user {} may not listen here; the engine's owner can allow it", peer.uid)),
             (true, Mode::Lossless) if !self.allow_lossless => {
-                Some(format!("user {} may listen, but not as a gate", peer.uid))
+                Some(format!("user {} may listen, but not losslessly", peer.uid))
             }
             _ => None,
         }
@@ -480,14 +480,14 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_refused_and_members_may_listen_but_not_gate() {
+    fn strangers_are_refused_and_members_may_listen_but_not_losslessly() {
         let policy = AttachPolicy { uid: Some(7), gid: Some(70), allow_lossless: false };
         assert!(policy.refusal(&peer(0, 0, &[]), Mode::Lossless, 1000).is_none());
         assert!(policy.refusal(&peer(1000, 1, &[]), Mode::Lossless, 1000).is_none());
         assert!(policy.refusal(&peer(8, 8, &[9]), Mode::Lossy, 1000).is_some());
         for member in [peer(7, 1, &[]), peer(8, 70, &[]), peer(8, 1, &[3, 70])] {
             assert!(policy.refusal(&member, Mode::Lossy, 1000).is_none());
-            assert!(policy.refusal(&member, Mode::Lossless, 1000).unwrap().contains("gate"));
+            assert!(policy.refusal(&member, Mode::Lossless, 1000).unwrap().contains("not losslessly"));
         }
     }
 }

@@ -27,7 +27,7 @@ impl Mode {
     /// The name used on the command line and in tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Lossless => "gate",
+            Self::Lossless => "lossless",
             Self::Lossy => "lossy",
         }
     }

@@ -134,7 +134,7 @@ fn the_header_is_also_cpp() {
 #[ignore = "the body of the process in which the Rust example counts"]
 fn the_rust_example_counts() {
     let (Some(socket), Ok(mode)) = (std::env::var_os(SOCKET), std::env::var(MODE)) else { return };
-    let mode = if mode == "gate" { Mode::Lossless } else { Mode::Lossy };
+    let mode = if mode == "lossless" { Mode::Lossless } else { Mode::Lossy };
     count::count(Path::new(&socket), mode).expect("welcome");
 }
 
@@ -171,7 +171,7 @@ fn c_and_rust_count_the_same_packets_and_they_are_the_right_ones() {
     let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
     // Room for all of it, so that nobody needs to be fast.
     let mut engine = Engine::start("counts", netgrain_ring::Config { bytes: 64 << 20, ..config() });
-    let both = start_both(&program, &engine, "gate");
+    let both = start_both(&program, &engine, "lossless");
     engine.feed(PACKETS);
     let tally = engine.finish();
 

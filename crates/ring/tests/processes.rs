@@ -350,7 +350,10 @@ fn strangers_are_refused_in_words_and_the_socket_has_the_mode_it_was_given() {
     let policy = AttachPolicy { uid: Some(NOBODY), ..AttachPolicy::default() };
     let lossy_only = Engine::start_at(&socket_path("lossy"), config(), 0o666, policy);
     assert_eq!(as_nobody("try lossy", &lossy_only.path), "welcome");
-    assert_eq!(as_nobody("try gate", &lossy_only.path), "the engine refused: user 65534 may listen, but not as a gate");
+    assert_eq!(
+        as_nobody("try gate", &lossy_only.path),
+        "the engine refused: user 65534 may listen, but not losslessly"
+    );
 
     let policy = AttachPolicy { gid: Some(NOBODY), allow_lossless: true, ..AttachPolicy::default() };
     let members = Engine::start_at(&socket_path("gates"), config(), 0o666, policy);

@@ -17,14 +17,14 @@ pub struct QueryRun {
     /// Standard output.
     pub text: String,
     /// Standard error: what it cost, how much it was.
-    pub remarks: String,
+    pub stderr: String,
 }
 
 impl QueryRun {
     /// For people: the command, what it said, and what it cost.
     pub fn describe(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "   $ {}", self.command)?;
-        self.text.lines().chain(self.remarks.lines()).try_for_each(|line| writeln!(out, "   {line}"))
+        self.text.lines().chain(self.stderr.lines()).try_for_each(|line| writeln!(out, "   {line}"))
     }
 }
 
@@ -37,10 +37,10 @@ pub fn query(verb: &str, store: &Path, words: &[&str]) -> QueryRun {
     let ms = begun.elapsed().as_secs_f64() * 1e3;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     match output {
-        Ok(o) => QueryRun { command, ms, found: o.status.success(), text: text(&o.stdout), remarks: text(&o.stderr) },
+        Ok(o) => QueryRun { command, ms, found: o.status.success(), text: text(&o.stdout), stderr: text(&o.stderr) },
         Err(e) => {
-            let remarks = format!("the question could not be asked: {e}");
-            QueryRun { command, ms, found: false, text: String::new(), remarks }
+            let stderr = format!("the question could not be asked: {e}");
+            QueryRun { command, ms, found: false, text: String::new(), stderr }
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_no_object_says_nothing() {
         let text = "{\"second\":5,\"packets\":1,\"tcp_syn\":0}\nnonsense\n{\"gap\":{}}".to_owned();
-        let answer = QueryRun { command: String::new(), ms: 0.0, found: true, text, remarks: String::new() };
+        let answer = QueryRun { command: String::new(), ms: 0.0, found: true, text, stderr: String::new() };
         let rows: Vec<super::super::incident::Second> = objects(&answer);
         assert_eq!(rows.len(), 1);
     }

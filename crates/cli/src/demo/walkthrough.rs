@@ -157,8 +157,7 @@ mod tests {
         assert!(walk.disagreements.is_empty());
         walk.same("packets", 8, 9);
         assert_eq!(walk.disagreements, ["packets: 8 and 9"]);
-        let none =
-            QueryRun { command: "netgrain x".into(), ms: 1.0, found: false, text: "".into(), remarks: "".into() };
+        let none = QueryRun { command: "netgrain x".into(), ms: 1.0, found: false, text: "".into(), stderr: "".into() };
         walk.step("flows", "who?".into(), none);
         assert!(walk.disagreements[1].ends_with("netgrain x"));
     }

@@ -76,7 +76,7 @@ fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet
         let lost = of("lost_packets_total", &format!(",cause=\"{}\"", cause.name()));
         assert_eq!(lost, ended.lost(cause), "{}", cause.name());
     }
-    let by_gate = found.get("netgrain_lost_to_reader_packets_total{interface=\"sim\",gate=\"recorder\"}");
+    let by_gate = found.get("netgrain_lost_to_reader_packets_total{interface=\"sim\",reader=\"recorder\"}");
     assert_eq!(by_gate.copied(), Some(counts.lost_total as f64));
 
     let json = serde_json::to_value(&ended.report).expect("JSON");
