@@ -13,8 +13,8 @@
  *     if (got < 0) fprintf(stderr, "%s\n", err.text);
  *     netgrain_close(answer);
  *
- * Full programs are examples/c/packets.c, flows.c and series.c; docs/API.md says how to build and link. The filter's words are
- * those of docs/FILTER.md (tcpdump's, with two differences).
+ * Full programs are examples/c/packets.c, flows.c and series.c; docs/reference/rust-and-c-api.md says how to build and link. The filter's words are
+ * those of docs/reference/filters.md (tcpdump's, with two differences).
  *
  * Units: times are nanoseconds since 1970-01-01T00:00:00Z; lengths are bytes; link types are numbered as in pcap (1 is
  * Ethernet).
@@ -345,7 +345,7 @@ typedef struct netgrain_second {
 } netgrain_second;
 
 /* Opens the flow records of a store that overlap the interval and match the filter: src is the initiator and dst the responder
- * (docs/FILTER.md says which words records have no answer to; they are refused). They come in the order in which they begin.
+ * (docs/reference/filters.md says which words records have no answer to; they are refused). They come in the order in which they begin.
  *
  * With NETGRAIN_FOLLOW, records go on coming as the meter tells them: about a second after a flow ended, or after its active
  * timeout, each once. `late` is how many nanoseconds after its last packet a record may be told and still be seen; 0 for the
@@ -392,7 +392,7 @@ typedef int (*netgrain_second_callback)(void *user, const netgrain_second *secon
 int64_t netgrain_series_loop(netgrain_series *series, uint64_t limit, netgrain_second_callback callback, void *user,
                              netgrain_error *err);
 
-/* Why packets were lost and what was remarked on packets, by their numbers, as docs/COUNTERS.md names it ("nic", "ring_full",
+/* Why packets were lost and what was remarked on packets, by their numbers, as docs/reference/counters.md names it ("nic", "ring_full",
  * "truncated"). A number keeps its meaning in later versions. Good for ever; NULL for a number that there is not. */
 const char *netgrain_loss_name(uint32_t number);
 const char *netgrain_note_name(uint32_t number);

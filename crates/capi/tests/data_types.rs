@@ -221,7 +221,7 @@ int main(void) {
     assert_eq!(told.lines().collect::<Vec<_>>(), ["1 0 0", "1 0 0", "1 1"]);
 }
 
-/// Every number of a row, under the name that docs/SERIES.md gives it, as a program in C would write it down.
+/// Every number of a row, under the name that docs/reference/time-series.md gives it, as a program in C would write it down.
 #[test]
 fn no_number_of_a_second_is_missing_in_c() {
     let test = "no_number_of_a_second_is_missing_in_c";

@@ -49,7 +49,7 @@ pub struct DoctorArgs {
     /// What was found of good things, too
     #[arg(long, short)]
     pub verbose: bool,
-    /// One JSON object per finding, step and summary (docs/DOCTOR.md)
+    /// One JSON object per finding, step and summary (docs/reference/doctor.md)
     #[arg(long)]
     pub json: bool,
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Debug, Default)]
 pub struct PortProgramArgs {
     /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as it
-    /// can (docs/XDP.md); SIGHUP reads it again
+    /// can (docs/design/kernel-programs.md); SIGHUP reads it again
     #[arg(long, value_name = "FILE", conflicts_with = "expression")]
     pub program: Option<PathBuf>,
     /// The same, given here
@@ -67,7 +67,10 @@ pub fn description(r: &ProgramReport) -> String {
     }
     if !r.kernel_maps.is_empty() {
         let maps = r.kernel_maps.join(", ");
-        _ = write!(out, "; what the kernel leaves undecided is remembered apart from its {maps} (docs/XDP.md)");
+        _ = write!(
+            out,
+            "; what the kernel leaves undecided is remembered apart from its {maps} (docs/design/kernel-programs.md)"
+        );
     }
     out
 }

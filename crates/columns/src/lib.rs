@@ -4,7 +4,7 @@
 //! [`Writer`] takes the flow records and rows of one interface. [`flows`] and [`series()`] read them in order of time,
 //! merged from sealed files and growing journals. [`FlowLoop`] and [`SeriesLoop`] follow the journals as they grow.
 //! [`scan`] reads single columns of many records. Sealed files are ordinary Parquet, which other programs can read
-//! (`docs/COLUMNS.md`).
+//! (`docs/reference/parquet.md`).
 //!
 //! Invariants: journaled and synced records survive a crash; a published file is complete and immutable; a reader gets
 //! every record exactly once, also while its journal is being sealed.

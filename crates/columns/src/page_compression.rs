@@ -133,7 +133,7 @@ impl PageCompressor {
     /// # Errors
     /// When there is no memory for the compressors.
     pub fn new() -> Result<Self> {
-        // Level 1: docs/COLUMNS.md has what the others would give.
+        // Level 1: docs/reference/parquet.md has what the others would give.
         let level = || Compressor::new(ZstdLevel::default().compression_level());
         let mut zstd = [level()?, level()?];
         zstd[1].set_parameter(CParameter::TargetLength(STEP))?;

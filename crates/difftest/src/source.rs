@@ -349,7 +349,7 @@ impl Style {
     }
 }
 
-/// As `docs/LANGUAGE.md` orders the operators.
+/// As `docs/reference/packet-language.md` orders the operators.
 fn strength(sign: &str) -> u8 {
     match sign {
         "~>" => 1,

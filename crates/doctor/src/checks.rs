@@ -1,5 +1,5 @@
 //! The table of checks: the subject of each check, the cost of a wrong setting, and whether `--fix` can correct it.
-//! Help, documentation (`docs/DOCTOR.md`) and findings are generated from these rows.
+//! Help, documentation (`docs/reference/doctor.md`) and findings are generated from these rows.
 
 use std::fmt::Write as _;
 
@@ -158,7 +158,7 @@ impl Check {
         Self::ALL.iter().copied().find(|c| c.name == name)
     }
 
-    /// Returns the table as in `docs/DOCTOR.md`.
+    /// Returns the table as in `docs/reference/doctor.md`.
     pub fn table() -> String {
         let mut out = String::from("| check | about | costs | why | `--fix` |\n|---|---|---|---|---|\n");
         for c in Self::ALL {
@@ -188,8 +188,12 @@ mod tests {
 
     #[test]
     fn the_documentation_has_the_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/DOCTOR.md");
-        let text = std::fs::read_to_string(path).expect("docs/DOCTOR.md");
-        assert!(text.contains(&Check::table()), "docs/DOCTOR.md has another table than this:\n{}", Check::table());
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/doctor.md");
+        let text = std::fs::read_to_string(path).expect("docs/reference/doctor.md");
+        assert!(
+            text.contains(&Check::table()),
+            "docs/reference/doctor.md has another table than this:\n{}",
+            Check::table()
+        );
     }
 }

@@ -398,7 +398,7 @@ impl Capture {
         self.group_reports().map(|groups| groups.reconcile(plans)).unwrap_or_default()
     }
 
-    /// Returns the accounting of the groups whose first interface this is, as objects (`docs/GROUPS.md`).
+    /// Returns the accounting of the groups whose first interface this is, as objects (`docs/reference/groups.md`).
     pub fn group_accounting(&self) -> Vec<serde_json::Value> {
         self.groups.as_ref().map(|groups| groups.books(&self.label)).unwrap_or_default()
     }

@@ -119,8 +119,8 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
             notes.push((format!(",queue=\"{}\",note=\"{}\"", q.queue, note.name()), n as f64));
         }
     }
-    family("lost_packets_total", "counter", "Packets lost, by cause (docs/COUNTERS.md).", &lost);
-    family("notes_total", "counter", "Remarks, by kind (docs/COUNTERS.md).", &notes);
+    family("lost_packets_total", "counter", "Packets lost, by cause (docs/reference/counters.md).", &lost);
+    family("notes_total", "counter", "Remarks, by kind (docs/reference/counters.md).", &notes);
     let readers: Vec<_> =
         report.lost_by_reader.iter().map(|(g, n)| (format!(",reader=\"{}\"", escape(g)), *n as f64)).collect();
     family(
@@ -268,7 +268,12 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     let mut family =
         |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);
     let odd: Vec<_> = meter.decode_errors.iter().map(|(odd, n)| (format!(",odd=\"{odd}\""), *n as f64)).collect();
-    family("decode_errors_total", "counter", "Packets that are not decoded to their end (docs/DECODING.md).", &odd);
+    family(
+        "decode_errors_total",
+        "counter",
+        "Packets that are not decoded to their end (docs/reference/decoding.md).",
+        &odd,
+    );
     let outlets = |value: &dyn Fn(&SinkReport) -> u64| -> Vec<(String, f64)> {
         let each = meter.sinks.iter();
         each.map(|o| (format!(",outlet=\"{}\"", escape(&o.name)), value(o) as f64)).collect()

@@ -24,7 +24,7 @@ const REPLAY: u64 = 64 << 20;
 /// Default number of concurrent flows.
 const FLOWS: u64 = 1 << 20;
 
-/// Bytes of a flow entry with some packets, including its part of the table (`docs/METER.md`).
+/// Bytes of a flow entry with some packets, including its part of the table (`docs/design/flow-metering.md`).
 const FLOW_BYTES: u64 = 448;
 
 /// The least bytes of a packet in a capture file: a RAW header and half an IPv4 header. A shorter packet belongs to no

@@ -1,4 +1,4 @@
-//! The tables of docs/EXPORT.md, made from the tables that the encoders use. A test holds the page against them.
+//! The tables of docs/reference/export.md, made from the tables that the encoders use. A test holds the page against them.
 
 use crate::element::{Element, PEN, REVERSE_BIT, VARIABLE};
 use crate::exporter::Unsent;

@@ -1,5 +1,5 @@
 //! The one table of what a flow record is exported as: element, octets on the wire, and how it is read from a
-//! [`flow::Record`] and put back into one. Templates, encoders, the decoder and the tables of docs/EXPORT.md are made from it.
+//! [`flow::Record`] and put back into one. Templates, encoders, the decoder and the tables of docs/reference/export.md are made from it.
 //!
 //! Every field of fixed length is a number: an address, a link address, a moment of NTP and the bits of a float are numbers
 //! of as many octets. So two functions per field suffice, and reduced lengths (RFC 7011, section 6.2) need nothing more.

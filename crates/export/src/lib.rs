@@ -31,5 +31,5 @@ pub use target::{ExportKind, IPFIX_PORT, NETFLOW_PORT, ParseTargetError, TTL, Ta
 
 /// The page for programs of one's own: what it shows of this crate is compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/API.md")]
+#[doc = include_str!("../../../docs/reference/rust-and-c-api.md")]
 struct ApiPage;

@@ -2,7 +2,7 @@
 //!
 //! `src` is the initiator, the end that sent the first packet, and `dst` the responder: `src host A` is true of conversations that A
 //! began, and `not src host A` of all others. Words about addresses, ports and protocols are about the innermost conversation
-//! (`docs/DECODING.md`), whatever tags, labels and extension headers were around it, so `anylink` changes nothing.
+//! (`docs/reference/decoding.md`), whatever tags, labels and extension headers were around it, so `anylink` changes nothing.
 //!
 //! Bytes of a packet, lengths and the words for what is no part of a conversation are refused. `bytes`, `packets`, `bps`, `pps` and
 //! `flags` are of both directions together, or of the packets of one end with `src` or `dst` before them.

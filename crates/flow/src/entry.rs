@@ -85,7 +85,7 @@ pub(crate) struct Body {
     pub sums: [ListSums; 2],
 }
 
-/// Two lines beside each other: the second costs a third of what a line elsewhere does (`docs/METER.md`).
+/// Two lines beside each other: the second costs a third of what a line elsewhere does (`docs/design/flow-metering.md`).
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Entry {

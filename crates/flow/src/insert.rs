@@ -4,7 +4,7 @@
 //! Corbató, 1968); of eight that all had, the one that has been idle longest. So a flood of single packets replaces itself,
 //! and who talks is spared, at the cost of one look: places in turn lie beside each other in memory.
 //!
-//! PERF: in a flood 2.3 → 4.9 million packets per second, with the rest of what a flow costs (docs/METER.md). Before, eight flows
+//! PERF: in a flood 2.3 → 4.9 million packets per second, with the rest of what a flow costs (docs/design/flow-metering.md). Before, eight flows
 //! were compared each time.
 
 use crate::config::Packet;

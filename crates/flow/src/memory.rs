@@ -3,7 +3,7 @@
 //!
 //! A packet finds its flow anywhere in hundreds of megabytes. In pages of 4 KiB each such access also misses the TLB; in
 //! pages of 2 MiB it mostly does not. And a miss costs ten nanoseconds if there are others beside it, but 170 if it must be
-//! waited for (`docs/METER.md`).
+//! waited for (`docs/design/flow-metering.md`).
 
 use std::ops::Range;
 

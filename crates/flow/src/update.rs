@@ -1,7 +1,7 @@
 //! One packet after the other: which flow it belongs to, and what it adds to it.
 //!
 //! Most packets are of long flows that go on, or among the first ten of a short one, and are counted by short ways of their own; the
-//! others by the long one. The plain version is the model in the tests; `docs/METER.md` has what each costs.
+//! others by the long one. The plain version is the model in the tests; `docs/design/flow-metering.md` has what each costs.
 
 use crate::compact_counters::CompactCounters;
 use crate::config::Packet;

@@ -14,7 +14,7 @@ const SHOWN: usize = 400;
 const SHOWN_MIN: usize = 16;
 
 impl GroupView {
-    /// Makes the JSON object of a group; `docs/GROUPS.md` describes the fields.
+    /// Makes the JSON object of a group; `docs/reference/groups.md` describes the fields.
     pub fn object(&self) -> Value {
         object(self, usize::MAX)
     }

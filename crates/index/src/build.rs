@@ -10,7 +10,7 @@
 //! With registers of 32 bytes that is about 15, 10 and 7 instructions each, behind 140 to find the headers and look the tuple
 //! up: 16 to 20 ns on the machine of the records, of the 24 that 3 % of a core are at 10 Gb/s of 1000 B packets.
 //!
-// PERF: docs/INDEX.md has what each packet costs, and what it did before.
+// PERF: docs/design/block-index.md has what each packet costs, and what it did before.
 //! What is a key is said by [`wire::Headers`]. A filter, as libpcap's, looks at fixed places instead: where headers are cut or contradict
 //! themselves, what lies at those places is a key too.
 

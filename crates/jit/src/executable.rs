@@ -249,7 +249,7 @@ enum State {
 
 impl Worker {
     // PERF: `ip >-> steer_flow` 20 → 9.7 ns from memory, descriptor and headers included; interpreted 154 ns
-    // (docs/NATIVE.md).
+    // (docs/design/machine-code.md).
     /// Evaluates packets and overwrites `verdicts`. [`Worker::actions`] has the actions until the next call.
     ///
     /// # Panics

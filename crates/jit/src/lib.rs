@@ -7,7 +7,7 @@
 //! interface.
 //!
 //! The crate contains unsafe code for two reasons: Rust calls the machine code, and the machine code calls Rust
-//! functions with pointers. `emit.rs` explains why both are sound; `docs/NATIVE.md` has the measurements.
+//! functions with pointers. `emit.rs` explains why both are sound; `docs/design/machine-code.md` has the measurements.
 //!
 //! ```
 //! use lang::Facts;

@@ -28,7 +28,10 @@ pub fn files(root: &Path) -> Result<Vec<(&'static str, String)>, String> {
             return Err(format!("spec/events.toml: {:?} has kind {:?}; write loss, outcome or note", e.name, e.kind));
         }
     }
-    Ok(vec![("crates/base/src/events.rs", formatted(root, &rust(&spec))?), ("docs/COUNTERS.md", markdown(&spec))])
+    Ok(vec![
+        ("crates/base/src/events.rs", formatted(root, &rust(&spec))?),
+        ("docs/reference/counters.md", markdown(&spec)),
+    ])
 }
 
 /// Writes the files that differ.

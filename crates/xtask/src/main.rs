@@ -13,7 +13,7 @@ const USAGE: &str = "usage: cargo xtask VERB
   ci         oracles, format, lints, tidy, every test, the models; prints what was skipped
   test       every test, without the rest
   captures   the tests that `test` left out for want of captures; they are in $NETGRAIN_TRACES
-  tidy       the room table against the code, generated files, sizes, leftovers
+  tidy       the crate table against the code, generated files, sizes, leftovers
   generate   write the files that come from spec/
   oracles    install the programs that tests compare with (Debian, as root)";
 

@@ -1,4 +1,4 @@
-//! Checks that no compiler makes: the crate table of ARCHITECTURE.md against the crates, generated files against their
+//! Checks that no compiler makes: the crate table of docs/design/architecture.md against the crates, generated files against their
 //! specification, reasons beside third-party crates, file sizes, and leftovers.
 
 use crate::generate;
@@ -27,11 +27,11 @@ const LEFTOVERS: &[&str] = &[
 /// Runs all checks and returns all complaints at once.
 pub fn run(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
-    let rooms = crate_table(root)?;
+    let rows = crate_table(root)?;
     let crates = crates(root)?;
-    edges(&rooms, &crates, &mut complaints);
-    unsafety(root, &rooms, &mut complaints);
-    outside(root, &rooms, &mut complaints);
+    edges(&rows, &crates, &mut complaints);
+    unsafety(root, &rows, &mut complaints);
+    outside(root, &rows, &mut complaints);
     for (path, content) in generate::files(root)? {
         if std::fs::read_to_string(root.join(path)).ok().as_deref() != Some(&content) {
             complaints.push(format!("{path} is not what spec/ says; run `cargo xtask generate`"));
@@ -39,7 +39,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     }
     sources(root, &mut complaints)?;
     if complaints.is_empty() {
-        println!("tidy: {} rooms, nothing to complain about", rooms.len());
+        println!("tidy: {} crates, nothing to complain about", rows.len());
         return Ok(());
     }
     Err(format!("{} complaints:\n  {}", complaints.len(), complaints.join("\n  ")))
@@ -52,28 +52,27 @@ struct CrateRow {
     forbids_unsafe: bool,
 }
 
-/// The rows between the markers in ARCHITECTURE.md: `| floor | `room` | what | may use | unsafe |`.
+/// The rows between the markers in docs/design/architecture.md: `| layer | `crate` | purpose | may use | unsafe |`.
 fn crate_table(root: &Path) -> Result<BTreeMap<String, CrateRow>, String> {
-    let text = read(root, "ARCHITECTURE.md")?;
-    let table = text
-        .split("<!-- rooms -->")
-        .nth(1)
-        .and_then(|t| t.split("<!-- /rooms -->").next())
-        .ok_or("ARCHITECTURE.md: the room table stands between <!-- rooms --> and <!-- /rooms -->")?;
-    let mut rooms = BTreeMap::new();
+    let text = read(root, "docs/design/architecture.md")?;
+    let table =
+        text.split("<!-- crates -->").nth(1).and_then(|t| t.split("<!-- /crates -->").next()).ok_or(
+            "docs/design/architecture.md: the crate table stands between <!-- crates --> and <!-- /crates -->",
+        )?;
+    let mut rows = BTreeMap::new();
     for line in table.lines().filter(|l| l.starts_with('|') && l.contains('`')) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [floor, name, _, may_use, unsafe_code] = cells[..] else {
-            return Err(format!("ARCHITECTURE.md: this row has not five cells: {line}"));
+            return Err(format!("docs/design/architecture.md: this row has not five cells: {line}"));
         };
-        let room = CrateRow {
+        let row = CrateRow {
             layer: floor.to_owned(),
             may_use: may_use.split_whitespace().filter(|w| *w != "–").map(str::to_owned).collect(),
             forbids_unsafe: unsafe_code == "forbid",
         };
-        rooms.insert(name.trim_matches('`').to_owned(), room);
+        rows.insert(name.trim_matches('`').to_owned(), row);
     }
-    Ok(rooms)
+    Ok(rows)
 }
 
 /// Directory name under crates/ -> the workspace crates in its ordinary dependencies.
@@ -101,48 +100,44 @@ fn folder(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-fn edges(
-    rooms: &BTreeMap<String, CrateRow>,
-    crates: &BTreeMap<String, BTreeSet<String>>,
-    complaints: &mut Vec<String>,
-) {
+fn edges(rows: &BTreeMap<String, CrateRow>, crates: &BTreeMap<String, BTreeSet<String>>, complaints: &mut Vec<String>) {
     for (name, uses) in crates {
-        let Some(room) = rooms.get(name) else {
-            complaints.push(format!("crates/{name} has no row in ARCHITECTURE.md"));
+        let Some(row) = rows.get(name) else {
+            complaints.push(format!("crates/{name} has no row in docs/design/architecture.md"));
             continue;
         };
         for used in uses {
-            let listed = room.may_use.contains(used) || room.may_use.contains("all");
+            let listed = row.may_use.contains(used) || row.may_use.contains("all");
             if !listed {
-                complaints.push(format!("crates/{name} uses {used}, which ARCHITECTURE.md does not allow"));
+                complaints.push(format!("crates/{name} uses {used}, which docs/design/architecture.md does not allow"));
             }
         }
-        for listed in room.may_use.iter().filter(|l| *l != "all") {
+        for listed in row.may_use.iter().filter(|l| *l != "all") {
             if !uses.contains(listed) {
-                complaints.push(format!("ARCHITECTURE.md lets {name} use {listed}, and it does not"));
+                complaints.push(format!("docs/design/architecture.md lets {name} use {listed}, and it does not"));
             }
         }
     }
-    for name in rooms.keys().filter(|n| !crates.contains_key(*n)) {
-        complaints.push(format!("ARCHITECTURE.md has a row for {name}, which does not exist"));
+    for name in rows.keys().filter(|n| !crates.contains_key(*n)) {
+        complaints.push(format!("docs/design/architecture.md has a row for {name}, which does not exist"));
     }
 }
 
-fn unsafety(root: &Path, rooms: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
-    for (name, room) in rooms {
+fn unsafety(root: &Path, rows: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
+    for (name, row) in rows {
         let src = root.join("crates").join(name).join("src");
         let top =
             ["lib.rs", "main.rs"].iter().find_map(|f| std::fs::read_to_string(src.join(f)).ok()).unwrap_or_default();
-        if room.forbids_unsafe != top.contains("#![forbid(unsafe_code)]") {
-            let should = if room.forbids_unsafe { "forbid" } else { "allow" };
-            complaints.push(format!("crates/{name} should {should} unsafe code, says ARCHITECTURE.md"));
+        if row.forbids_unsafe != top.contains("#![forbid(unsafe_code)]") {
+            let should = if row.forbids_unsafe { "forbid" } else { "allow" };
+            complaints.push(format!("crates/{name} should {should} unsafe code, says docs/design/architecture.md"));
         }
     }
 }
 
 /// Layers 0 and 1 have no third-party crates; elsewhere each has its reason in the line before it.
-fn outside(root: &Path, rooms: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
-    for (name, room) in rooms {
+fn outside(root: &Path, rows: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
+    for (name, row) in rows {
         let path = format!("crates/{name}/Cargo.toml");
         let Ok(text) = read(root, &path) else { continue };
         let mut section = "";
@@ -157,11 +152,11 @@ fn outside(root: &Path, rooms: &BTreeMap<String, CrateRow>, complaints: &mut Vec
                 if !before.starts_with('#') {
                     complaints.push(format!("{path}: {dependency} has no reason in the line before"));
                 }
-                if section == "[dependencies]" && room.layer == "0" {
+                if section == "[dependencies]" && row.layer == "0" {
                     complaints.push(format!("{path}: {dependency}: floor 0 uses nothing from outside"));
                 }
                 if CAGED.iter().any(|(caged, owner)| *caged == dependency && owner != name) {
-                    complaints.push(format!("{path}: {dependency} belongs to another room"));
+                    complaints.push(format!("{path}: {dependency} belongs to another crate"));
                 }
             }
             before = line;

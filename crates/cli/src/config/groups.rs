@@ -1,5 +1,5 @@
 //! `[[group]]` of the configuration: groups that are there before the first packet. As the sections' keys, those of a group
-//! are in one table, from which come the values, what `--dump` prints and what `docs/CONFIG.md` says.
+//! are in one table, from which come the values, what `--dump` prints and what `docs/reference/configuration.md` says.
 
 use super::read::{ConfigError, raw_value, suggestion};
 use super::value::{RawValue, Setting, quoted};
@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 /// What the section is about.
-pub const ABOUT: &str = "Who gets what of the packets while they are captured (docs/GROUPS.md); as many sections as there \
+pub const ABOUT: &str = "Who gets what of the packets while they are captured (docs/reference/groups.md); as many sections as there \
     are groups. SIGHUP makes and ends groups and swaps the programs that have changed; the others run on.";
 
 macro_rules! keys {
@@ -263,7 +263,7 @@ pub fn dump(groups: &[Group]) -> String {
     out
 }
 
-/// The section of `docs/CONFIG.md`.
+/// The section of `docs/reference/configuration.md`.
 pub fn manual() -> String {
     let mut out = format!("\n## [[group]] *\n\n{ABOUT}\n\n| key | default | kind | meaning |\n|---|---|---|---|\n");
     for (key, kind, meaning) in KEYS {

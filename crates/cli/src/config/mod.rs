@@ -37,7 +37,7 @@ pub struct ConfigArgs {
     /// Print every key with its meaning and its value: of the file, or the default
     #[arg(long, required_unless_present_any = ["check", "manual"])]
     pub dump: bool,
-    /// Print the text of docs/CONFIG.md
+    /// Print the text of docs/reference/configuration.md
     #[arg(long, hide = true, conflicts_with = "dump")]
     pub manual: bool,
     /// Configuration of netgrain run
@@ -131,7 +131,7 @@ pub fn dump(config: &Config) -> String {
     out + &groups::dump(&config.group)
 }
 
-/// `docs/CONFIG.md`.
+/// `docs/reference/configuration.md`.
 fn manual() -> String {
     let mut out = String::from(ABOUT);
     let usual = Config::default();
@@ -206,8 +206,11 @@ mod tests {
 
     #[test]
     fn the_manual_in_docs_is_what_the_table_says() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONFIG.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(text == manual(), "docs/CONFIG.md is old: netgrain config --manual > docs/CONFIG.md");
+        assert!(
+            text == manual(),
+            "docs/reference/configuration.md is old: netgrain config --manual > docs/reference/configuration.md"
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! Every key of the configuration, once: from this table come the values, their defaults, what `--dump` prints, what
-//! `docs/CONFIG.md` says, and what a reload may change.
+//! `docs/reference/configuration.md` says, and what a reload may change.
 
 use super::groups::Group;
 use super::value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size};
@@ -120,10 +120,10 @@ sections! {
         ring: Option<Size> = None, Start;
         /// Most bytes kept of each packet; 0 keeps all.
         snaplen: Count = Count(0), Start;
-        /// Only packets that match, in the words of docs/FILTER.md: the others are in no grain, and counted.
+        /// Only packets that match, in the words of docs/reference/filters.md: the others are in no grain, and counted.
         filter: Option<String> = None, Start;
         /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as it
-        /// can (docs/XDP.md). SIGHUP reads it again, and the program that runs is exchanged if it differs; one can be
+        /// can (docs/design/kernel-programs.md). SIGHUP reads it again, and the program that runs is exchanged if it differs; one can be
         /// neither added nor taken away by that.
         program: Option<PathBuf> = None, Reload;
     }

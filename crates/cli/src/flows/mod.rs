@@ -156,7 +156,7 @@ impl FlowsArgs {
 /// Text that older tools read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LegacyFormat {
-    /// M3OMon's lines (docs/FLOWS.md, docs/SERIES.md)
+    /// M3OMon's lines (docs/reference/flow-records.md, docs/reference/time-series.md)
     Legacy,
 }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
   netgrain group attach -i eth1 web -w /data/web.pcap --max-size 10GB
 
 A program is a word (copy, steer, drop) with a capture filter if wanted, or a program of the packet language.
-docs/GROUPS.md has classes, policies, counters and the protocol.")]
+docs/reference/groups.md has classes, policies, counters and the protocol.")]
 pub struct GroupArgs {
     #[command(subcommand)]
     what: GroupVerb,

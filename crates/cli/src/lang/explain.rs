@@ -100,15 +100,14 @@ fn beyond(in_kernel: &Result<Object, Refusal>) -> String {
 const BEYOND: &str = "those with headers beyond the kernel's walk";
 
 /// Whose programs have a half in the kernel.
-const PORT_ONLY: &str =
-    "only as an interface's own program (--program, docs/XDP.md); one of a group runs wholly in user space";
+const PORT_ONLY: &str = "only as an interface's own program (--program, docs/design/kernel-programs.md); one of a group runs wholly in user space";
 
 /// What nobody but user space looks at.
 const RECORD: &str = "the record (marks, hashes, classes), because the kernel's stages leave nothing else behind";
 
 /// What there is to know where packets that are left are to be remembered.
 const APART: &str = "and what they leave in maps is kept apart from the kernel's: state of one flow is in two places where only some of its \
-    packets are decided there (docs/XDP.md)";
+    packets are decided there (docs/design/kernel-programs.md)";
 
 /// What runs in the kernel.
 fn in_kernel(program: &Program) -> Result<Object, Refusal> {

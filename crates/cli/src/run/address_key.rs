@@ -133,7 +133,7 @@ fn write(path: &Path, key: u64) -> io::Result<()> {
 }
 
 fn said(path: &Path, e: &io::Error) -> Failure {
-    Failure::Said(format!("{}: {e}; the secret of the packets is kept there (docs/RUN.md)", path.display()))
+    Failure::Said(format!("{}: {e}; the secret of the packets is kept there (docs/reference/run.md)", path.display()))
 }
 
 #[cfg(test)]

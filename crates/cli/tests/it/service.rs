@@ -176,7 +176,7 @@ fn what_the_unit_of_run_starts_runs_and_tells_its_manager() {
 #[test]
 fn a_program_of_the_port_takes_the_drop_in_and_the_drop_in_gives_no_more() {
     let text = std::fs::read_to_string(units().join("netgrain-record-programs.conf")).expect("the drop-in");
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PRIVILEGES.md");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/privileges.md");
     let docs = std::fs::read_to_string(docs).expect("the page");
     let settings: Vec<&str> = text.lines().filter(|l| !l.is_empty() && !l.starts_with(['#', '['])).collect();
     let wanted = ["CapabilityBoundingSet=CAP_PERFMON", "AmbientCapabilities=CAP_PERFMON", "RestrictRealtime=no"];

@@ -76,7 +76,15 @@ fn an_interface_is_called_an_interface() {
     }
     assert!(texts.len() > 10, "{all}");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let pages = ["RUN", "CONFIG", "DOCTOR", "PRIVILEGES", "UPKEEP", "RETENTION", "LIVE"];
+    let pages = [
+        "reference/run",
+        "reference/configuration",
+        "reference/doctor",
+        "reference/privileges",
+        "reference/verify-and-repair",
+        "reference/retention",
+        "design/live-queries",
+    ];
     let mut files: Vec<_> = pages.map(|page| root.join(format!("docs/{page}.md"))).into();
     let units = std::fs::read_dir(root.join("dist/systemd")).expect("a folder");
     files.extend(units.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));

@@ -1,5 +1,5 @@
 //! Files have the names that `flow::schema` and `series::quantities` say, and null where those say that there may be no value; the
-//! table of `docs/COLUMNS.md` is made of both. With `NETGRAIN_WRITE_DOCS=1` it is written instead of compared.
+//! table of `docs/reference/parquet.md` is made of both. With `NETGRAIN_WRITE_DOCS=1` it is written instead of compared.
 
 use crate::common;
 
@@ -114,7 +114,7 @@ fn docs_columns_has_the_columns_of_the_files() {
         let kind = type_name(&column);
         table += &format!("| `{}` | {kind} | {} | {}{given} | {none} |\n", field.name, field.unit, field.description);
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COLUMNS.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/parquet.md");
     let text = std::fs::read_to_string(&path).expect("the documentation");
     let (before, rest) = text.split_once(BEGIN).expect("a table begins");
     let (written, after) = rest.split_once(END).expect("and ends");
@@ -122,5 +122,8 @@ fn docs_columns_has_the_columns_of_the_files() {
         std::fs::write(&path, [before, BEGIN, &table, END, after].concat()).expect("written");
         return;
     }
-    assert!(written == table, "docs/COLUMNS.md is not what files have; run this test with NETGRAIN_WRITE_DOCS=1");
+    assert!(
+        written == table,
+        "docs/reference/parquet.md is not what files have; run this test with NETGRAIN_WRITE_DOCS=1"
+    );
 }

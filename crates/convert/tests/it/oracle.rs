@@ -120,7 +120,7 @@ fn tcpdump_chooses_alike_and_reads_what_we_write() {
     let (out, ours_at) = (folder.join("out.pcap"), folder.join("ours.pcap"));
     let mut chosen = 0;
     for path in files {
-        // Words that mean the same to both where there are no tags (docs/FILTER.md).
+        // Words that mean the same to both where there are no tags (docs/reference/filters.md).
         for filter in ["tcp or udp port 53", "greater 100", "not ip", "host 10.0.0.1 or net 192.168.0.0/16"] {
             let plan = Plan { filter: Filter::parse(filter).expect("a filter"), ..Plan::default() };
             let (_, ours) = one(&bytes(&path), &plan);

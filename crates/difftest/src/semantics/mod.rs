@@ -1,4 +1,4 @@
-//! What a program means, a second time: its terms carried out word by word, as `docs/LANGUAGE.md` and the table of functions say, over
+//! What a program means, a second time: its terms carried out word by word, as `docs/reference/packet-language.md` and the table of functions say, over
 //! what [`wire`] finds in the packet.
 //!
 //! Nothing here knows of the intermediate form or of the facts that are made for it, so a mistake in lowering, in facts, or in an

@@ -175,7 +175,7 @@ impl Groups {
         self.registry.view(self.registry.engine(), None, None).unwrap_or_default()
     }
 
-    /// Returns the groups whose first interface this is, as objects (`docs/GROUPS.md`).
+    /// Returns the groups whose first interface this is, as objects (`docs/reference/groups.md`).
     pub fn books(&self, port: &str) -> Vec<serde_json::Value> {
         self.views().iter().filter(|view| is_served_at(view, port)).map(GroupView::object).collect()
     }

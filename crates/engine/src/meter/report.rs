@@ -38,7 +38,7 @@ pub struct MeterReport {
     pub rows: u64,
     /// What is missing in tunnels that number their packets.
     pub tunnels: TunnelReport,
-    /// Frames by what is odd about them (docs/FLOWS.md); those that did not occur are left out.
+    /// Frames by what is odd about them (docs/reference/flow-records.md); those that did not occur are left out.
     pub decode_errors: BTreeMap<&'static str, u64>,
     /// Where records and rows go.
     pub sinks: Vec<SinkReport>,
@@ -48,7 +48,7 @@ pub struct MeterReport {
     pub ended: bool,
 }
 
-/// Tunnels that number their packets (ERSPAN, GRE, GTP-U), for documents: docs/DECODING.md.
+/// Tunnels that number their packets (ERSPAN, GRE, GTP-U), for documents: docs/reference/decoding.md.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TunnelReport {
     /// Numbers that were seen.

@@ -557,7 +557,7 @@ fn compile(plan: &ProgramPlan, ground: &ProgramContext) -> Result<Program, Strin
                 );
                 return refuse(
                     &what,
-                    "give them to nobody else (`detour`), or write it into a group's program (docs/GROUPS.md)",
+                    "give them to nobody else (`detour`), or write it into a group's program (docs/reference/groups.md)",
                 );
             }
             let placed = lang::ir::placement(&program);

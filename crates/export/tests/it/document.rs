@@ -1,10 +1,11 @@
-//! docs/EXPORT.md says what the tables say.
+//! docs/reference/export.md says what the tables say.
 
 use netgrain_export::document::tables;
 use netgrain_export::{MESSAGE_MAX, MESSAGE_UDP, QUEUE, Refresh};
 
 fn page() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EXPORT.md")).expect("the page is there")
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/export.md"))
+        .expect("the page is there")
 }
 
 #[test]
@@ -14,7 +15,7 @@ fn the_page_has_the_tables_of_the_code() {
     let (stands, _) = rest.split_once("<!-- /elements -->").expect("the second marker");
     assert!(
         stands.trim() == tables().trim(),
-        "put what `cargo run -p netgrain-export --example elements` prints between the markers of docs/EXPORT.md"
+        "put what `cargo run -p netgrain-export --example elements` prints between the markers of docs/reference/export.md"
     );
 }
 
@@ -29,7 +30,7 @@ fn the_page_has_the_numbers_of_the_code() {
         format!("every {} s", refresh.every.as_secs()),
         format!("{} messages", refresh.messages),
     ] {
-        assert!(page.contains(&number), "docs/EXPORT.md does not say {number:?}");
+        assert!(page.contains(&number), "docs/reference/export.md does not say {number:?}");
     }
 }
 

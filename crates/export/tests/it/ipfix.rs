@@ -263,7 +263,7 @@ fn the_standard_records_of_a_flow_are_as_short_as_the_page_says() {
     };
     let each = (octets(11) - octets(1)) / 10;
     assert!(each <= 331, "{each} octets");
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EXPORT.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/export.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let says = page.lines().find(|l| l.starts_with("| `standard` |")).expect("its row");
     assert!(says.contains(&format!("| {each} |")), "{each}: {says}");

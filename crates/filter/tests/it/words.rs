@@ -39,7 +39,7 @@ fn random_text_is_refused_and_never_panics() {
 }
 
 /// Expressions of pcap-filter(7) that are refused here, each a line: the expression, whether tcpdump reads or refuses it of Ethernet
-/// or that depends on the names that a machine knows, and a part of the refusal. `docs/FILTER.md` has the reasons.
+/// or that depends on the names that a machine knows, and a part of the refusal. `docs/reference/filters.md` has the reasons.
 const REFUSED: &str = include_str!("../refused.txt");
 
 #[test]

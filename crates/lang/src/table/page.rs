@@ -4,11 +4,11 @@ use super::PARTS;
 use crate::types::Type;
 use std::fmt::Write;
 
-/// The text of `docs/FUNCTIONS.md`.
+/// The text of `docs/reference/packet-language-functions.md`.
 pub fn reference() -> String {
     let mut out = String::from(
         "# Functions of the packet language\n\nMade from the table in `crates/lang/src/table` by `netgrain lang functions`; \
-         `docs/LANGUAGE.md` explains the language.\n`flows` in the examples is a flow map. Effects are what a function may do besides what the actions do that it is given.\n",
+         `docs/reference/packet-language.md` explains the language.\n`flows` in the examples is a flow map. Effects are what a function may do besides what the actions do that it is given.\n",
     );
     for (part, functions) in PARTS {
         let _ = write!(

@@ -167,6 +167,7 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
         None if name.chars().any(|c| c.is_ascii_digit()) => {
             error.help(format!("a text stands in quotes: `forward \"{name}\"`"))
         }
-        None => error.help("docs/FUNCTIONS.md lists what there is; your own are bindings: `name = …`"),
+        None => error
+            .help("docs/reference/packet-language-functions.md lists what there is; your own are bindings: `name = …`"),
     }
 }

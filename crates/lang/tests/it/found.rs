@@ -39,7 +39,7 @@ fn a_tunnel_far_inside_is_a_tunnel() {
     assert_eq!(judged(flow, &far).hash, judged(flow, &inner).hash);
     assert_eq!(judged(flow, &far).hash, judged(flow, &near).hash);
     assert_eq!(kind("main = shift (tcp >-> port 80)", &far), VerdictKind::Copy);
-    // A transport header so far inside is not there for questions, as docs/LANGUAGE.md says.
+    // A transport header so far inside is not there for questions, as docs/reference/packet-language.md says.
     assert_eq!((kind("main = udp", &near), kind("main = udp", &far)), (VerdictKind::Copy, VerdictKind::Drop));
 }
 

@@ -83,7 +83,7 @@ fn the_tagging_of_http_runs_as_printed() {
     assert_eq!((not.kind, not.kernel), (VerdictKind::Drop, false));
 }
 
-/// What had to be changed is in the table of docs/LANGUAGE.md.
+/// What had to be changed is in the table of docs/reference/packet-language.md.
 const KNOCKING: &str = "\
 auth_flow = flow_map 0 TUPLE_5
 knock_table = flow_map 1 TUPLE_3

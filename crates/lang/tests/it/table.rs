@@ -8,9 +8,12 @@ use std::collections::BTreeSet;
 
 #[test]
 fn the_page_is_the_one_that_the_table_makes() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FUNCTIONS.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/packet-language-functions.md");
     let page = std::fs::read_to_string(path).expect(path);
-    assert!(page == reference(), "docs/FUNCTIONS.md is not what `netgrain lang functions` prints");
+    assert!(
+        page == reference(),
+        "docs/reference/packet-language-functions.md is not what `netgrain lang functions` prints"
+    );
 }
 
 #[test]

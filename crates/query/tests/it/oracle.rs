@@ -9,7 +9,7 @@ use netgrain_query::{Query, QuerySource};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
 
-/// Captures of Ethernet without tags, where our filter and tcpdump's mean the same (docs/FILTER.md).
+/// Captures of Ethernet without tags, where our filter and tcpdump's mean the same (docs/reference/filters.md).
 fn captures(folder: &Path, out: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();

@@ -1,4 +1,4 @@
-//! Files of flow records and one-second rows beside the packets (`docs/COLUMNS.md`): known by their names, and looked at as
+//! Files of flow records and one-second rows beside the packets (`docs/reference/parquet.md`): known by their names, and looked at as
 //! far as their frame tells. What is in them the room above reads that writes them.
 //!
 //! ```text

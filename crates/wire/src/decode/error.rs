@@ -8,7 +8,7 @@ use std::fmt;
 /// Why a frame was not decoded to its end, or what in it cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "Odd::meaning says each in a sentence, and docs/DECODING.md repeats it")]
+#[allow(missing_docs, reason = "Odd::meaning says each in a sentence, and docs/reference/decoding.md repeats it")]
 pub enum DecodeError {
     LinkUnknown,
     LinkShort,
@@ -185,11 +185,11 @@ mod tests {
 
     #[test]
     fn the_documentation_has_this_table() {
-        let page = include_str!("../../../../docs/DECODING.md");
+        let page = include_str!("../../../../docs/reference/decoding.md");
         for odd in DecodeError::all() {
             let lies = if odd.is_malformed() { "yes" } else { "" };
             let row = format!("| `{odd}` | {lies} | {} |\n", odd.description());
-            assert!(page.contains(&row), "docs/DECODING.md lacks: {row}");
+            assert!(page.contains(&row), "docs/reference/decoding.md lacks: {row}");
         }
     }
 

@@ -110,7 +110,7 @@ impl Engine {
     }
 }
 
-/// The equations of docs/GROUPS.md, worked out once more.
+/// The equations of docs/reference/groups.md, worked out once more.
 pub fn closes(books: &serde_json::Value) {
     let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("no {key}: {books}"));
     let group = |key| number(books, key);

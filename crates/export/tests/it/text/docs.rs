@@ -32,10 +32,10 @@ fn compare<T: FieldTable>(file: &str) {
 
 #[test]
 fn docs_flows_is_what_a_record_tells() {
-    compare::<Record>("FLOWS.md");
+    compare::<Record>("reference/flow-records.md");
 }
 
 #[test]
 fn docs_series_is_what_a_row_tells() {
-    compare::<Row>("SERIES.md");
+    compare::<Row>("reference/time-series.md");
 }
