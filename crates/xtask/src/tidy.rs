@@ -147,13 +147,18 @@ fn outside(root: &Path, rows: &BTreeMap<String, CrateRow>, complaints: &mut Vec<
                 section = line;
             } else if let Some((dependency, _)) = line.split_once(" = ")
                 && section.contains("dependencies")
-                && !dependency.ends_with(".workspace")
             {
+                let shared = dependency.strip_suffix(".workspace");
+                if shared.is_some_and(|ours| rows.contains_key(ours)) {
+                    before = line;
+                    continue;
+                }
+                let dependency = shared.unwrap_or(dependency);
                 if !before.starts_with('#') {
                     complaints.push(format!("{path}: {dependency} has no reason in the line before"));
                 }
                 if section == "[dependencies]" && row.layer == "0" {
-                    complaints.push(format!("{path}: {dependency}: floor 0 uses nothing from outside"));
+                    complaints.push(format!("{path}: {dependency}: layer 0 uses nothing from outside"));
                 }
                 if CAGED.iter().any(|(caged, owner)| *caged == dependency && owner != name) {
                     complaints.push(format!("{path}: {dependency} belongs to another crate"));
