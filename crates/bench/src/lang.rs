@@ -67,7 +67,7 @@ const FILTERS: [&str; 6] = [
 const NEAR: u64 = 8192;
 const ROUNDS: usize = 50;
 
-/// Flags of `netgrain bench lang`.
+/// Flags of `netgrain-bench lang`.
 #[derive(Args, Clone, Debug)]
 pub struct LangArgs {
     /// Frames to make; more where there are more flows

@@ -91,7 +91,7 @@ const OPERATORS: [(&str, &str); 26] = [
 
 /// Names of other versions without an equivalent here, and the advice for users.
 const REMOVED: [(&str, &str); 4] = [
-    ("crc16", "it measured the load of a processor; `netgrain bench` does that now"),
+    ("crc16", "it measured the load of a processor; `netgrain-bench` does that now"),
     ("get_persistent", "state from packet to packet is kept in a `flow_map`"),
     ("put_persistent", "state from packet to packet is kept in a `flow_map`"),
     ("return", "write `unit`"),

@@ -1,4 +1,5 @@
-//! Measurements: each stage by itself, with dummies in place of its neighbours, so that the bottleneck has a name.
+//! The binary `netgrain-bench`: each stage by itself, with dummies in place of its neighbours, so that the bottleneck has a
+//! name. It is apart from `netgrain`, which thus has neither the code of measurements nor their dependencies.
 #![forbid(unsafe_code)]
 
 mod baseline;
@@ -8,6 +9,7 @@ mod conversations;
 mod cpu_placement;
 mod disk;
 mod flow;
+mod generator;
 mod group;
 mod idle;
 mod lang;
@@ -24,29 +26,41 @@ mod stenographer;
 mod volume;
 mod xdp;
 
-pub use crate::capture::CaptureArgs;
-pub use crate::columns::ColumnsArgs;
-pub use crate::disk::DiskArgs;
-pub use crate::flow::FlowArgs;
-pub use crate::group::GroupArgs;
-pub use crate::lang::LangArgs;
-pub use crate::live::LiveArgs;
-pub use crate::member_processes::MemberArgs;
-pub use crate::query::QueryArgs;
-pub use crate::record::RecordArgs;
-pub use crate::replay::ReplayArgs;
-pub use crate::ring::{ListenerArgs, RingArgs};
-pub use crate::stenographer::StenographerArgs;
-pub use crate::xdp::XdpArgs;
+use crate::capture::CaptureArgs;
+use crate::columns::ColumnsArgs;
+use crate::disk::DiskArgs;
+use crate::flow::FlowArgs;
+use crate::generator::GeneratorArgs;
+use crate::group::GroupArgs;
+use crate::lang::LangArgs;
+use crate::live::LiveArgs;
+use crate::member_processes::MemberArgs;
+use crate::query::QueryArgs;
+use crate::record::RecordArgs;
+use crate::replay::ReplayArgs;
+use crate::ring::{ListenerArgs, RingArgs};
+use crate::stenographer::StenographerArgs;
+use crate::xdp::XdpArgs;
+use clap::Parser;
+use clap::error::ErrorKind;
 use output::Stop;
 use std::io::Write;
+use std::process::ExitCode;
+
+/// Measures a stage of netgrain by itself, with dummies in place of its neighbours.
+#[derive(Parser)]
+#[command(name = "netgrain-bench", version, about, propagate_version = true, max_term_width = 110)]
+struct Bench {
+    #[command(subcommand)]
+    stage: Stage,
+}
 
 /// What to measure.
 #[derive(clap::Subcommand, Clone, Debug)]
-pub enum Stage {
+enum Stage {
     /// The ring: one producer, and lossy listeners in other processes
     Ring(RingArgs),
-    /// What `bench ring` starts
+    /// A process that `netgrain-bench ring` starts
     #[command(hide = true)]
     RingListener(ListenerArgs),
     /// The engine: simulated frames, stamped and hashed into the ring, without listeners
@@ -65,7 +79,7 @@ pub enum Stage {
     Columns(ColumnsArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
     Group(GroupArgs),
-    /// What `bench group` starts
+    /// A process that `netgrain-bench group` starts
     #[command(hide = true)]
     GroupMember(MemberArgs),
     /// Stenographer beside us: the same packets, the same questions (root)
@@ -76,14 +90,46 @@ pub enum Stage {
     Xdp(XdpArgs),
     /// A live interface under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
+    /// A process that `netgrain-bench live` and `netgrain-bench stenographer` start
+    #[command(hide = true)]
+    Generator(GeneratorArgs),
+}
+
+fn main() -> ExitCode {
+    sys::memory_limit::keep_heaps_within_limit();
+    let outcome = match Bench::try_parse() {
+        Ok(bench) => bench.stage.run(&mut std::io::stdout()),
+        // Help and version are answers, not failures.
+        Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+        Err(e) => Err(one_line(&e)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            let _ = writeln!(std::io::stderr(), "netgrain-bench: {text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The mistake in the command line, the value that was perhaps meant, and where the help is.
+fn one_line(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let mistake: Vec<_> = lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
+    let mistake = mistake.join(" ").replace(" tip: ", "; ").replace(" [possible", "; [possible");
+    format!("{}; see netgrain-bench --help", mistake.trim_start_matches("error: "))
 }
 
 impl Stage {
-    /// Measures and prints. Whoever closes the pipe has had enough, which is no error.
+    /// Measures and prints. A closed pipe is no error.
     ///
     /// # Errors
     /// In one line, what could not be measured and what to do.
-    pub fn run(&self, out: &mut dyn Write) -> Result<(), String> {
+    fn run(&self, out: &mut dyn Write) -> Result<(), String> {
         let outcome = match self {
             Self::Ring(args) => ring::run(args, out),
             Self::RingListener(args) => ring::listen(args, out),
@@ -100,6 +146,7 @@ impl Stage {
             Self::Lang(args) => lang::run(args, out),
             Self::Xdp(args) => xdp::run(args, out),
             Self::Live(args) => live::run(args, out),
+            Self::Generator(args) => generator::run(args, out),
         };
         match outcome {
             Ok(()) | Err(Stop::Closed) => Ok(()),
