@@ -3,12 +3,12 @@
 
 use super::table::Config;
 use super::value::Size;
-use crate::outcome::Failure;
-use crate::retain;
-use crate::run::rules;
-use crate::values::{MIN_RING, MIN_SEGMENT};
+use crate::program::read_program;
+use crate::retention::RetentionRules;
+use crate::units::{MIN_RING, MIN_SEGMENT};
 use engine::{Destination, ProgramPlan};
 use filter::Filter;
+use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
 
@@ -20,6 +20,9 @@ const MAX_LETTERS: usize = 127;
 
 /// In front of a target that is a file.
 pub const FILE: &str = "file:";
+
+/// What an address looks like.
+pub const METRICS_FORM: &str = "write an address and a port, as in 127.0.0.1:9600";
 
 /// One thing that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,13 +149,13 @@ fn words(config: &Config, found: &mut Vec<Problem>) {
         found.push(Problem::new("capture.filter", e));
     }
     let sound = |path: &Path| {
-        let ProgramPlan { name, text } = crate::program::read(path)?;
+        let ProgramPlan { name, text } = read_program(path)?;
         lang::compile(&text).map(drop).map_err(|e| {
             let (line, column) = e.place(&text);
-            Failure::Said(format!("{name}, line {line}, column {column}: {}", e.what))
+            format!("{name}, line {line}, column {column}: {}", e.what)
         })
     };
-    if let Some(Err(Failure::Said(text))) = config.capture.program.as_deref().map(sound) {
+    if let Some(Err(text)) = config.capture.program.as_deref().map(sound) {
         found.push(Problem::new("capture.program", text));
     }
 }
@@ -170,7 +173,7 @@ fn names(config: &Config, found: &mut Vec<Problem>) {
     if let Some(name) = status.user.as_ref().filter(|name| privilege::account(name).is_none()) {
         found.push(Problem::new("status.user", format!("{name}: not a name or number of /etc/passwd")));
     }
-    if let Some(Err(text)) = status.metrics.as_deref().map(crate::metrics::check) {
+    if let Some(Err(text)) = status.metrics.as_deref().map(check_metrics_address) {
         found.push(Problem::new("status.metrics", text));
     }
 }
@@ -178,10 +181,41 @@ fn names(config: &Config, found: &mut Vec<Problem>) {
 /// Rules by which packets are kept that would keep none, or say where and not when.
 fn keeping(config: &Config, found: &mut Vec<Problem>) {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.packets.record) else { return };
-    if let Some(text) = retain::refusal(&rules(config), store, config.packets.segment.0) {
+    if let Err(text) = RetentionRules::of(config).for_files_of(store, Some(config.packets.segment.0)) {
         // Retention speaks of flags, which have the names of the keys.
         let flag = text.trim_start_matches("--").split([' ', ':']).next().unwrap_or_default().replace('-', "_");
         let key = format!("packets.{flag}");
         found.push(Problem::new(&key, text));
+    }
+}
+
+/// Whether metrics could be served at an address: nothing is opened for it.
+///
+/// # Errors
+/// What is wrong with its form, or that this machine does not know its name, and what to write.
+pub fn check_metrics_address(address: &str) -> Result<(), String> {
+    if let Some(port) = address.strip_prefix(':').filter(|port| port.parse::<u16>().is_ok()) {
+        return Err(format!(
+            "{address}: the address before the port is missing: write 127.0.0.1:{port} to serve this machine alone, or \
+             0.0.0.0:{port} to serve others too"
+        ));
+    }
+    address.to_socket_addrs().map(drop).map_err(|e| format!("{address}: {e}; {METRICS_FORM}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_checked_before_anything_is_opened() {
+        for good in ["127.0.0.1:9600", "[::1]:80", "0.0.0.0:0"] {
+            assert_eq!(check_metrics_address(good), Ok(()));
+        }
+        let said = check_metrics_address(":80").unwrap_err();
+        assert!(said.contains("127.0.0.1:80") && said.contains("0.0.0.0:80"), "{said}");
+        for bad in ["", ":", "80", "127.0.0.1", "127.0.0.1:x", ":x"] {
+            assert!(check_metrics_address(bad).is_err_and(|said| said.contains(METRICS_FORM)), "{bad}");
+        }
     }
 }

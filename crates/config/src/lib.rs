@@ -1,77 +1,35 @@
 //! The configuration of `netgrain run`: one table of keys ([`table`]), read from one TOML file ([`read`]), what cannot be
-//! although each value may ([`validate`]), and the verb that checks and prints it.
+//! although each value may ([`validate`]), and the file and the page in which all keys are printed.
+#![forbid(unsafe_code)]
 
 mod groups;
+mod program;
 mod read;
+mod retention;
 mod table;
+pub mod units;
 mod validate;
 mod value;
 
-pub use groups::Group;
-#[cfg(test)]
-pub use groups::JoinPolicy;
+pub use groups::{Group, JoinPolicy, Member};
+pub use program::read_program;
 pub use read::set;
-pub use table::{Config, KEYS, TakesEffect};
-pub use validate::{FILE, Problem, contradictions, contradictions_now};
-pub use value::{Age, Count, Keep, RawValue, Secret, Size};
+pub use retention::{KeepFree, MIN_AGE, RetentionRules};
+pub use table::*;
+pub use validate::{FILE, METRICS_FORM, Problem, check_metrics_address, contradictions, contradictions_now};
+pub use value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size, SourceKind};
 
-use crate::outcome::{Failure, Outcome};
-use clap::Args;
 use std::fmt::Write as _;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use table::SECTIONS;
+use std::path::Path;
 
 /// A file larger than this is not a configuration.
 const FILE_MAX: u64 = 1 << 20;
 
-#[derive(Args)]
-#[command(after_help = "Examples:
-  netgrain config --dump > netgrain.toml
-  netgrain config --check netgrain.toml
-  netgrain config --dump netgrain.toml         what is in force with this file")]
-pub struct ConfigArgs {
-    /// Say what is wrong with the file, all of it, with lines
-    #[arg(long, conflicts_with_all = ["dump", "manual"], requires = "file")]
-    pub check: bool,
-    /// Print every key with its meaning and its value: of the file, or the default
-    #[arg(long, required_unless_present_any = ["check", "manual"])]
-    pub dump: bool,
-    /// Print the text of docs/reference/configuration.md
-    #[arg(long, hide = true, conflicts_with = "dump")]
-    pub manual: bool,
-    /// Configuration of netgrain run
-    #[arg(value_name = "FILE")]
-    pub file: Option<PathBuf>,
-}
-
-/// Runs the verb. No if something is wrong with the file.
-pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
-    let mut out = std::io::stdout().lock();
-    if args.manual {
-        out.write_all(manual().as_bytes())?;
-        return Ok(Outcome::Yes);
-    }
-    let mut config = Config::default();
-    if let Some(path) = &args.file {
-        let wrong = everything(path, &mut config)?;
-        if !wrong.is_empty() {
-            let mut err = std::io::stderr().lock();
-            for one in &wrong {
-                // Whoever does not listen still gets the exit status.
-                let _ = writeln!(err, "netgrain: {}: {one}", path.display());
-            }
-            return Ok(Outcome::No);
-        }
-    }
-    if args.dump {
-        out.write_all(dump(&config).as_bytes())?;
-    }
-    Ok(Outcome::Yes)
-}
-
 /// All that is wrong with a file, in its order: what cannot be read, and what is left of it where `run` would refuse it.
-fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, Failure> {
+///
+/// # Errors
+/// In one line: that the file cannot be read.
+pub fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, String> {
     let text = text_of(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let wrong = read::read(&text, folder, config).err().unwrap_or_default();
@@ -89,7 +47,7 @@ fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, Failure> 
 ///
 /// # Errors
 /// In one line: that the file cannot be read, or the first thing that is wrong with it.
-pub fn load(path: &Path) -> Result<Config, Failure> {
+pub fn load(path: &Path) -> Result<Config, String> {
     let mut config = Config::default();
     let wrong = apply(path, &mut config)?;
     let Some(first) = wrong.first() else { return Ok(config) };
@@ -97,17 +55,17 @@ pub fn load(path: &Path) -> Result<Config, Failure> {
         0 => String::new(),
         n => format!(" (and {n} more: netgrain config --check {})", path.display()),
     };
-    Err(Failure::Said(format!("{}: {first}{more}", path.display())))
+    Err(format!("{}: {first}{more}", path.display()))
 }
 
-fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::ConfigError>, Failure> {
+fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::ConfigError>, String> {
     let folder = path.parent().unwrap_or(Path::new(""));
     Ok(read::read(&text_of(path)?, folder, config).err().unwrap_or_default())
 }
 
-fn text_of(path: &Path) -> Result<String, Failure> {
+fn text_of(path: &Path) -> Result<String, String> {
     let fail = |e: &dyn std::fmt::Display| {
-        Failure::Said(format!("{}: {e}; name a configuration (netgrain config --dump prints one)", path.display()))
+        format!("{}: {e}; name a configuration (netgrain config --dump prints one)", path.display())
     };
     let length = path.metadata().map_err(|e| fail(&e))?.len();
     if length > FILE_MAX {
@@ -132,7 +90,7 @@ pub fn dump(config: &Config) -> String {
 }
 
 /// `docs/reference/configuration.md`.
-fn manual() -> String {
+pub fn manual() -> String {
     let mut out = String::from(ABOUT);
     let usual = Config::default();
     for (section, about) in SECTIONS {
@@ -181,14 +139,16 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// The one of nothing but these keys.
-#[cfg(test)]
-pub fn with(pairs: &[(&str, &str)]) -> Config {
+/// The defaults with these values of keys, each as a flag gives it.
+///
+/// # Errors
+/// The first key or value that is wrong.
+pub fn with(pairs: &[(&str, &str)]) -> Result<Config, String> {
     let mut config = Config::default();
     for (key, value) in pairs {
-        set(&mut config, key, &RawValue::from_flag(value)).expect("right");
+        set(&mut config, key, &RawValue::from_flag(value))?;
     }
-    config
+    Ok(config)
 }
 
 #[cfg(test)]
@@ -197,7 +157,8 @@ mod tests {
 
     #[test]
     fn what_is_dumped_is_a_configuration_and_the_same() {
-        let config = with(&[("flow.idle_timeout", "7s"), ("capture.interfaces", "a,b"), ("packets.keep_free", "5%")]);
+        let config = with(&[("flow.idle_timeout", "7s"), ("capture.interfaces", "a,b"), ("packets.keep_free", "5%")])
+            .expect("right");
         let mut back = Config::default();
         read::read(&dump(&config), Path::new(""), &mut back).expect("right");
         assert_eq!(back, config);

@@ -274,7 +274,7 @@ pub fn manual() -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{Config, dump, read::read};
+    use crate::{Config, dump, read::read};
     use testkit::TempDir;
 
     fn wrongs(text: &str) -> Vec<String> {
@@ -318,9 +318,9 @@ mod tests {
         std::fs::write(dir.join("web.ng"), "main = ip >-> steer_flow\n").expect("written");
         let config = dir.join("c.toml");
         std::fs::write(&config, "[[group]]\nname = \"web\"\nfile = \"web.ng\"\n").expect("written");
-        let read = crate::config::load(&config).map_err(|_| ()).expect("right");
+        let read = crate::load(&config).map_err(|_| ()).expect("right");
         assert_eq!(read.group[0].source.as_deref(), Some("main = ip >-> steer_flow\n"));
         std::fs::write(&config, "[[group]]\nname = \"web\"\nfile = \"wbe.ng\"\n").expect("written");
-        assert!(crate::config::load(&config).is_err());
+        assert!(crate::load(&config).is_err());
     }
 }

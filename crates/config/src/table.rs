@@ -2,9 +2,8 @@
 //! `docs/reference/configuration.md` says, and what a reload may change.
 
 use super::groups::Group;
-use super::value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size};
-use crate::port::SourceKind;
-use crate::values::{CpuList, Mode};
+use super::value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size, SourceKind};
+use crate::units::{CpuList, Mode};
 use std::path::PathBuf;
 use std::time::Duration;
 

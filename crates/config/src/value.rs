@@ -1,10 +1,8 @@
 //! What a key may hold: read from TOML or from a flag, shown so that it reads back as itself.
 
-use crate::port::SourceKind;
-use crate::retain::KeepFree;
-use crate::values::{self, CpuList, Mode};
+use crate::retention::KeepFree;
+use crate::units::{self, CpuList, Mode};
 use base::units::{parse_age, parse_bytes, parse_span};
-use clap::ValueEnum;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -122,7 +120,7 @@ impl Setting for Count {
 
     fn read(given: &RawValue) -> Result<Self, String> {
         let text = given.text()?;
-        values::count(&text)
+        units::count(&text)
             .map(Self)
             .map_err(|_| format!("{given} is not a whole number from 0 on: write 64, 100k, 1M"))
     }
@@ -292,7 +290,7 @@ impl Setting for CpuList {
     const KIND: &'static str = "processors";
 
     fn read(given: &RawValue) -> Result<Self, String> {
-        values::cpu_list(&given.text()?)
+        units::cpu_list(&given.text()?)
     }
 
     fn show(&self) -> String {
@@ -305,11 +303,32 @@ impl Setting for Mode {
     const KIND: &'static str = "octal";
 
     fn read(given: &RawValue) -> Result<Self, String> {
-        values::octal(&given.text()?)
+        units::octal(&given.text()?)
     }
 
     fn show(&self) -> String {
         quoted(&format!("{:o}", self.0))
+    }
+}
+
+/// The way to take packets from an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// AF_XDP on an interface that is dedicated or that the host does not use, otherwise TPACKET.
+    Auto,
+    /// AF_XDP.
+    AfXdp,
+    /// TPACKET_V3.
+    Tpacket,
+}
+
+impl SourceKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::AfXdp => "af-xdp",
+            Self::Tpacket => "tpacket",
+        }
     }
 }
 
@@ -318,11 +337,15 @@ impl Setting for SourceKind {
 
     fn read(given: &RawValue) -> Result<Self, String> {
         let text = given.text()?;
-        <Self as ValueEnum>::from_str(&text, false).map_err(|_| format!("{given} is not one of {}", Self::KIND))
+        let kinds = [Self::Auto, Self::AfXdp, Self::Tpacket];
+        kinds
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| format!("{given} is not one of {}", Self::KIND))
     }
 
     fn show(&self) -> String {
-        quoted(self.to_possible_value().as_ref().map_or("auto", |v| v.get_name()))
+        quoted(self.name())
     }
 }
 
@@ -336,7 +359,7 @@ impl Setting for Keep {
     fn read(given: &RawValue) -> Result<Self, String> {
         match given {
             RawValue::Text(text) if text == "auto" => Ok(Self(None)),
-            other => crate::retain::keep_free(&other.text()?).map(|keep| Self(Some(keep))),
+            other => other.text()?.parse().map(|keep| Self(Some(keep))),
         }
     }
 
