@@ -11,8 +11,8 @@ mod libpcap;
 
 use crate::output::{MedianRange, Output, Stop};
 use crate::volume::ScratchDir;
-use ::lang::Facts;
-use ::lang::ir::{Program, VerdictKind};
+use ::ir::Facts;
+use ::ir::{Program, VerdictKind};
 use base::hash::mix64;
 use base::units::show_count;
 use clap::Args;

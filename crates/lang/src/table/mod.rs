@@ -15,11 +15,11 @@ pub use page::reference;
 pub(crate) use state::UNNAMED;
 
 use crate::eval::Value;
-use crate::ir::{Effect, Effects};
-use crate::key::Key;
-use crate::prefix::Prefix;
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
+use ir::Prefix;
+use ir::key::Key;
+use ir::{Effect, Effects};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 

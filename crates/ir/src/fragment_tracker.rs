@@ -15,8 +15,8 @@
 //! Several threads may use the tracker at once, because fragments of a datagram may arrive on different queues and
 //! interfaces. Only packets that are fragments take a lock, and each lock covers one sixteenth of the entries.
 
+use crate::FragmentScope;
 use crate::facts::Facts;
-use crate::ir::FragmentScope;
 use base::hash;
 use std::fmt;
 use std::ops::AddAssign;
@@ -149,7 +149,7 @@ impl FragmentTracker {
     }
 }
 
-/// The value of [`crate::ir::Fact::Fragment`] for a first fragment.
+/// The value of [`crate::Fact::Fragment`] for a first fragment.
 const FIRST: u8 = 1;
 
 /// Ignores poisoning: a panic under the lock leaves the entries in a valid state.

@@ -1,7 +1,7 @@
 //! A network prefix: an address and a length in bits, for IPv4 and IPv6. An IPv4 address is stored as the IPv6 address
-//! of [`crate::ir::mapped`].
+//! of [`crate::mapped`].
 
-use crate::ir::mapped;
+use crate::mapped;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -9,7 +9,7 @@ pub use table::Table;
 
 use crate::facts::Facts;
 use crate::fragment_tracker::FragmentTracker;
-use crate::ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, End, Inst, Log, Operand, Program, Reg, Var, VerdictKind};
+use crate::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, End, Inst, Log, Operand, Program, Reg, Var, VerdictKind};
 use base::hash::mix64;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Reasons why a program cannot run in the kernel, and advice for the user.
 
 use super::MAPS_MAX;
-use crate::ir::VerifyError;
+use ir::VerifyError;
 use std::fmt;
 
 /// The reason why a program cannot run in the kernel.

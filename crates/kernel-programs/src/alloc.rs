@@ -5,8 +5,8 @@
 //! pass (Poletto and Sarkar, "Linear scan register allocation", 1999). r6 to r9 are preserved across helper calls, r3
 //! to r5 are not; r0 to r2 stay free as scratch registers.
 
-use crate::ir::{Block, End, Inst, KernelPrefix, Operand, Program};
-use ::ebpf::Reg as R;
+use ebpf::Reg as R;
+use ir::{Block, End, Inst, KernelPrefix, Operand, Program};
 
 /// The location of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub enum Location {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueRef {
     /// The value of a register of the program.
-    Number(crate::ir::Reg),
+    Number(ir::Reg),
     /// The pointer to the packet byte whose offset such a register holds.
-    Pointer(crate::ir::Reg),
+    Pointer(ir::Reg),
 }
 
 /// The result of the allocation.
@@ -156,7 +156,7 @@ impl Allocation {
     }
 
     /// The constant value of the register, if it has one.
-    pub fn constant(&self, r: crate::ir::Reg) -> Option<u64> {
+    pub fn constant(&self, r: ir::Reg) -> Option<u64> {
         self.constants[usize::from(r.0)]
     }
 

@@ -183,7 +183,7 @@ impl Key {
     /// The largest key that both keys determine: two packets that agree in either key also agree in the result.
     ///
     /// ```
-    /// use netgrain_lang::{Field, Key};
+    /// use netgrain_ir::{Field, Key};
     /// let (five, three) = (Key::FIVE_TUPLE.both_ways(), Key::THREE_TUPLE);
     /// assert_eq!(five.common(three), Key::THREE_TUPLE.both_ways());
     /// assert!(five.common(Key::of(&[Field::IpSrc])).is_empty());

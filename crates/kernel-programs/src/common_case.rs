@@ -1,7 +1,7 @@
 //! The first stages of a program as they are for a plain packet, and without what they do for nothing.
 
 use super::{EmitOptions, Refusal};
-use crate::ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
+use ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
 
 /// What is known beforehand is a number, and the inner layer is the outer one. `whole`: fragments do not come.
 pub fn plain(head: &Program, wish: &EmitOptions, whole: bool) -> Result<Program, Refusal> {
@@ -149,7 +149,7 @@ fn rename(program: &mut Program) -> Result<(), Refusal> {
                 });
                 *r = Reg(*name);
             };
-            block.code.iter_mut().for_each(|inst| inst.registers(&mut rename));
+            block.code.iter_mut().for_each(|inst| registers(inst, &mut rename));
             match &mut block.end {
                 End::If { a, b, .. } => {
                     rename(a);
@@ -201,55 +201,53 @@ pub fn drop_unused(program: &mut Program) -> bool {
     any
 }
 
-impl Inst {
-    /// Calls `see` with each register that it names.
-    fn registers(&mut self, see: &mut impl FnMut(&mut Reg)) {
-        let operand = |o: &mut Operand, see: &mut dyn FnMut(&mut Reg)| {
-            if let Operand::Reg(r) = o {
-                see(r);
-            }
-        };
-        match self {
-            Self::Const { to, .. } | Self::Fact { to, .. } | Self::Meta { to, .. } | Self::Get { to, .. } => see(to),
-            Self::Copy { to, from } | Self::Mix { to, from } => {
-                see(from);
-                see(to);
-            }
-            Self::Op { to, a, b, .. } | Self::Is { to, a, b, .. } => {
-                see(a);
-                operand(b, see);
-                see(to);
-            }
-            Self::Load { to, base, .. } => {
-                base.iter_mut().for_each(&mut *see);
-                see(to);
-            }
-            Self::Set { from, .. } => operand(from, see),
-            Self::Datagram { to, value, .. } => {
-                operand(value, see);
-                see(to);
-            }
-            Self::Member { to, hi, lo, .. } => {
-                see(hi);
-                see(lo);
-                see(to);
-            }
-            Self::Has { to, key, .. } | Self::MapGet { to, key, .. } => {
-                key.iter_mut().for_each(&mut *see);
-                see(to);
-            }
-            Self::MapAdd { to, key, by, .. } => {
-                key.iter_mut().for_each(&mut *see);
-                operand(by, see);
-                see(to);
-            }
-            Self::MapPut { key, value, .. } => {
-                key.iter_mut().for_each(&mut *see);
-                operand(value, see);
-            }
-            Self::MapDelete { key, .. } => key.iter_mut().for_each(see),
-            Self::Count { by, .. } => operand(by, see),
-            Self::Forward { .. } | Self::Kernel | Self::Log(_) => (),
+/// Calls `see` with each register that an instruction names.
+fn registers(inst: &mut Inst, see: &mut impl FnMut(&mut Reg)) {
+    let operand = |o: &mut Operand, see: &mut dyn FnMut(&mut Reg)| {
+        if let Operand::Reg(r) = o {
+            see(r);
         }
+    };
+    match inst {
+        Inst::Const { to, .. } | Inst::Fact { to, .. } | Inst::Meta { to, .. } | Inst::Get { to, .. } => see(to),
+        Inst::Copy { to, from } | Inst::Mix { to, from } => {
+            see(from);
+            see(to);
+        }
+        Inst::Op { to, a, b, .. } | Inst::Is { to, a, b, .. } => {
+            see(a);
+            operand(b, see);
+            see(to);
+        }
+        Inst::Load { to, base, .. } => {
+            base.iter_mut().for_each(&mut *see);
+            see(to);
+        }
+        Inst::Set { from, .. } => operand(from, see),
+        Inst::Datagram { to, value, .. } => {
+            operand(value, see);
+            see(to);
+        }
+        Inst::Member { to, hi, lo, .. } => {
+            see(hi);
+            see(lo);
+            see(to);
+        }
+        Inst::Has { to, key, .. } | Inst::MapGet { to, key, .. } => {
+            key.iter_mut().for_each(&mut *see);
+            see(to);
+        }
+        Inst::MapAdd { to, key, by, .. } => {
+            key.iter_mut().for_each(&mut *see);
+            operand(by, see);
+            see(to);
+        }
+        Inst::MapPut { key, value, .. } => {
+            key.iter_mut().for_each(&mut *see);
+            operand(value, see);
+        }
+        Inst::MapDelete { key, .. } => key.iter_mut().for_each(see),
+        Inst::Count { by, .. } => operand(by, see),
+        Inst::Forward { .. } | Inst::Kernel | Inst::Log(_) => (),
     }
 }

@@ -5,7 +5,7 @@
 //! if there is a tunnel, and otherwise a copy of the outer layer, so the innermost layer always exists. First fragments
 //! of tunnelled packets are decoded as far as their bytes go.
 
-use crate::ir::{Fact, Layer, Meta};
+use crate::{Fact, Layer, Meta};
 use wire::{Decoded, Family, Fragment, Headers, TUNNEL_PORTS};
 
 /// The facts of one layer.
@@ -111,7 +111,7 @@ impl Facts {
     /// The facts from the bytes of a packet: `frame` is the captured part, `wire_len` the length on the wire.
     ///
     /// ```
-    /// use netgrain_lang::Facts;
+    /// use netgrain_ir::Facts;
     /// use wire::{build::Frame, link};
     /// let mut bytes = [0; 60];
     /// let frame = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);

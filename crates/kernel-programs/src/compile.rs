@@ -5,11 +5,11 @@ use super::common_case::{drop_unused, plain, without_record};
 use super::parse_headers::FRAME;
 use super::refusal::Refusal;
 use super::{EmitOptions, MAPS_MAX, MapRequirement, Metadata, Object, Role, frame, meta};
-use crate::ir::{
+use ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
+use ir::{
     self, BlockId, Builder, CommonCase, DEFAULT_CLASS, End, Expiry, Fact, FragmentScope, Inst, KernelPrefix, Layer,
     Meta, Placement, Program, Start, VerdictKind, placement,
 };
-use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
 use std::collections::BTreeSet;
 
 /// Frames are looked at up to here where the program computes offsets: the verifier follows no packet beyond 65535.
@@ -152,7 +152,7 @@ fn first_stages(program: &Program, stages: usize, wish: &EmitOptions) -> Result<
     if metadata != Metadata::Full && !acts {
         head = without_record(&head);
     }
-    let (looks_inside, whole) = (head.reads_inner(), head.uses_fragments());
+    let (looks_inside, whole) = (reads_inner(&head), uses_fragments(&head));
     let head = plain(&head, wish, whole)?;
     let study = KernelPrefix::of(&head, stages).map_err(refuse)?;
     let any = Specialisation::of(head, study);
@@ -264,23 +264,21 @@ fn acts(inst: &Inst) -> bool {
     )
 }
 
-impl Program {
-    fn reads_inner(&self) -> bool {
-        let asks = |inst: &Inst| {
-            matches!(
-                inst,
-                Inst::Fact { layer: Layer::Inner, .. }
-                    | Inst::Datagram { parts: FragmentScope::Inner | FragmentScope::Enclosing, .. }
-                    | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
-            )
-        };
-        self.blocks.iter().flat_map(|b| &b.code).any(asks)
-    }
+fn reads_inner(program: &Program) -> bool {
+    let asks = |inst: &Inst| {
+        matches!(
+            inst,
+            Inst::Fact { layer: Layer::Inner, .. }
+                | Inst::Datagram { parts: FragmentScope::Inner | FragmentScope::Enclosing, .. }
+                | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
+        )
+    };
+    program.blocks.iter().flat_map(|b| &b.code).any(asks)
+}
 
-    /// Whether it is remembered which way datagrams go: in user space, so that fragments are undecided from the start.
-    fn uses_fragments(&self) -> bool {
-        self.blocks.iter().flat_map(|b| &b.code).any(|i| matches!(i, Inst::Datagram { .. }))
-    }
+/// True if the program remembers the way of datagrams: in user space, so fragments are undecided from the start.
+fn uses_fragments(program: &Program) -> bool {
+    program.blocks.iter().flat_map(|b| &b.code).any(|i| matches!(i, Inst::Datagram { .. }))
 }
 
 impl Requirements {

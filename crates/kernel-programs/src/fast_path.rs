@@ -8,8 +8,8 @@
 
 use super::compile::{Emitter, Specialisation};
 use super::parse_headers::{ETHERNET, FRAME, HEADER, raw};
-use crate::ir::CommonCase;
-use ::ebpf::{Alu, Condition, Label, Reg as R, Size};
+use ebpf::{Alu, Condition, Label, Reg as R, Size};
+use ir::CommonCase;
 use wire::IpProtocol;
 
 /// Minimal header lengths, in bytes.

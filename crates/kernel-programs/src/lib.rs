@@ -1,7 +1,7 @@
 //! The eBPF back end: compiles a program of the IR to an XDP program, and defines the metadata between the kernel and
 //! user space.
 //!
-//! [`emit`] compiles the stages that [`crate::ir::placement`] assigns to the kernel. The loader of an [`Object`]
+//! [`emit`] compiles the stages that [`ir::placement`] assigns to the kernel. The loader of an [`Object`]
 //! creates its maps in order, binds them to their slots and attaches the program. The other stages run in user space:
 //!
 //! ```text
@@ -21,8 +21,9 @@
 //! uses it. Only undecided packets access such a map from user space; their evaluation must use the kernel's map. An
 //! expired entry counts as absent, but occupies its slot until its key is seen again or until user space removes it
 //! ([`MapValue::expired`]). The engine removes expired entries periodically, so a full map may refuse new entries for
-//! one period longer than the contract of [`crate::ir`] says; the refusals are counted. The counters of the group are
+//! one period longer than the contract of [`ir`] says; the refusals are counted. The counters of the group are
 //! the sums over kernel and user space.
+#![forbid(unsafe_code)]
 
 mod alloc;
 mod common_case;
@@ -39,7 +40,7 @@ mod tables;
 pub use meta::{COMPACT_BYTES, KernelVerdict, METADATA_BYTES, MapValue, QueueGenerations};
 pub use refusal::Refusal;
 
-use crate::ir::Program;
+use ir::Program;
 
 /// Options of [`emit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +51,9 @@ pub struct EmitOptions {
     pub hash_key: u64,
     /// The program generation, from 1 on; it is part of the metadata of packets for user space ([`QueueGenerations`]).
     pub generation: u32,
-    /// See [`crate::ir::Meta::Port`].
+    /// See [`ir::Meta::Port`].
     pub port: u32,
-    /// See [`crate::ir::Meta::Ingress`].
+    /// See [`ir::Meta::Ingress`].
     pub ingress: u16,
     /// Number of queues of the interface: entries of [`Role::Outcomes`] and [`Role::Sockets`].
     pub queues: u32,
@@ -107,7 +108,7 @@ pub enum ToUser {
 #[derive(Clone, Debug)]
 pub struct Object {
     /// Instructions that refer to maps by their index in `maps` ([`ebpf::Code::with_maps`]).
-    pub code: ::ebpf::Code,
+    pub code: ebpf::Code,
     /// The maps that the loader must create.
     pub maps: Vec<MapRequirement>,
     /// The number of stages of the program that run in the kernel.
@@ -159,11 +160,11 @@ pub struct MapRequirement {
 /// The purpose of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A flow map of the program, by index: the words of the [`crate::ir::Map`] key as key, [`MapValue`] as value.
+    /// A flow map of the program, by index: the words of the [`ir::Map`] key as key, [`MapValue`] as value.
     Flow(u16),
     /// Large sets of the program; the key begins with the number of the set. There are at most [`SET_MAPS`] such maps.
     Sets(u16),
-    /// One value: [`crate::ir::COUNTERS`] numbers, then for each of [`crate::ir::MAX_MAPS`] maps, by index, the number
+    /// One value: [`ir::COUNTERS`] numbers, then for each of [`ir::MAX_MAPS`] maps, by index, the number
     /// of refused entries.
     Counters,
     /// Devices for `forward`, by their index in the program: an interface index each.

@@ -1,10 +1,10 @@
-//! Arithmetic and comparisons by the rules of [`crate::ir`], which are those of the machine: x / 0 is 0, x % 0 is x.
+//! Arithmetic and comparisons by the rules of [`ir`], which are those of the machine: x / 0 is 0, x % 0 is x.
 
 use super::alloc::{Location, ValueRef};
 use super::compile::Emitter;
 use super::{frame, meta};
-use crate::ir::{Cmp, Op, Operand, Reg, Var, VerdictKind};
-use ::ebpf::{Alu, Condition, Label, Reg as R, Size};
+use ebpf::{Alu, Condition, Label, Reg as R, Size};
+use ir::{Cmp, Op, Operand, Reg, Var, VerdictKind};
 
 /// The number as an immediate, which the machine extends by its sign.
 pub(super) const fn immediate(n: u64) -> Option<i32> {

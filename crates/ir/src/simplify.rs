@@ -402,7 +402,7 @@ impl Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Builder;
+    use crate::Builder;
 
     fn branches(program: &Program) -> usize {
         program.blocks.iter().filter(|b| matches!(b.end, End::If { .. } | End::Fits { .. })).count()

@@ -2,7 +2,7 @@
 
 use super::compile::{Emitter, context, verdict};
 use super::{MapKind, MapRequirement, Metadata, PacketOutcome, QueueGenerations, Role, ToUser, frame, meta};
-use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
+use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
 /// Registers of the exits: the verdict, where in the counters the fate is, and the queue.
 const VERDICT: R = R::R6;

@@ -4,8 +4,8 @@
 use super::compile::Emitter;
 use super::number::immediate;
 use super::{MapKind, MapRequirement, MapValue, Role, SET_MAPS, frame};
-use crate::ir::{COUNTERS, Expiry, Inst, MAX_MAPS, Operand, Program, Reg, Set};
-use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
+use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
+use ir::{COUNTERS, Expiry, Inst, MAX_MAPS, Operand, Program, Reg, Set};
 
 /// Ranges of a set that are compared one by one; larger sets are in a trie.
 const INLINE_RANGES: usize = 6;

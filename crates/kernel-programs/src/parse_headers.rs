@@ -10,7 +10,7 @@
 use super::compile::Emitter;
 use super::frame::{self, fact};
 use super::{Clock, EXTENSIONS, MapKind, MapRequirement, Role, TAGS};
-use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
+use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use wire::{EtherType, IpProtocol, TUNNEL_PORTS};
 
 /// Registers of the walk: the frame, the type and then the network header, what is left of the IP packet, the protocol.

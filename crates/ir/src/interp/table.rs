@@ -1,9 +1,9 @@
 //! The reference implementation of a flow map: bounded, with expiry.
 
-use crate::ir::{Expiry, Map};
+use crate::{Expiry, Map};
 use std::collections::HashMap;
 
-/// A flow map; [`crate::ir`] defines the rules.
+/// A flow map; [`crate`] defines the rules.
 #[derive(Clone, Debug)]
 pub struct Table {
     entries: HashMap<Vec<u64>, Entry>,

@@ -9,8 +9,8 @@
 //! cache line of a 60-byte frame. If all packets would carry the same compact form, it is written only until user space
 //! has [seen](QueueGenerations) a packet with it.
 
-use crate::interp::Execution;
-use crate::ir::{Expiry, VerdictKind};
+use ir::interp::Execution;
+use ir::{Expiry, VerdictKind};
 
 /// Size of the full metadata in bytes; numbers are in the machine's byte order.
 pub const METADATA_BYTES: usize = 32;
@@ -20,8 +20,8 @@ pub const COMPACT_BYTES: usize = 4;
 
 /// Layout of the full record.
 pub(super) mod at {
-    use crate::ir::Var;
-    use ::ebpf::Size;
+    use ebpf::Size;
+    use ir::Var;
 
     pub const GENERATION: usize = 0;
     pub const MARK: usize = 4;

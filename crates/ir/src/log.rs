@@ -1,7 +1,7 @@
 //! Log lines of programs as text: the same text in the engine's log and in `netgrain lang run`.
 
 use crate::interp::Execution;
-use crate::ir::{ANY_CLASS, Log, Program};
+use crate::{ANY_CLASS, Log, Program};
 use std::fmt::{self, Write};
 use wire::{FlowKey, Headers};
 

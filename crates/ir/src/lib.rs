@@ -1,5 +1,6 @@
 //! The intermediate representation (IR): all front ends compile to it and all back ends run it. This page is the
-//! contract of the back ends.
+//! contract of the back ends. [`interp`] is the reference semantics, [`Facts`] the values of a packet that a program may
+//! read beside its bytes.
 //!
 //! ```text
 //! program = tables (devices, messages, maps, sets) + blocks b0 b1 … bn
@@ -42,13 +43,20 @@
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only with a jump
 //! to the first block of the next stage, with `pass` or with `drop`, and no register is live across the boundary. Hence
 //! a program can be split between two stages ([`Program::split`]): only the record passes from one part to the other.
+#![forbid(unsafe_code)]
 
 mod build;
 mod common_case;
 mod cost;
 mod effects;
+pub mod facts;
+pub mod fragment_tracker;
 mod inst;
+pub mod interp;
+pub mod key;
+pub mod log;
 mod placement;
+mod prefix;
 mod print;
 mod simplify;
 mod split;
@@ -59,9 +67,13 @@ pub use build::{Builder, Label};
 pub use common_case::CommonCase;
 pub use cost::Cost;
 pub use effects::{Effect, Effects};
+pub use facts::Facts;
+pub use fragment_tracker::FragmentTracker;
 pub use inst::{Block, End, Inst, Log};
-pub(crate) use placement::KernelPrefix;
+pub use key::{Field, Key};
+pub use placement::KernelPrefix;
 pub use placement::{Placement, copies_to_stack, placement};
+pub use prefix::Prefix;
 pub use simplify::Start;
 pub use tables::{Expiry, Map, Set, mapped, wide};
 pub use verify::VerifyError;
@@ -207,7 +219,7 @@ pub enum Cmp {
 
 impl Cmp {
     /// The negated comparison, if it exists.
-    pub(crate) const fn turned(self) -> Option<Self> {
+    pub const fn turned(self) -> Option<Self> {
         match self {
             Self::Eq => Some(Self::Ne),
             Self::Ne => Some(Self::Eq),

@@ -13,8 +13,8 @@
 //!
 //! The record accompanies the packet, so stages that only set the record (marks, classes, hashes, steering) can run in
 //! either place. If the record is the only result, the kernel decides which packets pass, and user space computes the
-//! record ([`crate::ebpf::Metadata`]). If the stages inspect tunnels, a packet that may be a tunnel is left undecided
-//! before any other operation ([`crate::ebpf`]), so for all other packets the innermost packet is the outermost.
+//! record (`kernel_programs::Metadata`). If the stages inspect tunnels, a packet that may be a tunnel is left undecided
+//! before any other operation (`netgrain-kernel-programs`), so for all other packets the innermost packet is the outermost.
 //! Fragments are left undecided too if the stages use fragment tracking, unless its only result is the record that user
 //! space computes.
 
@@ -90,7 +90,7 @@ pub fn copies_to_stack(program: &Program) -> Option<usize> {
 
 /// An operation that the kernel cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+pub enum Obstacle {
     Copy,
     Log,
     Local,
@@ -118,7 +118,7 @@ impl Obstacle {
 
 /// The first stages of a program as the kernel would run them.
 #[derive(Clone, Debug)]
-pub(crate) struct KernelPrefix {
+pub struct KernelPrefix {
     /// For each block, the first instruction that the kernel cannot run. The path in the kernel ends there.
     pub stops: Vec<Option<(usize, Obstacle)>>,
     /// For each block, whether a packet that the kernel decides reaches the block.
