@@ -24,7 +24,7 @@ const LEN_MAX: f64 = 1514.0;
 /// Ports in gigabits per second.
 const PORTS: [f64; 10] = [1.0, 2.5, 5.0, 10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0];
 
-/// Flags of `netgrain bench disk`.
+/// Flags of `netgrain-bench disk`.
 #[derive(Args, Clone, Debug)]
 pub struct DiskArgs {
     /// Folder on the volume to measure; what is written there is removed again

@@ -134,7 +134,7 @@ impl MemberProcesses {
             let mut guests = Vec::new();
             for _ in 0..members {
                 let descs = (DESCS / u64::from(members.max(1))).max(ring::BRANCH_DESCS_MIN);
-                let mut words = vec!["bench".into(), "group-member".into(), path.clone().into_os_string()];
+                let mut words = vec!["group-member".into(), path.clone().into_os_string()];
                 words.extend(["--descs".into(), descs.to_string().into()]);
                 words.extend(follow.then(|| "--follow".into()));
                 let mut guest = Helper::again(words)?;

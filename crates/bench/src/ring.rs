@@ -39,7 +39,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a packet that `--touch` copies: what one cache line holds behind the record header.
 const TOUCHED: u16 = 48;
 
-/// Flags of `netgrain bench ring`.
+/// Flags of `netgrain-bench ring`.
 #[derive(Args, Clone, Debug)]
 pub struct RingArgs {
     /// How many listeners, one measurement for each number
@@ -204,7 +204,7 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement)
     let mut guests = Vec::new();
     for i in 0..listeners {
         let cpu = places.other(usize::from(i)).to_string();
-        let mut arguments = vec!["bench".into(), "ring-listener".into(), socket.clone().into_os_string()];
+        let mut arguments = vec!["ring-listener".into(), socket.clone().into_os_string()];
         arguments.extend(["--cpu".into(), cpu.into()]);
         if args.touch {
             arguments.push("--touch".into());

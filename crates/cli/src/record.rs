@@ -25,11 +25,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the verb. No if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
-    if let Some(Err(text)) = args.metrics.as_deref().map(metrics::check) {
+    if let Some(Err(text)) = args.metrics.as_deref().map(config::check_metrics_address) {
         return Err(Failure::Said(format!("--metrics {text}")));
     }
     let plan = plan(args)?;
-    let keeping = retain::plan(&args.retention, &args.store, &plan)?;
+    let keeping = retain::plan(&args.retention.rules(), &args.store, &plan)?;
     privileges::for_recording(&Needs {
         ports: args.source.interface.is_some(),
         program: plan.program.is_some(),
@@ -74,7 +74,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
             sys::say!("netgrain: SIGHUP reads the file of --program again, and there is none; recording goes on");
         }
     };
-    if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&args.retention, plan)) {
+    if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&args.retention.rules(), plan)) {
         sys::say!("netgrain: {text}");
     }
     let metrics = match &args.metrics {
@@ -206,7 +206,7 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
     }
     port(
         args.source.interface.as_deref().unwrap_or_default(),
-        args.source_kind,
+        args.source_kind.into(),
         args.dedicated,
         args.queues,
         args.busy_poll,

@@ -249,7 +249,7 @@ fn behind(lost_by_gate: &BTreeMap<String, u64>, refused: Option<&str>) -> Option
     Some(match refused {
         Some(why) => format!("the ring was full because the recorder could not write: {why}"),
         None => "the ring was full because the recorder could not keep up: a larger ring (--ring), or a faster volume \
-                 (netgrain bench disk)"
+                 (netgrain-bench disk)"
             .into(),
     })
 }

@@ -49,8 +49,6 @@ pub enum Command {
     Lang(Box<crate::lang::LangArgs>),
     /// Every grain on this machine in less than a minute: one incident walked through curve, flows and packets
     Demo(crate::demo::DemoArgs),
-    /// Measure a stage by itself, with dummies in place of its neighbours
-    Bench(crate::bench::BenchArgs),
     /// Print shell completions
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },

@@ -19,7 +19,7 @@ use crate::output::{MedianRange, Output, Stop};
 use capture::afxdp::{AfXdp, AfXdpConfig, PreparedProgram, XdpDispatcher, open};
 use capture::live_frames::{LiveFrames, LiveFramesConfig};
 use capture::{Polled, Source};
-use lang::ebpf::{Clock, EmitOptions, KernelVerdict, METADATA_BYTES, Metadata, ToUser};
+use kernel_programs::{Clock, EmitOptions, KernelVerdict, METADATA_BYTES, Metadata, ToUser};
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -165,7 +165,7 @@ fn prepare(steer: &XdpDispatcher, text: &str, generation: u32) -> Result<(Prepar
         to_user: ToUser::Sockets,
         metadata: Metadata::Compact,
     };
-    let object = lang::ebpf::emit(&program, &wish).map_err(Stop::say)?;
+    let object = kernel_programs::emit(&program, &wish).map_err(Stop::say)?;
     let prepared = steer
         .prepare(&object, &[], sys::clock::since_monotonic())
         .map_err(|e| Stop::say(capture::afxdp::explain(PROGRAMMED.1, e)))?;

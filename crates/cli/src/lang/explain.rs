@@ -2,9 +2,9 @@
 
 use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome, json};
+use ir::{Placement, Program, placement};
+use kernel_programs::{Clock, EmitOptions, Metadata, Object, Refusal, ToUser, emit};
 use lang::Compiled;
-use lang::ebpf::{Clock, EmitOptions, Metadata, Object, Refusal, ToUser, emit};
-use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
 

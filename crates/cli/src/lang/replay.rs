@@ -2,10 +2,11 @@
 
 use super::RunArgs;
 use crate::outcome::{Failure, Outcome, json};
-use lang::interp::{Action, Execution as Fate, Interpreter, ProgramState};
-use lang::ir::{Log, Program, VerdictKind};
-use lang::log::{LogSubject, classes};
-use lang::{Compiled, Facts};
+use ir::Facts;
+use ir::interp::{Action, Execution as Fate, Interpreter, ProgramState};
+use ir::log::{LogSubject, classes};
+use ir::{Log, Program, VerdictKind};
+use lang::Compiled;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};

@@ -8,12 +8,9 @@ mod reload;
 mod screen;
 mod sinks;
 
-pub use plan::rules;
-
-use crate::config::{self, Config, RawValue};
 use crate::group::show;
 use crate::outcome::{self, Failure, Outcome, json};
-use crate::port::SourceKind;
+use crate::port::SourceKindArg;
 use crate::privileges::{self, Needs};
 use crate::retain;
 use crate::screen::Warnings;
@@ -22,6 +19,7 @@ use crate::signals;
 use crate::values::CpuList;
 use base::units;
 use clap::Args;
+use config::{Config, RawValue, RetentionRules};
 use engine::{Capture, MetricsServer, Observer, Pace, Report, Retention, RowRetention, Second};
 use std::io::Write;
 use std::path::PathBuf;
@@ -66,7 +64,7 @@ pub struct RunArgs {
     pub dedicated: bool,
     /// Which way to take packets from the interfaces (capture.source)
     #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["read", "sim"])]
-    pub source_kind: Option<SourceKind>,
+    pub source_kind: Option<SourceKindArg>,
     /// Processors for the capture threads, in turn (capture.cpus)
     #[arg(long, value_name = "LIST", value_parser = crate::values::cpu_list)]
     pub cpu: Option<CpuList>,
@@ -178,7 +176,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         if let Some(report) = capture.report().program {
             sys::say!("netgrain: {}", crate::program::description(&report));
         }
-        let rules = plan::rules(&config);
+        let rules = RetentionRules::of(&config);
         if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
             sys::say!("netgrain: {text}");
         }
@@ -234,7 +232,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
 /// The defaults, the file over them, and the flags over both.
 pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     let mut config = match &args.config {
-        Some(path) => config::load(path)?,
+        Some(path) => config::load(path).map_err(Failure::Said)?,
         None => Config::default(),
     };
     for text in &args.set {
@@ -270,7 +268,7 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     config.packets.archive = config.packets.archive.map(|dir| sys::nofollow::resolve(&dir));
     config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
     config.capture.dedicated |= args.dedicated;
-    config.capture.source = args.source_kind.unwrap_or(config.capture.source);
+    config.capture.source = args.source_kind.map_or(config.capture.source, Into::into);
     config.packets.record &= !args.no_packets;
     config.capture.ring = args.ring.map(config::Size).or(config.capture.ring);
     let (packets, rules) = (&mut config.packets, &args.retention);
@@ -355,4 +353,10 @@ fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failur
         }
     }
     Ok(())
+}
+
+/// A configuration with these values, for tests.
+#[cfg(test)]
+pub fn with(pairs: &[(&str, &str)]) -> Config {
+    config::with(pairs).expect("right")
 }

@@ -2,9 +2,9 @@
 //! ports. Everything else stays as it was, and is named. A configuration that is wrong changes nothing.
 
 use super::{Port, RunArgs, configuration, plan, sinks};
-use crate::config::{Config, Group, KEYS, TakesEffect, contradictions_now};
 use crate::outcome::Failure;
 use crate::retain;
+use config::{Config, Group, KEYS, TakesEffect, contradictions_now};
 use engine::{Pace, Plan, Retention};
 
 /// What sections of groups are called.
@@ -173,7 +173,8 @@ impl std::fmt::Display for Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{JoinPolicy, RawValue, set, with};
+    use crate::run::with;
+    use config::{JoinPolicy, RawValue, set};
     use group::Policy;
 
     #[test]

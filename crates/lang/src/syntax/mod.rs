@@ -10,7 +10,7 @@ pub use error::Error;
 pub use fmt::format;
 pub use lex::headline;
 
-use crate::prefix::Prefix;
+use ir::Prefix;
 use std::ops::Range;
 
 /// An expression and its position in the text.

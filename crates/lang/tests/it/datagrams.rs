@@ -2,10 +2,11 @@
 //! that this takes is what its module says.
 
 use base::Prng;
-use netgrain_lang::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};
-use netgrain_lang::interp::{Execution, Interpreter, ProgramState};
-use netgrain_lang::ir::{ANY_CLASS, FragmentScope, Program, VerdictKind};
-use netgrain_lang::{Facts, FragmentTracker, compile};
+use ir::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};
+use ir::interp::{Execution, Interpreter, ProgramState};
+use ir::{ANY_CLASS, FragmentScope, Program, VerdictKind};
+use ir::{Facts, FragmentTracker};
+use netgrain_lang::compile;
 use std::collections::HashMap;
 use testkit::fragments;
 use wire::build::{Frame, tunnel};

@@ -1,12 +1,12 @@
 //! The kernel's half: what it is made of, what is refused, and what passes to the other half.
 
-use netgrain_lang::compile;
-use netgrain_lang::ebpf::{
+use ir::interp::Execution;
+use ir::{Builder, Expiry, Fact, Inst, Layer, Meta, Program, Set, Var, VerdictKind};
+use kernel_programs::{
     COMPACT_BYTES, Clock, EmitOptions, KernelVerdict, MAPS_MAX, METADATA_BYTES, MapKind, MapValue, Metadata, Refusal,
     Role, SET_MAPS, ToUser, emit,
 };
-use netgrain_lang::interp::Execution;
-use netgrain_lang::ir::{Builder, Expiry, Fact, Inst, Layer, Meta, Program, Set, Var, VerdictKind};
+use netgrain_lang::compile;
 
 const WISH: EmitOptions = EmitOptions {
     link_type: wire::link::ETHERNET,

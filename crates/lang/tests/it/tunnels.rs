@@ -1,8 +1,9 @@
 //! Packets inside one another: which of them steering and state go by; and links on which frames begin otherwise.
 
-use netgrain_lang::interp::{Execution, Interpreter, ProgramState};
-use netgrain_lang::ir::{Program, VerdictKind};
-use netgrain_lang::{Facts, Field, Key, clusters, compile};
+use ir::interp::{Execution, Interpreter, ProgramState};
+use ir::{Facts, Field, Key};
+use ir::{Program, VerdictKind};
+use netgrain_lang::{clusters, compile};
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol, link};
 
