@@ -120,7 +120,8 @@ mod manual {
 This page lists each verb of `netgrain` with its arguments and flags. `netgrain VERB --help` prints the same with examples. Exit
 statuses: `exit-codes.md`; documents of `--json`: `json.md`; keys of the configuration: `configuration.md`.
 
-An argument without brackets is required; `...` marks an argument that can be repeated. Each verb has `--help` also.
+In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag whose default is
+empty in the table is off or has a default that its meaning gives. Each verb has `--help` also.
 
 This page is made from the table of the verbs: `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain manual`.
 ";
