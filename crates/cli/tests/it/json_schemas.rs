@@ -351,18 +351,18 @@ fn records_and_rows_have_the_fields_of_their_tables() {
     compare::<series::Rollup>("series-rollup");
 }
 
-fn type_in_words(schema: &Value, property: &Value) -> String {
+fn type_in_words(property: &Value) -> String {
     if let Some(target) = property["$ref"].as_str() {
         return format!("object `{}`", target.rsplit('/').next().unwrap_or_default());
     }
     if let Some(choices) = property["anyOf"].as_array() {
-        return choices.iter().map(|c| type_in_words(schema, c)).collect::<Vec<_>>().join(" or ");
+        return choices.iter().map(type_in_words).collect::<Vec<_>>().join(" or ");
     }
     if let Some(all) = property["enum"].as_array() {
         return all.iter().filter_map(Value::as_str).map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ");
     }
     match &property["type"] {
-        Value::String(of) if of == "array" => format!("list of {}", type_in_words(schema, &property["items"])),
+        Value::String(of) if of == "array" => format!("list of {}", type_in_words(&property["items"])),
         Value::String(of) if of == "object" && property["additionalProperties"].is_object() => {
             "object of integers".into()
         }
@@ -374,16 +374,16 @@ fn type_in_words(schema: &Value, property: &Value) -> String {
 }
 
 /// The rows of an object: its keys, and behind each key the keys of the object that is written at its place.
-fn rows(schema: &Value, object: &Value, prefix: &str, out: &mut String) {
+fn rows(object: &Value, prefix: &str, out: &mut String) {
     let required: Vec<&str> = object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (key, property) in object["properties"].as_object().into_iter().flatten() {
         let optional = if required.contains(&key.as_str()) { "" } else { " *" };
-        let (of, text) = (type_in_words(schema, property), property["description"].as_str().unwrap_or_default());
+        let (of, text) = (type_in_words(property), property["description"].as_str().unwrap_or_default());
         let text = text.replace('|', "\\|");
         let _ = writeln!(out, "| `{prefix}{key}`{optional} | {of} | {text} |");
         let (inner, brackets) = if property["items"].is_object() { (&property["items"], "[]") } else { (property, "") };
         if inner["properties"].is_object() {
-            rows(schema, inner, &format!("{prefix}{key}{brackets}."), out);
+            rows(inner, &format!("{prefix}{key}{brackets}."), out);
         }
     }
 }
@@ -400,12 +400,12 @@ fn page() -> String {
             text("description")
         );
         let _ = writeln!(out, "| key | type | meaning |\n|---|---|---|");
-        rows(schema, schema, "", &mut out);
+        rows(schema, "", &mut out);
         for (def, object) in schema["$defs"].as_object().into_iter().flatten() {
             // An object of several documents is shown once, in the report.
             if name == "capture-live" || schemas["capture-live"]["$defs"].get(def).is_none() {
                 let _ = writeln!(out, "\n### Object `{def}`\n\n| key | type | meaning |\n|---|---|---|");
-                rows(schema, object, "", &mut out);
+                rows(object, "", &mut out);
             }
         }
     }
