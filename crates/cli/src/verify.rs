@@ -110,7 +110,7 @@ impl ProgressLine {
             "text": finding.text,
             "remedy": finding.remedy(),
         });
-        writeln!(io::stdout(), "{}", json!({ "finding": object }))
+        crate::outcome::json(&json!({ "finding": object }))
     }
 
     fn totals(self, totals: &Totals) -> Result<(), Failure> {
@@ -127,7 +127,7 @@ impl ProgressLine {
                 "unreadable": totals.unreadable,
                 "ledger": engine::Counts::from(&totals.ledger),
             });
-            writeln!(io::stdout(), "{}", json!({ "verified": object }))?;
+            crate::outcome::json(&json!({ "verified": object }))?;
             return Ok(());
         }
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };

@@ -328,7 +328,7 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
         let value = serde_json::json!({ "explain": {
             "records_looked_at": looked, "records": found, "seconds": seconds,
         } });
-        sys::say!("{value}");
+        sys::say!("{}", crate::outcome::versioned(value));
         return;
     }
     let rate = show_si(looked as f64 / seconds.max(1e-9), "records/s");

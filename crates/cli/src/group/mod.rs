@@ -4,7 +4,7 @@ pub mod show;
 
 use crate::listen;
 use crate::listen::ListenArgs;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{self, Failure, Outcome};
 use crate::signals;
 use base::units;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
@@ -243,11 +243,8 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             let (program, generation) = (answer.program, answer.generation.unwrap_or_default());
             let mut out = std::io::stdout().lock();
             if a.control.json {
-                writeln!(
-                    out,
-                    "{}",
-                    serde_json::json!({"group": a.group, "program": program, "generation": generation})
-                )?;
+                let document = serde_json::json!({"group": a.group, "program": program, "generation": generation});
+                writeln!(out, "{}", outcome::versioned(document))?;
             } else {
                 writeln!(out, "{}", program.as_deref().unwrap_or("copy"))?;
             }
@@ -305,7 +302,7 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
     let (answer, _) = a.named.request(&request)?;
     let place = answer.slot.unwrap_or_default();
     if a.named.control.json {
-        writeln!(std::io::stdout(), "{}", serde_json::json!({"group": a.named.group, "slot": place}))?;
+        outcome::json(&serde_json::json!({"group": a.named.group, "slot": place}))?;
     } else {
         sys::say!(
             "netgrain: place {place} of group {}; netgrain group detach {} {place}",

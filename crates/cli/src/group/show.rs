@@ -1,6 +1,6 @@
 //! Groups for people.
 
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{self, Failure, Outcome};
 use base::units::show_count;
 use serde_json::Value;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ pub fn loaded(group: &str, answer: &group::Response) -> Result<(), Failure> {
         "group": group, "generation": answer.generation, "took_us": answer.took_us, "late": answer.late, "execution": about.execution, "reason": about.reason,
         "compile_us": about.compile_us, "partition_by": about.partition_by, "notes": about.notes, "unresponsive": answer.unresponsive,
     });
-    Ok(writeln!(io::stdout(), "{done}")?)
+    Ok(outcome::json(&done)?)
 }
 
 /// The same for people: what they should know of the program, and the queues on which it does not judge.
@@ -35,7 +35,7 @@ pub fn print_notes(answer: &group::Response) {
 pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if json {
-        groups.iter().try_for_each(|g| writeln!(out, "{g}"))?;
+        groups.iter().try_for_each(|g| writeln!(out, "{}", outcome::versioned(g.clone())))?;
         return Ok(());
     }
     if groups.is_empty() {
@@ -67,7 +67,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         let failed = ports.iter().copied().chain(outlets).chain([gone]).any(|o| number(o, "failed") > 0);
         healthy &= contradictions.is_empty() && silent.is_empty() && !lost && !failed;
         if json {
-            writeln!(out, "{g}")?;
+            writeln!(out, "{}", outcome::versioned(g.clone()))?;
             continue;
         }
         if i > 0 {

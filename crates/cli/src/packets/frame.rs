@@ -10,6 +10,7 @@ use wire::{Arp, Family, FlowKey, Fragment, Headers, Icmp, IpProtocol, Ipv4, Ipv6
 /// A packet as `--json` has it; what does not apply is left out.
 #[derive(Default, Serialize)]
 pub struct Packet<'a> {
+    schema_version: u64,
     time: String,
     interface: &'a str,
     queue: u16,
@@ -88,6 +89,7 @@ impl<'a> Packet<'a> {
     pub fn of(found: &FoundPacket<'_>, origin: &'a Origin) -> Self {
         let (frame, headers) = (found.data, Headers::of(found.data, found.wire_len, found.link_type));
         let mut packet = Self {
+            schema_version: export::text::SCHEMA_VERSION,
             time: found.ts.to_string(),
             interface: &origin.interface,
             queue: origin.queue,

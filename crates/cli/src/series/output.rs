@@ -5,7 +5,7 @@ use super::gaps::{Gap, Gaps};
 use super::sparkline::{Sparkline, TimeAxis};
 use super::table::{self, Lines};
 use crate::flows::names::Names;
-use crate::outcome::Failure;
+use crate::outcome::{Failure, versioned};
 use crate::packets::background_writer::BackgroundWriter;
 use crate::style::{Paint, StylePart, terminal_width};
 use crate::zone::Zone;
@@ -123,7 +123,7 @@ impl<T: table::LineSubject> Output<T> {
                     "interface": interface, "from": table::moment(gap.from), "to": table::moment(gap.to),
                     "seconds": gap.to - gap.from + 1,
                 } });
-                out.get_mut().write_all(format!("{value}\n").as_bytes())?;
+                out.get_mut().write_all(format!("{}\n", versioned(value)).as_bytes())?;
             }
             // A line of CSV says the same as all others: there is none of what is unknown.
             Form::Csv(_) => {}
