@@ -11,7 +11,7 @@
 //! | `sh,with-python-PACKAGE` | runs if a Python with PACKAGE is installed |
 //! | `sh,hardware` | needs a NIC, a collector or a service manager: it is listed in [`LISTED`] |
 //! | `sh,build` | needs cargo or network: likewise |
-//! | a comment that begins with the line `<!-- sh` | runs, and readers do not see it: traffic for the block after it |
+//! | a comment that begins with the line `<!-- sh` | runs likewise, unseen by readers: traffic for the block after it |
 
 use crate::workspace::Ground;
 
@@ -77,13 +77,11 @@ fn blocks(page: &str) -> Vec<Block> {
             }
             Some((_, block)) => block.text += &format!("{line}\n"),
             None => {
-                let fence = match line.trim() {
-                    "<!-- sh" => Some(("-->", "")),
-                    "```sh" => Some(("```", "")),
-                    other => other.strip_prefix("```sh,").map(|tag| ("```", tag)),
-                };
+                let fence = |begin, end| Some((end, line.trim().strip_prefix(begin)?));
+                let fence = fence("```sh", "```").or_else(|| fence("<!-- sh", "-->"));
+                let fence = fence.filter(|(_, tag)| tag.is_empty() || tag.starts_with(','));
                 open = fence.map(|(end, tag)| {
-                    (end, Block { line: number + 1, tag: tag.to_owned(), text: String::new() })
+                    (end, Block { line: number + 1, tag: tag.trim_start_matches(',').to_owned(), text: String::new() })
                 });
             }
         }
