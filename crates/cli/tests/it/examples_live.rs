@@ -1,4 +1,4 @@
-//! The README's section on splitting a port, and the head of every example: their commands, run as they stand there.
+//! The page on splitting a port, and the head of every example: their commands, run as they stand there.
 
 use crate::workspace;
 
@@ -44,13 +44,13 @@ fn number(frame: &[u8], at: usize) -> u32 {
 }
 
 #[test]
-fn the_readme_splits_a_port_over_four_processes_in_three_commands() {
-    let test = "the_readme_splits_a_port_over_four_processes_in_three_commands";
-    let readme = std::fs::read_to_string(repository("README.md")).expect("a README");
-    let section = readme.split("\n## ").find(|s| s.starts_with("Split an interface")).expect("the section");
+fn the_page_splits_a_port_over_four_processes_in_three_commands() {
+    let test = "the_page_splits_a_port_over_four_processes_in_three_commands";
+    let page = std::fs::read_to_string(repository("docs/how-to/split-a-port-over-workers.md")).expect("the page");
+    let section = page.split("\n## ").find(|s| s.starts_with("Three commands")).expect("the section");
     let [engine, create, join] = three_commands(section.lines());
     let Some(ground) = Ground::new(test) else { return };
-    let engine = ground.engine(&engine);
+    let engine = ground.engine(engine.trim_end_matches(" &"));
     ground.yes(&create);
     let mut workers = ground.spawn(&format!("{join}\nwait"));
     ground.wait_for_members("web", 4);

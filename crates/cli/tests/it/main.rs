@@ -1,5 +1,6 @@
 //! All integration tests of this crate in one program, which is linked once; each module is a subject.
 
+mod book;
 mod captures;
 mod common;
 mod convert;

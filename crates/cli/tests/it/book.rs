@@ -1,0 +1,219 @@
+//! The shell blocks of the README and of the book's pages for users, run as they stand there.
+//!
+//! Each page is one script: its blocks run in order, in one `bash -eu -o pipefail`, in a temporary folder inside a network
+//! namespace of its own with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` stands for a folder of the test. The
+//! word after `sh` in a fence says where a block runs:
+//!
+//! | fence | the block |
+//! |---|---|
+//! | `sh` | runs |
+//! | `sh,with-PROGRAM` | runs if PROGRAM is installed, and is skipped by name otherwise |
+//! | `sh,with-python-PACKAGE` | runs if a Python with PACKAGE is installed |
+//! | `sh,hardware` | needs a NIC, a collector or a service manager: it is listed in [`LISTED`] |
+//! | `sh,build` | needs cargo or network: likewise |
+//! | a comment that begins with the line `<!-- sh` | runs likewise, unseen by readers: traffic for the block after it |
+
+use crate::workspace::Ground;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The time after which a page has failed. The pages need less than half a minute each on idle processors.
+const PAGE_MAX: Duration = Duration::from_secs(240);
+
+/// The pages with blocks that no test runs, and the number of these blocks.
+const LISTED: [(&str, usize); 8] = [
+    ("README.md", 3),
+    ("docs/how-to/read-the-store-from-duckdb-polars-wireshark.md", 1),
+    ("docs/how-to/send-flows-to-a-collector.md", 2),
+    ("docs/how-to/size-a-machine.md", 1),
+    ("docs/how-to/split-a-port-over-workers.md", 2),
+    ("docs/how-to/start-at-boot-without-root.md", 5),
+    ("docs/how-to/troubleshoot-loss.md", 2),
+    ("docs/start/install.md", 1),
+];
+
+/// A shell block of a page.
+struct Block {
+    /// The line of the fence, from 1.
+    line: usize,
+    /// What follows `sh,` in the fence.
+    tag: String,
+    text: String,
+}
+
+impl Block {
+    /// True if no test can run the block.
+    fn is_listed(&self) -> bool {
+        self.tag == "hardware" || self.tag == "build"
+    }
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(page: &str) -> String {
+    fs::read_to_string(repository().join(page)).unwrap_or_else(|e| panic!("{page}: {e}"))
+}
+
+/// The README and the pages of `docs/start` and `docs/how-to`.
+fn pages() -> Vec<String> {
+    let mut all = vec!["README.md".to_owned()];
+    for folder in ["docs/start", "docs/how-to"] {
+        for entry in fs::read_dir(repository().join(folder)).expect("the folder of the pages") {
+            let name = entry.expect("an entry").file_name().into_string().expect("a name of characters");
+            all.push(format!("{folder}/{name}"));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// The shell blocks of a page in order.
+fn blocks(page: &str) -> Vec<Block> {
+    let text = read(page);
+    let (mut found, mut open): (Vec<Block>, Option<(&str, Block)>) = (Vec::new(), None);
+    for (number, line) in text.lines().enumerate() {
+        match &mut open {
+            Some((end, block)) if line.trim() == *end => {
+                block.text.push('\n');
+                found.extend(open.take().map(|(_, block)| block));
+            }
+            Some((_, block)) => block.text += &format!("{line}\n"),
+            None => {
+                let fence = |begin, end| Some((end, line.trim().strip_prefix(begin)?));
+                let fence = fence("```sh", "```").or_else(|| fence("<!-- sh", "-->"));
+                let fence = fence.filter(|(_, tag)| tag.is_empty() || tag.starts_with(','));
+                open = fence.map(|(end, tag)| {
+                    (end, Block { line: number + 1, tag: tag.trim_start_matches(',').to_owned(), text: String::new() })
+                });
+            }
+        }
+    }
+    assert!(open.is_none(), "{page}: the last block has no end");
+    found
+}
+
+/// The folder of a Python with a package, for `$PATH`.
+fn python_folder(test: &str, package: &str) -> Option<PathBuf> {
+    let python = testkit::python_with(test, package)?.get_program().to_owned();
+    Some(Path::new(&python).parent().unwrap_or(Path::new("")).to_owned())
+}
+
+/// Runs a page's blocks to the end; all of them must succeed.
+fn run_page(test: &str, page: &str) {
+    let blocks: Vec<Block> = blocks(page).into_iter().filter(|block| !block.is_listed()).collect();
+    if testkit::tool(test, "ip").is_none() || testkit::tool(test, "bash").is_none() {
+        return;
+    }
+    let Some(ground) = Ground::new(test) else { return };
+    let (mut script, mut folders) = (String::new(), Vec::new());
+    for Block { line, tag, text } in &blocks {
+        if let Some(package) = tag.strip_prefix("with-python-") {
+            let Some(folder) = python_folder(&format!("{test}, line {line}"), package) else { continue };
+            folders.extend(Some(folder).filter(|folder| folder.is_absolute()));
+        } else if let Some(program) = tag.strip_prefix("with-") {
+            if testkit::tool(&format!("{test}, line {line}"), program).is_none() {
+                continue;
+            }
+        } else {
+            assert!(tag.is_empty(), "{page}:{line}: the fence `sh,{tag}` has no meaning");
+        }
+        script += &format!("echo '== {page}:{line}' >&2\n{text}");
+    }
+    fs::create_dir(ground.dir.join("data")).expect("a folder for stores");
+    std::os::unix::fs::symlink(repository().join("dist"), ground.dir.join("dist")).expect("a link");
+    let data = format!("{}/", ground.dir.join("data").display());
+    fs::write(ground.dir.join("page.sh"), script.replace("/data/", &data)).expect("the script");
+    let output = File::create(ground.dir.join("output")).expect("a file for the output");
+    let path: String = folders.iter().map(|folder| format!("{}:", folder.display())).collect();
+    let line = format!("export PATH='{path}'\"$PATH:/usr/sbin:/sbin\" && exec bash -eu -o pipefail page.sh");
+    let mut command = ground.shell(&line);
+    command.env("NO_COLOR", "1").stdout(output.try_clone().expect("a second handle")).stderr(output).process_group(0);
+    let mut child = command.spawn().expect("a shell");
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().expect("a child of this process") {
+            Some(status) => break Some(status),
+            None if begun.elapsed() > PAGE_MAX => break None,
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    // What the page started in the background and did not end.
+    let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).output();
+    let _ = child.wait();
+    let output = fs::read(ground.dir.join("output")).expect("the output");
+    let output = String::from_utf8_lossy(&output);
+    let end: Vec<&str> = output.lines().rev().take(60).collect();
+    let end: String = end.iter().rev().map(|line| format!("{line}\n")).collect();
+    match status {
+        Some(status) => assert!(status.success(), "{page}: {status}\n{end}"),
+        None => panic!("{page}: not at its end after {PAGE_MAX:?}\n{end}"),
+    }
+}
+
+macro_rules! pages {
+    ($($test:ident: $page:literal,)*) => {
+        /// The pages that a test of this module runs.
+        const RUN: &[&str] = &[$($page),*];
+        $(#[test]
+        fn $test() {
+            run_page(stringify!($test), $page);
+        })*
+    };
+}
+
+pages! {
+    the_blocks_of_the_readme_run: "README.md",
+    the_blocks_of_install_run: "docs/start/install.md",
+    the_blocks_of_the_tour_run: "docs/start/tour.md",
+    the_blocks_of_concepts_run: "docs/start/concepts.md",
+    the_blocks_of_keep_30_days_of_packets_run: "docs/how-to/keep-30-days-of-packets.md",
+    the_blocks_of_find_who_did_it_run: "docs/how-to/find-who-did-it.md",
+    the_blocks_of_send_flows_to_a_collector_run: "docs/how-to/send-flows-to-a-collector.md",
+    the_blocks_of_split_a_port_over_workers_run: "docs/how-to/split-a-port-over-workers.md",
+    the_blocks_of_start_at_boot_without_root_run: "docs/how-to/start-at-boot-without-root.md",
+    the_blocks_of_read_the_store_run: "docs/how-to/read-the-store-from-duckdb-polars-wireshark.md",
+    the_blocks_of_size_a_machine_run: "docs/how-to/size-a-machine.md",
+    the_blocks_of_move_from_other_tools_run: "docs/how-to/move-from-other-tools.md",
+    the_blocks_of_recover_after_a_crash_run: "docs/how-to/recover-after-a-crash.md",
+    the_blocks_of_troubleshoot_loss_run: "docs/how-to/troubleshoot-loss.md",
+}
+
+#[test]
+fn every_page_is_run() {
+    let mut run: Vec<String> = RUN.iter().map(|page| (*page).to_owned()).collect();
+    run.sort();
+    assert_eq!(run, pages(), "a page without a test, or a test without a page");
+}
+
+#[test]
+fn blocks_that_do_not_run_are_listed() {
+    let mut found = BTreeMap::new();
+    for page in pages() {
+        for block in blocks(&page).iter().filter(|block| block.is_listed()) {
+            eprintln!("{page}:{}: not run ({})", block.line, block.tag);
+            *found.entry(page.clone()).or_insert(0) += 1;
+        }
+    }
+    let listed = LISTED.iter().map(|(page, count)| ((*page).to_owned(), *count)).collect();
+    assert_eq!(found, listed, "a block is run, or is listed in this test");
+}
+
+#[test]
+fn every_link_of_a_page_leads_to_a_file() {
+    for page in pages() {
+        let folder = repository().join(&page).parent().expect("a folder").to_owned();
+        for link in read(&page).split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
+            let path = link.split('#').next().unwrap_or_default();
+            if !path.is_empty() && !link.contains("://") {
+                assert!(folder.join(path).exists(), "{page}: nothing at {link}");
+            }
+        }
+    }
+}
