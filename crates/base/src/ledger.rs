@@ -135,8 +135,8 @@ pub struct Ledger {
 impl Ledger {
     /// The seconds of one day.
     pub const MAX_ROWS: usize = 86_400;
-    /// Rows that a full ledger adds to the oldest remaining row at a time: the oldest rows are encoded, and decoding them
-    /// for each new second would cost more than the rest of the work for this second.
+    /// Rows that a full ledger adds to the oldest remaining row at a time: the oldest rows are encoded, and a full
+    /// ledger would otherwise decode them for each new second.
     pub const FOLDED_ROWS: usize = 256;
 
     /// An empty ledger.

@@ -1,8 +1,8 @@
-//! Tallies by second in little memory. A tally takes 184 bytes, most of them zeros, and a capture that lasts has tens of
+//! Tallies by second in little memory. A tally takes 184 bytes, most of them zeros, and a long capture has tens of
 //! thousands of seconds with packets: all seconds but those of one chunk are kept encoded, at about ten bytes each.
 //!
-//! Invariants: the keys of `packed` and `from` divide the seconds into chunks, each of which ends before the next begins;
-//! exactly one chunk is decoded, in `open`, and has the seconds `from..=to`. No encoded chunk is empty.
+//! Invariants: the keys of `packed` and `from` divide the seconds into chunks, each of which ends before the next
+//! begins; exactly one chunk is decoded, in `open`, and has the seconds `from..=to`. No encoded chunk is empty.
 
 use crate::ledger::Tally;
 use std::collections::BTreeMap;
@@ -128,8 +128,8 @@ impl PartialEq for SecondMap {
 
 impl Eq for SecondMap {}
 
-/// For each run the seconds since the beginning of the run before, its length less one, a mask of the terms that are not
-/// zero, and these terms; all in LEB128.
+/// For each run the seconds since the beginning of the run before, its length less one, a mask of the terms that are
+/// not zero, and these terms; all in LEB128.
 fn encode(runs: &BTreeMap<u64, (u64, Tally)>) -> Box<[u8]> {
     let mut out = Vec::with_capacity(16 * runs.len());
     let mut before = 0;
