@@ -42,7 +42,6 @@ mod parse;
 mod program;
 mod relation;
 mod services;
-mod suggest;
 pub mod test;
 pub mod tree;
 mod unsupported;
@@ -56,7 +55,6 @@ pub use names::mac;
 pub use offsets::BRIDGED;
 pub use parse::OF_FLOWS;
 pub use services::find as service;
-pub use suggest::nearest;
 
 use link::Link;
 use program::{Frame, Program};

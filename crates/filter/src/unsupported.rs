@@ -74,7 +74,7 @@ const WORDS: [&str; 48] = [
 
 /// The word that was probably meant by one that is none.
 pub fn near(word: &str) -> Option<&'static str> {
-    crate::suggest::nearest(word, WORDS).filter(|near| *near != word)
+    base::nearest(word, WORDS).filter(|near| *near != word)
 }
 
 /// What may have been meant by a word that begins no test.
