@@ -32,6 +32,7 @@ pub mod anylink;
 mod arith;
 mod error;
 pub mod flow;
+mod habits;
 mod key_condition;
 mod lex;
 mod link;
