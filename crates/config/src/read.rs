@@ -128,28 +128,18 @@ pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
     }
 }
 
-/// `; did you mean x?`, where something is near enough.
+/// `; did you mean x?` if a known name is near: the whole name, or its last part in another section.
 pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let last = |full: &str| full.rsplit('.').next().unwrap_or(full).to_owned();
-    let near = known.map(|k| (distance(name, k).min(1 + distance(&last(name), &last(k))), k)).min();
-    match near {
-        Some((d, key)) if d <= 1 + name.len() / 4 => format!("; did you mean {key}?"),
-        _ => "; see netgrain config --dump".to_owned(),
+    let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
+    let known: Vec<&str> = known.collect();
+    let in_another_section = || {
+        let part = base::nearest(name.rsplit('.').next()?, known.iter().copied().map(last))?;
+        known.iter().copied().find(|k| last(k) == part)
+    };
+    match base::nearest(name, known.iter().copied()).or_else(in_another_section) {
+        Some(key) => format!("; did you mean {key}?"),
+        None => "; see netgrain config --dump".to_owned(),
     }
-}
-
-/// How many letters have to be put in, taken out or changed (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let least = (corner + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
-            corner = std::mem::replace(&mut row[j + 1], least);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -187,12 +177,5 @@ mod tests {
     #[test]
     fn what_nobody_could_have_meant_suggests_nothing() {
         assert_eq!(wrongs("[flow]\nzyxwvutsr = 1"), ["line 2: no key flow.zyxwvutsr; see netgrain config --dump"]);
-    }
-
-    #[test]
-    fn letters_are_counted() {
-        for (a, b, n) in [("", "", 0), ("idle", "idle", 0), ("idel", "idle", 2), ("", "abc", 3), ("flow", "low", 1)] {
-            assert_eq!((distance(a, b), distance(b, a)), (n, n), "{a} {b}");
-        }
     }
 }

@@ -53,7 +53,7 @@ use std::time::Instant;
   netgrain flows --live --from-multicast 239.128.0.0:4739 --multicast-interface eth0
 
 A filter is asked of a flow as a whole, without the tunnel around it: src is the initiator, the host that began the flow, and
-dst the responder, as for --group. Beside the words of packets it has bytes packets bps pps flags (of both directions; behind
+dst the responder, as for --group. Beside the words of packets it has bytes packets bps pps bpp flags (of both directions; behind
 src or dst of what that end sent), duration rtt state end: 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", interval::HELP)
