@@ -263,3 +263,14 @@ fn a_capture_has_the_same_gaps_as_its_store_and_empty_seconds_cost_nothing() {
     let rows = |said: &Said| objects(&said.out).iter().filter(|row| row["gap"].is_null()).count();
     assert_eq!((rows(&of_file), rows(&of_store)), (900 + 60, 900 + 60));
 }
+
+#[test]
+fn the_series_of_a_filter_reaches_to_the_last_second_of_the_capture() {
+    let dir = TempDir::new("series-end");
+    let file = dir.join("talk.pcap");
+    capture_at(&file, &[(BEGIN, 53), (BEGIN + 1, 443), (BEGIN + 5, 443)]);
+    for filter in ["port 53", "port 443", "port 1"] {
+        let said = run(&["series", "-r", arg(&file), "--json", filter]);
+        assert_eq!((said.status, objects(&said.out).len()), (Some(0), 6), "{filter}: {said:?}");
+    }
+}
