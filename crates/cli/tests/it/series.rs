@@ -274,3 +274,14 @@ fn the_series_of_a_filter_reaches_to_the_last_second_of_the_capture() {
         assert_eq!((said.status, objects(&said.out).len()), (Some(0), 6), "{filter}: {said:?}");
     }
 }
+
+#[test]
+fn an_end_that_is_counted_from_nothing_is_refused() {
+    let dir = TempDir::new("series-anchor");
+    let (file, out) = (dir.join("talk.pcap"), dir.join("out.pcap"));
+    capture_at(&file, &[(BEGIN, 53)]);
+    for verb in ["series", "flows", "packets"] {
+        refused(&run(&[verb, "-r", arg(&file), "--to", "+5min"]), "--to +SPAN", "add --from");
+    }
+    refused(&run(&["convert", arg(&file), "-w", arg(&out), "--to", "+5min"]), "--to +SPAN", "add --from");
+}
