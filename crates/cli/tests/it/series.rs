@@ -237,7 +237,7 @@ fn capture_at(path: &Path, packets: &[(u64, u16)]) {
         for word in [*second as u32, 0, frame.len() as u32, frame.len() as u32] {
             file.extend(word.to_le_bytes());
         }
-        file.extend(&*frame);
+        file.extend(frame.iter());
     }
     std::fs::write(path, file).expect("a capture");
 }
