@@ -153,6 +153,7 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
 
 fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
     let (now, zone) = (sys::clock::realtime(), &args.tz.zone);
+    interval::has_anchor(args.from, args.to)?;
     let from = args.from.map(|moment| zone.at(moment, now, None)).transpose()?;
     let to = args.to.map(|moment| zone.at(moment, now, from)).transpose()?;
     interval::in_order(from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX), args.to, zone)?;

@@ -124,8 +124,8 @@ pub struct FlowsArgs {
     /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
-    /// The packets of these flows instead of their records
-    #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
+    /// The packets of these flows instead of their records: of the store, or of the captures of -r
+    #[arg(long, conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
     /// With --packets: only how many there are
     #[arg(long, requires = "packets", conflicts_with = "write")]

@@ -200,12 +200,7 @@ impl MadeRows {
         let key = address_key::of_interface(&self.store, interface)?;
         let since = self.oldest.get(&interface_folder(&self.store, interface)).copied().unwrap_or(u64::MAX);
         self.names.push(interface.to_owned());
-        self.curves.push(InterfaceSeries {
-            counter: SeriesMeter::new(number as u16).emitting(SeriesMeter::SILENCE_OF_CAPTURES),
-            key,
-            is_known,
-            since,
-        });
+        self.curves.push(InterfaceSeries { counter: SeriesMeter::of_capture(number as u16), key, is_known, since });
         Ok(number)
     }
 

@@ -182,3 +182,28 @@ fn a_record_of_one_direction_leads_to_the_packets_of_that_direction() {
         assert_eq!(given(&store, &id), (packets, bytes), "{id}");
     }
 }
+
+#[test]
+fn flows_of_a_capture_lead_to_its_packets_and_those_of_other_files_are_refused() {
+    let dir = TempDir::new("crossing-capture");
+    let dns = built(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 53).payload(b"a question"));
+    let web = built(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 443).payload(b"another"));
+    let (file, out) = (dir.join("talk.pcap"), dir.join("out.pcap"));
+    capture(&file, &[dns.clone(), web.clone(), dns.clone(), dns, web]);
+    let ask = |more: &[&str]| run(&[&["flows", "-r", arg(&file), "--packets"], more].concat());
+    for (words, packets) in [("port 53", 3), ("port 443", 2), ("udp", 5)] {
+        let said = ask(&["--count", "--json", words]);
+        assert_eq!((said.status, number(&objects(&said.out)[0], "packets")), (Some(0), packets), "{words}: {said:?}");
+    }
+    let greatest = ask(&["--top", "1", "--by", "packets", "-w", arg(&out)]);
+    assert_eq!(greatest.status, Some(0), "{greatest:?}");
+    let written = run(&["packets", "-r", arg(&out), "--count", "--json", "port 53"]);
+    assert_eq!(number(&objects(&written.out)[0], "packets"), 3, "{written:?}");
+    let records = dir.join("flows.parquet");
+    assert_eq!(run(&["flows", "-r", arg(&file), "--parquet", arg(&records)]).status, Some(0));
+    for (read, advice) in [(arg(&records), "name the capture"), ("-", "name a file")] {
+        let said = run(&["flows", "-r", read, "--packets"]);
+        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.err.contains(advice), "{}", said.err);
+    }
+}
