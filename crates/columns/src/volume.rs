@@ -36,7 +36,8 @@ pub fn read_into(disk: &mut dyn Housekeeping, path: &Path, most: u64, mut bytes:
     let outcome = disk.len(file).and_then(|len| {
         let len = usize::try_from(len.min(most)).unwrap_or(usize::MAX);
         if bytes.capacity() < len {
-            bytes = vec![0; len];
+            // The next journal may be a little longer. The kernel gives no memory for what is not read into.
+            bytes = vec![0; len + len / 8];
             // A journal is read column by column, which touches each of its pages a hundred times.
             prefer_huge_pages(bytes.as_ptr_range());
         }
