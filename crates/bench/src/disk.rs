@@ -126,9 +126,10 @@ fn series(sheet: &mut Output<'_>, bytes: &[u64]) -> Result<(), Stop> {
     let step_seconds = SERIES_STEP.as_secs_f64();
     // The last step is not a whole one.
     let whole = &bytes[..bytes.len().saturating_sub(1)];
-    let curve = ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
-    let text = format!("over time, {step_seconds} s each: {}", spark(&curve.gbps));
-    sheet.row("series", &curve, text)
+    let series_meter =
+        ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
+    let text = format!("over time, {step_seconds} s each: {}", spark(&series_meter.gbps));
+    sheet.row("series", &series_meter, text)
 }
 
 /// Eight heights, from nothing to the most.

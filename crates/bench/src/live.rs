@@ -375,8 +375,8 @@ fn engine(
         forward: Vec::new(),
     });
     plan.meter = grains.plan();
-    let outlets = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
-    let mut capture = Capture::claimed(&plan, &Some(dir.clone()), outlets).map_err(Stop::say)?;
+    let egresses = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
+    let mut capture = Capture::claimed(&plan, &Some(dir.clone()), egresses).map_err(Stop::say)?;
     let ended = AtomicBool::new(false);
     let (sent, asked) = std::thread::scope(|scope| {
         let asking = args.query.as_ref().map(|question| scope.spawn(|| query_each_second(&dir, question, &ended)));
@@ -407,8 +407,8 @@ fn engine(
         )));
     }
     let meter = report.meter.unwrap_or_default();
-    if let Some(outlet) = meter.sinks.iter().find(|o| o.lost > 0) {
-        return Err(Stop::say(format_args!("{}: {} records and rows were not stored", outlet.name, outlet.lost)));
+    if let Some(sink) = meter.sinks.iter().find(|o| o.lost > 0) {
+        return Err(Stop::say(format_args!("{}: {} records and rows were not stored", sink.name, sink.lost)));
     }
     let recorders = || report.queues.iter().filter_map(|q| q.recorder.as_ref());
     Ok(Run {

@@ -66,7 +66,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         }
         if reads_again {
             match args.program.plan().and_then(|plan| plan.map(|p| program::exchange(&capture, &p)).transpose()) {
-                Ok(told) => sys::say!("netgrain: {}", told.unwrap_or_default()),
+                Ok(reported) => sys::say!("netgrain: {}", reported.unwrap_or_default()),
                 Err(Failure::Said(text)) => sys::say!("netgrain: nothing is changed: {text}"),
                 Err(Failure::ClosedPipe) => {}
             }
@@ -119,9 +119,9 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     drop(metrics);
     // The report is the last line, and counts every file that a line before told of.
     let kept = retention.map(Retention::end);
-    let told = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
+    let reported = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
     let whole = outcome::ended(ended, &report)?;
-    told?;
+    reported?;
     Ok(Outcome::of(whole && report.is_healthy()))
 }
 
@@ -133,7 +133,7 @@ pub fn watch(
     look: &dyn Fn(),
     mut show: impl FnMut(Report) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let (mut gone, mut told) = (false, false);
+    let (mut gone, mut reported) = (false, false);
     let mut ticker = Ticker::new();
     while !capture.finished() && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(CHECK_INTERVAL);
@@ -145,9 +145,9 @@ pub fn watch(
                 other => other?,
             }
         }
-        if gone && !told {
+        if gone && !reported {
             sys::say!("netgrain: nobody reads the reports any more; recording goes on");
-            told = true;
+            reported = true;
         }
     }
     if gone { Err(Failure::ClosedPipe) } else { Ok(()) }

@@ -123,18 +123,18 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         sys::say!("netgrain: {why}");
         (kept, rules.keep_free) = (false, None);
     }
-    let mut keeper = RetentionWorker::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
+    let mut worker = RetentionWorker::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
     if args.dry_run {
-        keeper = keeper.dry_run();
+        worker = worker.dry_run();
     }
     let (stop, began) = (signals::stop_flag(), Instant::now());
-    let mut told = !kept;
+    let mut reported = !kept;
     let content = loop {
         let at = ClockReading { now: now(), up: began.elapsed() };
-        let progress = keeper.step(at, true);
-        for event in keeper.take_events() {
+        let progress = worker.step(at, true);
+        for event in worker.take_events() {
             let is_reason = matches!(event, Event::Held { .. } | Event::Overruled { .. } | Event::Warning(_));
-            told |= is_reason;
+            reported |= is_reason;
             if args.json {
                 json(&said(args, "event", document(&event)))?;
             } else if is_reason {
@@ -143,7 +143,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
                 writeln!(std::io::stdout(), "{}{event}", if args.dry_run { "(dry run) " } else { "" })?;
             }
         }
-        let content = keeper.is_content(at);
+        let content = worker.is_content(at);
         if stop.load(Ordering::Relaxed)
             || progress == Progress::Idle && (content || args.dry_run || at.up >= TIMEOUT + args.rules.wait_for_readers)
         {
@@ -155,17 +155,17 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     };
     if !args.dry_run {
         // What was emptied goes at the next look.
-        keeper.rescan();
-        keeper.step(ClockReading { now: now(), up: began.elapsed() }, true);
-        keeper.take_events();
+        worker.rescan();
+        worker.step(ClockReading { now: now(), up: began.elapsed() }, true);
+        worker.take_events();
     }
-    let report = RetentionReport::from(keeper.state());
+    let report = RetentionReport::from(worker.state());
     if args.json {
         json(&said(args, "retention", json!(report)))?;
     } else {
         std::io::stdout().write_all(summary(&report).as_bytes())?;
     }
-    if !content && !told {
+    if !content && !reported {
         sys::say!(
             "netgrain: {}: not every rule can be kept: what is left is being written, or the volume is filled by others",
             args.store.display()
@@ -183,17 +183,17 @@ fn said(args: &RetainArgs, what: &str, value: Value) -> Value {
 fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
     let free = rules.keep_free?;
     let only = Rules { keep_free: Some(free), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(DiskDevice::plain(), charge.clone(), only).dry_run();
+    let mut worker = RetentionWorker::new(DiskDevice::plain(), charge.clone(), only).dry_run();
     let (at, mut held) = (ClockReading { now: now(), up: Duration::ZERO }, false);
-    while keeper.step(at, true) == Progress::More {
-        held |= keeper.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
+    while worker.step(at, true) == Progress::More {
+        held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     }
-    held |= keeper.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
+    held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     // What a query holds, or another keeper is at, may come free while this one waits.
-    if held || keeper.is_content(at) {
+    if held || worker.is_content(at) {
         return None;
     }
-    let space = keeper.state().space;
+    let space = worker.state().space;
     Some(format!(
         "--keep-free cannot be kept, because without any file that may go {} of {} would be free and not {}: others fill \
          the volume of {}; nothing goes for it",

@@ -139,13 +139,13 @@ impl ProgressLine {
             0 => "nothing is wrong".to_owned(),
             n => plural(n, "thing is wrong", "things are wrong"),
         };
-        let grains = match totals.row_files {
+        let data_types = match totals.row_files {
             0 => String::new(),
             n => format!("; {} of records and rows", plural(n, "file", "files")),
         };
         writeln!(
             io::stdout(),
-            "{}{open}, {}, {}{grains}: {verdict}",
+            "{}{open}, {}, {}{data_types}: {verdict}",
             plural(totals.files, "file", "files"),
             plural(totals.packets, "packet", "packets"),
             show_bytes(totals.bytes)

@@ -4,7 +4,7 @@ use super::{EmitOptions, Refusal};
 use ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
 
 /// What is known beforehand is a number, and the inner layer is the outer one. `whole`: fragments do not come.
-pub fn plain(head: &Program, wish: &EmitOptions, whole: bool) -> Result<Program, Refusal> {
+pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Program, Refusal> {
     let mut plain = head.clone();
     for inst in plain.blocks.iter_mut().flat_map(|b| &mut b.code) {
         match inst {
@@ -21,9 +21,9 @@ pub fn plain(head: &Program, wish: &EmitOptions, whole: bool) -> Result<Program,
                 let value = match meta {
                     Meta::Depth | Meta::Outgoing => 0,
                     Meta::Ethernet => 1,
-                    Meta::Port => wish.port.into(),
-                    Meta::Ingress => wish.ingress.into(),
-                    Meta::HashKey => wish.hash_key,
+                    Meta::Port => options.port.into(),
+                    Meta::Ingress => options.ingress.into(),
+                    Meta::HashKey => options.hash_key,
                     _ => continue,
                 };
                 *inst = Inst::Const { to: *to, value };

@@ -102,10 +102,10 @@ pub(super) struct Exits {
     pub drop: Label,
 }
 
-pub(super) fn compile(program: &Program, wish: &EmitOptions) -> Result<Object, Refusal> {
+pub(super) fn compile(program: &Program, request: &EmitOptions) -> Result<Object, Refusal> {
     program.verify()?;
-    if wish.link_type != wire::link::ETHERNET {
-        return Err(Refusal::LinkType(wish.link_type));
+    if request.link_type != wire::link::ETHERNET {
+        return Err(Refusal::LinkType(request.link_type));
     }
     let places = placement(program);
     let stages = places.iter().take_while(|p| p.is_kernel()).count();
@@ -120,29 +120,29 @@ pub(super) fn compile(program: &Program, wish: &EmitOptions) -> Result<Object, R
     // What is too long, has too much in hand at once or too many maps, is cut earlier.
     (1..=stages)
         .rev()
-        .map(|n| first_stages(program, n, wish))
+        .map(|n| first_stages(program, n, request))
         .find(|object| {
             !matches!(
                 object,
                 Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Maps { .. } | Refusal::Nothing { .. })
             )
         })
-        .unwrap_or_else(|| first_stages(program, stages, wish))
+        .unwrap_or_else(|| first_stages(program, stages, request))
 }
 
-fn first_stages(program: &Program, stages: usize, wish: &EmitOptions) -> Result<Object, Refusal> {
+fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Result<Object, Refusal> {
     let mut head = program.split(stages).0;
     let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
     let refuse = |why| Refusal::Nothing { stage: stage.clone(), why };
     KernelPrefix::of(program, stages).map_err(refuse)?;
     let study = KernelPrefix::of(&head, stages).map_err(refuse)?;
-    if wish.metadata == Metadata::None && decided(&head, &study).any(acts) {
+    if request.metadata == Metadata::None && decided(&head, &study).any(acts) {
         return Err(Refusal::NoMetadata);
     }
     // What comes after something that the kernel cannot do counts here: if that served the record alone, the kernel gets beyond it.
     let mut all = head.blocks.iter().flat_map(|b| &b.code);
     let (acts, sets) = (all.clone().any(acts), all.any(|i| matches!(i, Inst::Set { .. })));
-    let metadata = match wish.metadata {
+    let metadata = match request.metadata {
         Metadata::Compact if acts => Metadata::Full,
         wished => wished,
     };
@@ -153,7 +153,7 @@ fn first_stages(program: &Program, stages: usize, wish: &EmitOptions) -> Result<
         head = without_record(&head);
     }
     let (looks_inside, whole) = (reads_inner(&head), uses_fragments(&head));
-    let head = plain(&head, wish, whole)?;
+    let head = plain(&head, request, whole)?;
     let study = KernelPrefix::of(&head, stages).map_err(refuse)?;
     let any = Specialisation::of(head, study);
     let needs = Requirements { inner: looks_inside, whole, ..Requirements::default() }.and_of(&any);
@@ -161,25 +161,25 @@ fn first_stages(program: &Program, stages: usize, wish: &EmitOptions) -> Result<
     let ways = ways.iter().map(|sort| Ok((*sort, any.of_plain(*sort, stages)?)));
     let ways = ways.collect::<Result<_, _>>().map_err(refuse)?;
     let (mut forms, travels) = (Specialisations { ways, any }, MetadataPlan { metadata, done });
-    match write(&forms, needs, travels, stages, wish) {
+    match write(&forms, needs, travels, stages, request) {
         // Rather no way of their own for some packets than fewer stages.
         Err(Refusal::TooLong { .. } | Refusal::Stack { .. }) if !forms.ways.is_empty() => {
             forms.ways.clear();
-            write(&forms, needs, travels, stages, wish)
+            write(&forms, needs, travels, stages, request)
         }
         done => done,
     }
 }
 
 /// Lets everything pass and says which program it is.
-pub(super) fn announce(wish: &EmitOptions) -> Object {
+pub(super) fn announce(request: &EmitOptions) -> Object {
     let mut nothing = Builder::default();
     nothing.pass();
     let program = nothing.finish();
     let study = KernelPrefix { stops: vec![None], reached: vec![true] };
     let forms = Specialisations { ways: vec![], any: Specialisation::of(program, study) };
-    let travels = MetadataPlan { metadata: wish.metadata, done: 0 };
-    write(&forms, Requirements::default(), travels, 0, wish).expect("two dozen instructions and three maps")
+    let travels = MetadataPlan { metadata: request.metadata, done: 0 };
+    write(&forms, Requirements::default(), travels, 0, request).expect("two dozen instructions and three maps")
 }
 
 /// The instructions of all forms, and what is around them.
@@ -188,7 +188,7 @@ fn write(
     needs: Requirements,
     travels: MetadataPlan,
     stages: usize,
-    wish: &EmitOptions,
+    request: &EmitOptions,
 ) -> Result<Object, Refusal> {
     let Specialisations { ways, any } = forms;
     let all = || ways.iter().map(|(_, form)| form).chain([any]);
@@ -199,7 +199,8 @@ fn write(
     let MetadataPlan { metadata, done } = travels;
     let (maps, blocks, pointers) = (vec![], vec![], vec![]);
     let tries = BTreeSet::new();
-    let mut e = Emitter { asm, options: wish, metadata, done, needs, maps, tries, exits, form: any, blocks, pointers };
+    let mut e =
+        Emitter { asm, options: request, metadata, done, needs, maps, tries, exits, form: any, blocks, pointers };
     e.enter();
     e.fast_paths(ways);
     e.parse_headers();

@@ -236,14 +236,14 @@ pub const EXTENSIONS: usize = 3;
 
 /// An XDP program for programs without a stage in the kernel. It passes all packets and only writes the program
 /// generation, so that user space can assign each packet to its program.
-pub fn announce(wish: &EmitOptions) -> Object {
-    compile::announce(wish)
+pub fn announce(options: &EmitOptions) -> Object {
+    compile::announce(options)
 }
 
 /// Compiles the program for the kernel.
 ///
 /// # Errors
 /// [`Refusal`]: the reason why the program cannot run in the kernel.
-pub fn emit(program: &Program, wish: &EmitOptions) -> Result<Object, Refusal> {
-    compile::compile(program, wish)
+pub fn emit(program: &Program, options: &EmitOptions) -> Result<Object, Refusal> {
+    compile::compile(program, options)
 }

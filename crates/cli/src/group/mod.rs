@@ -378,12 +378,12 @@ impl ControlArgs {
         let same = |one: &Value, other: &Value| one["group"] == other["group"] && one["sources"] == other["sources"];
         let several = self.paths().count() > 1;
         for path in self.paths() {
-            let told = Client::connect(&path).and_then(|client| client.request(request));
-            let told = told.map_err(|e| match e {
+            let reported = Client::connect(&path).and_then(|client| client.request(request));
+            let reported = reported.map_err(|e| match e {
                 ClientError::Refused(why) if several => Failure::Said(format!("{}: {why}", path.display())),
                 e => failed(&e, &path),
             });
-            for group in told?.1 {
+            for group in reported?.1 {
                 if !all.iter().any(|known| same(known, &group)) {
                     all.push(group);
                 }
@@ -430,8 +430,8 @@ impl NamedArgs {
             groups.iter().flat_map(|g| g["sources"].as_array()).flatten().filter_map(Value::as_str).collect();
         match named.iter().find(|name| !sources.contains(&name.as_str())) {
             None => Ok(()),
-            Some(stranger) => Err(Failure::Said(format!(
-                "the packets of group {} come from {}, not from {stranger}; name its interfaces alone",
+            Some(unknown_client) => Err(Failure::Said(format!(
+                "the packets of group {} come from {}, not from {unknown_client}; name its interfaces alone",
                 self.group,
                 sources.join(", ")
             ))),

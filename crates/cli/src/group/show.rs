@@ -63,8 +63,8 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         let ports: Vec<&Value> = g["interfaces"].as_array().into_iter().flatten().collect();
         let gone = &g["departed"];
         let lost = number(g, "lost") > 0 || number(g, "forward_lost") > 0;
-        let outlets = members.iter().map(|m| &m["sink"]);
-        let failed = ports.iter().copied().chain(outlets).chain([gone]).any(|o| number(o, "failed") > 0);
+        let sinks = members.iter().map(|m| &m["sink"]);
+        let failed = ports.iter().copied().chain(sinks).chain([gone]).any(|o| number(o, "failed") > 0);
         healthy &= contradictions.is_empty() && silent.is_empty() && !lost && !failed;
         if json {
             writeln!(out, "{}", outcome::versioned(g.clone()))?;
@@ -237,9 +237,9 @@ mod tests {
             of[key] = n.into();
         }
         (of["matched"], of["orphaned"]) = (40_000.into(), 5.into());
-        let told = "cut datagrams: remembered 20 000, held 10 000 of 16 384, forgotten for room 7 000, after their time 2 999, for \
+        let reported = "cut datagrams: remembered 20 000, held 10 000 of 16 384, forgotten for room 7 000, after their time 2 999, for \
             another of their number 1; later parts that went with their first 40 000, without 5";
-        assert_eq!(datagrams(&of).as_deref(), Some(told));
+        assert_eq!(datagrams(&of).as_deref(), Some(reported));
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         let mut gone = json!({"delivered": 65_527, "lost": 15_772, "late": 10_358, "seen": 65_527});
         assert_eq!(departed(&gone), "delivered 65 527, lost 15 772, late 10 358");
         gone["seen"] = 65_000.into();
-        let told = "delivered 65 527, lost 15 772, late 10 358, delivered and perhaps not looked at any more 527";
-        assert_eq!(departed(&gone), told);
+        let reported = "delivered 65 527, lost 15 772, late 10 358, delivered and perhaps not looked at any more 527";
+        assert_eq!(departed(&gone), reported);
     }
 }

@@ -122,7 +122,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) struct Port {
     pub capture: Capture,
     pub retention: Option<Retention>,
-    pub grains: Option<RowRetention>,
+    pub data_types: Option<RowRetention>,
     /// Its number in records and rows.
     pub number: u16,
     /// And its name.
@@ -155,8 +155,8 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     // All are made before the first lets packets in: a group may have packets of several.
     let mut made = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
-        let outlets = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
-        made.push(Capture::made(plan, &config.store.dir, outlets)?);
+        let egresses = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
+        made.push(Capture::made(plan, &config.store.dir, egresses)?);
     }
     // Now that the interfaces are claimed: a run that is refused has nothing to say about those of others.
     lateness::keep(&config, &plans)?;
@@ -180,11 +180,11 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
             sys::say!("netgrain: {text}");
         }
-        let keeper = |plan| Retention::start(plan, capture.observer(), retain::teller(args.json));
-        let retention = keeping.map(keeper).transpose()?;
+        let worker = |plan| Retention::start(plan, capture.observer(), retain::teller(args.json));
+        let retention = keeping.map(worker).transpose()?;
         let label = plan.source.label();
-        let grains = sinks::keeping(&config, &label, args.json)?;
-        ports.push(Port { capture, retention, grains, number, label });
+        let data_types = sinks::keeping(&config, &label, args.json)?;
+        ports.push(Port { capture, retention, data_types, number, label });
     }
     let mut service = Service::begin();
     service.ready();
@@ -344,9 +344,9 @@ fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failur
         json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept, "groups": groups }))?;
     } else {
         let kept = kept.as_ref().map(retain::summary).unwrap_or_default();
-        let grains = report.meter.as_ref().map(screen::grains).unwrap_or_default();
+        let data_types = report.meter.as_ref().map(screen::data_types).unwrap_or_default();
         let program = report.program.as_ref().map(crate::program::summary).unwrap_or_default();
-        std::io::stdout().write_all((crate::screen::summary(report) + &program + &grains + &kept).as_bytes())?;
+        std::io::stdout().write_all((crate::screen::summary(report) + &program + &data_types + &kept).as_bytes())?;
         if !groups.is_empty() {
             // What members lost is told, and makes no recording less whole.
             let _ = show::stats(&groups, false)?;

@@ -171,9 +171,9 @@ impl Drawing<'_> {
         let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
         let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };
         let mut text = String::new();
-        for ((interface, direction), curve) in self.sparklines {
+        for ((interface, direction), series_meter) in self.sparklines {
             let name = format!("{} {}", names.interface(*interface), table::way(*direction));
-            let (line, most) = (curve.line(&axis), show_si(curve.greatest(), "b/s"));
+            let (line, most) = (series_meter.line(&axis), show_si(series_meter.greatest(), "b/s"));
             text += &format!("{name:<NAME$} {}  to {most}\n", self.paint.part(StylePart::Sparkline, &line));
         }
         let (rule, labels) = axis.lines(self.zone);

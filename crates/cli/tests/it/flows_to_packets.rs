@@ -28,7 +28,7 @@ fn number(value: &Value, field: &str) -> u64 {
 }
 
 /// Packets and bytes of each flow as its records tell them, by its id; and whether something is around it.
-fn told(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
+fn reported(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
     let said = run(&["flows", "--store", arg(store), "--json"]);
     let mut flows: BTreeMap<String, (u64, u64, bool)> = BTreeMap::new();
     for record in objects(&said.out) {
@@ -43,7 +43,7 @@ fn told(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
 fn given(store: &Path, id: &str) -> (u64, u64) {
     let said = run(&["packets", "--store", arg(store), "--flow", id, "--count", "--json"]);
     match objects(&said.out).first() {
-        Some(told) => (number(told, "packets"), number(told, "bytes")),
+        Some(reported) => (number(reported, "packets"), number(reported, "bytes")),
         None => panic!("{said:?}"),
     }
 }
@@ -79,7 +79,7 @@ fn every_flow_of_every_odd_capture_leads_to_the_packets_that_its_records_tell_of
         let dir = TempDir::new("crossing");
         let store = dir.join("store");
         made(file, &store, &[]);
-        let flows = told(&store);
+        let flows = reported(&store);
         let step = flows.len().div_ceil(FOLLOWED).max(1);
         let every = flows.iter().step_by(step);
         let special = flows.iter().filter(|(_, (.., is_around))| *is_around).take(MOST);
@@ -139,7 +139,7 @@ fn flows_in_sessions_pseudowires_and_snap_are_found_by_their_words_in_every_grai
         let packets = ask("packets");
         assert_eq!((flows, packets.out.lines().count() as u64, series), (count, count, count), "{words}: {packets:?}");
     }
-    for (id, (packets, bytes, _)) in told(&store) {
+    for (id, (packets, bytes, _)) in reported(&store) {
         assert_eq!(given(&store, &id), (packets, bytes), "{id}");
     }
 }
@@ -174,7 +174,7 @@ fn a_record_of_one_direction_leads_to_the_packets_of_that_direction() {
     let (file, store) = (dir.join("talk.pcap"), dir.join("store"));
     capture(&file, &[there.clone(), back.clone(), ping.clone(), there.clone(), back, ping, there]);
     assert_eq!(made(&file, &store, &["--set", "flow.bidirectional=false"]).status, Some(0));
-    let flows = told(&store);
+    let flows = reported(&store);
     let mut counts: Vec<u64> = flows.values().map(|flow| flow.0).collect();
     counts.sort_unstable();
     assert_eq!(counts, [2, 2, 3]);

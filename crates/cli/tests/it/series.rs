@@ -81,13 +81,13 @@ fn a_direction_leaves_the_other_away() {
 fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
     let dir = TempDir::new("series-seconds");
     let (store, rows) = store(&dir, "silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one");
-    let told = ask(&store, &["--json"]);
-    assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "{told:?}");
-    let (gaps, told): (Vec<_>, Vec<_>) = objects(&told.out).into_iter().partition(|o| o.get("gap").is_some());
-    assert_eq!(told.iter().map(|o| o["packets"].as_u64()).collect::<Vec<_>>(), {
+    let reported = ask(&store, &["--json"]);
+    assert_eq!((reported.status, reported.err.as_str()), (Some(0), ""), "{reported:?}");
+    let (gaps, reported): (Vec<_>, Vec<_>) = objects(&reported.out).into_iter().partition(|o| o.get("gap").is_some());
+    assert_eq!(reported.iter().map(|o| o["packets"].as_u64()).collect::<Vec<_>>(), {
         rows.iter().map(|r| Some(r.total.packets)).collect::<Vec<_>>()
     });
-    assert!(told.iter().all(|o| o["interface"] == "eth1"));
+    assert!(reported.iter().all(|o| o["interface"] == "eth1"));
     assert_eq!(gaps.len(), 1);
     let gap = &gaps[0]["gap"];
     assert_eq!((gap["seconds"].as_u64(), gap["from"].as_str()), (Some(20), Some("2026-11-21T10:01:40Z")));
@@ -107,9 +107,9 @@ fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
 fn legacy_lines_have_second_bits_packets_and_active_flows() {
     let dir = TempDir::new("series-legacy");
     let (store, rows) = store(&dir, "legacy_lines_have_second_bits_packets_and_active_flows");
-    let told = ask(&store, &["--format", "legacy"]);
+    let reported = ask(&store, &["--format", "legacy"]);
     let line = |r: &Row| format!("{}\t{}\t{}\t{}\n", r.second, r.total.bytes * 8, r.total.packets, r.flows_active);
-    assert_eq!((told.status, told.out), (Some(0), rows.iter().map(line).collect::<String>()));
+    assert_eq!((reported.status, reported.out), (Some(0), rows.iter().map(line).collect::<String>()));
 }
 
 #[test]
@@ -215,8 +215,8 @@ fn rows_go_through_a_parquet_file() {
     let said = ask(&store, &["--parquet", arg(&file)]);
     assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
     assert!(said.err.contains(&format!("{} rows into", rows.len())), "{}", said.err);
-    let told = run(&["series", "-r", arg(&file), "--json"]);
-    assert_eq!(told.out, ask(&store, &["--json"]).out, "gaps and names included: {}", told.err);
+    let reported = run(&["series", "-r", arg(&file), "--json"]);
+    assert_eq!(reported.out, ask(&store, &["--json"]).out, "gaps and names included: {}", reported.err);
     let minutes = run(&["series", "-r", arg(&file), "--step", "1m", "--json"]);
     assert_eq!(minutes.out, ask(&store, &["--step", "1m", "--json"]).out);
     refused(&ask(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");

@@ -55,8 +55,8 @@ fn a_subscriber_who_tunnels_is_with_his_worker_all_the_same() {
             assert_eq!((out.kind, out.hash), (VerdictKind::Steer, hash), "user packet {i}, extensions {extensions:?}");
         }
     }
-    let stranger = written(Frame::udp4([9; 4], 1, FAR, 53).raw().payload(&[0; 8]));
-    assert_eq!(sees(&users, &gtp(None, &[], &stranger)).kind, VerdictKind::Drop);
+    let unknown_client = written(Frame::udp4([9; 4], 1, FAR, 53).raw().payload(&[0; 8]));
+    assert_eq!(sees(&users, &gtp(None, &[], &unknown_client)).kind, VerdictKind::Drop);
     let only_inside = written(Frame::ip4([9; 4], FAR, IpProtocol::IPV4).raw().payload(&own[3]));
     assert_eq!(
         sees(&users, &gtp(None, &[], &only_inside)).kind,
