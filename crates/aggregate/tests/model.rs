@@ -155,8 +155,8 @@ fn agrees(report: &Aggregation, (groups, totals): &Model, keep: usize) {
     }
     let mut ranked: Vec<u64> = groups.values().map(|amounts| amounts[report.by]).collect();
     ranked.sort_unstable_by(|a, b| b.cmp(a));
-    let told: Vec<u64> = report.lines.iter().map(|l| l.amounts[report.by]).collect();
-    assert_eq!(told, ranked[..told.len()]);
+    let reported: Vec<u64> = report.lines.iter().map(|l| l.amounts[report.by]).collect();
+    assert_eq!(reported, ranked[..reported.len()]);
 }
 
 fn grouped(plan: &Plan, records: &[Record]) -> Result<Aggregation, ReportError> {
@@ -212,8 +212,8 @@ fn groups_are_those_of_a_plain_model_whole_and_in_parts() {
         }
         let expected = model(&fields, &measures, &records);
         let whole = grouped(&plan, &records).expect("few groups");
-        let told = std::panic::catch_unwind(|| agrees(&whole, &expected, keep));
-        assert!(told.is_ok(), "seed {seed}, round {round}: {fields:?} by {by:?}");
+        let reported = std::panic::catch_unwind(|| agrees(&whole, &expected, keep));
+        assert!(reported.is_ok(), "seed {seed}, round {round}: {fields:?} by {by:?}");
 
         // Shared out between three, and put together in any order.
         let mut parts: Vec<Aggregator> = (0..3).map(|_| Aggregator::new(plan.clone())).collect();

@@ -74,8 +74,8 @@ impl Link {
     ///
     /// # Errors
     /// [`AttachError`].
-    pub fn attach(program: Program, ifindex: u32, wish: AttachMode) -> Result<Self, AttachError> {
-        let modes: &[XdpMode] = match wish {
+    pub fn attach(program: Program, ifindex: u32, options: AttachMode) -> Result<Self, AttachError> {
+        let modes: &[XdpMode] = match options {
             AttachMode::Best => &[XdpMode::Native, XdpMode::Generic],
             AttachMode::Only(XdpMode::Native) => &[XdpMode::Native],
             AttachMode::Only(XdpMode::Generic) => &[XdpMode::Generic],

@@ -104,8 +104,8 @@ pub unsafe fn is_complete<G: DataLoop>(handle: *mut Handle<G>) -> i32 {
 /// The pointers are as the header says.
 pub unsafe fn warnings<G: DataLoop>(handle: *mut Handle<G>) -> usize {
     let body = |inner: &mut G| {
-        let told = inner.reported();
-        Ok(inner.common().take_warnings(&told))
+        let result = inner.reported();
+        Ok(inner.common().take_warnings(&result))
     };
     // SAFETY: the caller's promise.
     unsafe { within(handle, std::ptr::null_mut(), 0, body) }
@@ -197,8 +197,8 @@ impl Common {
         self.names[usize::from(number)].as_ptr()
     }
 
-    fn take_warnings(&mut self, told: &[String]) -> usize {
-        self.remarks = self.behind.iter().chain(told).map(|text| c_text(text)).collect();
+    fn take_warnings(&mut self, result: &[String]) -> usize {
+        self.remarks = self.behind.iter().chain(result).map(|text| c_text(text)).collect();
         self.remarks.len()
     }
 

@@ -168,8 +168,8 @@ fn flows_and_seconds_lie_in_c_as_they_lie_in_rust() {
         ours.push(number.to_string());
     }
     let source = format!("#include \"netgrain.h\"\n#include <stdio.h>\nint main(void) {{ {prints} return 0; }}\n");
-    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
-    assert_eq!(told.trim(), ours.join(" "));
+    let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
+    assert_eq!(reported.trim(), ours.join(" "));
 }
 
 /// Programs that were compiled with the first header read at these places, on machines of 64 bits.
@@ -217,8 +217,8 @@ int main(void) {
     return 0;
 }
 "#;
-    let Some(told) = run_source(test, "cc", "-std=c99", source) else { return };
-    assert_eq!(told.lines().collect::<Vec<_>>(), ["1 0 0", "1 0 0", "1 1"]);
+    let Some(reported) = run_source(test, "cc", "-std=c99", source) else { return };
+    assert_eq!(reported.lines().collect::<Vec<_>>(), ["1 0 0", "1 0 0", "1 1"]);
 }
 
 /// Every number of a row, under the name that docs/reference/time-series.md gives it, as a program in C would write it down.
@@ -276,11 +276,11 @@ int main(void) {
 "#
     .replace("STORE", &format!("\"{}\"", store.path().display()))
     .replace("PRINTS", &prints);
-    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
     let mut expected: Vec<String> =
         series::quantities().iter().map(|quantity| format!("{} {}", quantity.name, quantity.of(&row))).collect();
     expected.push("1 1 1".to_owned());
-    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(reported.lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -323,8 +323,8 @@ int main(void) {
 }
 "#
     .replace("STORE", &format!("\"{}\"", store.path().display()));
-    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
-    let lines: Vec<&str> = told.lines().collect();
+    let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let lines: Vec<&str> = reported.lines().collect();
     assert_eq!(lines[..3], keys.map(|key| format!("0 {}", key.5)));
     assert_eq!(
         lines[3..],
@@ -389,7 +389,7 @@ int main(void) {
 }
 "#
     .replace("STORE", &format!("\"{}\"", store.path().display()));
-    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
     let expected = [
         "1 1 the store is NULL",
         "1 1 the question is NULL",
@@ -413,10 +413,10 @@ int main(void) {
         "0",
         "1",
     ];
-    for (line, start) in told.lines().zip(expected) {
+    for (line, start) in reported.lines().zip(expected) {
         assert!(line.starts_with(start), "{line} should begin with {start}");
     }
-    assert_eq!(told.lines().count(), expected.len(), "{told}");
+    assert_eq!(reported.lines().count(), expected.len(), "{reported}");
 }
 
 #[test]
@@ -466,7 +466,7 @@ int main(void) {
 }
 "#
     .replace("STORE", &format!("\"{}\"", store.path().display()));
-    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
     let expected = [
         "1 1 0 abc0000000000001 eth2 1",
         "10.0.0.2 0 40001 80 4 6 3",
@@ -481,7 +481,7 @@ int main(void) {
         "1 20 5 2",
         "7 3 ring_full 11 7 outgoing",
     ];
-    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(reported.lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -499,10 +499,10 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
             (vec!["host 10.9.9.9"], 0),
         ] {
             let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();
-            let mut told = Vec::new();
-            flows::tell(&args, &mut told).expect("an answer");
+            let mut reported = Vec::new();
+            flows::tell(&args, &mut reported).expect("an answer");
             let out = Command::new(&program).args(&args).output().expect("it runs");
-            assert_eq!(stdout(&out), String::from_utf8(told).expect("text"), "{rest:?}");
+            assert_eq!(stdout(&out), String::from_utf8(reported).expect("text"), "{rest:?}");
             assert_eq!(stdout(&out).lines().count(), records + 1, "{rest:?}: {out:?}");
             // `netgrain packets --flow` reads a decimal number.
             let id = |line: &str| line.split(' ').next().and_then(|id| id.parse().ok());
@@ -515,10 +515,10 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
             [(vec![], 50), (vec!["2023-11-14T22:13:22Z", "2023-11-14T22:13:25Z"], 8), (vec!["2024-01-01"], 0)]
         {
             let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();
-            let mut told = Vec::new();
-            series_example::tell(&args, &mut told).expect("an answer");
+            let mut reported = Vec::new();
+            series_example::tell(&args, &mut reported).expect("an answer");
             let out = Command::new(&program).args(&args).output().expect("it runs");
-            assert_eq!(stdout(&out), String::from_utf8(told).expect("text"), "{rest:?}");
+            assert_eq!(stdout(&out), String::from_utf8(reported).expect("text"), "{rest:?}");
             assert_eq!(stdout(&out).lines().count(), rows + 1, "{rest:?}: {out:?}");
         }
     }

@@ -63,9 +63,9 @@ fn structures_lie_in_c_as_they_lie_in_rust() {
     prints += "printf(\"%d %d \", NETGRAIN_API_VERSION == netgrain_api_version(), NETGRAIN_TEXT);";
     prints += "puts(netgrain_version());";
     let source = format!("#include \"netgrain.h\"\n#include <stdio.h>\nint main(void) {{ {prints} return 0; }}\n");
-    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
     let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
-    assert_eq!(told.trim(), format!("{} 1 512 {}", ours.join(" "), env!("CARGO_PKG_VERSION")));
+    assert_eq!(reported.trim(), format!("{} 1 512 {}", ours.join(" "), env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
@@ -103,7 +103,7 @@ int main(void) {
     return 0;
 }
 "#;
-    let Some(told) = run_source(test, "cc", "-std=c99", source) else { return };
+    let Some(reported) = run_source(test, "cc", "-std=c99", source) else { return };
     let expected = [
         "1 1 the store is NULL",
         "1 1 the question is NULL",
@@ -122,10 +122,10 @@ int main(void) {
         "-1 2 filter: ",
         "1",
     ];
-    for (line, start) in told.lines().zip(expected) {
+    for (line, start) in reported.lines().zip(expected) {
         assert!(line.starts_with(start), "{line} should begin with {start}");
     }
-    assert_eq!(told.lines().count(), expected.len(), "{told}");
+    assert_eq!(reported.lines().count(), expected.len(), "{reported}");
 }
 
 #[test]
@@ -171,8 +171,8 @@ int main(int argc, char **argv) {
 }
 "#
     .replace("PATH", &format!("\"{}\"", path.display()));
-    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
-    assert_eq!(told.lines().collect::<Vec<_>>(), ["10", "7", "1", "0 -1", "-1 6", "1", "0 0", "5"]);
+    let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
+    assert_eq!(reported.lines().collect::<Vec<_>>(), ["10", "7", "1", "0 -1", "-1 6", "1", "0 0", "5"]);
 }
 
 #[test]
@@ -234,8 +234,8 @@ int main(void) {
 }
 "#
     .replace("STORE", &format!("\"{}\"", folder.path().display()));
-    let Some(told) = run_source(test, "cc", "-std=c11", &source) else { return };
-    assert_eq!(told.lines().collect::<Vec<_>>(), ["3500", "2 1", "1000 0 eth7", "4", "0"]);
+    let Some(reported) = run_source(test, "cc", "-std=c11", &source) else { return };
+    assert_eq!(reported.lines().collect::<Vec<_>>(), ["3500", "2 1", "1000 0 eth7", "4", "0"]);
 }
 
 #[test]
@@ -245,8 +245,8 @@ fn the_header_is_also_cpp() {
         int main() { netgrain_error e; netgrain_query q = NETGRAIN_QUERY_ALL;\n\
         netgrain *n = netgrain_open_store(\"/no/such/store\", &q, &e);\n\
         std::printf(\"%d\\n\", n ? (int)netgrain_loop(n, 0, take, nullptr, &e) : -2); netgrain_close(n); return 0; }\n";
-    let Some(told) = run_source("the_header_is_also_cpp", "c++", "-std=c++11", source) else { return };
-    assert!(told.trim().parse::<i32>().expect("a number") <= 0, "{told}");
+    let Some(reported) = run_source("the_header_is_also_cpp", "c++", "-std=c++11", source) else { return };
+    assert!(reported.trim().parse::<i32>().expect("a number") <= 0, "{reported}");
 }
 
 #[test]
@@ -270,16 +270,19 @@ fn the_c_example_finds_what_the_rust_example_and_tcpdump_find() {
         let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
         let out = tcpdump.args(["-n", "-t", "-r"]).arg(&path).arg(filter).output().expect("it runs");
         // One line for each packet; some go on with lines that begin with a blank.
-        let told = stdout(&out).lines().filter(|l| !l.starts_with([' ', '\t'])).count() as u64;
+        let reported = stdout(&out).lines().filter(|l| !l.starts_with([' ', '\t'])).count() as u64;
         let args = [path.display().to_string(), filter.to_owned()];
         let rust = packets::count(&args).expect("an answer");
         for program in [&shared, &linked] {
             let out = Command::new(program).args(&args).output().expect("it runs");
             assert_eq!(stdout(&out), rust.lines.join("\n") + "\n", "{name}: {filter}");
-            assert!(stdout(&out).contains(&format!("packets {told} bytes")), "{name}: {filter}: tcpdump has {told}");
-            assert_eq!(out.status.code(), Some(if told > 0 { 0 } else { 1 }));
+            assert!(
+                stdout(&out).contains(&format!("packets {reported} bytes")),
+                "{name}: {filter}: tcpdump has {reported}"
+            );
+            assert_eq!(out.status.code(), Some(if reported > 0 { 0 } else { 1 }));
         }
-        found += told;
+        found += reported;
     }
     assert!(found > 1000, "only {found} packets");
 }

@@ -204,7 +204,7 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             Some(memory) => (Arc::clone(memory), nth as u32 * config.chunks),
             None => (allocate(1)?, 0),
         };
-        let wish = ReceiverOptions {
+        let options = ReceiverOptions {
             ifindex: link.index,
             queue,
             chunk,
@@ -218,8 +218,8 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             mark,
         };
         let share = sources.first().filter(|_| shared.is_some()).map(|first| &first.receiver);
-        let receiver = Receiver::open(&wish, memory, share).map_err(|e| advice::socket(name, queue, e))?;
-        sources.push(AfXdp::new(config, &wish, &link, receiver, Arc::clone(&steer)));
+        let receiver = Receiver::open(&options, memory, share).map_err(|e| advice::socket(name, queue, e))?;
+        sources.push(AfXdp::new(config, &options, &link, receiver, Arc::clone(&steer)));
     }
     if let Some(first) = sources.first_mut() {
         let others = (0..existing).filter(|q| !queues.contains(q)).collect();
@@ -244,7 +244,7 @@ impl AfXdp {
 
     fn new(
         config: &AfXdpConfig,
-        wish: &ReceiverOptions,
+        options: &ReceiverOptions,
         link: &Link,
         receiver: Receiver,
         steer: Arc<XdpDispatcher>,
@@ -253,14 +253,14 @@ impl AfXdp {
             "AF_XDP {} queue {}: {} mode, {} XDP, need-wakeup{}{}, rings {} receive / {} fill, chunks of {} B in {} \
              pages{}",
             link.name,
-            wish.queue,
+            options.queue,
             if receiver.is_zero_copy() { "zero-copy" } else { "copy" },
             steer.mode().name(),
             if config.busy_poll.is_some() { ", busy polling" } else { "" },
-            if wish.multi_buffer { ", multi-buffer" } else { "" },
-            wish.receive_ring,
-            wish.fill_ring,
-            wish.chunk,
+            if options.multi_buffer { ", multi-buffer" } else { "" },
+            options.receive_ring,
+            options.fill_ring,
+            options.chunk,
             match receiver.umem().pages() {
                 Pages::Huge => "huge",
                 Pages::Transparent => "transparent huge",
@@ -276,7 +276,7 @@ impl AfXdp {
         }
         let info = SourceInfo {
             name: link.name.clone(),
-            queue: wish.queue as u16,
+            queue: options.queue as u16,
             description,
             link_type: 1,
             timestamp_source: TimestampSource::Engine,
@@ -290,7 +290,7 @@ impl AfXdp {
             info,
             receiver,
             dispatcher: steer,
-            queue: wish.queue,
+            queue: options.queue,
             assembly: Assembly::default(),
             kept: [0; METADATA_BYTES],
             delivered: 0,

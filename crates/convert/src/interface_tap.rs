@@ -116,8 +116,8 @@ impl<R: Read> InterfaceTap<R> {
             return;
         }
         if kind == kind::INTERFACE {
-            let told = InterfaceDescription::of(&self.block, !self.little).filter(|_| noted);
-            self.remember(told.unwrap_or_default());
+            let reported = InterfaceDescription::of(&self.block, !self.little).filter(|_| noted);
+            self.remember(reported.unwrap_or_default());
         }
         self.skip = len - have as u64;
         self.block.clear();
@@ -156,14 +156,14 @@ mod tests {
     fn section(names: &[&str]) -> Vec<u8> {
         let mut file = Writer::new(Vec::new(), "a test", "").unwrap();
         for name in names {
-            let told = InterfaceOptions {
+            let reported = InterfaceOptions {
                 name,
                 filter: "tcp",
                 comment: "of a test",
                 snaplen: 99,
                 ..InterfaceOptions::default()
             };
-            let number = file.describe(&told).unwrap();
+            let number = file.describe(&reported).unwrap();
             file.packet(number, Timestamp::from_nanos(1), 5, b"bytes", PacketOptions::default()).unwrap();
         }
         file.finish().unwrap()
@@ -192,8 +192,11 @@ mod tests {
             assert_eq!(name(first.len() as u64 - 1, 1).as_deref(), Some("eth1"));
             assert_eq!(name(first.len() as u64 + 60, 0).as_deref(), Some("wlan0"));
             assert_eq!(name(first.len() as u64 + 60, 1), None);
-            let told = tap.described(first.len() as u64, 0).unwrap();
-            assert_eq!((told.filter.as_str(), told.comment.as_str(), told.snaplen), ("tcp", "of a test", 99));
+            let reported = tap.described(first.len() as u64, 0).unwrap();
+            assert_eq!(
+                (reported.filter.as_str(), reported.comment.as_str(), reported.snaplen),
+                ("tcp", "of a test", 99)
+            );
         }
     }
 
@@ -205,8 +208,8 @@ mod tests {
         let file: Vec<u8> = head.iter().chain(&interface).flat_map(|word| word.to_be_bytes()).collect();
         let mut tap = InterfaceTap::new(&file[..]);
         io::copy(&mut tap, &mut io::sink()).unwrap();
-        let told = tap.described(60, 0).expect("it is described");
-        assert_eq!((told.name.as_str(), told.snaplen), ("be", 9));
+        let reported = tap.described(60, 0).expect("it is described");
+        assert_eq!((reported.name.as_str(), reported.snaplen), ("be", 9));
     }
 
     #[test]

@@ -303,15 +303,15 @@ impl Interface {
 /// Describes an interface in the words that its input had for it.
 fn describe<W: Write>(writer: &mut ng::Writer<W>, interface: &Interface, snaplen: u32) -> io::Result<u32> {
     let unsaid = InterfaceDescription::default();
-    let told = interface.described.as_deref().unwrap_or(&unsaid);
-    let most = [snaplen, told.snaplen].into_iter().filter(|most| *most > 0).min();
+    let reported = interface.described.as_deref().unwrap_or(&unsaid);
+    let most = [snaplen, reported.snaplen].into_iter().filter(|most| *most > 0).min();
     writer.describe(&ng::InterfaceOptions {
-        name: &told.name,
-        description: &told.description,
-        filter: &told.filter,
-        hardware: &told.hardware,
-        os: &told.os,
-        comment: &told.comment,
+        name: &reported.name,
+        description: &reported.description,
+        filter: &reported.filter,
+        hardware: &reported.hardware,
+        os: &reported.os,
+        comment: &reported.comment,
         link_type: interface.link_type,
         snaplen: most.unwrap_or(pcap::MAX_PACKET),
     })

@@ -23,7 +23,7 @@ fn file(path: &str, value: &str) -> Change {
 }
 
 /// A finding that wants these changes.
-fn wish(changes: Vec<Change>) -> Finding {
+fn options(changes: Vec<Change>) -> Finding {
     let check = Check::named("governor").expect("a check");
     Finding { changes, ..Finding::new(check, &Subject::Machine, State::Warning, "slow") }
 }
@@ -52,7 +52,7 @@ fn without_a_journal_nothing_is_changed() {
     // The folder of the journal would be below a file.
     let mut journal = journal(&dir.join("absent/state"));
     std::fs::write(dir.join("absent"), "x").expect("a file in the way");
-    let plan = steps(&[wish(vec![file("sys/a", "2")])], &tree);
+    let plan = steps(&[options(vec![file("sys/a", "2")])], &tree);
     assert!(apply(&plan, &mut journal, &tree, |_, _| panic!("nothing is done")).is_err());
     assert_eq!(tree.text("sys/a").as_deref(), Some("1"));
     assert!(journal.entries().is_empty());
@@ -62,9 +62,9 @@ fn without_a_journal_nothing_is_changed() {
 fn good_findings_and_settings_that_are_right_already_make_no_steps() {
     let dir = TempDir::new("no-steps");
     let tree = machine(&dir, &[("sys/a", "1")]);
-    let good = Finding { state: State::Good, ..wish(vec![file("sys/a", "2")]) };
-    assert!(steps(&[good, wish(vec![file("sys/a", "1"), file("sys/none", "1")])], &tree).is_empty());
-    let twice = steps(&[wish(vec![file("sys/a", "2")]), wish(vec![file("sys/a", "3")])], &tree);
+    let good = Finding { state: State::Good, ..options(vec![file("sys/a", "2")]) };
+    assert!(steps(&[good, options(vec![file("sys/a", "1"), file("sys/none", "1")])], &tree).is_empty());
+    let twice = steps(&[options(vec![file("sys/a", "2")]), options(vec![file("sys/a", "3")])], &tree);
     assert_eq!((twice.len(), twice[0].change.value.as_str()), (1, "2"), "a setting is changed once");
 }
 
@@ -73,14 +73,15 @@ fn a_refused_step_is_told_and_the_others_are_made_and_undone() {
     let dir = TempDir::new("partial");
     let tree = machine(&dir, &[("sys/a", "1"), ("sys/b", "1"), ("sys/c", "1")]);
     let state = dir.join("var/undo.json");
-    let plan = steps(&[wish(vec![file("sys/a", "2"), file("sys/b", "2"), file("sys/c", "2")])], &tree);
+    let plan = steps(&[options(vec![file("sys/a", "2"), file("sys/b", "2"), file("sys/c", "2")])], &tree);
     // A setting that is gone when its turn comes.
     std::fs::remove_file(tree.path("sys/b")).expect("a file");
-    let mut told = Vec::new();
-    let done = apply(&plan, &mut journal(&state), &tree, |s, r| told.push((s.change.setting.to_string(), r.is_ok())));
+    let mut reported = Vec::new();
+    let done =
+        apply(&plan, &mut journal(&state), &tree, |s, r| reported.push((s.change.setting.to_string(), r.is_ok())));
     let done = done.unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((done.made, done.refused), (2, 1));
-    assert_eq!(told, [("/sys/a".into(), true), ("/sys/b".into(), false), ("/sys/c".into(), true)]);
+    assert_eq!(reported, [("/sys/a".into(), true), ("/sys/b".into(), false), ("/sys/c".into(), true)]);
 
     std::fs::remove_file(tree.path("sys/a")).expect("a file");
     let mut undone = Vec::new();
@@ -103,7 +104,7 @@ fn another_start_of_the_machine_has_undone_it_already() {
     let dir = TempDir::new("boot");
     let tree = machine(&dir, &[("sys/a", "1")]);
     let state = dir.join("undo.json");
-    let plan = steps(&[wish(vec![file("sys/a", "2")])], &tree);
+    let plan = steps(&[options(vec![file("sys/a", "2")])], &tree);
     apply(&plan, &mut journal(&state), &tree, |_, r| assert!(r.is_ok())).unwrap_or_else(|e| panic!("{e}"));
     tree.write(BOOT, "second").expect("a file");
     tree.write("sys/a", "5").expect("a file");
@@ -130,7 +131,7 @@ fn whatever_was_done_in_whatever_order_everything_is_put_back_exactly() {
                 let name = &names[prng.below(5) as usize];
                 file(name, &prng.below(4).to_string())
             });
-            let plan = steps(&[wish(changes.collect())], &tree);
+            let plan = steps(&[options(changes.collect())], &tree);
             // Somebody who dies between the journal and the change leaves an entry that was never made.
             let dies_at = prng.below(8) as usize;
             let mut open = journal(&state);
@@ -174,19 +175,19 @@ fn a_setting_of_the_network_is_put_back_in_its_namespace_only_and_one_of_the_mac
     };
     let state = dir.join("undo.json");
     move_to("run/netns/blue");
-    let plan = steps(&[wish(vec![file("proc/sys/net/core/a", "2"), file("sys/b", "2")])], &tree);
+    let plan = steps(&[options(vec![file("proc/sys/net/core/a", "2"), file("sys/b", "2")])], &tree);
     apply(&plan, &mut journal(&state), &tree, |_, r| assert!(r.is_ok())).unwrap_or_else(|e| panic!("{e}"));
     assert!(std::fs::read_to_string(&state).expect("the journal").contains("blue"));
     move_to("elsewhere");
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let failed = undo(&mut journal(&state), &tree, |e, r| {
-        told.push((e.setting.to_string(), r.err().map(|e| e.to_string()).unwrap_or_default()));
+        reported.push((e.setting.to_string(), r.err().map(|e| e.to_string()).unwrap_or_default()));
     });
     assert_eq!(failed.unwrap_or_else(|e| panic!("{e}")), 1);
-    assert_eq!(told[0], ("/sys/b".to_owned(), String::new()));
+    assert_eq!(reported[0], ("/sys/b".to_owned(), String::new()));
     assert!(
-        told[1].1.contains("namespace blue (net:[") && told[1].1.contains("ip netns exec blue netgrain"),
-        "{told:?}"
+        reported[1].1.contains("namespace blue (net:[") && reported[1].1.contains("ip netns exec blue netgrain"),
+        "{reported:?}"
     );
     assert_eq!(tree.text("proc/sys/net/core/a").as_deref(), Some("2"), "the value of this namespace is another's");
     move_to("run/netns/blue");

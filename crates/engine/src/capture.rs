@@ -93,9 +93,9 @@ impl Capture {
     pub fn claimed(
         plan: &Plan,
         store: &Option<PathBuf>,
-        outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Sink>>, EngineError>,
+        sinks: impl FnOnce(&str) -> Result<Vec<Box<dyn Sink>>, EngineError>,
     ) -> Result<Self, EngineError> {
-        let mut begun = Self::together(vec![Self::made(plan, store, outlets)?], &plan.groups)?;
+        let mut begun = Self::together(vec![Self::made(plan, store, sinks)?], &plan.groups)?;
         Ok(begun.remove(0))
     }
 
@@ -106,7 +106,7 @@ impl Capture {
     pub fn made(
         plan: &Plan,
         store: &Option<PathBuf>,
-        outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Sink>>, EngineError>,
+        sinks: impl FnOnce(&str) -> Result<Vec<Box<dyn Sink>>, EngineError>,
     ) -> Result<PreparedCapture, EngineError> {
         let filter = match &plan.filter {
             Some(text) => Some(Filter::parse(text).map_err(EngineError::Filter)?),
@@ -151,7 +151,7 @@ impl Capture {
             segment,
             beside: sys::cpu::cpus_beside(&processors(plan, 0)),
         };
-        capture.recovering.told().say(remark);
+        capture.recovering.reported().say(remark);
         // Everything is prepared before the first frame is let in: to touch and lock a ring takes longer than a busy
         // interface takes to fill a receive ring.
         let (more, options) = match &plan.source {
@@ -217,12 +217,12 @@ impl Capture {
         }
         if let Some(meter) = &plan.meter {
             let live = capture.queues.iter().any(|q| is_live(q.info.timestamp_source));
-            let outlets = outlets(&label)?;
+            let sinks = sinks(&label)?;
             let mut meter = meter.clone();
             if let Some(flows) = &mut meter.flows {
                 flows.capacity = sizes::flows_of(plan, flows.capacity);
             }
-            capture.meter = Some(Metering::start(&meter, seats, outlets, live, plan.store.is_some())?);
+            capture.meter = Some(Metering::start(&meter, seats, sinks, live, plan.store.is_some())?);
         }
         // The preparation of large rings takes a moment that does not count as capture time.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
@@ -348,7 +348,7 @@ impl Capture {
     /// Returns access to the counters of this capture (for the metrics endpoint).
     pub fn observer(&self) -> Observer {
         Observer {
-            recovery: self.recovering.told(),
+            recovery: self.recovering.reported(),
             meter: self.meter.as_ref().map(Metering::gauge),
             program: self.program.clone(),
             groups: self.groups.clone(),
@@ -386,9 +386,9 @@ impl Capture {
     }
 
     /// Replaces the sinks of this kind; sinks with the names in `stay` continue.
-    pub fn replace_sinks(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Sink>>) {
+    pub fn replace_sinks(&self, kind: &'static str, stay: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
         if let Some(meter) = &self.meter {
-            meter.replace(kind, stay, outlets);
+            meter.replace(kind, stay, sinks);
         }
     }
 

@@ -151,7 +151,7 @@ fn send_live_frames(
     let (started, mut shown, mut made) = (Instant::now(), 0, 0);
     let limit = spec.packets.unwrap_or(u64::MAX);
     let mut pacer = Pacer::new(spec.rate, Timestamp::ZERO);
-    let told = |counts: LiveCounts, elapsed: Duration| Sent {
+    let reported = |counts: LiveCounts, elapsed: Duration| Sent {
         made: counts.made,
         sent: counts.sent,
         dropped: counts.dropped,
@@ -165,7 +165,7 @@ fn send_live_frames(
         }
         if elapsed.as_secs() > shown {
             shown = elapsed.as_secs();
-            progress(told(out.counts()?, elapsed));
+            progress(reported(out.counts()?, elapsed));
         }
         let mut most = limit - made;
         if spec.rate != Rate::Flat {
@@ -184,7 +184,7 @@ fn send_live_frames(
     out.flush()?;
     let counts = out.counts()?;
     // What is still under way after the flush never reached the other end.
-    Ok(told(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
+    Ok(reported(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
 }
 
 /// How long to sleep until a burst of frames is due, or until it is time to look at the stop flag.

@@ -274,13 +274,13 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
         "Packets that are not decoded to their end (docs/reference/decoding.md).",
         &odd,
     );
-    let outlets = |value: &dyn Fn(&SinkReport) -> u64| -> Vec<(String, f64)> {
+    let egresses = |value: &dyn Fn(&SinkReport) -> u64| -> Vec<(String, f64)> {
         let each = meter.sinks.iter();
         each.map(|o| (format!(",outlet=\"{}\"", escape(&o.name)), value(o) as f64)).collect()
     };
-    family("sink_records_total", "counter", "Flow records taken.", &outlets(&|o| o.records));
-    family("sink_rows_total", "counter", "Rows taken.", &outlets(&|o| o.rows));
-    family("sink_lost_total", "counter", "Records and rows that were not brought there.", &outlets(&|o| o.lost));
+    family("sink_records_total", "counter", "Flow records taken.", &egresses(&|o| o.records));
+    family("sink_rows_total", "counter", "Rows taken.", &egresses(&|o| o.rows));
+    family("sink_lost_total", "counter", "Records and rows that were not brought there.", &egresses(&|o| o.lost));
     let seconds = meter.cpu_millis as f64 / 1e3;
     family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
 }

@@ -160,14 +160,14 @@ impl Recording {
             };
             let _ = joined.send(Ok(()));
             let mut feed = RingFeed::new(gate);
-            let told = Arc::clone(&news);
+            let reported = Arc::clone(&news);
             let hearing = move |event: Event| {
                 match &event {
                     Event::LeftHidden { path, .. } => mending.left(path),
                     Event::Published { .. } => mending.volume_works(),
                     _ => {}
                 }
-                receive(&mut lock(&told), event);
+                receive(&mut lock(&reported), event);
             };
             let summary = recorder.run(&mut feed, hearing)?;
             lock(&news).summary = Some(summary.clone());

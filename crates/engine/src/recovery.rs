@@ -35,16 +35,16 @@ impl RecoveryMessages {
     }
 
     fn receive(&self, recovery: &mut Recovery<DiskDevice>) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = WARNINGS_MAX.saturating_sub(told.len());
-        told.extend(recovery.take_events().iter().map(ToString::to_string).take(room));
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = WARNINGS_MAX.saturating_sub(reported.len());
+        reported.extend(recovery.take_events().iter().map(ToString::to_string).take(room));
     }
 }
 
 /// A running recovery; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveryTask {
-    told: RecoveryMessages,
+    reported: RecoveryMessages,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     /// Disconnected when the thread has ended.
@@ -54,15 +54,15 @@ pub(crate) struct RecoveryTask {
 impl RecoveryTask {
     /// Starts recovery in the directory of an interface; the caller holds the claim.
     pub fn start(store: &Path, interface: &str) -> Self {
-        let told = RecoveryMessages::default();
+        let reported = RecoveryMessages::default();
         let stop: Arc<AtomicBool> = Arc::default();
         let device = DiskDevice::plain().until(Arc::clone(&stop));
         let folder = interface_folder(store, interface);
         let tails = offered_page::orphaned_counts(&folder);
         let mut recovery = Recovery::new(device, &folder).until(Arc::clone(&stop)).with_orphaned_counts(tails);
         recovery.prepare();
-        told.receive(&mut recovery);
-        let heard = told.clone();
+        reported.receive(&mut recovery);
+        let heard = reported.clone();
         let (ending, ended) = channel();
         let work = move || {
             let _ending: std::sync::mpsc::Sender<()> = ending;
@@ -79,12 +79,12 @@ impl RecoveryTask {
         };
         // If the thread cannot be started, the next recorder finds the same files.
         let thread = std::thread::Builder::new().name("recovery".into()).spawn(work).ok();
-        Self { told, thread, stop, ended: Some(ended) }
+        Self { reported, thread, stop, ended: Some(ended) }
     }
 
     /// Returns the messages of recovery.
-    pub fn told(&self) -> RecoveryMessages {
-        self.told.clone()
+    pub fn reported(&self) -> RecoveryMessages {
+        self.reported.clone()
     }
 
     /// Waits up to `GRACE` for the end; then stops recovery between two blocks of a file or after its sync.

@@ -119,20 +119,21 @@ impl Republisher {
             let recovery = Recovery::new(device, &self.0.root).below(&folder).of_queue(self.0.queue);
             let mut recovery = recovery.with_orphaned_counts(vec![tail.clone()]).until(Arc::clone(&self.0.stop));
             while recovery.step() {}
-            let (mut told, mut failed) = (Vec::new(), false);
+            let (mut reported, mut failed) = (Vec::new(), false);
             for event in recovery.take_events() {
                 match &event {
                     Event::Recovered { path, outcome: Outcome::Published { path: name, tally, lost, .. } } => {
                         self.0.recovered.fetch_add(1, Ordering::Relaxed);
                         let (hidden, name, stored) = (path.display(), name.display(), tally.stored);
-                        told.push(format!("{hidden}: published as {name} after all, {stored} packets, {lost} lost"));
+                        reported
+                            .push(format!("{hidden}: published as {name} after all, {stored} packets, {lost} lost"));
                     }
                     Event::Trouble { .. } => failed = true,
-                    _ => told.push(event.to_string()),
+                    _ => reported.push(event.to_string()),
                 }
             }
             let mut work = self.work();
-            work.messages.extend(told);
+            work.messages.extend(reported);
             if failed {
                 work.folders.insert(folder);
                 work.not_before = Some(Instant::now() + PAUSE);
@@ -214,9 +215,9 @@ mod tests {
         mendings[0].finish(lost(0));
         assert_eq!((mendings[0].has_recovered(), hidden(1).exists()), (1, true), "{:?}", mendings[0].take_messages());
         mendings[1].finish(lost(1));
-        let told = mendings[1].take_messages();
-        assert_eq!((mendings[1].has_recovered(), hidden(1).exists()), (1, false), "{told:?}");
-        assert!(told.iter().any(|text| text.contains("3000 packets, 7 lost")), "{told:?}");
+        let reported = mendings[1].take_messages();
+        assert_eq!((mendings[1].has_recovered(), hidden(1).exists()), (1, false), "{reported:?}");
+        assert!(reported.iter().any(|text| text.contains("3000 packets, 7 lost")), "{reported:?}");
         let sealed = packets.with_file_name(format!("{stem}-q1.ngi"));
         let sealed = index::Reader::open(&std::fs::File::open(sealed).expect("an index")).expect("sealed");
         let tally = sealed.summary().tally;

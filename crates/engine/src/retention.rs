@@ -193,12 +193,12 @@ impl Retention {
         state.set(&RetentionState::default(), None);
         let capture = Arc::new(capture);
         let writing = Arc::clone(&capture);
-        let keeper = RetentionWorker::new(DiskDevice::plain(), charge, rules.clone());
+        let retention_worker = RetentionWorker::new(DiskDevice::plain(), charge, rules.clone());
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             began: Instant::now(),
             moving: AtomicBool::new(false),
-            work: Mutex::new(Work { worker: keeper, tell: Box::new(tell) }),
+            work: Mutex::new(Work { worker: retention_worker, tell: Box::new(tell) }),
             state,
             rules,
         });
@@ -295,22 +295,22 @@ impl Shared {
                 std::thread::park_timeout(YIELD_TIME);
             }
         }
-        if let Some(mut errand) = out {
-            errand.give_up(&mut device);
+        if let Some(mut job) = out {
+            job.give_up(&mut device);
         }
     }
 
     /// One piece of the way to the archive; only what concerns the store itself is done with the keeper.
     fn go_on_archiving(&self, out: &mut Option<MoveJob>, device: &mut DiskDevice) -> bool {
-        let keeper = || self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let retention_worker = || self.work.lock().unwrap_or_else(PoisonError::into_inner);
         if out.is_none() {
-            *out = keeper().worker.send_out();
+            *out = retention_worker().worker.send_out();
         }
-        if out.as_mut().is_some_and(|errand| errand.step(device)) {
+        if out.as_mut().is_some_and(|job| job.step(device)) {
             return true;
         }
-        if let Some(errand) = out.take() {
-            keeper().worker.take_back(errand);
+        if let Some(job) = out.take() {
+            retention_worker().worker.take_back(job);
         }
         self.step(true) == Progress::More
     }
@@ -321,13 +321,13 @@ impl Shared {
 
     fn step(&self, slack: bool) -> Progress {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let Work { worker: keeper, tell } = &mut *work;
-        let progress = keeper.step(ClockReading { now: now(), up: self.began.elapsed() }, slack);
-        keeper.take_events().iter().for_each(tell);
-        self.moving.store(keeper.is_moving(), Ordering::Relaxed);
-        self.state.set(keeper.state(), horizon(keeper.state(), &self.rules, now()));
+        let Work { worker: retention_worker, tell } = &mut *work;
+        let progress = retention_worker.step(ClockReading { now: now(), up: self.began.elapsed() }, slack);
+        retention_worker.take_events().iter().for_each(tell);
+        self.moving.store(retention_worker.is_moving(), Ordering::Relaxed);
+        self.state.set(retention_worker.state(), horizon(retention_worker.state(), &self.rules, now()));
         // Where one query follows the other, the moment between two of them is short.
-        let held = keeper.state().held > 0;
+        let held = retention_worker.state().held > 0;
         if held && progress == Progress::Idle { Progress::Waiting } else { progress }
     }
 }

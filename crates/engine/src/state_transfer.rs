@@ -29,7 +29,7 @@ impl StateTransfer {
     /// Compares the maps of two programs. `wall` returns the reason why an old map (by index) cannot become a new map
     /// (by index) although both have the same definition.
     pub fn between(old: &[Map], new: &[Map], wall: impl Fn(usize, usize) -> Option<&'static str>) -> Self {
-        let mut heritage = Self::default();
+        let mut transfer = Self::default();
         for (n, map) in new.iter().enumerate() {
             let Some((o, before)) = old.iter().enumerate().find(|(_, old)| old.name == map.name) else { continue };
             let mut why = differences(before, map);
@@ -37,14 +37,14 @@ impl StateTransfer {
                 why.extend(wall(o, n).map(str::to_owned));
             }
             if why.is_empty() {
-                heritage.kept.push(map.name.clone());
+                transfer.kept.push(map.name.clone());
             } else {
-                heritage.restarted.push(RestartedMap { map: map.name.clone(), why: why.join(", ") });
+                transfer.restarted.push(RestartedMap { map: map.name.clone(), why: why.join(", ") });
             }
         }
         let gone = old.iter().filter(|old| !new.iter().any(|new| new.name == old.name));
-        heritage.dropped = gone.map(|old| old.name.clone()).collect();
-        heritage
+        transfer.dropped = gone.map(|old| old.name.clone()).collect();
+        transfer
     }
 
     /// True if neither program had state to transfer.
@@ -134,11 +134,11 @@ mod tests {
             "a = flow_map 0 key_5tuple\nb = up_to 1200 (flow_map 0 key_ip_dst)\nd = flow_map 0 key_ip_src\n\
              main = incr_fstate a >-> incr_fstate b >-> incr_fstate d",
         );
-        let heritage = StateTransfer::between(&old, &new, |_, _| None);
+        let transfer = StateTransfer::between(&old, &new, |_, _| None);
         let said = "keeps a; b begins anew (its key is ip_dst, not ip_src, up_to 1200, not 1000); forgets c";
-        assert_eq!(heritage.to_string(), said);
-        let heritage = StateTransfer::between(&old, &new, |_, _| Some("now in the kernel"));
-        assert!(heritage.to_string().starts_with("a begins anew (now in the kernel); b begins anew (its key"));
+        assert_eq!(transfer.to_string(), said);
+        let transfer = StateTransfer::between(&old, &new, |_, _| Some("now in the kernel"));
+        assert!(transfer.to_string().starts_with("a begins anew (now in the kernel); b begins anew (its key"));
         assert!(StateTransfer::between(&[], &new, |_, _| None).is_empty(), "nothing was there before");
     }
 

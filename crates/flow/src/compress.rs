@@ -104,10 +104,10 @@ fn code(c: &mut impl Coder, whole: &mut FlowState, about: &EntryFields) {
     let listed = if whole.head.part == 0 { about.listed } else { 0 };
     let log = &mut whole.log[..listed.saturating_sub(1)];
     code_list(c, log, about);
-    let mut told = told(log, listed, c.is_loose(), about);
-    for (side, told) in whole.sides.iter_mut().zip(&mut told) {
-        code_before(c, side, told, whole.head.part, about);
-        code_counters(c, side, told, whole.head.first.unwrap_or(about.start), about);
+    let mut reported = reported(log, listed, c.is_loose(), about);
+    for (side, reported) in whole.sides.iter_mut().zip(&mut reported) {
+        code_before(c, side, reported, whole.head.part, about);
+        code_counters(c, side, reported, whole.head.first.unwrap_or(about.start), about);
         code_sums(c, side, about);
     }
 }
@@ -186,10 +186,10 @@ fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
 }
 
 /// The counters of both sides as the list alone makes them; loosely, as if there were none.
-fn told(log: &[u64], listed: usize, is_loose: bool, about: &EntryFields) -> [WideDirection; 2] {
-    let mut told: [WideDirection; 2] = Default::default();
+fn reported(log: &[u64], listed: usize, is_loose: bool, about: &EntryFields) -> [WideDirection; 2] {
+    let mut reported: [WideDirection; 2] = Default::default();
     if is_loose || listed == 0 {
-        return told;
+        return reported;
     }
     // In a pair, which holds what a list can say, it takes a third of the time.
     let mut pair = CompactCounters::new();
@@ -200,13 +200,19 @@ fn told(log: &[u64], listed: usize, is_loose: bool, about: &EntryFields) -> [Wid
         pair.sides[usize::from(early.reverse)].count(at, early.length, early.flags);
     }
     for (n, first) in [about.start, pair.first_back()].into_iter().enumerate() {
-        told[n].take_over(&pair.sides[n], first, NEVER);
+        reported[n].take_over(&pair.sides[n], first, NEVER);
     }
-    told
+    reported
 }
 
 /// When the last packet came before this record, which the counters go on from.
-fn code_before(c: &mut impl Coder, side: &mut WideDirection, told: &mut WideDirection, part: u32, about: &EntryFields) {
+fn code_before(
+    c: &mut impl Coder,
+    side: &mut WideDirection,
+    reported: &mut WideDirection,
+    part: u32,
+    about: &EntryFields,
+) {
     side.before = if part == 0 {
         c.known(side.before.into(), NEVER.into()) as u64
     } else if c.bit(side.before == NEVER) {
@@ -215,43 +221,49 @@ fn code_before(c: &mut impl Coder, side: &mut WideDirection, told: &mut WideDire
         about.last.wrapping_sub(c.number(about.last.wrapping_sub(side.before)))
     };
     if part > 0 {
-        (told.before, told.last) = (side.before, if side.before == NEVER { 0 } else { side.before });
+        (reported.before, reported.last) = (side.before, if side.before == NEVER { 0 } else { side.before });
     }
 }
 
 /// Packets, times, lengths, flags and gaps, as what came after those that are told.
-fn code_counters(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirection, first: u64, about: &EntryFields) {
-    let count = c.number(side.packets.wrapping_sub(told.packets).into()) as u32;
-    side.packets = told.packets.wrapping_add(count);
+fn code_counters(
+    c: &mut impl Coder,
+    side: &mut WideDirection,
+    reported: &WideDirection,
+    first: u64,
+    about: &EntryFields,
+) {
+    let count = c.number(side.packets.wrapping_sub(reported.packets).into()) as u32;
+    side.packets = reported.packets.wrapping_add(count);
     if count == 0 {
-        side.first = c.known(side.first.into(), told.first.into()) as u64;
-        side.last = c.known(side.last.into(), told.last.into()) as u64;
+        side.first = c.known(side.first.into(), reported.first.into()) as u64;
+        side.last = c.known(side.last.into(), reported.last.into()) as u64;
     } else {
-        side.first = if told.packets > 0 {
-            c.known(side.first.into(), told.first.into()) as u64
+        side.first = if reported.packets > 0 {
+            c.known(side.first.into(), reported.first.into()) as u64
         } else {
             first.wrapping_add(c.number(side.first.wrapping_sub(first)))
         };
         side.last = about.last.wrapping_sub(c.number(about.last.wrapping_sub(side.last)));
     }
-    code_lengths(c, side, told, count);
-    code_flag_counts(c, side, told, count, about.is_tcp);
-    code_gaps(c, side, told);
+    code_lengths(c, side, reported, count);
+    code_flag_counts(c, side, reported, count, about.is_tcp);
+    code_gaps(c, side, reported);
 }
 
-fn code_lengths(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirection, count: u32) {
+fn code_lengths(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirection, count: u32) {
     if count == 0 {
-        side.length = c.known(side.length.into(), told.length.into()) as u64;
-        side.length_min = c.known(side.length_min.into(), told.length_min.into()) as u32;
-        side.length_max = c.known(side.length_max.into(), told.length_max.into()) as u32;
-        side.length_squares = words(c.known(wide(side.length_squares), wide(told.length_squares)));
+        side.length = c.known(side.length.into(), reported.length.into()) as u64;
+        side.length_min = c.known(side.length_min.into(), reported.length_min.into()) as u32;
+        side.length_max = c.known(side.length_max.into(), reported.length_max.into()) as u32;
+        side.length_squares = words(c.known(wide(side.length_squares), wide(reported.length_squares)));
         return;
     }
-    if told.packets > 0 {
-        let below = c.number(told.length_min.wrapping_sub(side.length_min).into()) as u32;
-        side.length_min = told.length_min.wrapping_sub(below);
-        let above = c.number(side.length_max.wrapping_sub(told.length_max).into()) as u32;
-        side.length_max = told.length_max.wrapping_add(above);
+    if reported.packets > 0 {
+        let below = c.number(reported.length_min.wrapping_sub(side.length_min).into()) as u32;
+        side.length_min = reported.length_min.wrapping_sub(below);
+        let above = c.number(side.length_max.wrapping_sub(reported.length_max).into()) as u32;
+        side.length_max = reported.length_max.wrapping_add(above);
     } else {
         side.length_min = c.number(side.length_min.into()) as u32;
         side.length_max =
@@ -259,66 +271,66 @@ fn code_lengths(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirecti
     }
     let (count, min, max) = (u128::from(count), u128::from(side.length_min), u128::from(side.length_max));
     let least = count * min;
-    let sum = u128::from(side.length.wrapping_sub(told.length)).wrapping_sub(least);
+    let sum = u128::from(side.length.wrapping_sub(reported.length)).wrapping_sub(least);
     let sum = c.within(sum, (count * max).wrapping_sub(least)).wrapping_add(least);
-    side.length = told.length.wrapping_add(sum as u64);
+    side.length = reported.length.wrapping_add(sum as u64);
     // (length - min) x (max - length) is nowhere below 0, and 0 where all are one or the other.
     let most =
-        sum.wrapping_mul(min + max).wrapping_sub(least.wrapping_mul(max)).wrapping_add(wide(told.length_squares));
+        sum.wrapping_mul(min + max).wrapping_sub(least.wrapping_mul(max)).wrapping_add(wide(reported.length_squares));
     side.length_squares = words(most.wrapping_sub(c.wide(most.wrapping_sub(wide(side.length_squares)))));
 }
 
 /// How many of so many packets had which flag.
-fn code_flag_counts(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirection, count: u32, is_tcp: bool) {
+fn code_flag_counts(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirection, count: u32, is_tcp: bool) {
     if count == 0 {
-        for (flag, told) in side.flags.iter_mut().zip(told.flags) {
-            *flag = c.known((*flag).into(), told.into()) as u32;
+        for (flag, reported) in side.flags.iter_mut().zip(reported.flags) {
+            *flag = c.known((*flag).into(), reported.into()) as u32;
         }
         return;
     }
     let (ack, psh) = (ACK.trailing_zeros() as usize, PSH.trailing_zeros() as usize);
     let usual = |bit: usize| if bit == ack && is_tcp { count } else { 0 };
-    let added = |bit: usize| side.flags[bit].wrapping_sub(told.flags[bit]);
+    let added = |bit: usize| side.flags[bit].wrapping_sub(reported.flags[bit]);
     let is_usual = (0..8).all(|bit| added(bit) == usual(bit) || (bit == psh && is_tcp));
     let is_usual = c.bit(is_usual);
     for bit in 0..8 {
-        let added = side.flags[bit].wrapping_sub(told.flags[bit]);
+        let added = side.flags[bit].wrapping_sub(reported.flags[bit]);
         let added = match is_usual {
             true if bit == psh && is_tcp => c.within(added.into(), count.into()) as u32,
             true => usual(bit),
             false => usual(bit).wrapping_sub(c.number(usual(bit).wrapping_sub(added).into()) as u32),
         };
-        side.flags[bit] = told.flags[bit].wrapping_add(added);
+        side.flags[bit] = reported.flags[bit].wrapping_add(added);
     }
 }
 
 /// How long after each other packets came: the gaps between all but the first add up to the time between first and last.
-fn code_gaps(c: &mut impl Coder, side: &mut WideDirection, told: &WideDirection) {
-    let count = side.gaps().wrapping_sub(told.gaps());
-    let sum = side.gap_sum().wrapping_sub(told.gap_sum());
-    let is_first = told.gaps() == 0;
-    let base = wide(told.iat_squares);
+fn code_gaps(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirection) {
+    let count = side.gaps().wrapping_sub(reported.gaps());
+    let sum = side.gap_sum().wrapping_sub(reported.gap_sum());
+    let is_first = reported.gaps() == 0;
+    let base = wide(reported.iat_squares);
     match count {
         0 => {
-            side.gap_min = c.known(side.gap_min.into(), told.gap_min.into()) as u64;
-            side.gap_max = c.known(side.gap_max.into(), told.gap_max.into()) as u64;
+            side.gap_min = c.known(side.gap_min.into(), reported.gap_min.into()) as u64;
+            side.gap_max = c.known(side.gap_max.into(), reported.gap_max.into()) as u64;
             side.iat_squares = words(c.known(wide(side.iat_squares), base));
         }
         1 => {
-            let min = if is_first { sum } else { told.gap_min.min(sum) };
+            let min = if is_first { sum } else { reported.gap_min.min(sum) };
             side.gap_min = c.known(side.gap_min.into(), min.into()) as u64;
-            side.gap_max = c.known(side.gap_max.into(), told.gap_max.max(sum).into()) as u64;
+            side.gap_max = c.known(side.gap_max.into(), reported.gap_max.max(sum).into()) as u64;
             side.iat_squares = words(c.known(wide(side.iat_squares), base.wrapping_add(square(sum))));
         }
         _ => {
-            let is_min = is_first || c.bit(side.gap_min != told.gap_min);
-            let is_max = is_first || c.bit(side.gap_max != told.gap_max);
+            let is_min = is_first || c.bit(side.gap_min != reported.gap_min);
+            let is_max = is_first || c.bit(side.gap_max != reported.gap_max);
             // The least of several is at most their mean.
             side.gap_min = match is_min {
                 true => c.within(side.gap_min.into(), (sum / u64::from(count)).into()) as u64,
-                false => told.gap_min,
+                false => reported.gap_min,
             };
-            side.gap_max = if is_max { c.within(side.gap_max.into(), sum.into()) as u64 } else { told.gap_max };
+            side.gap_max = if is_max { c.within(side.gap_max.into(), sum.into()) as u64 } else { reported.gap_max };
             // Of these two the squares are known, and what they leave of the sum is that of the others.
             let (mut count, mut sum, mut known) = (count, sum, base);
             for gap in [(is_min, side.gap_min), (is_max, side.gap_max)].into_iter().filter(|g| g.0).map(|g| g.1) {

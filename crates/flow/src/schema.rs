@@ -211,7 +211,7 @@ const TAIL: &[FieldRow] = &[
 ];
 
 fn all() -> Vec<Field> {
-    let line = |prefix: &str, (name, unit, meaning, none, told): &FieldRow| Field {
+    let line = |prefix: &str, (name, unit, meaning, none, reported): &FieldRow| Field {
         name: match prefix {
             "" => Cow::Borrowed(*name),
             prefix => Cow::Owned(format!("{prefix}_{name}")),
@@ -219,7 +219,7 @@ fn all() -> Vec<Field> {
         unit,
         description: meaning,
         null_when: none,
-        outputs: *told,
+        outputs: *reported,
     };
     let part = |prefix: &'static str, lines: &'static [FieldRow]| lines.iter().map(move |l| line(prefix, l));
     part("", HEAD).chain(part("fwd", SIDE)).chain(part("rev", SIDE)).chain(part("", TAIL)).collect()

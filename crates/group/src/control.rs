@@ -64,12 +64,12 @@ impl ControlServer {
     /// The thread cannot be created.
     pub fn open(socket: Listener, registry: Arc<Registry>, port: &str, policy: ring::AttachPolicy) -> io::Result<Self> {
         let (stop, port) = (Arc::new(AtomicBool::new(false)), port.to_owned());
-        let told = Arc::clone(&stop);
+        let reported = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("groups".into()).spawn(move || {
             let own_uid = sys::cpu::effective_uid();
-            let mut keeper = ClientMonitor { registry, port, policy, own_uid, clients: Vec::new() };
-            while !told.load(Ordering::Relaxed) {
-                keeper.serve(&socket);
+            let mut worker = ClientMonitor { registry, port, policy, own_uid, clients: Vec::new() };
+            while !reported.load(Ordering::Relaxed) {
+                worker.serve(&socket);
             }
         })?;
         Ok(Self { stop, thread: Some(thread) })
@@ -87,7 +87,7 @@ impl Drop for ControlServer {
 
 impl Drop for ClientMonitor {
     fn drop(&mut self) {
-        self.clients.iter().for_each(|guest| self.registry.let_out(guest.who.uid));
+        self.clients.iter().for_each(|client| self.registry.let_out(client.who.uid));
     }
 }
 
@@ -107,8 +107,8 @@ impl ClientMonitor {
             }
         }
         for index in (0..self.clients.len()).rev() {
-            let guest = &self.clients[index];
-            if !guest.has_asked && guest.since.elapsed() > SILENCE {
+            let client = &self.clients[index];
+            if !client.has_asked && client.since.elapsed() > SILENCE {
                 self.dismiss(index);
             }
         }
@@ -118,9 +118,9 @@ impl ClientMonitor {
     }
 
     fn dismiss(&mut self, index: usize) {
-        let guest = self.clients.swap_remove(index);
-        self.registry.farewell(guest.who.connection);
-        self.registry.let_out(guest.who.uid);
+        let client = self.clients.swap_remove(index);
+        self.registry.farewell(client.who.connection);
+        self.registry.let_out(client.who.uid);
     }
 
     fn let_in(&mut self, socket: &Listener) {
@@ -171,9 +171,9 @@ impl ClientMonitor {
         if comes() {
             return true;
         }
-        let may_go = |guest: &ControlClient| match is_guest {
-            true if has_too_many.get() => guest.who.uid == uid,
-            true => registry.is_unprivileged(guest.who.uid),
+        let may_go = |client: &ControlClient| match is_guest {
+            true if has_too_many.get() => client.who.uid == uid,
+            true => registry.is_unprivileged(client.who.uid),
             false => true,
         };
         self.close_a_silent_one(may_go) && comes()
@@ -181,8 +181,8 @@ impl ClientMonitor {
 
     /// Closes the oldest matching connection that has not sent a request yet; false if there is none.
     fn close_a_silent_one(&mut self, which: impl Fn(&ControlClient) -> bool) -> bool {
-        let silent = self.clients.iter().enumerate().filter(|(_, guest)| !guest.has_asked && which(guest));
-        let Some((index, _)) = silent.min_by_key(|(_, guest)| guest.since) else { return false };
+        let silent = self.clients.iter().enumerate().filter(|(_, client)| !client.has_asked && which(client));
+        let Some((index, _)) = silent.min_by_key(|(_, client)| client.since) else { return false };
         self.dismiss(index);
         true
     }
@@ -197,21 +197,21 @@ impl ClientMonitor {
 
     /// Answers one request; false if the client has disconnected or must be disconnected.
     fn answer(&mut self, index: usize) -> bool {
-        let guest = &self.clients[index];
+        let client = &self.clients[index];
         let mut message = vec![0; MESSAGE_MAX];
-        let (n, _) = match guest.connection.receive(&mut message) {
+        let (n, _) = match client.connection.receive(&mut message) {
             Ok((0, _)) => return false,
             Ok(received) => received,
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 return say(
-                    &guest.connection,
+                    &client.connection,
                     &Response::refusal("a longer request than there are, or with descriptors"),
                 )
                 .is_ok();
             }
             Err(_) => return false,
         };
-        let told = match serde_json::from_slice::<Request>(&message[..n]) {
+        let reported = match serde_json::from_slice::<Request>(&message[..n]) {
             Ok(request) => {
                 self.clients[index].has_asked = true;
                 self.carry_out(self.clients[index].who, &self.here(request))
@@ -219,7 +219,7 @@ impl ClientMonitor {
             }
             Err(e) => ResponseParts::of(Response::refusal(format!("that was no request: {e}"))),
         };
-        told.to(&self.clients[index].connection, TIMEOUT).is_ok()
+        reported.to(&self.clients[index].connection, TIMEOUT).is_ok()
     }
 
     /// Sets the interface of a request without interfaces to that of this socket.
@@ -363,7 +363,7 @@ mod tests {
         let connection = socket.accept().expect("somebody is there");
         // More than the socket buffer holds, so that the speed of the reader limits that of the response.
         let items = vec!["x".repeat(100_000); 60];
-        let told = ResponseParts { answer: Response::done(), items, branches: Vec::new() };
+        let reported = ResponseParts { answer: Response::done(), items, branches: Vec::new() };
         let slow = std::thread::spawn(move || {
             let mut message = vec![0; MESSAGE_MAX];
             while reader.receive(&mut message).is_ok_and(|(n, _)| n > 0) {
@@ -371,7 +371,7 @@ mod tests {
             }
         });
         let patience = Duration::from_millis(100);
-        assert!(told.to(&connection, patience).is_err(), "each message alone would have been in time");
+        assert!(reported.to(&connection, patience).is_err(), "each message alone would have been in time");
         drop(connection);
         slow.join().expect("no panic");
         let _ = std::fs::remove_file(path);

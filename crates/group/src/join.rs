@@ -68,7 +68,7 @@ impl Registry {
         let Request::Attach { group, port, file, max_bytes: most, classes, weight, filter } = request else {
             return Err("not a request to attach an interface or a file".into());
         };
-        let outlet = match (port, file) {
+        let egress = match (port, file) {
             (Some(name), None) => {
                 self.may_send(who, name)?;
                 PacketSink::Port(name.clone())
@@ -94,9 +94,9 @@ impl Registry {
         let place = free(entry, group)?;
         let (writers, branches) = self.grow(entry, group, BRANCH_DESCS)?;
         let from: Vec<_> = self.tracks_of(entry).map(|track| &track.source).zip(&branches).collect();
-        let counts = self.outside.open(&outlet, &from, false)?;
+        let counts = self.outside.open(&egress, &from, false)?;
         let who = ClientIdentity { connection: 0, ..who };
-        let seat = MemberSlot { name: outlet.to_string(), who, branches, sink: Some((outlet, counts)) };
+        let seat = MemberSlot { name: egress.to_string(), who, branches, sink: Some((egress, counts)) };
         self.sit(entry, place, member, seat, writers);
         Ok(place)
     }
@@ -202,7 +202,7 @@ impl Registry {
     ) -> Vec<UnresponsiveQueue> {
         entry.membership = Arc::new(entry.membership.with(place, Some(member)));
         let orders = self.tracks_of(entry).zip(writers).map(|(track, writer)| {
-            let (done, told) = channel();
+            let (done, reported) = channel();
             let membership = Arc::clone(&entry.membership);
             track.commands.leave(DispatcherCommand::Change {
                 group: entry.id,
@@ -211,7 +211,7 @@ impl Registry {
                 branch: Some(writer),
                 done,
             });
-            (track, told)
+            (track, reported)
         });
         let (_, silent) = self.wait(orders.collect());
         entry.slots.insert(place, seat);
@@ -236,8 +236,8 @@ impl Registry {
             }
             bits |= 1 << class;
         }
-        let sieve = filter.map(|text| self.outside.compile_filter(text, link_type)).transpose()?;
-        Ok(Member { classes: if bits == 0 { 1 << class::DEFAULT } else { bits }, weight, filter: sieve })
+        let member_filter = filter.map(|text| self.outside.compile_filter(text, link_type)).transpose()?;
+        Ok(Member { classes: if bits == 0 { 1 << class::DEFAULT } else { bits }, weight, filter: member_filter })
     }
 }
 

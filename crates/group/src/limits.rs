@@ -78,20 +78,20 @@ impl Limits {
 
     /// Checks whether `more` may be added to the held resources: those of this user, of all unprivileged users, and of
     /// all users.
-    pub(crate) fn admit(&self, guest: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
-        let [mine, guests, all] = held;
+    pub(crate) fn admit(&self, client: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
+        let [mine, clients, all] = held;
         let room = |what: &str, has: usize, more: usize, most: usize, whose: &str| {
             if more == 0 || has + more <= most {
                 return Ok(());
             }
             Err(format!("{whose} {has} {what} and may have {most}; give some up first"))
         };
-        if guest {
+        if client {
             room("groups", mine.groups, more.groups, self.groups, "this user has")?;
-            room("groups", guests.groups, more.groups, GROUPS / 4 * 3, "guests together have")?;
+            room("groups", clients.groups, more.groups, GROUPS / 4 * 3, "guests together have")?;
             room("branches", mine.branches, more.branches, self.branches, "this user has")?;
-            room("branches", guests.branches, more.branches, self.all_branches / 4 * 3, "guests together have")?;
-            let [mine, both] = [mine.bytes, guests.bytes].map(|b| b.saturating_add(more.bytes));
+            room("branches", clients.branches, more.branches, self.all_branches / 4 * 3, "guests together have")?;
+            let [mine, both] = [mine.bytes, clients.bytes].map(|b| b.saturating_add(more.bytes));
             if more.bytes > 0 && (mine > self.bytes || both > self.bytes.saturating_mul(2)) {
                 let (asked, most) = (mib(more.bytes), mib(self.bytes));
                 return Err(format!(
@@ -240,16 +240,16 @@ mod tests {
     fn a_guest_is_bounded_by_its_own_part_and_by_that_of_all_guests_and_others_only_by_what_there_is() {
         let limits = Limits { groups: 2, branches: 10, bytes: 1000, all_branches: 20, ..Limits::of(0, 0) };
         let (none, much) = (ResourceUse::default(), held(48, 15, 2000));
-        let guest = |mine, guests, more| limits.admit(true, [mine, guests, guests], more);
-        assert_eq!(guest(none, none, held(2, 10, 1000)), Ok(()));
+        let client = |mine, clients, more| limits.admit(true, [mine, clients, clients], more);
+        assert_eq!(client(none, none, held(2, 10, 1000)), Ok(()));
         for more in [held(3, 0, 0), held(0, 11, 0), held(0, 0, 1001)] {
-            assert!(guest(none, none, more).is_err(), "{more:?}");
+            assert!(client(none, none, more).is_err(), "{more:?}");
         }
         for more in [held(1, 0, 0), held(0, 1, 0), held(0, 0, 1)] {
-            assert!(guest(none, much, more).is_err(), "others have taken it: {more:?}");
+            assert!(client(none, much, more).is_err(), "others have taken it: {more:?}");
             assert_eq!(limits.admit(false, [none, much, much], more), Ok(()), "but some is left for the engine's user");
         }
-        assert_eq!(guest(none, much, none), Ok(()), "who asks for nothing gets it");
+        assert_eq!(client(none, much, none), Ok(()), "who asks for nothing gets it");
         let why = limits.admit(false, [none, none, held(0, 20, 0)], held(0, 1, 0)).expect_err("no descriptors");
         assert!(why.contains("has 20 branches and may have 20") && why.contains("LimitNOFILE"), "{why}");
     }

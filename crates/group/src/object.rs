@@ -22,15 +22,15 @@ impl GroupView {
     /// Serialises the object as one message. Long programs and filters are shortened as far as necessary, so that one
     /// group cannot make the whole list exceed the message limit.
     pub(crate) fn message(&self) -> String {
-        let fits = |told: &String| told.len() <= MESSAGE_MAX;
+        let fits = |reported: &String| reported.len() <= MESSAGE_MAX;
         let cut = [SHOWN, SHOWN_MIN].into_iter().map(|most| object(self, most).to_string()).find(fits);
         cut.unwrap_or_else(|| {
-            let mut told = object(self, SHOWN_MIN);
+            let mut reported = object(self, SHOWN_MIN);
             for list in ["members", "interfaces", "maps"] {
-                told[list] = json!([]);
+                reported[list] = json!([]);
             }
-            told["shortened"] = true.into();
-            told.to_string()
+            reported["shortened"] = true.into();
+            reported.to_string()
         })
     }
 }
@@ -91,7 +91,7 @@ fn object(group: &GroupView, most: usize) -> Value {
 fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
     let part = &group.counts.members[usize::from(m.slot)];
     let classes: Vec<String> = members(m.classes).map(class::name).collect();
-    let outlet = m.sink.as_ref().map(|(to, n)| match to {
+    let egress = m.sink.as_ref().map(|(to, n)| match to {
         PacketSink::Port(name) => json!({"interface": name, "sent": n.sent, "failed": n.failed, "own_traffic": n.own}),
         PacketSink::File { path, max_bytes: most } => {
             json!({"file": path, "max_bytes": most, "sent": n.sent, "failed": n.failed})
@@ -100,6 +100,6 @@ fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
     json!({
         "slot": m.slot, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,
         "filter": m.filter.as_ref().map(|f| cut(f, most)), "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
-        "seen": m.seen.taken, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4, "sink": outlet,
+        "seen": m.seen.taken, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4, "sink": egress,
     })
 }

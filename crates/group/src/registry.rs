@@ -215,10 +215,10 @@ impl Registry {
         entry.program = compiled;
         let about = self.about(&entry);
         let orders = self.tracks_of(&entry).zip(swaps).map(|(track, swap)| {
-            let (seated, told) = channel();
+            let (seated, result) = channel();
             let group = Box::new(Group::new(entry.id, Arc::clone(&entry.membership), swap));
             track.commands.leave(DispatcherCommand::Add { group, seated });
-            (track, told)
+            (track, result)
         });
         let orders = orders.collect();
         state.groups.insert(group.clone(), entry);
@@ -281,13 +281,13 @@ impl Registry {
                 return Err(why);
             }
         };
-        let heritage = compiled.as_ref().zip(entry.program.as_ref()).and_then(|(new, old)| new.state_transfer(&**old));
+        let transfer = compiled.as_ref().zip(entry.program.as_ref()).and_then(|(new, old)| new.state_transfer(&**old));
         (entry.program, entry.loader) = (compiled, who.uid);
         let started = Instant::now();
         let orders = self.tracks_of(entry).zip(swaps).map(|(track, swap)| {
-            let (done, told) = channel();
+            let (done, result) = channel();
             track.commands.leave(DispatcherCommand::Swap { group: entry.id, swap, done });
-            (track, told)
+            (track, result)
         });
         let (done, silent) = self.wait(orders.collect());
         // The previous programs are dropped here, off the packet path: their large tables take long to free.
@@ -295,12 +295,12 @@ impl Registry {
         let took = took.unwrap_or_default();
         let mut about = self.about(entry);
         if let Some(about) = &mut about {
-            about.notes.extend(heritage.clone());
+            about.notes.extend(transfer.clone());
         }
         Ok(LoadResult {
             generation: entry.generation,
             program_info: about,
-            state_transfer: heritage,
+            state_transfer: transfer,
             took,
             unresponsive: silent,
         })
@@ -349,10 +349,10 @@ impl Registry {
             answer
         };
         let asked: Vec<Receiver<Vec<GroupAccounting>>> = self.rings.iter().map(ask).collect();
-        let mut told = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        told.resize(self.rings.len(), Vec::new());
+        let mut result = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        result.resize(self.rings.len(), Vec::new());
         let page =
-            |((track, answer), told): ((&RingHandle, Receiver<Vec<GroupAccounting>>), &mut Vec<GroupAccounting>)| {
+            |((track, answer), result): ((&RingHandle, Receiver<Vec<GroupAccounting>>), &mut Vec<GroupAccounting>)| {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let (books, ended, silence) = match answer.recv_timeout(left) {
                     Ok(books) => (books, false, None),
@@ -360,23 +360,23 @@ impl Registry {
                         Some(books) => {
                             (books, true, track.commands.has_failed().then(|| UnresponsiveQueue::failed(track)))
                         }
-                        None => (std::mem::take(told), false, Some(UnresponsiveQueue::unanswered(track, patience))),
+                        None => (std::mem::take(result), false, Some(UnresponsiveQueue::unanswered(track, patience))),
                     },
                 };
-                told.clone_from(&books);
+                result.clone_from(&books);
                 DispatcherAccounting { accounting: books, ended, silence }
             };
-        self.rings.iter().zip(asked).zip(told.iter_mut()).map(page).collect()
+        self.rings.iter().zip(asked).zip(result.iter_mut()).map(page).collect()
     }
 
     /// Returns the interfaces with these names, or all interfaces.
     fn named(&self, names: Option<&[String]>) -> Result<Vec<IngressInterface>, String> {
         let mut all = self.sources();
         let Some(names) = names else { return Ok(all) };
-        if let Some(stranger) = names.iter().find(|name| !all.iter().any(|s| s.name == **name)) {
+        if let Some(unknown_client) = names.iter().find(|name| !all.iter().any(|s| s.name == **name)) {
             let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
             return Err(format!(
-                "there is no interface {stranger:?} in this engine, which has {}; one `netgrain run` can capture several",
+                "there is no interface {unknown_client:?} in this engine, which has {}; one `netgrain run` can capture several",
                 known.join(", ")
             ));
         }
@@ -485,7 +485,7 @@ impl Registry {
     /// Sends the change of this slot to the dispatchers, and waits until they have carried it out.
     pub(crate) fn change(&self, entry: &Entry, place: u8) {
         let orders = self.tracks_of(entry).map(|track| {
-            let (done, told) = channel();
+            let (done, result) = channel();
             let membership = Arc::clone(&entry.membership);
             track.commands.leave(DispatcherCommand::Change {
                 group: entry.id,
@@ -494,7 +494,7 @@ impl Registry {
                 branch: None,
                 done,
             });
-            (track, told)
+            (track, result)
         });
         self.wait(orders.collect());
     }
@@ -505,8 +505,8 @@ impl Registry {
         let patience = self.limits.timeout;
         let deadline = Instant::now() + patience;
         let (mut done, mut silent) = (Vec::new(), Vec::new());
-        for (track, told) in orders {
-            match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        for (track, result) in orders {
+            match result.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(given) => done.push(given),
                 Err(RecvTimeoutError::Timeout) => silent.push(UnresponsiveQueue::idle(track, patience)),
                 Err(RecvTimeoutError::Disconnected) if track.commands.has_ended_well() => {}

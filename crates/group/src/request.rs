@@ -29,7 +29,7 @@ pub(crate) const FILTER_MAX: usize = 32 << 10;
 
 /// Returns the bytes of a text in a JSON message, where quotes and line ends take two.
 pub(crate) fn encoded_bytes(text: &str) -> usize {
-    serde_json::to_string(text).map_or(usize::MAX, |told| told.len())
+    serde_json::to_string(text).map_or(usize::MAX, |reported| reported.len())
 }
 
 /// The most bytes of the name of a group or a member.

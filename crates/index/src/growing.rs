@@ -163,13 +163,15 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
             (window, from) = (up_to(source, at as u64, wanted.max(WINDOW))?, at);
         }
         let rest = &window[at - from..];
-        let told = Entry::length(rest).and_then(|length| {
+        let reported = Entry::length(rest).and_then(|length| {
             // The window may contain only the begin of the entry; an entry longer than the window is read once more.
             let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
             Some((ParsedEntry::parse(whole.as_deref().unwrap_or(rest).get(..length)?)?, length))
         });
-        match told {
-            Some((told, length)) if told.state != EntryState::InProgress && chain.add(&told) => at += length,
+        match reported {
+            Some((reported, length)) if reported.state != EntryState::InProgress && chain.add(&reported) => {
+                at += length
+            }
             _ => break,
         }
     }
@@ -191,15 +193,15 @@ fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, 
     let bytes = up_to(source, at as u64, SLOTS * SLOT)?;
     let used = bytes.iter().rposition(|b| *b != 0).unwrap_or(0);
     for (i, slot) in bytes.chunks(SLOT).enumerate() {
-        let told = Entry::length(slot).and_then(|length| ParsedEntry::parse(slot.get(..length)?));
-        match told.filter(|told| told.state == EntryState::InProgress) {
-            Some(told) => slots.push(told),
+        let reported = Entry::length(slot).and_then(|length| ParsedEntry::parse(slot.get(..length)?));
+        match reported.filter(|reported| reported.state == EntryState::InProgress) {
+            Some(reported) => slots.push(reported),
             // Empty slots after the last used byte; an empty slot before it has lost its entry.
             None if i * SLOT > used || bytes[used] == 0 => {}
             None => broken = broken.or(Some((at + i * SLOT) as u64)),
         }
     }
-    slots.sort_by_key(|told| told.number);
+    slots.sort_by_key(|reported| reported.number);
     Ok((slots, broken))
 }
 
@@ -218,8 +220,8 @@ struct Chain {
 
 impl Chain {
     /// Adds the next entry of the chain; false if the entry does not fit there.
-    fn add(&mut self, told: &ParsedEntry) -> bool {
-        let Some((entry, sums)) = self.joined(told) else { return false };
+    fn add(&mut self, reported: &ParsedEntry) -> bool {
+        let Some((entry, sums)) = self.joined(reported) else { return false };
         if self.continued {
             self.earlier.extend(self.entries.pop());
         }
@@ -227,14 +229,14 @@ impl Chain {
         self.entries.push(entry);
         self.sums = sums;
         self.read_entries += 1;
-        self.continued = told.state == EntryState::Continued;
+        self.continued = reported.state == EntryState::Continued;
         true
     }
 
     /// Adds the slot entries that belong to this position of the chain.
     fn merge_written(&mut self, slots: &[ParsedEntry]) {
-        for told in slots {
-            if let Some((entry, _)) = self.joined(told) {
+        for reported in slots {
+            if let Some((entry, _)) = self.joined(reported) {
                 self.earlier.extend(self.newest.replace(entry));
             }
         }
@@ -242,19 +244,19 @@ impl Chain {
 
     /// The entry joined with the entries that it continues, and the sums for the limits; `None` if the entry does not
     /// fit here.
-    fn joined(&self, told: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
+    fn joined(&self, reported: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
         let before = if self.continued { self.entries.last() } else { None };
         let block = before.map_or(self.entries.len() as u32, |before| before.block);
-        if told.base != self.read_entries || told.entry.block != block {
+        if reported.base != self.read_entries || reported.entry.block != block {
             return None;
         }
         let mut sums = self.sums.clone();
         // Check the limits before any addition: a right checksum does not exclude forged rows.
-        if !sums.add(&told.entry.rows) {
+        if !sums.add(&reported.entry.rows) {
             return None;
         }
         let mut rows = before.map(|before| before.rows.clone()).unwrap_or_default();
-        rows.merge(&told.entry.rows);
-        Some((Entry { rows, ..told.entry.clone() }, sums))
+        rows.merge(&reported.entry.rows);
+        Some((Entry { rows, ..reported.entry.clone() }, sums))
     }
 }

@@ -290,17 +290,17 @@ mod tests {
         let mut prng = Prng::new(seed);
         let mut recent = Recent::<2>::new();
         for generation in 1..60 {
-            let (mut met, mut told) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+            let (mut met, mut reported) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
             let (of, meetings) = (1 + prng.below(3000), prng.below(5000));
             for _ in 0..meetings {
                 let tuple = [prng.below(of), generation << 48];
                 met.insert(tuple);
                 if recent.meet(tuple) {
-                    told.extend(recent.take().iter().copied());
+                    reported.extend(recent.take().iter().copied());
                 }
             }
-            told.extend(recent.take().iter().copied());
-            assert_eq!(met, told, "seed {seed} generation {generation}");
+            reported.extend(recent.take().iter().copied());
+            assert_eq!(met, reported, "seed {seed} generation {generation}");
         }
     }
 

@@ -46,8 +46,8 @@ impl JITMemoryProvider for Memory {
             let (base, len) = part.range();
             // SAFETY: the range is mapped. Where processors do not see what was written as code by themselves, they are
             // told.
-            let told = unsafe { icache::clear_cache(base.cast(), len) };
-            let finished = told.and_then(|()| part.finish());
+            let reported = unsafe { icache::clear_cache(base.cast(), len) };
+            let finished = reported.and_then(|()| part.finish());
             finished.map_err(|e| ModuleError::Allocation { err: e })?;
         }
         icache::pipeline_flush_mt().map_err(|e| ModuleError::Allocation { err: e })

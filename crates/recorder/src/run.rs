@@ -278,7 +278,7 @@ fn write<D: Device>(
     mut tell: impl FnMut(Event),
 ) -> Totals {
     let began = Instant::now();
-    let mut told = Release::default();
+    let mut reported = Release::default();
     while !writer.is_done() {
         if let Some(warm) = cold.take_if(|memory| memory.is_warm())
             && let Some(remark) = writer.adopt(&warm)
@@ -312,10 +312,10 @@ fn write<D: Device>(
                 tell(Event::Warning(format!("recording by {device}")));
             }
         }
-        if writer.released() != told {
-            told = writer.released();
+        if writer.released() != reported {
+            reported = writer.released();
             // The index thread may have ended already; `run` processes the remaining releases afterwards.
-            let _ = done.send(told);
+            let _ = done.send(reported);
         }
         shared.refusing.store(writer.retry_at().is_some(), Relaxed);
         shared.bytes.store(writer.totals().bytes, Relaxed);

@@ -111,11 +111,11 @@ impl Server {
     /// If the thread cannot be created.
     pub fn start(socket: sys::unix::Listener, rings: Vec<OfferedRing>, policy: AttachPolicy) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let reported = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("listeners".into()).spawn(move || {
-            let mut guests = Clients { rings, policy, own_uid: sys::cpu::effective_uid(), connections: Vec::new() };
-            while !told.load(Ordering::Relaxed) {
-                guests.serve(&socket);
+            let mut clients = Clients { rings, policy, own_uid: sys::cpu::effective_uid(), connections: Vec::new() };
+            while !reported.load(Ordering::Relaxed) {
+                clients.serve(&socket);
             }
         })?;
         Ok(Self { stop, thread: Some(thread) })
@@ -162,14 +162,14 @@ impl Clients {
                 continue;
             }
             let full = self.has_too_many_listeners(self.connections[index].uid);
-            let guest = &mut self.connections[index];
-            match greet(&guest.connection, &self.rings, &self.policy, self.own_uid, full) {
-                Ok(slots) => guest.slots = Some(slots),
+            let client = &mut self.connections[index];
+            match greet(&client.connection, &self.rings, &self.policy, self.own_uid, full) {
+                Ok(slots) => client.slots = Some(slots),
                 Err(_) => gone.push(index),
             }
         }
-        for (index, guest) in self.connections.iter().enumerate() {
-            if guest.slots.is_none() && guest.since.elapsed() > GREETING_TIMEOUT && !gone.contains(&index) {
+        for (index, client) in self.connections.iter().enumerate() {
+            if client.slots.is_none() && client.since.elapsed() > GREETING_TIMEOUT && !gone.contains(&index) {
                 gone.push(index);
             }
         }
@@ -213,11 +213,11 @@ impl Clients {
     /// Hello.
     fn make_room(&mut self, uid: u32) -> bool {
         let own_uid = self.own_uid;
-        let outside = |guest: &Client| is_other_user(guest.uid, own_uid);
+        let outside = |client: &Client| is_other_user(client.uid, own_uid);
         let count = |which: &dyn Fn(&Client) -> bool| self.connections.iter().filter(|g| which(g)).count();
         if is_other_user(uid, own_uid) {
-            if count(&|guest| guest.uid == uid) >= OF_ONE_MAX {
-                return self.close_a_silent_one(|guest| guest.uid == uid);
+            if count(&|client| client.uid == uid) >= OF_ONE_MAX {
+                return self.close_a_silent_one(|client| client.uid == uid);
             }
             if count(&outside) >= CLIENTS_MAX / 4 * 3 {
                 return self.close_a_silent_one(outside);
@@ -229,18 +229,18 @@ impl Clients {
     /// Closes the oldest of these connections that has sent no Hello; false if there is none.
     fn close_a_silent_one(&mut self, which: impl Fn(&Client) -> bool) -> bool {
         let silent = self.connections.iter().enumerate().filter(|(_, g)| g.slots.is_none() && which(g));
-        let Some((index, _)) = silent.min_by_key(|(_, guest)| guest.since) else { return false };
+        let Some((index, _)) = silent.min_by_key(|(_, client)| client.since) else { return false };
         self.dismiss(index);
         true
     }
 
     /// The reason to refuse this user a further listener; `None` if the limits permit it.
     fn has_too_many_listeners(&self, uid: u32) -> Option<&'static str> {
-        let outside = |guest: &&Client| guest.slots.is_some() && is_other_user(guest.uid, self.own_uid);
+        let outside = |client: &&Client| client.slots.is_some() && is_other_user(client.uid, self.own_uid);
         let (mut all, mut mine) = (0, 0);
-        for guest in self.connections.iter().filter(outside) {
+        for client in self.connections.iter().filter(outside) {
             all += 1;
-            mine += usize::from(guest.uid == uid);
+            mine += usize::from(client.uid == uid);
         }
         if !is_other_user(uid, self.own_uid) {
             None
@@ -254,8 +254,8 @@ impl Clients {
     }
 
     fn dismiss(&mut self, index: usize) {
-        let guest = self.connections.swap_remove(index);
-        for (ring, slot) in self.rings.iter().zip(guest.slots.unwrap_or_default()) {
+        let client = self.connections.swap_remove(index);
+        for (ring, slot) in self.rings.iter().zip(client.slots.unwrap_or_default()) {
             ring.hub.leave(slot);
         }
     }

@@ -130,17 +130,17 @@ mod tests {
             spoilt += u64::from(oldest.get() > begun);
             let first = all.iter().position(|d| pos_of(d).is_some_and(|p| p >= target)).map_or(head, |i| i as u64);
             let packet = all.iter().position(|d| d.is_packet() && d.pos >= target).map_or(head, |i| i as u64);
-            let told = format!("round {round}: {found:?}, first {first}, packet {packet}, oldest {}", oldest.get());
-            assert!(found.index >= first.min(head) && found.index <= head, "{told}");
+            let reported = format!("round {round}: {found:?}, first {first}, packet {packet}, oldest {}", oldest.get());
+            assert!(found.index >= first.min(head) && found.index <= head, "{reported}");
             if found.complete {
                 complete += 1;
-                assert!(found.index <= packet, "a packet was passed over: {told}");
+                assert!(found.index <= packet, "a packet was passed over: {reported}");
             }
             if pace == 0 {
-                assert_eq!(found.index, first.max(begun_at(&all, begun, target)), "{told}");
+                assert_eq!(found.index, first.max(begun_at(&all, begun, target)), "{reported}");
             }
             if begun == 0 && pace == 0 {
-                assert!(found.complete, "{told}");
+                assert!(found.complete, "{reported}");
             }
         }
         assert!(complete > 5000 && spoilt > 5000, "{complete} complete, {spoilt} spoilt");

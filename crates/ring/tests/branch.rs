@@ -223,9 +223,9 @@ fn a_branch_travels_through_a_socket_and_readers_that_race_get_whole_packets() {
     let counts: Vec<(u64, u64)> = writers.iter().map(|w| (w.delivered(), w.lost())).collect();
     drop(writers);
     for ((reader, _open), (delivered, lost)) in readers.into_iter().zip(counts) {
-        let (seen, told) = reader.join().expect("no panic");
+        let (seen, result) = reader.join().expect("no panic");
         assert_eq!((seen, delivered + lost), (delivered, PACKETS));
-        assert!(told <= lost, "{told} of {lost}: the last may have found no room");
+        assert!(result <= lost, "{result} of {lost}: the last may have found no room");
     }
 }
 

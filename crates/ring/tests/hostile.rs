@@ -74,8 +74,8 @@ fn garbage_and_mutated_hellos_never_stop_the_server_from_serving() {
     let null = File::open("/dev/null").expect("/dev/null");
     let mut goal = 20;
     for i in 0..iterations(400) {
-        let stranger = Connection::connect(&engine.path).expect("the socket is there");
-        stranger.set_timeout(Duration::from_secs(20)).expect("a timeout");
+        let unknown_client = Connection::connect(&engine.path).expect("the socket is there");
+        unknown_client.set_timeout(Duration::from_secs(20)).expect("a timeout");
         let mut hello = words(&[MAGIC, 1, prng.below(2)], HELLO);
         prng.fill(&mut hello[24..]);
         match prng.below(6) {
@@ -93,15 +93,15 @@ fn garbage_and_mutated_hellos_never_stop_the_server_from_serving() {
             _ => {}
         }
         let gifts = vec![null.as_fd(); prng.below(3) as usize];
-        let sent = stranger.send(&hello, &gifts);
+        let sent = unknown_client.send(&hello, &gifts);
         match prng.below(4) {
             // Gone before the answer, or after part of it, or after talking out of turn.
             0 => {}
-            1 => drop(stranger.receive(&mut [0; WELCOME])),
-            2 => drop(sent.and_then(|()| stranger.send(&hello, &[]))),
-            _ => while stranger.receive(&mut [0; 256]).is_ok_and(|(n, fds)| n > 0 && fds.is_empty()) {},
+            1 => drop(unknown_client.receive(&mut [0; WELCOME])),
+            2 => drop(sent.and_then(|()| unknown_client.send(&hello, &[]))),
+            _ => while unknown_client.receive(&mut [0; 256]).is_ok_and(|(n, fds)| n > 0 && fds.is_empty()) {},
         }
-        drop(stranger);
+        drop(unknown_client);
         if i % 20 == 0 {
             goal += 20;
             behave(&engine, goal);
@@ -118,8 +118,8 @@ fn a_crowd_that_says_nothing_keeps_nobody_out() {
     let crowd: Vec<Connection> = (0..300).map(|_| Connection::connect(&engine.path).expect("a connection")).collect();
     let listener = attach(&engine.path, Mode::Lossy, "late").expect("welcome beside the crowd");
     // Each that was closed for another, and in the end each that took too long, is told by an end.
-    for stranger in &crowd {
-        assert!(stranger.receive(&mut [0; WELCOME]).is_ok_and(|(n, _)| n == 0));
+    for unknown_client in &crowd {
+        assert!(unknown_client.receive(&mut [0; WELCOME]).is_ok_and(|(n, _)| n == 0));
     }
     assert!(listener[0].connected());
 }
@@ -196,8 +196,8 @@ impl Evil {
     }
 
     /// Answers one hello, with whatever the dice say.
-    fn answer(&mut self, guest: &Connection, prng: &mut Prng) -> std::io::Result<()> {
-        guest.receive(&mut [0; HELLO])?;
+    fn answer(&mut self, client: &Connection, prng: &mut Prng) -> std::io::Result<()> {
+        client.receive(&mut [0; HELLO])?;
         self.restore(prng);
         let mut welcome = words(&[MAGIC, 1, 1], WELCOME);
         let mut ring = words(&[self.shape.bytes, self.shape.descs, prng.below(1 << 17), 0, 0], RING);
@@ -235,8 +235,8 @@ impl Evil {
         if prng.below(3) == 0 {
             self.scramble_positions(prng);
         }
-        guest.send(&welcome, &[])?;
-        guest.send(&ring, &fds)?;
+        client.send(&welcome, &[])?;
+        client.send(&ring, &fds)?;
         File::from(loose.as_fd().try_clone_to_owned()?).set_len(0)
     }
 }
@@ -274,7 +274,7 @@ fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
     let (mut welcome, mut refused) = (0, 0);
     for i in 0..iterations(600) {
         let mode = if prng.below(2) == 0 { Mode::Lossless } else { Mode::Lossy };
-        let guest = {
+        let client = {
             let path = path.clone();
             std::thread::spawn(move || attach(&path, mode, "victim"))
         };
@@ -282,7 +282,7 @@ fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
         let answered = evil.answer(&connection, &mut prng);
         // An engine that says no more; a listener that waits for more learns it by the end of the connection.
         drop(connection);
-        match guest.join().unwrap_or_else(|_| panic!("attach panicked in round {i} ({answered:?})")) {
+        match client.join().unwrap_or_else(|_| panic!("attach panicked in round {i} ({answered:?})")) {
             Ok(mut rings) => {
                 welcome += 1;
                 let shape = rings[0].shape().clone();
@@ -345,7 +345,7 @@ fn memories_that_the_engine_could_cut_off_are_refused() {
         let memory = SharedMemory::create("loose", len, loose < 2).expect("memory");
         let mut fds = sealed;
         fds[loose] = memory.as_fd();
-        let guest = std::thread::spawn({
+        let client = std::thread::spawn({
             let path = path.clone();
             move || attach(&path, Mode::Lossy, "careful")
         });
@@ -353,7 +353,7 @@ fn memories_that_the_engine_could_cut_off_are_refused() {
         connection.receive(&mut [0; HELLO]).expect("a hello");
         connection.send(&words(&[MAGIC, 1, 1], WELCOME), &[]).expect("sent");
         connection.send(&words(&[evil.shape.bytes, evil.shape.descs, 0, 0, 0], RING), &fds).expect("sent");
-        let refused = guest.join().expect("no panic").expect_err("memory that can be cut off");
+        let refused = client.join().expect("no panic").expect_err("memory that can be cut off");
         assert!(refused.to_string().contains("not sealed"), "{loose}: {refused}");
     }
 }
@@ -365,14 +365,14 @@ fn an_engine_that_died_in_mid_publication_leaves_its_listeners_the_last_whole_co
     let evil = Evil::new();
     evil.control.positions().claim(100, 0);
     evil.control.positions().publish(100, 10);
-    let guest = std::thread::spawn(move || attach(&path, Mode::Lossy, "heir"));
+    let client = std::thread::spawn(move || attach(&path, Mode::Lossy, "heir"));
     let connection = socket.accept().expect("the listener comes");
     connection.receive(&mut [0; HELLO]).expect("a hello");
     connection.send(&words(&[MAGIC, 1, 1], WELCOME), &[]).expect("sent");
     let ring = words(&[evil.shape.bytes, evil.shape.descs, 0, 0, 0], RING);
     let fds = [evil.bytes.as_fd(), evil.descs.as_fd(), evil.control.memory().as_fd(), evil.cursor.as_fd()];
     connection.send(&ring, &fds).expect("sent");
-    let l = guest.join().expect("no panic").expect("welcome").remove(0);
+    let l = client.join().expect("no panic").expect("welcome").remove(0);
     evil.control.positions().publish(150, 20);
     assert_eq!(l.counts().published, 40);
     // The next publication gets no further than its first word.

@@ -180,7 +180,7 @@ impl SeriesMeter {
             return Vec::new();
         }
         let mut rows = Vec::new();
-        if self.emitted.is_some_and(|told| now.saturating_add(Self::SILENCE_MAX) < told) {
+        if self.emitted.is_some_and(|reported| now.saturating_add(Self::SILENCE_MAX) < reported) {
             self.counts.clock_steps_back += 1;
             let ahead = self.take(|second| second > now);
             self.emit(&ahead, &mut rows);
@@ -213,7 +213,7 @@ impl SeriesMeter {
     fn emit(&mut self, due: &[Row], rows: &mut Vec<Row>) {
         for of_second in due.chunk_by(|a, b| a.second == b.second) {
             let second = of_second[0].second;
-            if self.emitted.is_some_and(|told| second < told) {
+            if self.emitted.is_some_and(|reported| second < reported) {
                 for row in of_second {
                     self.counts.late_packets += row.total.packets;
                     self.counts.late_bytes += row.total.bytes;
@@ -228,13 +228,13 @@ impl SeriesMeter {
 
     /// Comes to `second`: what lies before it and was not told was silent, or is a gap.
     fn watch(&mut self, second: u64, rows: &mut Vec<Row>) {
-        let told = self.emitted.unwrap_or(second);
-        if second.saturating_sub(told) > self.silence {
+        let reported = self.emitted.unwrap_or(second);
+        if second.saturating_sub(reported) > self.silence {
             self.counts.gaps += 1;
         } else {
-            (told..second).for_each(|silent| rows.extend(self.rows(&Second::new(silent))));
+            (reported..second).for_each(|silent| rows.extend(self.rows(&Second::new(silent))));
         }
-        self.emitted = Some(told.max(second));
+        self.emitted = Some(reported.max(second));
     }
 
     /// The rows of a second.

@@ -188,20 +188,20 @@ mod tests {
         for step in Step::ALL {
             let mut roller = RollupBuilder::new(step);
             let mut model = BTreeMap::<(u64, u16, Direction), Vec<Row>>::new();
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             for second in (1_000_000..1_009_000).filter(|second| second % 977 > 200) {
                 for (interface, direction) in [(1, Direction::In), (1, Direction::Out), (4, Direction::In)] {
                     let mut row = Row { second, interface, direction, ..Row::default() };
                     let limit = 1 << prng.below(20);
                     quantities().iter().for_each(|q| *q.of_mut(&mut row) = prng.below(limit));
-                    told.extend(roller.push(&row));
+                    reported.extend(roller.push(&row));
                     model.entry((step.start(second), interface, direction)).or_default().push(row);
                 }
             }
-            told.extend(roller.finish());
-            told.sort_by_key(|r| (r.start(), r.sum.interface, r.sum.direction));
-            assert_eq!(told.len(), model.len());
-            for (rollup, ((start, interface, direction), rows)) in told.iter().zip(&model) {
+            reported.extend(roller.finish());
+            reported.sort_by_key(|r| (r.start(), r.sum.interface, r.sum.direction));
+            assert_eq!(reported.len(), model.len());
+            for (rollup, ((start, interface, direction), rows)) in reported.iter().zip(&model) {
                 assert_eq!((rollup.start(), rollup.step, rollup.seconds), (*start, step, rows.len() as u64));
                 assert_eq!((rollup.p95.interface, rollup.p95.direction), (*interface, *direction));
                 for quantity in quantities() {

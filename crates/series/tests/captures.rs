@@ -35,17 +35,17 @@ fn theirs(capture: &Path, mut tshark: std::process::Command) -> Curve {
     let fields = ["frame.time_epoch", "frame.len", "tcp.flags"].map(|field| ["-e", field]).concat();
     let out = tshark.args(["-n", "-T", "fields"]).args(fields).arg("-r").arg(capture).output().expect("tshark runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let mut curve = Curve::new();
+    let mut series = Curve::new();
     for line in String::from_utf8(out.stdout).expect("text").lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         let second = fields[0].split('.').next().and_then(|s| s.parse().ok()).expect("a time");
-        let at = curve.entry(second).or_default();
+        let at = series.entry(second).or_default();
         at[0] += 1;
         at[1] += fields[1].parse::<u64>().expect("a length");
         let flags = fields[2].strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
         at[2] += u64::from(flags.is_some_and(|flags| flags & 0x12 == 0x02));
     }
-    curve
+    series
 }
 
 #[test]
@@ -56,22 +56,22 @@ fn real_captures_have_the_curve_that_tshark_sees() {
         let Some(tshark) = testkit::tool(NAME, "tshark") else { return };
         let capture = traces.join(capture);
         let (mut rows, counter) = ours(&capture);
-        let told = rows.len();
+        let reported = rows.len();
         rows.sort_by_key(|row| row.second);
-        let mut curve = Curve::new();
+        let mut series = Curve::new();
         let mut silent = 0;
         for row in merge_rows(rows) {
             match row.total.packets {
                 0 => silent += 1,
                 packets => {
-                    curve.insert(row.second, [packets, row.total.bytes, row.syn]);
+                    series.insert(row.second, [packets, row.total.bytes, row.syn]);
                 }
             }
         }
-        assert_eq!(curve, theirs(&capture, tshark), "{}", capture.display());
+        assert_eq!(series, theirs(&capture, tshark), "{}", capture.display());
         let counts = counter.counts();
         assert_eq!(jumps, counts.gaps > 0, "{counts:?}");
         // However far the clock jumps, silence is told only between packets that are near each other.
-        assert!(silent as u64 <= curve.len() as u64 * SeriesMeter::SILENCE_MAX && told >= curve.len() + silent);
+        assert!(silent as u64 <= series.len() as u64 * SeriesMeter::SILENCE_MAX && reported >= series.len() + silent);
     }
 }

@@ -155,8 +155,8 @@ fn the_silence_of_a_capture_is_told_for_a_minute_only() {
         Packet::at(second, 0).count(&mut counter);
     }
     rows.extend(counter.finish());
-    let told = 1 + 1 + SeriesMeter::SILENCE_OF_CAPTURES as usize + 1 + 1 + 1;
-    assert_eq!((rows.len(), counter.counts().gaps), (told, 2));
+    let reported = 1 + 1 + SeriesMeter::SILENCE_OF_CAPTURES as usize + 1 + 1 + 1;
+    assert_eq!((rows.len(), counter.counts().gaps), (reported, 2));
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn a_late_packet_is_told_in_a_row_of_its_own_and_counted() {
     let mut rows = counter.tick(at(START + 1));
     packets[2].count(&mut counter);
     rows.extend(counter.tick(at(START + 2)));
-    let told: Vec<(u64, u64)> = rows.iter().map(|r| (r.second, r.total.packets)).collect();
-    assert_eq!(told, [(START, 1), (START, 1), (START + 1, 1)]);
+    let reported: Vec<(u64, u64)> = rows.iter().map(|r| (r.second, r.total.packets)).collect();
+    assert_eq!(reported, [(START, 1), (START, 1), (START + 1, 1)]);
     let counts = counter.counts();
     assert_eq!((counts.late_packets, counts.late_bytes), (1, packets[2].wire_len.into()));
     let sum = merge_rows(rows).next().expect("a row");
@@ -229,9 +229,10 @@ fn the_other_direction_is_told_from_its_first_packet_on() {
     let tally = Tally { offered: 3, stored: 3, ..Tally::default() };
     counter.ledger(START + 1, &tally);
     let rows = counter.tick(at(START + 3));
-    let told: Vec<_> = rows.iter().map(|r| (r.second - START, r.direction, r.flows_active, r.ledger.offered)).collect();
+    let reported: Vec<_> =
+        rows.iter().map(|r| (r.second - START, r.direction, r.flows_active, r.ledger.offered)).collect();
     let (inward, outward) = (Direction::In, Direction::Out);
-    assert_eq!(told, [(1, inward, 6, 3), (1, outward, 0, 0), (2, inward, 0, 0), (2, outward, 0, 0)]);
+    assert_eq!(reported, [(1, inward, 6, 3), (1, outward, 0, 0), (2, inward, 0, 0), (2, outward, 0, 0)]);
 }
 
 /// Packets in disorder, ticks at any time, steps of the clock forth and back: the rows of a second together are what
@@ -256,8 +257,8 @@ fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
                 10 => {
                     let (second, active) = (now / NANOS_PER_SEC, prng.below(9));
                     counter.flows(second, active, 2, 1);
-                    let told = flows.entry(second).or_insert((0, 0, 0));
-                    *told = (told.0 + active, told.1 + 2, told.2 + 1);
+                    let reported = flows.entry(second).or_insert((0, 0, 0));
+                    *reported = (reported.0 + active, reported.1 + 2, reported.2 + 1);
                     counter.tunnels(second, active, 2, 1);
                 }
                 11 => {

@@ -125,9 +125,9 @@ impl Claim {
                 break lock;
             }
         };
-        let told =
+        let reported =
             write_holder(folder, claimant).map_err(|error| ClaimError::Io { path: folder.join(CLAIM), error })?;
-        Ok(Self { lock, _claim_file: told, folder: folder.to_owned() })
+        Ok(Self { lock, _claim_file: reported, folder: folder.to_owned() })
     }
 
     /// The recorder of this directory at this moment, if there is one.
@@ -237,8 +237,8 @@ mod tests {
         let folder = store.path().join("eth1");
         fs::create_dir_all(&folder).expect("a folder");
         fs::write(folder.join(CLAIM), "pid 7\nsince 7\n").expect("what a killed recorder leaves");
-        let stranger = File::open(folder.join(CLAIM)).expect("the file");
-        stranger.try_lock().expect("nobody has it");
+        let unknown_client = File::open(folder.join(CLAIM)).expect("the file");
+        unknown_client.try_lock().expect("nobody has it");
         let claim =
             Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("nobody records here");
         assert_eq!(Claim::holder(&folder).map(|by| by.pid), Some(process::id()));
@@ -254,8 +254,11 @@ mod tests {
         let folder = store.path().join("eth1");
         let _claim = Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("a free folder");
         fs::write(folder.join(CLAIM), "pid 999999999\nsince 7\n").expect("it tells of another");
-        let told = Claim::take(&folder, &Claimant::default()).expect_err("it is taken").to_string();
-        assert!(told.contains(&format!("process {} (", process::id())) && !told.contains("999999999"), "{told}");
+        let reported = Claim::take(&folder, &Claimant::default()).expect_err("it is taken").to_string();
+        assert!(
+            reported.contains(&format!("process {} (", process::id())) && !reported.contains("999999999"),
+            "{reported}"
+        );
     }
 
     #[test]
@@ -267,8 +270,8 @@ mod tests {
         for name in [CLAIM, ".recorder.new", LOCK] {
             std::os::unix::fs::symlink(&victim, folder.join(name)).expect("a link");
         }
-        let told = Claim::take(&folder, &Claimant::default()).expect_err("a link decides nothing").to_string();
-        assert!(told.contains("symbolic link"), "{told}");
+        let reported = Claim::take(&folder, &Claimant::default()).expect_err("a link decides nothing").to_string();
+        assert!(reported.contains("symbolic link"), "{reported}");
         fs::remove_file(folder.join(LOCK)).expect("the link");
         let claim = Claim::take(&folder, &Claimant::default()).expect("links are replaced");
         assert!(!folder.join(CLAIM).is_symlink());

@@ -289,9 +289,9 @@ mod tests {
     fn there_is_one_keeper_whoever_reads_and_nobody_else_can_open_its_file() {
         let folder = testkit::TempDir::new("hold-keeper");
         let _reader = Hold::reader(folder.path()).expect("a reader");
-        let keeper = Hold::retention_lock(folder.path()).expect("a look").expect("no other");
+        let worker = Hold::retention_lock(folder.path()).expect("a look").expect("no other");
         assert!(Hold::retention_lock(folder.path()).expect("a look").is_none());
-        drop(keeper);
+        drop(worker);
         assert!(becomes(|| Hold::retention_lock(folder.path()).expect("a look").is_some()));
         let meta = std::fs::metadata(folder.join(RETENTION_LOCK)).expect("the file");
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);

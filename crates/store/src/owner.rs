@@ -96,11 +96,11 @@ mod tests {
         mode(&store, 0o755);
         for (path, gid) in [(&interface, 65_534), (&store, 0)] {
             chown(path, Some(65_534), Some(gid)).expect("given away");
-            let told = check(&store).expect_err("others may write").to_string();
-            assert!(told.contains("belongs to user 65534") && told.contains("--user 65534"), "{told}");
+            let reported = check(&store).expect_err("others may write").to_string();
+            assert!(reported.contains("belongs to user 65534") && reported.contains("--user 65534"), "{reported}");
             chown(path, Some(0), Some(gid)).expect("taken back");
         }
-        let told = check(&store).expect_err("a group may write").to_string();
-        assert!(told.contains("chmod go-w") && told.contains("eth1"), "{told}");
+        let reported = check(&store).expect_err("a group may write").to_string();
+        assert!(reported.contains("chmod go-w") && reported.contains("eth1"), "{reported}");
     }
 }

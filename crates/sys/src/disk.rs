@@ -63,8 +63,8 @@ pub fn direct_align(file: &File) -> io::Result<Option<DirectAlign>> {
     if rc != 0 {
         return Err(io::Error::last_os_error());
     }
-    let told = answer.stx_mask & libc::STATX_DIOALIGN != 0 && answer.stx_dio_offset_align != 0;
-    Ok(told.then_some(DirectAlign {
+    let reported = answer.stx_mask & libc::STATX_DIOALIGN != 0 && answer.stx_dio_offset_align != 0;
+    Ok(reported.then_some(DirectAlign {
         memory: answer.stx_dio_mem_align as usize,
         offset: answer.stx_dio_offset_align as usize,
     }))

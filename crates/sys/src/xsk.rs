@@ -192,12 +192,12 @@ fn statistics(fd: &OwnedFd) -> io::Result<Statistics> {
     Ok(Statistics { rx_dropped, rx_ring_full, rx_invalid, fill_empty, tx_invalid })
 }
 
-fn set_busy_poll(fd: &OwnedFd, wish: BusyPoll) -> io::Result<()> {
+fn set_busy_poll(fd: &OwnedFd, options: BusyPoll) -> io::Result<()> {
     // SAFETY: all three options are one int.
     unsafe {
         set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
-        set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &(wish.micros as i32))?;
-        set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &(wish.budget as i32))
+        set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &(options.micros as i32))?;
+        set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &(options.budget as i32))
     }
 }
 

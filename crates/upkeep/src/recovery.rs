@@ -264,11 +264,12 @@ impl<D: Device> Recovery<D> {
             let stem = names::stem(start, (tail.queue > 0).then_some(tail.queue), copy);
             let called = FileNames { stem, ending: names::PACKETS[0] };
             if names.contains(&called.index()) {
-                let told = VerifiedIndex::read(&mut self.volume.device, &folder.join(called.index()))?.map(|vouched| {
-                    let rows = vouched.blocks.iter().map(|promise| promise.rows.total());
-                    rows.fold((0, 0), |(offered, stored), row| (offered + row.offered, stored + row.stored))
-                });
-                if told == Some((tail.offered, 0)) {
+                let reported =
+                    VerifiedIndex::read(&mut self.volume.device, &folder.join(called.index()))?.map(|vouched| {
+                        let rows = vouched.blocks.iter().map(|promise| promise.rows.total());
+                        rows.fold((0, 0), |(offered, stored), row| (offered + row.offered, stored + row.stored))
+                    });
+                if reported == Some((tail.offered, 0)) {
                     return Ok(None);
                 }
             } else if !names.contains(&called.hidden_packets()) && !names.contains(&called.packets()) {

@@ -483,7 +483,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             RepairMethod::Store => {
                 if self.claimed(&interface_of(path.parent().unwrap_or(path))) {
                     let outcome = repair_published((self.another)(), path);
-                    self.told(path, outcome);
+                    self.reported(path, outcome);
                 }
             }
             RepairMethod::Salvage => {
@@ -497,7 +497,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         }
     }
 
-    fn told(&mut self, path: &Path, outcome: io::Result<Outcome>) {
+    fn reported(&mut self, path: &Path, outcome: io::Result<Outcome>) {
         (self.report)(match outcome {
             Ok(Outcome::Held) => RepairEvent::Refused {
                 path: path.to_owned(),

@@ -229,11 +229,11 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Verifies a single packet file with the index beside it.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if let Some((grain, holds)) = RowFile::named(&name)
+        if let Some((data_type, holds)) = RowFile::named(&name)
             && self.device.exists(path)
             && let Ok(path) = std::path::absolute(path)
         {
-            return self.row_file(&path, grain, holds);
+            return self.row_file(&path, data_type, holds);
         }
         let index = match (FileNames::hidden(&name), FileNames::published(&name)) {
             (Some(called), _) => Some(called.hidden_index()),

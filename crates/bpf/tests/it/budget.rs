@@ -3,7 +3,7 @@
 
 use crate::kernel;
 
-use kernel::{Kernel, WISH};
+use kernel::{Kernel, OPTIONS};
 use lang::ebpf::{EmitOptions, Metadata, emit};
 use std::fmt::Write;
 
@@ -52,7 +52,7 @@ fn the_verifier_is_not_asked_for_more_than_before() {
     let mut worse = Vec::new();
     for (name, metadata, text) in programs() {
         let ir = lang::compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, name))).program;
-        let object = emit(&ir, &EmitOptions { metadata, ..WISH }).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let object = emit(&ir, &EmitOptions { metadata, ..OPTIONS }).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(object.stages, ir.stages.len(), "{name}: all of it is for the kernel");
         let instructions = object.code.insns().len();
         let Some(kernel) = Kernel::load(test, object) else { return };

@@ -7,7 +7,7 @@ use crate::random;
 use crate::vm;
 
 use base::Prng;
-use kernel::{Answer, Kernel, Machine, USER, WISH};
+use kernel::{Answer, Kernel, Machine, OPTIONS, USER};
 use lang::Facts;
 use lang::ebpf::{
     EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome, QueueGenerations, Refusal, announce, emit,
@@ -33,12 +33,12 @@ struct Both<M> {
 impl<M: Machine> Both<M> {
     /// `None` where `load` could not.
     fn new(ir: &Ir, metadata: Metadata, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
-        let object = emit(ir, &EmitOptions { metadata, ..WISH })?;
+        let object = emit(ir, &EmitOptions { metadata, ..OPTIONS })?;
         let head = ir.split(object.stages).0;
         // What is judged once more must not have been counted or kept before.
         let acts = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
         assert!(object.metadata == Metadata::Full || !acts, "{head}");
-        let memory = ProgramState::of(&head, WISH.hash_key);
+        let memory = ProgramState::of(&head, OPTIONS.hash_key);
         Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
     }
 
@@ -49,9 +49,9 @@ impl<M: Machine> Both<M> {
         }
         let mut answer = self.kernel.run(frame, time);
         // Whoever has seen this program need not be told again where that is all that there is to tell.
-        let need_not = self.kernel.object().is_evaluated_again && self.kernel.seen().by_user == WISH.generation;
+        let need_not = self.kernel.object().is_evaluated_again && self.kernel.seen().by_user == OPTIONS.generation;
         if need_not && answer.verdict == USER {
-            let said = KernelVerdict { generation: WISH.generation, stages: 0, record: Execution::start(0) };
+            let said = KernelVerdict { generation: OPTIONS.generation, stages: 0, record: Execution::start(0) };
             assert_eq!(answer.handed.replace(said), None, "{}", context());
         }
         let (head, code) = (&self.head, &self.kernel.object().code);
@@ -61,13 +61,14 @@ impl<M: Machine> Both<M> {
             assert_eq!(answer.verdict, USER, "{}", say());
             assert_eq!(
                 answer.handed.as_ref().map(|h| (h.generation, h.stages)),
-                Some((WISH.generation, 0)),
+                Some((OPTIONS.generation, 0)),
                 "{}",
                 say()
             );
             return false;
         }
-        let facts = Facts { time, port: WISH.port, ingress: WISH.ingress, ..Facts::of(frame, 0, WISH.link_type) };
+        let facts =
+            Facts { time, port: OPTIONS.port, ingress: OPTIONS.ingress, ..Facts::of(frame, 0, OPTIONS.link_type) };
         let out = Interpreter::new(&self.head).run(frame, &facts, &mut self.memory);
         let Answer { verdict, fate, handed } = &answer;
         let expected = match (&out.actions[..], out.kernel, handed) {
@@ -84,7 +85,7 @@ impl<M: Machine> Both<M> {
                 } else {
                     assert_eq!((&handed.record, handed.stages), (&out, object.stages as u8), "{}", say());
                 }
-                assert_eq!(handed.generation, WISH.generation, "{}", say());
+                assert_eq!(handed.generation, OPTIONS.generation, "{}", say());
                 (USER, PacketOutcome::User)
             }
             ([], false, None) => (DROP, PacketOutcome::Dropped),
@@ -141,7 +142,7 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
         };
         placed += 1;
         both.sweeps = !back;
-        both.kernel.see(WISH.generation - prng.below(2) as u32);
+        both.kernel.see(OPTIONS.generation - prng.below(2) as u32);
         let mut time = 1000;
         for packet in 0..40 {
             let frame = match packet % 3 {
@@ -288,7 +289,7 @@ fn real_packets_in_the_kernel() {
         while frames.len() < 200
             && let Ok(Some(packet)) = reader.next()
         {
-            if packet.link_type == WISH.link_type && (14..3000).contains(&packet.data.len()) {
+            if packet.link_type == OPTIONS.link_type && (14..3000).contains(&packet.data.len()) {
                 frames.push((packet.data.to_vec(), packet.ts.map_or(0, base::Timestamp::nanos)));
             }
         }
@@ -419,13 +420,13 @@ fn sets_end_at_the_same_address() {
 #[test]
 fn without_room_for_the_record_nothing_is_done() {
     let ir = compiled("flows = flow_map 0 key_5tuple\nmain = inc 1 >-> incr_fstate flows >-> drop");
-    let mut vm = Vm::load(emit(&ir, &WISH).expect("all of it is for the kernel"));
+    let mut vm = Vm::load(emit(&ir, &OPTIONS).expect("all of it is for the kernel"));
     vm.has_room = false;
     let mut bytes = [0; 60];
     let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
     assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(PacketOutcome::Undecided), handed: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
-    assert_eq!(vm.seen(), QueueGenerations { by_user: 0, last_untagged: WISH.generation }, "it is told why");
+    assert_eq!(vm.seen(), QueueGenerations { by_user: 0, last_untagged: OPTIONS.generation }, "it is told why");
     vm.has_room = true;
     assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(PacketOutcome::Dropped), handed: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
@@ -434,7 +435,7 @@ fn without_room_for_the_record_nothing_is_done() {
 #[test]
 fn what_was_seen_is_not_said_again() {
     let test = "what_was_seen_is_not_said_again";
-    let least = EmitOptions { metadata: Metadata::Compact, ..WISH };
+    let least = EmitOptions { metadata: Metadata::Compact, ..OPTIONS };
     let flow = emit(&compiled("main = ip >-> steer_flow"), &least).expect("all of it is for the kernel");
     let says_more = emit(&compiled("main = ip"), &least).expect("all of it is for the kernel");
     said_until_seen(&mut Vm::load(flow.clone()), &mut Vm::load(says_more.clone()), &mut Vm::load(announce(&least)));
@@ -450,14 +451,14 @@ fn said_until_seen<M: Machine>(flow: &mut M, says_more: &mut M, nothing: &mut M)
     // An IPv4 header that contradicts the frame is left undecided.
     let mut odd = udp.clone();
     odd[14] = 0x41;
-    for (seen, silent) in [(0, false), (WISH.generation - 1, false), (WISH.generation, true), (0, false)] {
+    for (seen, silent) in [(0, false), (OPTIONS.generation - 1, false), (OPTIONS.generation, true), (0, false)] {
         let announces = [(&mut *flow, &udp, PacketOutcome::User), (&mut *nothing, &odd, PacketOutcome::User)];
         for (machine, frame, fate) in announces {
             machine.see(seen);
             let Answer { verdict, fate: became, handed } = machine.run(frame, 0);
             assert_eq!((verdict, became), (USER, Some(fate)));
             let said = handed.map(|h| (h.generation, h.stages));
-            assert_eq!(said, (!silent).then_some((WISH.generation, 0)), "{seen}");
+            assert_eq!(said, (!silent).then_some((OPTIONS.generation, 0)), "{seen}");
         }
         flow.see(seen);
         let answer = flow.run(&odd, 0);
@@ -468,7 +469,7 @@ fn said_until_seen<M: Machine>(flow: &mut M, says_more: &mut M, nothing: &mut M)
         // Here it has to be said what was done.
         says_more.see(seen);
         let handed = says_more.run(&udp, 0).handed.expect("a word");
-        assert_eq!((handed.generation, handed.stages), (WISH.generation, 1));
+        assert_eq!((handed.generation, handed.stages), (OPTIONS.generation, 1));
     }
 }
 
@@ -488,11 +489,11 @@ fn a_plain_packet_takes_a_short_way() {
     ] {
         let mut bytes = [0; 60];
         let frame = frame.fill(&mut bytes);
-        let wish = EmitOptions { metadata, ..WISH };
-        let mut vm = Vm::load(emit(&compiled(text), &wish).unwrap_or_else(|e| panic!("{text}: {e}")));
+        let options = EmitOptions { metadata, ..OPTIONS };
+        let mut vm = Vm::load(emit(&compiled(text), &options).unwrap_or_else(|e| panic!("{text}: {e}")));
         let answer = vm.run(frame, 0);
         assert_eq!(answer.fate, Some(PacketOutcome::User), "{text}");
-        vm.see(WISH.generation);
+        vm.see(OPTIONS.generation);
         assert_eq!(vm.run(frame, 0).fate, Some(PacketOutcome::User), "{text}");
         assert!(vm.steps <= most, "{text}, {metadata:?}: {} instructions\n{:?}", vm.steps, vm.object.code);
     }

@@ -8,7 +8,7 @@ use difftest::{
     BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, ObservedAction, Packet, PacketOutcome, Report,
     StateSnapshot, Trial, facts, frames,
 };
-use kernel::{Answer, Kernel, Machine, USER, WISH};
+use kernel::{Answer, Kernel, Machine, OPTIONS, USER};
 use lang::Facts;
 use lang::ebpf::{EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome as End, Refusal, emit};
 use lang::interp::{self, Interpreter, ProgramState};
@@ -49,19 +49,19 @@ impl<M: Machine> BackEnd for Halves<M> {
 
     fn source(&self, packet: &Packet) -> Facts {
         let wire_len = packet.bytes.len() as u32;
-        Facts { time: packet.facts.time, wire_len, port: WISH.port, ingress: WISH.ingress, ..Facts::default() }
+        Facts { time: packet.facts.time, wire_len, port: OPTIONS.port, ingress: OPTIONS.ingress, ..Facts::default() }
     }
 
     fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
         let (hash_key, link_type) = (ready.world.hash_key, ready.world.link_type);
-        let wish = EmitOptions { hash_key, link_type, metadata: self.metadata, ..WISH };
-        let object = emit(&ready.program, &wish).map_err(|e| refused(&e))?;
+        let request = EmitOptions { hash_key, link_type, metadata: self.metadata, ..OPTIONS };
+        let object = emit(&ready.program, &request).map_err(|e| refused(&e))?;
         let (_, rest) = ready.program.split(object.stages);
         // Half of those that would say no more than which program they are need not say that either.
         let seen = object.is_evaluated_again && hash_key.is_multiple_of(2);
         let mut machine = (self.load)(object).expect("it was loaded before");
         if seen {
-            machine.see(WISH.generation);
+            machine.see(OPTIONS.generation);
         }
         let silent = self.silent || seen;
         let memory = ProgramState::of(&ready.program, hash_key);
@@ -106,11 +106,11 @@ impl<M: Machine> Running<'_, M> {
                 // Where the kernel can say nothing of a packet, it is undecided.
                 assert!(handed.is_some() || self.silent, "{end:?} without a word");
                 let handed = handed.unwrap_or(KernelVerdict {
-                    generation: WISH.generation,
+                    generation: OPTIONS.generation,
                     stages: 0,
                     record: interp::Execution::start(0),
                 });
-                assert_eq!(handed.generation, WISH.generation);
+                assert_eq!(handed.generation, OPTIONS.generation);
                 assert!(end == End::User || handed.stages == 0, "undecided after {} stages", handed.stages);
                 let facts = facts(packet, self.ready.world.link_type, number);
                 let (program, start) = match handed.stages {
@@ -185,7 +185,7 @@ fn both_ways<M: Machine>(name: &'static str, trial: &Trial, load: fn(Object) -> 
 /// Whether programs can be loaded at all; says so if not.
 fn can_load(test: &str) -> bool {
     let filter = lang::compile("main = ip").expect("a program").program;
-    Kernel::load(test, emit(&filter, &WISH).expect("all of it is for the kernel")).is_some()
+    Kernel::load(test, emit(&filter, &OPTIONS).expect("all of it is for the kernel")).is_some()
 }
 
 fn load_vm(object: Object) -> Option<Vm> {
@@ -254,7 +254,7 @@ fn what_may_be_a_tunnel_far_inside_is_left_to_user_space() {
     let mut room = [0; 400];
     let fate = |text: &str, frame: &[u8]| {
         let program = lang::compile(text).expect("a program").program;
-        Vm::load(emit(&program, &WISH).expect("all of it is for the kernel")).run(frame, 0).fate
+        Vm::load(emit(&program, &OPTIONS).expect("all of it is for the kernel")).run(frame, 0).fate
     };
     let far = frame.write(&mut room).expect("room").to_vec();
     assert_eq!(fate("main = steer_flow", &far), Some(End::Undecided));

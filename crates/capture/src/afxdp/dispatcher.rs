@@ -105,14 +105,14 @@ impl XdpDispatcher {
     ///
     /// # Errors
     /// [`DispatcherError`].
-    pub fn attach(ifindex: u32, queues: u32, frames: Frames, wish: AttachMode) -> Result<Self, DispatcherError> {
+    pub fn attach(ifindex: u32, queues: u32, frames: Frames, options: AttachMode) -> Result<Self, DispatcherError> {
         let create = |spec| RawMap::create(spec).map(Arc::new).map_err(DispatcherError::Map);
         let (sockets, fates) = (create(sockets_spec(queues))?, create(outcomes_spec(queues))?);
         let seen = create(generations_spec(queues))?;
         let programs = RawMap::create(programs_spec()).map_err(DispatcherError::Map)?;
         let root = code(Some(&programs), &*sockets, &*fates);
         let program = Program::load("netgrain", &root, frames).map_err(DispatcherError::Load)?;
-        let link = Link::attach(program, ifindex, wish).map_err(DispatcherError::Attach)?;
+        let link = Link::attach(program, ifindex, options).map_err(DispatcherError::Attach)?;
         // A card leaves out what is not for it before any program runs; on a mirror port that is nearly everything.
         let ear = PacketSocket::open().map_err(DispatcherError::Promiscuous)?;
         ear.promiscuous(ifindex).map_err(DispatcherError::Promiscuous)?;

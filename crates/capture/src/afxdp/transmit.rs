@@ -81,7 +81,7 @@ impl Transmitter {
         let name = &config.interface;
         let link = look_up(name)?;
         let chunk = if config.frame_max <= 2048 { 2048 } else { 4096 };
-        let wish = SenderOptions {
+        let options = SenderOptions {
             ifindex: link.index,
             queue: u32::from(config.queue),
             chunk,
@@ -89,8 +89,8 @@ impl Transmitter {
             frames: config.frames.max(1),
             mode: config.copy,
         };
-        let sender = Sender::open(&wish).map_err(|e| advice::socket(name, wish.queue, e))?;
-        Ok(Self { sender, name: name.clone(), queue: wish.queue })
+        let sender = Sender::open(&options).map_err(|e| advice::socket(name, options.queue, e))?;
+        Ok(Self { sender, name: name.clone(), queue: options.queue })
     }
 
     /// Sends `count` frames: `fill` writes the frame with this index into the place it is given and answers the

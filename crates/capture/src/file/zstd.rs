@@ -77,7 +77,8 @@ impl<S: BufRead> Read for Zstd<S> {
                 frame.decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1)).map_err(damaged)?;
                 continue;
             }
-            if frame.get_checksum_from_data().is_some_and(|told| frame.get_calculated_checksum() != Some(told)) {
+            if frame.get_checksum_from_data().is_some_and(|reported| frame.get_calculated_checksum() != Some(reported))
+            {
                 return Err(damaged("the check sum of a frame does not match its content"));
             }
             self.frame = None;

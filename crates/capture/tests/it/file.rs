@@ -195,14 +195,14 @@ fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
     std::fs::write(&plain, capture(&[vec![7; 60]])).unwrap();
     let go_on = AtomicBool::new(false);
     let found = ports(&[&path, &plain], &go_on);
-    let told = |name: &str, paths: &[&PathBuf]| Port {
+    let reported = |name: &str, paths: &[&PathBuf]| Port {
         link_type: pcap::ETHERNET,
         name: name.into(),
         paths: paths.iter().map(|p| (*p).clone()).collect(),
     };
     assert_eq!(
         found,
-        [told("left", &[&path]), told("in_right", &[&path]), told("0", &[&plain])],
+        [reported("left", &[&path]), reported("in_right", &[&path]), reported("0", &[&plain])],
         "none without packets"
     );
     let is_left = |i: u8| if i < 30 { i % 3 != 1 } else { i % 3 == 1 };
@@ -231,7 +231,10 @@ fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
     let second = dir.join("second.pcapng");
     std::fs::write(&second, w.finish().unwrap()).unwrap();
     let found = ports(&[&path, &second], &go_on);
-    assert_eq!(found, [told("left", &[&path, &second]), told("in_right", &[&path]), told("late", &[&second])]);
+    assert_eq!(
+        found,
+        [reported("left", &[&path, &second]), reported("in_right", &[&path]), reported("late", &[&second])]
+    );
 }
 
 #[test]
@@ -459,11 +462,11 @@ fn capinfos_counts_the_same_packets_in_every_capture_packed_or_not() {
     captures(&traces, &mut files);
     let counts = packet_counts(capinfos, &files);
     assert!(counts.len() == files.len() && !files.is_empty());
-    for (path, told) in files.iter().zip(counts) {
+    for (path, reported) in files.iter().zip(counts) {
         let mut file = File::open(path, Options::default()).unwrap_or_else(|e| panic!("{e}"));
         let out = drain(&mut file);
         assert!(out.error.is_none(), "{:?}", out.error);
-        assert_eq!(out.frames.len() as u64 + out.lost, told, "{}", path.display());
+        assert_eq!(out.frames.len() as u64 + out.lost, reported, "{}", path.display());
     }
 }
 

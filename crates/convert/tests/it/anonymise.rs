@@ -183,9 +183,9 @@ fn neighbour_discovery_maps_targets_prefixes_and_link_addresses() {
     let advertisement = message(134, pseudo(16 + 32 + 24), &body);
     let frame = ethernet(EtherType::IPV6, &ip(6, 58, &source, &target, &advertisement));
     let (out, cover) = rewritten(&frame, &Anonymiser::new(key()));
-    let told = &out[14 + 40 + 16 + 16..][..16];
-    assert_eq!(told[..6], pan.v6(prefix.into()).octets()[..6]);
-    assert_eq!((&told[6..], cover.options), (&[0; 10][..], 1));
+    let reported = &out[14 + 40 + 16 + 16..][..16];
+    assert_eq!(reported[..6], pan.v6(prefix.into()).octets()[..6]);
+    assert_eq!((&reported[6..], cover.options), (&[0; 10][..], 1));
     assert_eq!(out[out.len() - 22..], [0; 22], "the name server is blanked");
     assert!(sums(&out).iter().all(|s| *s == 0));
 }
@@ -302,8 +302,8 @@ fn no_true_address_is_left_in_any_packet_of_the_real_captures() {
     let after = packets(&all_as_one(&files, Some(Anonymiser::new(key()))));
     assert_eq!(before.len(), after.len());
     let mut searched = 0;
-    for (number, (told, packet)) in before.iter().zip(&after).enumerate() {
-        for value in told.iter().flatten() {
+    for (number, (reported, packet)) in before.iter().zip(&after).enumerate() {
+        for value in reported.iter().flatten() {
             let address = match (value.parse::<IpAddr>(), value.parse::<wire::MacAddr>()) {
                 (Ok(IpAddr::V4(a)), _) => a.octets().to_vec(),
                 (Ok(IpAddr::V6(a)), _) => a.octets().to_vec(),
@@ -338,11 +338,11 @@ fn tshark_finds_every_address_mapped() {
             // What is not understood is cut, so there may be fewer: tunnels, PPPoE, headers of which a part is missing.
             cut += usize::from(after[field].is_empty() && !before[field].is_empty());
             for (raw, mapped) in before[field].iter().zip(&after[field]) {
-                let told = match raw.parse::<IpAddr>().expect("an address") {
+                let reported = match raw.parse::<IpAddr>().expect("an address") {
                     IpAddr::V4(a) => IpAddr::V4(pan.v4(a)),
                     IpAddr::V6(a) => IpAddr::V6(pan.v6(a)),
                 };
-                assert_eq!(*mapped, told.to_string(), "packet {}, {}", number + 1, names[field]);
+                assert_eq!(*mapped, reported.to_string(), "packet {}, {}", number + 1, names[field]);
                 compared += 1;
             }
         }
@@ -391,12 +391,12 @@ fn another_implementation_maps_alike() {
         .collect();
     python.args(["-c", PROGRAM, key().to_file().trim()]).args(addresses.iter().map(ToString::to_string));
     let mut pan = CryptoPan::new(&key());
-    for (told, address) in output(python).lines().zip(addresses) {
+    for (reported, address) in output(python).lines().zip(addresses) {
         let ours = match address {
             IpAddr::V4(a) => IpAddr::V4(pan.v4(a)),
             IpAddr::V6(a) => IpAddr::V6(pan.v6(a)),
         };
-        assert_eq!(told.parse::<IpAddr>().expect("an address"), ours, "{address}");
+        assert_eq!(reported.parse::<IpAddr>().expect("an address"), ours, "{address}");
     }
 }
 

@@ -117,7 +117,7 @@ fn what_a_format_can_hold_comes_back_identical() {
             netgrain_convert::convert(vec![input], &to(Format::Pcap), &mut back).expect("it can be done");
             assert_eq!(back.whole[0], first, "seed {seed}, round {round}, by {by}");
         }
-        let told: Vec<Packet> = plain
+        let reported: Vec<Packet> = plain
             .into_iter()
             .map(|p| Packet {
                 interface: prng.below(3) as u32,
@@ -126,13 +126,13 @@ fn what_a_format_can_hold_comes_back_identical() {
                 ..p
             })
             .collect();
-        let (_, again) = one(&pcapng(&told), &to(Format::PcapNg));
+        let (_, again) = one(&pcapng(&reported), &to(Format::PcapNg));
         let (_, twice) = one(&again, &to(Format::PcapNg));
         assert_eq!(again, twice, "seed {seed}, round {round}: our own pcapng is a fixed point");
         let without_numbers = |packets: Vec<Packet>| -> Vec<Packet> {
             packets.into_iter().map(|p| Packet { interface: 0, ..p }).collect()
         };
-        assert_eq!(without_numbers(packets(&again)), without_numbers(told), "seed {seed}, round {round}");
+        assert_eq!(without_numbers(packets(&again)), without_numbers(reported), "seed {seed}, round {round}");
     }
 }
 
@@ -142,8 +142,8 @@ fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anony
         let mut file = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
         for name in names {
             let comment = "at 10.1.2.3";
-            let told = pcap::ng::InterfaceOptions { name, comment, link_type: 1, ..Default::default() };
-            file.describe(&told).expect("memory");
+            let reported = pcap::ng::InterfaceOptions { name, comment, link_type: 1, ..Default::default() };
+            file.describe(&reported).expect("memory");
         }
         for number in 0..names.len() as u32 {
             let ts = Timestamp::from_nanos(first + u64::from(number));
@@ -171,8 +171,8 @@ fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anony
 #[test]
 fn losses_told_by_packets_that_are_left_out_are_handed_on_through_anonymising_too() {
     let mut file = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
-    let told = pcap::ng::InterfaceOptions { name: "eth0", link_type: 1, ..Default::default() };
-    let eth0 = file.describe(&told).expect("memory");
+    let reported = pcap::ng::InterfaceOptions { name: "eth0", link_type: 1, ..Default::default() };
+    let eth0 = file.describe(&reported).expect("memory");
     for (ts, drops) in [(1, None), (2, Some(7)), (3, None)] {
         let options = pcap::ng::PacketOptions { drops, ..Default::default() };
         let len = if drops.is_some() { 90 } else { 60 };

@@ -54,9 +54,9 @@ fn editcap_changes_formats_and_cuts_alike() {
     for path in files {
         for (format, name) in [(Format::Pcap, "nsecpcap"), (Format::PcapMicros, "pcap"), (Format::PcapNg, "pcapng")] {
             let Some(editcap) = testkit::tool(test, "editcap") else { return };
-            let told = by(editcap, &["-F", name, "-s", "60", text(&path), text(&out)], &out);
+            let reported = by(editcap, &["-F", name, "-s", "60", text(&path), text(&out)], &out);
             let (_, ours) = one(&bytes(&path), &Plan { format, snaplen: 60, ..Plan::default() });
-            assert_eq!(packets(&ours), told, "{} to {name}", path.display());
+            assert_eq!(packets(&ours), reported, "{} to {name}", path.display());
         }
     }
 }
@@ -100,7 +100,7 @@ fn mergecap_merges_alike() {
     for pair in files.windows(3).step_by(2) {
         let Some(mergecap) = testkit::tool(test, "mergecap") else { return };
         let args = ["-F", "pcapng", "-I", "none", "-w", text(&out), text(&pair[0]), text(&pair[1]), text(&pair[2])];
-        let told = by(mergecap, &args, &out);
+        let reported = by(mergecap, &args, &out);
         let inputs: Vec<Vec<u8>> = pair.iter().map(|p| bytes(p)).collect();
         let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
         let (_, memory) =
@@ -108,7 +108,7 @@ fn mergecap_merges_alike() {
         let plain = |packets: Vec<Packet>| -> Vec<Packet> {
             packets.into_iter().map(|p| Packet { interface: 0, ..p }).collect()
         };
-        assert_eq!(plain(packets(&memory.whole[0])), plain(told), "{pair:?}");
+        assert_eq!(plain(packets(&memory.whole[0])), plain(reported), "{pair:?}");
     }
 }
 
@@ -134,11 +134,11 @@ fn tcpdump_chooses_alike_and_reads_what_we_write() {
             if tagged || !probe.args(args(text(&path), filter)).output().is_ok_and(|o| o.status.success()) {
                 continue;
             }
-            let told = packets(&bytes(&out));
-            assert_eq!(packets(&ours), told, "{}: {filter}", path.display());
+            let reported = packets(&bytes(&out));
+            assert_eq!(packets(&ours), reported, "{}: {filter}", path.display());
             let Some(tcpdump) = testkit::tool(test, "tcpdump") else { return };
-            assert_eq!(by(tcpdump, &args(text(&ours_at), ""), &out), told, "{}: {filter}", path.display());
-            chosen += told.len();
+            assert_eq!(by(tcpdump, &args(text(&ours_at), ""), &out), reported, "{}: {filter}", path.display());
+            chosen += reported.len();
         }
     }
     assert!(chosen > 100, "only {chosen} packets");

@@ -257,8 +257,8 @@ impl Compiled for LoadedProgram {
         let before: &Self = before.downcast_ref()?;
         let (was, now) = (&before.judge, &self.judge);
         let wall = |_, _| state_transfer::changes_form(was.report().native, now.report().native);
-        let heritage = StateTransfer::between(&was.program().maps, &now.program().maps, wall);
-        (!heritage.is_empty()).then(|| heritage.to_string())
+        let transfer = StateTransfer::between(&was.program().maps, &now.program().maps, wall);
+        (!transfer.is_empty()).then(|| transfer.to_string())
     }
 
     fn wants_kernel(&self) -> bool {
@@ -289,7 +289,7 @@ impl Program for Run {
     }
 
     fn datagrams(&self) -> Option<group::FragmentCounts> {
-        Some(told(self.worker.datagrams()))
+        Some(reported(self.worker.datagrams()))
     }
 
     fn transfer_state(&mut self, before: &mut dyn Program) {
@@ -309,7 +309,7 @@ pub fn datagrams_of(program: &dyn Any) -> Option<Arc<FragmentTracker>> {
 }
 
 /// What is remembered of datagrams, in the words of groups.
-pub fn told(datagrams: &FragmentTracker) -> group::FragmentCounts {
+pub fn reported(datagrams: &FragmentTracker) -> group::FragmentCounts {
     let counts = datagrams.counts();
     group::FragmentCounts {
         created: counts.datagrams,
@@ -338,7 +338,7 @@ impl QueueContext {
     /// Lets a worker judge a batch.
     pub fn requests(&self, worker: &mut Worker, desk: &mut Scratch, batch: &[Packet<'_>], out: &mut [Verdict]) {
         let mut packets: Vec<jit::Packet<'_>> = batch.iter().map(|p| self.packet(p)).collect();
-        let Scratch { verdicts, log_limiter: diary } = desk;
+        let Scratch { verdicts, log_limiter: limiter } = desk;
         verdicts.clear();
         verdicts.resize(batch.len(), jit::Verdict::default());
         worker.evaluate(&mut packets, verdicts);
@@ -355,7 +355,7 @@ impl QueueContext {
                     let Packet { bytes, wire_len, .. } = *packet;
                     let so_far = if *log == Log::Trace { traces.next() } else { None };
                     let about = LogSubject { bytes, wire_len, link_type: self.link_type, so_far };
-                    diary.write(&self.label, packet.desc.ts, *log, worker.of().program(), &about);
+                    limiter.write(&self.label, packet.desc.ts, *log, worker.of().program(), &about);
                 }
                 _ => {}
             }
@@ -556,12 +556,12 @@ mod tests {
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 3], 53).fill(&mut other);
         judge(&mut queues[0], &frames());
         judge(&mut queues[1], &[other]);
-        let told = MapUsage { map: "m".into(), used: 1, capacity: 1, refused: 1 };
-        queues.iter().for_each(|queue| assert_eq!(queue.maps(), std::slice::from_ref(&told)));
-        let heritage = |new: &str, old: &str| of(new).state_transfer(&*of(old));
-        assert_eq!(heritage(&with(1), &with(1)).as_deref(), Some("keeps m"));
-        assert_eq!(heritage(&with(2), &with(1)).as_deref(), Some("m begins anew (up_to 2, not 1)"));
-        assert_eq!(heritage("main = ip", "main = tcp"), None);
+        let reported = MapUsage { map: "m".into(), used: 1, capacity: 1, refused: 1 };
+        queues.iter().for_each(|queue| assert_eq!(queue.maps(), std::slice::from_ref(&reported)));
+        let transfer = |new: &str, old: &str| of(new).state_transfer(&*of(old));
+        assert_eq!(transfer(&with(1), &with(1)).as_deref(), Some("keeps m"));
+        assert_eq!(transfer(&with(2), &with(1)).as_deref(), Some("m begins anew (up_to 2, not 1)"));
+        assert_eq!(transfer("main = ip", "main = tcp"), None);
     }
 
     #[test]

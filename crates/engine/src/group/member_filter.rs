@@ -77,9 +77,9 @@ mod tests {
         let slow: Arc<dyn MemberFilter> = Arc::new(Slow { text: text.into(), filter, link_type: link::ETHERNET });
         let made = of(text, link::ETHERNET).expect("a filter");
         let desc = Desc::default();
-        for sieve in [&made, &slow] {
-            let of = |bytes| sieve.matches(&Packet { desc: &desc, bytes, wire_len: 60 });
-            assert_eq!((of(&web), of(&dns), sieve.text()), (true, false, text));
+        for member_filter in [&made, &slow] {
+            let of = |bytes| member_filter.matches(&Packet { desc: &desc, bytes, wire_len: 60 });
+            assert_eq!((of(&web), of(&dns), member_filter.text()), (true, false, text));
         }
     }
 
@@ -115,8 +115,8 @@ mod tests {
         Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).tag(EtherType::VLAN, 5).fill(&mut bytes);
         let desc = Desc::default();
         for (text, is) in [("tcp port 443", false), ("anylink tcp port 443", true), ("ip protochain 6", false)] {
-            let sieve = of(text, link::ETHERNET).expect("a filter");
-            assert_eq!(sieve.matches(&Packet { desc: &desc, bytes: &bytes, wire_len: 64 }), is, "{text}");
+            let member_filter = of(text, link::ETHERNET).expect("a filter");
+            assert_eq!(member_filter.matches(&Packet { desc: &desc, bytes: &bytes, wire_len: 64 }), is, "{text}");
         }
     }
 }

@@ -194,8 +194,8 @@ impl Groups {
             return outcome;
         }
         // The branches of the sinks ended with the dispatchers, so the sinks end too.
-        for outlet in std::mem::take(&mut *held(&self.lent.outlets)) {
-            let _ = outlet.join();
+        for egress in std::mem::take(&mut *held(&self.lent.sinks)) {
+            let _ = egress.join();
         }
         held(&self.doors).clear();
         held(&self.lent.hosts).clear();
@@ -216,7 +216,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Resources opened for groups, which must be closed at the end.
 #[derive(Default)]
 struct LentResources {
-    outlets: Mutex<Vec<JoinHandle<()>>>,
+    sinks: Mutex<Vec<JoinHandle<()>>>,
     /// The host interfaces, by captured interface.
     hosts: Mutex<BTreeMap<String, HostInterface>>,
     remarks: sink::Warnings,
@@ -261,9 +261,9 @@ impl EngineServices for Lender {
             sink::OwnTraffic { ports: branches.iter().map(|(source, _)| source.name.as_str()).collect(), outgoing };
         let branches: Vec<&Branch> = branches.iter().map(|(_, branch)| *branch).collect();
         let (thread, counts) = sink::open(entrance.as_ref().unwrap_or(to), &branches, &own, &self.lent.remarks)?;
-        let mut outlets = held(&self.lent.outlets);
-        outlets.retain(|o| !o.is_finished());
-        outlets.push(thread);
+        let mut sinks = held(&self.lent.sinks);
+        sinks.retain(|o| !o.is_finished());
+        sinks.push(thread);
         Ok(counts)
     }
 

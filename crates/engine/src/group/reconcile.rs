@@ -151,8 +151,8 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
                 Ok(loaded) => {
                     now.program.clone_from(&new.program);
                     refusing.extend(without(new, &loaded));
-                    let heritage = loaded.state_transfer.map(|text| format!("; {text}")).unwrap_or_default();
-                    Ok(format!("group {}: generation {} runs{heritage}", new.name, loaded.generation))
+                    let transfer = loaded.state_transfer.map(|text| format!("; {text}")).unwrap_or_default();
+                    Ok(format!("group {}: generation {} runs{transfer}", new.name, loaded.generation))
                 }
                 Err(why) => Err(new.failed(&why)),
             });
@@ -197,8 +197,8 @@ mod tests {
             super::super::lent_to_groups(1),
             0,
         );
-        let told = "group a: queue 0 of p0: its dispatcher ended before its stream";
-        let is_told = |said: &ReconcileMessages| said.as_ref().is_err_and(|why| why.starts_with(told));
+        let reported = "group a: queue 0 of p0: its dispatcher ended before its stream";
+        let is_told = |said: &ReconcileMessages| said.as_ref().is_err_and(|why| why.starts_with(reported));
         let (said, force) = change(&registry, &[], &[plan("a", "main = ip")]);
         assert!(said.len() == 2 && said[0].is_ok() && is_told(&said[1]), "{said:?}");
         let (said, force) = change(&registry, &force, &[plan("a", "main = tcp")]);

@@ -121,7 +121,7 @@ impl Program for Handle {
     }
 
     fn datagrams(&self) -> Option<group::FragmentCounts> {
-        Some(language::told(&self.shared.datagrams()))
+        Some(language::reported(&self.shared.datagrams()))
     }
 
     fn transfer_state(&mut self, before: &mut dyn Program) {

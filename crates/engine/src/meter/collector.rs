@@ -111,7 +111,7 @@ pub struct CollectorSink {
     counts: Counts,
     records: u64,
     rows: u64,
-    told: Option<String>,
+    reported: Option<String>,
     flows: bool,
     series: bool,
 }
@@ -146,7 +146,7 @@ impl CollectorSink {
             counts: Counts::default(),
             records: 0,
             rows: 0,
-            told: None,
+            reported: None,
             flows: to.flows,
             series: to.series,
         })
@@ -210,8 +210,8 @@ impl Sink for CollectorSink {
     }
 
     fn warnings(&mut self) -> Vec<String> {
-        let fresh = self.counts.error.clone().filter(|trouble| self.told.as_ref() != Some(trouble));
-        self.told.clone_from(&self.counts.error);
+        let fresh = self.counts.error.clone().filter(|trouble| self.reported.as_ref() != Some(trouble));
+        self.reported.clone_from(&self.counts.error);
         fresh.map(|trouble| format!("{}: {trouble}", self.name)).into_iter().collect()
     }
 }

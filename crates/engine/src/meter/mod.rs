@@ -120,19 +120,19 @@ impl Metering {
     pub fn start(
         plan: &MeterPlan,
         seats: Vec<MeterSetup>,
-        outlets: Vec<Box<dyn Sink>>,
+        sinks: Vec<Box<dyn Sink>>,
         live: bool,
         located: bool,
     ) -> Result<Self, EngineError> {
         let table = |config| Table::new(config, plan.interface, plan.shards);
         let flows = plan.flows.as_ref().map(table).transpose().map_err(|e| EngineError::Thread(e.to_string()))?;
         let silence = if live { SeriesMeter::SILENCE_MAX } else { SeriesMeter::SILENCE_OF_CAPTURES };
-        let curve = plan.series.then(|| SeriesMeter::new(plan.interface).emitting(silence));
-        let work = Work::new(flows, curve, Sinks::new(outlets), plan.key, located);
+        let series_meter = plan.series.then(|| SeriesMeter::new(plan.interface).emitting(silence));
+        let work = Work::new(flows, series_meter, Sinks::new(sinks), plan.key, located);
         let lanes = QueueMerge::new(seats.into_iter().map(|seat| seat.0).collect(), live);
-        let (orders, told) = channel();
+        let (orders, result) = channel();
         let (report, remarks) = (Arc::default(), Arc::default());
-        let this = Worker { lanes, work, reported: told, report: Arc::clone(&report), remarks: Arc::clone(&remarks) };
+        let this = Worker { lanes, work, reported: result, report: Arc::clone(&report), remarks: Arc::clone(&remarks) };
         let thread = std::thread::Builder::new()
             .name("meter".into())
             .spawn(move || this.run())
@@ -146,9 +146,9 @@ impl Metering {
     }
 
     /// Replaces the sinks of this kind without a missed packet in between; sinks with the names in `stay` continue.
-    pub fn replace(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Sink>>) {
+    pub fn replace(&self, kind: &'static str, stay: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
         // A meter that has ended needs no new sinks.
-        let _ = self.orders.send(MeterCommand::Replace(kind, stay, outlets));
+        let _ = self.orders.send(MeterCommand::Replace(kind, stay, sinks));
     }
 
     /// Waits until all records and rows are written.
@@ -215,8 +215,8 @@ impl Worker {
 
     fn carry_out(&mut self) {
         for order in self.reported.try_iter() {
-            let MeterCommand::Replace(kind, stay, outlets) = order;
-            self.work.out.replace(kind, &stay, outlets);
+            let MeterCommand::Replace(kind, stay, sinks) = order;
+            self.work.out.replace(kind, &stay, sinks);
         }
     }
 

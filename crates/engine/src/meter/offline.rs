@@ -91,9 +91,9 @@ impl OfCapture {
                 Ok(flows) => flows,
                 Err(e) => return Read { broken: Some(format!("thread: {e}")), ..Read::default() },
             };
-            let curve = plan.series.then(|| SeriesMeter::new(plan.interface));
+            let series_meter = plan.series.then(|| SeriesMeter::new(plan.interface));
             let out = Handing { sender, part: Vec::new(), stop: Arc::clone(&stopped) };
-            let work = Work::new(flows, curve, Sinks::new(vec![Box::new(out)]), plan.key, false);
+            let work = Work::new(flows, series_meter, Sinks::new(vec![Box::new(out)]), plan.key, false);
             Reading { work, batch: Batch::default(), filter, last: Timestamp::ZERO, read: Read::default() }
                 .run(file, &more, options, &stopped)
         };
@@ -234,7 +234,7 @@ impl Batch {
         }
         let bytes = &frame.bytes[..frame.bytes.len().min(CAPLEN_MAX)];
         let truncated = bytes.len() < frame.wire_len as usize;
-        let told = [
+        let reported = [
             (flag::TRUNCATED, truncated),
             (flag::MALFORMED, headers.malformed()),
             (flag::SUPER_FRAME, frame.super_frame),
@@ -242,7 +242,7 @@ impl Batch {
             (flag::WIRE_RAISED, frame.wire_raised),
             (flag::CLAMPED, frame.stamp.is_some_and(|stamp| stamp > LATEST)),
         ];
-        let flags = told.into_iter().filter(|(_, is)| *is).fold(0, |all, (bit, _)| all | bit);
+        let flags = reported.into_iter().filter(|(_, is)| *is).fold(0, |all, (bit, _)| all | bit);
         let (pos, caplen) = (self.bytes.len() as u64, bytes.len() as u16);
         self.bytes.extend_from_slice(&[0; RECORD_HEADER - 4]);
         self.bytes.extend_from_slice(&frame.wire_len.to_le_bytes());

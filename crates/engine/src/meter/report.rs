@@ -155,14 +155,14 @@ mod tests {
 
     #[test]
     fn a_packet_that_is_missing_in_one_grain_is_a_contradiction() {
-        for (report, stored, grain) in [
+        for (report, stored, data_type) in [
             (MeterReport { in_rows: 89, ..whole() }, 100, "series"),
             (MeterReport { in_records: 84, ..whole() }, 100, "flow"),
             (MeterReport { unmetered: 9, ..whole() }, 100, "stored"),
             (whole(), 101, "stored"),
         ] {
             let said = report.contradictions(stored, true, true);
-            assert!(said.len() == 1 && said[0].contains(grain), "{grain}: {said:?}");
+            assert!(said.len() == 1 && said[0].contains(data_type), "{data_type}: {said:?}");
         }
     }
 

@@ -11,7 +11,7 @@ const TCP_FLAGS: usize = 13;
 /// Counts a packet as every meter does. `decoded` is that of the captured `frame`; addresses are hashed under `key`.
 #[inline]
 pub fn count(
-    curve: &mut SeriesMeter,
+    series_meter: &mut SeriesMeter,
     ts: Timestamp,
     outgoing: bool,
     frame: &[u8],
@@ -27,7 +27,7 @@ pub fn count(
     };
     let (src, dst) = address_hashes(frame, decoded, key);
     let is_v6 = decoded.family == Family::V6;
-    curve.packet(ts, wire_len, direction, kind, is_v6, flags, src, dst);
+    series_meter.packet(ts, wire_len, direction, kind, is_v6, flags, src, dst);
 }
 
 fn kind(decoded: &Decoded) -> TrafficClass {

@@ -81,24 +81,24 @@ impl Sinks {
 
     /// Those of this kind leave unless their names are among these, and these others come. Nobody is waited for: a collector
     /// that is away would hold up the meter, and with it the ring.
-    pub fn replace(&mut self, kind: &str, stay: &[String], outlets: Vec<Box<dyn Sink>>) {
-        let goes = |outlet: &dyn Sink| outlet.kind() == kind && !stay.contains(&outlet.report().name);
-        let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(|outlet| goes(&**outlet));
-        old.iter_mut().for_each(|outlet| outlet.leave());
+    pub fn replace(&mut self, kind: &str, stay: &[String], sinks: Vec<Box<dyn Sink>>) {
+        let goes = |sink: &dyn Sink| sink.kind() == kind && !stay.contains(&sink.report().name);
+        let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(|sink| goes(&**sink));
+        old.iter_mut().for_each(|sink| sink.leave());
         self.leaving.extend(old);
         self.all = kept;
-        self.all.extend(outlets);
+        self.all.extend(sinks);
     }
 
     /// Adds up those that have left; or, at the end, all.
     fn let_go(&mut self, wait: bool) {
         let left = &mut self.left;
-        self.leaving.retain_mut(|outlet| {
-            if !wait && !outlet.has_left() {
+        self.leaving.retain_mut(|sink| {
+            if !wait && !sink.has_left() {
                 return true;
             }
-            outlet.finish();
-            add(left, &outlet.report());
+            sink.finish();
+            add(left, &sink.report());
             false
         });
     }
@@ -106,16 +106,16 @@ impl Sinks {
     /// Nothing more comes.
     pub fn finish(&mut self) {
         // All at once: a collector that is away is waited for, and several of them are not waited for one after the other.
-        self.all.iter_mut().for_each(|outlet| outlet.leave());
-        self.all.iter_mut().for_each(|outlet| outlet.finish());
+        self.all.iter_mut().for_each(|sink| sink.leave());
+        self.all.iter_mut().for_each(|sink| sink.finish());
         self.let_go(true);
     }
 
     /// How they stand; those that were replaced as one.
     pub fn reports(&self) -> Vec<SinkReport> {
-        let mut all: Vec<_> = self.all.iter().map(|outlet| outlet.report()).collect();
+        let mut all: Vec<_> = self.all.iter().map(|sink| sink.report()).collect();
         let mut gone = self.left.clone();
-        self.leaving.iter().for_each(|outlet| add(&mut gone, &outlet.report()));
+        self.leaving.iter().for_each(|sink| add(&mut gone, &sink.report()));
         if gone != SinkReport::default() {
             all.push(SinkReport { name: REPLACED.into(), ..gone });
         }
@@ -125,13 +125,13 @@ impl Sinks {
     /// What they have to say.
     pub fn warnings(&mut self) -> Vec<String> {
         self.let_go(false);
-        self.all.iter_mut().flat_map(|outlet| outlet.warnings()).collect()
+        self.all.iter_mut().flat_map(|sink| sink.warnings()).collect()
     }
 
     pub fn row(&mut self, row: &Row) {
         self.in_rows += row.total.packets;
         self.rows += 1;
-        self.all.iter_mut().for_each(|outlet| outlet.row(row));
+        self.all.iter_mut().for_each(|sink| sink.row(row));
     }
 }
 
@@ -148,7 +148,7 @@ impl flow::Sink for Sinks {
     fn record(&mut self, record: &Record) {
         self.ends[record.end_reason as usize - 1] += 1;
         self.in_records += record.packets();
-        self.all.iter_mut().for_each(|outlet| outlet.record(record));
+        self.all.iter_mut().for_each(|sink| sink.record(record));
     }
 }
 
@@ -201,30 +201,30 @@ mod tests {
     fn who_is_replaced_is_not_waited_for_and_what_it_lost_stays_known() {
         let free = Arc::<AtomicBool>::default();
         let held = |name| Box::new(Held { name, free: Arc::clone(&free), rows: 0, gone: false }) as Box<dyn Sink>;
-        let mut outlets = Sinks::new(vec![held("stays"), held("goes")]);
+        let mut sinks = Sinks::new(vec![held("stays"), held("goes")]);
         let row = Row::default();
-        outlets.row(&row);
-        outlets.replace("other", &[], Vec::new());
-        outlets.replace("held", &["stays".into()], vec![held("comes")]);
-        outlets.row(&row);
-        let told = |outlets: &Sinks| -> Vec<(String, u64, u64)> {
-            outlets.reports().into_iter().map(|r| (r.name, r.rows, r.lost)).collect()
+        sinks.row(&row);
+        sinks.replace("other", &[], Vec::new());
+        sinks.replace("held", &["stays".into()], vec![held("comes")]);
+        sinks.row(&row);
+        let reported = |sinks: &Sinks| -> Vec<(String, u64, u64)> {
+            sinks.reports().into_iter().map(|r| (r.name, r.rows, r.lost)).collect()
         };
         let expected: Vec<_> =
             [("stays", 2), ("comes", 1), (REPLACED, 1)].map(|(name, rows)| (name.to_owned(), rows, rows)).into();
-        assert_eq!(told(&outlets), expected);
-        outlets.warnings();
-        assert_eq!((told(&outlets), outlets.leaving.len()), (expected.clone(), 1), "it still brings home what it has");
+        assert_eq!(reported(&sinks), expected);
+        sinks.warnings();
+        assert_eq!((reported(&sinks), sinks.leaving.len()), (expected.clone(), 1), "it still brings home what it has");
         free.store(true, SeqCst);
-        outlets.warnings();
-        assert_eq!((told(&outlets), outlets.leaving.len()), (expected.clone(), 0));
-        outlets.finish();
-        assert_eq!(told(&outlets), expected);
+        sinks.warnings();
+        assert_eq!((reported(&sinks), sinks.leaving.len()), (expected.clone(), 0));
+        sinks.finish();
+        assert_eq!(reported(&sinks), expected);
     }
 
     /// Says how many have been told to go by the time that it is waited for.
     struct Dead {
-        told: Arc<AtomicUsize>,
+        reported: Arc<AtomicUsize>,
         waited_for: u64,
     }
 
@@ -240,11 +240,11 @@ mod tests {
         fn tick(&mut self, _: Timestamp) {}
 
         fn leave(&mut self) {
-            self.told.fetch_add(1, SeqCst);
+            self.reported.fetch_add(1, SeqCst);
         }
 
         fn finish(&mut self) {
-            self.waited_for = self.told.load(SeqCst) as u64;
+            self.waited_for = self.reported.load(SeqCst) as u64;
         }
 
         fn report(&self) -> SinkReport {
@@ -254,10 +254,10 @@ mod tests {
 
     #[test]
     fn collectors_that_are_away_are_all_told_to_go_before_the_first_is_waited_for() {
-        let told = Arc::<AtomicUsize>::default();
-        let dead = || Box::new(Dead { told: Arc::clone(&told), waited_for: 0 }) as Box<dyn Sink>;
-        let mut outlets = Sinks::new(vec![dead(), dead(), dead()]);
-        outlets.finish();
-        assert_eq!(outlets.reports().iter().map(|r| r.lost).collect::<Vec<_>>(), [3, 3, 3]);
+        let reported = Arc::<AtomicUsize>::default();
+        let dead = || Box::new(Dead { reported: Arc::clone(&reported), waited_for: 0 }) as Box<dyn Sink>;
+        let mut sinks = Sinks::new(vec![dead(), dead(), dead()]);
+        sinks.finish();
+        assert_eq!(sinks.reports().iter().map(|r| r.lost).collect::<Vec<_>>(), [3, 3, 3]);
     }
 }

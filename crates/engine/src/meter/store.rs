@@ -167,7 +167,7 @@ impl RowRetention {
         report: impl FnMut(&str) + Send + 'static,
     ) -> Result<Self, EngineError> {
         let (stop, rules) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(rules)));
-        let keeper = RowRetentionWorker {
+        let worker = RowRetentionWorker {
             store: store.to_owned(),
             label: label.to_owned(),
             rules: Arc::clone(&rules),
@@ -179,7 +179,7 @@ impl RowRetention {
         };
         let thread = std::thread::Builder::new()
             .name("columns-keep".into())
-            .spawn(move || keeper.run())
+            .spawn(move || worker.run())
             .map_err(|e| EngineError::Thread(e.to_string()))?;
         Ok(Self { stop, rules, thread: Some(thread) })
     }

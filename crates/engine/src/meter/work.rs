@@ -66,12 +66,12 @@ pub struct Work {
 
 impl Work {
     /// With nothing seen.
-    pub fn new(flows: Option<Table>, curve: Option<SeriesMeter>, out: Sinks, key: u64, located: bool) -> Self {
+    pub fn new(flows: Option<Table>, series_meter: Option<SeriesMeter>, out: Sinks, key: u64, located: bool) -> Self {
         Self {
             fragments: Fragments::new(key),
             sessions: Sessions::new(key),
             flows,
-            series: curve,
+            series: series_meter,
             out,
             key,
             located,
@@ -156,9 +156,9 @@ impl Work {
             }
             self.packets += 1;
             self.bytes += u64::from(wire_len);
-            if let Some(curve) = &mut self.series {
+            if let Some(series_meter) = &mut self.series {
                 let outgoing = desc.flags & flag::OUTGOING != 0;
-                count(curve, desc.timestamp(), outgoing, frame, wire_len, decoded, self.key);
+                count(series_meter, desc.timestamp(), outgoing, frame, wire_len, decoded, self.key);
             }
         }
         if let Some(flows) = &mut self.flows {
@@ -198,8 +198,8 @@ impl Work {
     }
 
     fn account(&mut self, second: u64, tally: &Tally) {
-        if let Some(curve) = &mut self.series {
-            curve.ledger(second, tally);
+        if let Some(series_meter) = &mut self.series {
+            series_meter.ledger(second, tally);
         }
     }
 
@@ -229,12 +229,12 @@ impl Work {
         if tally != Tally::default() {
             self.account(second, &tally);
         }
-        let (now, told) = (self.sessions.counts(), self.tunnel_report);
-        if now.numbered > told.numbered
-            && let Some(curve) = &mut self.series
+        let (now, result) = (self.sessions.counts(), self.tunnel_report);
+        if now.numbered > result.numbered
+            && let Some(series_meter) = &mut self.series
         {
-            let (numbered, late) = (now.numbered - told.numbered, now.late - told.late);
-            curve.tunnels(second, numbered, now.missing - told.missing, late);
+            let (numbered, late) = (now.numbered - result.numbered, now.late - result.late);
+            series_meter.tunnels(second, numbered, now.missing - result.missing, late);
             self.tunnel_report = now;
         }
     }
@@ -248,18 +248,18 @@ impl Work {
         if let Some(passed) = passed {
             self.add_flow_counts(passed);
         }
-        if let Some(curve) = &mut self.series {
-            curve.tick(now).iter().for_each(|row| self.out.row(row));
+        if let Some(series_meter) = &mut self.series {
+            series_meter.tick(now).iter().for_each(|row| self.out.row(row));
         }
-        self.out.all.iter_mut().for_each(|outlet| outlet.tick(now));
+        self.out.all.iter_mut().for_each(|egress| egress.tick(now));
     }
 
     /// How many flows there are, and were new, and ended, goes into the row of the second that has passed.
     fn add_flow_counts(&mut self, second: u64) {
-        let (Some(flows), Some(curve)) = (&mut self.flows, &mut self.series) else { return };
+        let (Some(flows), Some(series_meter)) = (&mut self.flows, &mut self.series) else { return };
         let counts = flows.counts_now();
         let ended = counts.ended();
-        curve.flows(second, counts.active, counts.started - self.reported.0, ended - self.reported.1);
+        series_meter.flows(second, counts.active, counts.started - self.reported.0, ended - self.reported.1);
         self.reported = (counts.started, ended);
     }
 
@@ -273,8 +273,8 @@ impl Work {
         if let Some(flows) = &mut self.flows {
             flows.finish(&mut self.out);
         }
-        if let Some(curve) = &mut self.series {
-            curve.finish().iter().for_each(|row: &Row| self.out.row(row));
+        if let Some(series_meter) = &mut self.series {
+            series_meter.finish().iter().for_each(|row: &Row| self.out.row(row));
         }
         self.out.finish();
     }

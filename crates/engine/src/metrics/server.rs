@@ -146,7 +146,7 @@ fn keep_serving(
     most: usize,
     reports: Rc<Reports>,
 ) {
-    let mut told: Option<(String, Instant)> = None;
+    let mut reported: Option<(String, Instant)> = None;
     loop {
         let again = || io::Result::Ok((runtime()?, StdListener::bind(address)?));
         let why = match ready.take().map_or_else(again, Ok) {
@@ -160,9 +160,9 @@ fn keep_serving(
             }
             Err(e) => e.to_string(),
         };
-        if told.as_ref().is_none_or(|(what, when)| *what != why || when.elapsed() >= REPORT_INTERVAL) {
+        if reported.as_ref().is_none_or(|(what, when)| *what != why || when.elapsed() >= REPORT_INTERVAL) {
             sys::say!("netgrain: the metrics endpoint at {address} starts again: {why}");
-            told = Some((why, Instant::now()));
+            reported = Some((why, Instant::now()));
         }
         // Without a runtime there is nothing to wait with but the thread itself.
         thread::sleep(PAUSE);
@@ -182,7 +182,7 @@ struct Connection {
 async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &Rc<Reports>) -> io::Result<End> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
-    let mut guests: VecDeque<Connection> = VecDeque::new();
+    let mut clients: VecDeque<Connection> = VecDeque::new();
     loop {
         let next = poll_fn(|context| {
             if Pin::new(&mut *stop).poll(context).is_ready() {
@@ -200,10 +200,10 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
                 continue;
             }
         };
-        guests.retain(|guest| !guest.task.is_finished());
-        let is_full = guests.len() >= most;
+        clients.retain(|client| !client.task.is_finished());
+        let is_full = clients.len() >= most;
         let has_number = sys::limits::is_available_to_clients(&stream);
-        let made_room = (is_full || !has_number) && close_one(&mut guests).await;
+        let made_room = (is_full || !has_number) && close_one(&mut clients).await;
         // The connection that was closed has left a number below the line, where this one stood above it.
         let stream = if has_number { Some(stream) } else { renumbered(stream) };
         let Some(stream) = stream else { continue };
@@ -213,19 +213,19 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
         }
         let has_asked = Rc::new(Cell::new(false));
         let visit = spawn_local(visit(stream, Rc::clone(&has_asked), Rc::clone(reports)));
-        guests.push_back(Connection { has_request: has_asked, task: visit });
+        clients.push_back(Connection { has_request: has_asked, task: visit });
         // A request that is already there is answered before further connections can take this one's place.
         yield_now().await;
     }
 }
 
 /// Closes the longest-waiting connection that has not sent a whole request; false if there is none.
-async fn close_one(guests: &mut VecDeque<Connection>) -> bool {
-    let Some(index) = guests.iter().position(|guest| !guest.has_request.get()) else { return false };
-    if let Some(guest) = guests.remove(index) {
-        guest.task.abort();
+async fn close_one(clients: &mut VecDeque<Connection>) -> bool {
+    let Some(index) = clients.iter().position(|client| !client.has_request.get()) else { return false };
+    if let Some(client) = clients.remove(index) {
+        client.task.abort();
         // Its descriptor is closed when its task is gone.
-        let _ = guest.task.await;
+        let _ = client.task.await;
     }
     true
 }

@@ -363,9 +363,10 @@ impl PortProgram {
                     continue;
                 }
                 let key = slot.to_ne_bytes();
-                let told = if index == 0 { map.remove(&key).map(drop) } else { map.set(&key, &index.to_ne_bytes()) };
+                let reported =
+                    if index == 0 { map.remove(&key).map(drop) } else { map.set(&key, &index.to_ne_bytes()) };
                 // If the update fails, the next call tries again.
-                if told.is_ok() {
+                if reported.is_ok() {
                     *lead = index;
                 }
             }
@@ -447,7 +448,7 @@ impl PortProgram {
 
     /// Makes the kernel part. For a program without kernel stages it only marks packets with the generation.
     fn object(&self, program: &Program, steer: &XdpDispatcher, report: &mut ProgramReport) -> Object {
-        let wish = EmitOptions {
+        let options = EmitOptions {
             link_type: self.context.link_type,
             hash_key: self.context.hash_key,
             generation: report.generation,
@@ -458,7 +459,7 @@ impl PortProgram {
             to_user: ToUser::Sockets,
             metadata: Metadata::Compact,
         };
-        match lang::ebpf::emit(program, &wish) {
+        match lang::ebpf::emit(program, &options) {
             Ok(object) => {
                 report.in_kernel = object.stages;
                 let maps = object.flow_maps().filter_map(|number| program.maps.get(usize::from(number)));
@@ -467,7 +468,7 @@ impl PortProgram {
             }
             Err(why) => {
                 report.kernel_refusal = Some(why.to_string());
-                lang::ebpf::announce(&wish)
+                lang::ebpf::announce(&options)
             }
         }
     }

@@ -47,7 +47,7 @@ pub(crate) struct UserPart {
 pub(crate) struct ProgramMailbox {
     waiting: AtomicBool,
     /// The last generation that the kernel was told to have been seen.
-    told: AtomicU32,
+    reported: AtomicU32,
     mailbox: Mutex<Mailbox>,
 }
 
@@ -162,7 +162,7 @@ impl ProgramMailbox {
     pub fn comes_from(&self, port: Option<Weak<XdpDispatcher>>) {
         let mut letters = self.lock();
         letters.port = port;
-        self.told.store(0, Ordering::Release);
+        self.reported.store(0, Ordering::Release);
     }
 
     /// The next program, if a packet of `queue` that came with this number (or with none) is one of its own.
@@ -185,7 +185,7 @@ impl ProgramMailbox {
     /// Lets the kernel know that a packet of `queue` came that met this program: those behind it need not say so.
     fn send(&self, queue: u16, generation: u32) {
         let letters = self.lock();
-        if self.told.swap(generation, Ordering::AcqRel) == generation {
+        if self.reported.swap(generation, Ordering::AcqRel) == generation {
             return;
         }
         if let Some(port) = letters.port.as_ref().and_then(Weak::upgrade) {
@@ -226,7 +226,7 @@ impl ProgramSequence {
             packet.metadata.first_chunk::<METADATA_BYTES>().and_then(|bytes| KernelVerdict::read(bytes, self.newest));
         let handed = handed.filter(|h| !is_left(h));
         let came_with = handed.as_ref().map(|h| h.generation);
-        let is_known = came_with == Some(current) && self.mailbox.told.load(Ordering::Acquire) == current;
+        let is_known = came_with == Some(current) && self.mailbox.reported.load(Ordering::Acquire) == current;
         if !is_known && (came_with.is_some() || self.mailbox.waiting.load(Ordering::Acquire)) {
             self.turn(came_with);
         }
@@ -345,7 +345,7 @@ impl ProgramSequence {
         if came_with.is_none() {
             self.silent += 1;
             // Where packets can say their number, one that says none met the program before. Where they cannot, the kernel is asked.
-            let can_say = self.mailbox.told.load(Ordering::Acquire) == self.user_part.generation;
+            let can_say = self.mailbox.reported.load(Ordering::Acquire) == self.user_part.generation;
             if self.asked || can_say && self.silent < MAX_UNDER_WAY {
                 return;
             }

@@ -50,10 +50,10 @@ fn a_second_recorder_is_refused_by_the_name_of_the_first_and_leaves_no_trace() {
     let plan = Plan { socket: Some(socket), ..endless(&dir.join("store")) };
     let capture = start(&plan);
     until("it records", || capture.report().counts.stored > 100);
-    let told = refusal(&plan);
+    let reported = refusal(&plan);
     let me = std::process::id();
-    assert!(told.contains(&format!("process {me} ")) && !told.contains('\n'), "{told}");
-    assert!(told.starts_with(dir.join("store/sim").to_str().expect("a name")), "{told}");
+    assert!(reported.contains(&format!("process {me} ")) && !reported.contains('\n'), "{reported}");
+    assert!(reported.starts_with(dir.join("store/sim").to_str().expect("a name")), "{reported}");
     let holder = Claim::holder(&dir.join("store/sim")).expect("the first holds on");
     assert_eq!((holder.pid, &holder.socket, &holder.cpus[..]), (me, &Some(dir.join("s")), &[0][..]));
     let age = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_nanos() as u64;
@@ -102,8 +102,8 @@ fn the_claim_of_a_killed_process_is_free_at_once() {
     let folder = store.join("sim");
     let mut first = recorder_process(&store);
     until("it records", || Claim::holder(&folder).is_some());
-    let told = refusal(&endless(&store));
-    assert!(told.contains(&format!("process {} ", first.id())), "{told}");
+    let reported = refusal(&endless(&store));
+    assert!(reported.contains(&format!("process {} ", first.id())), "{reported}");
     first.kill();
     assert_eq!(Claim::holder(&folder), None);
     let plan = Plan { packets: Some(10), ..endless(&store) };

@@ -63,9 +63,9 @@ fn metered(plan: Plan, shards: usize) -> Plan {
 }
 
 fn begin(plan: &Plan, ear: &Ear) -> Capture {
-    let outlet: Box<dyn Sink> = Box::new(ear.clone());
+    let sink: Box<dyn Sink> = Box::new(ear.clone());
     let store = plan.store.as_ref().map(|s| s.dir.clone());
-    Capture::claimed(plan, &store, |_| Ok(vec![outlet])).unwrap_or_else(|e| panic!("{e}"))
+    Capture::claimed(plan, &store, |_| Ok(vec![sink])).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Runs to the end, and checks what must hold of every run.
@@ -154,8 +154,8 @@ fn what_a_mirror_lost_is_in_the_second_in_which_it_was_seen_however_many_shards_
         run(&metered(plan(files(std::slice::from_ref(&path)), &store), shards))
     };
     let (one, ended) = of(1);
-    let told = |row: &Row| (row.tunnel_numbered, row.tunnel_missing, row.tunnel_late);
-    assert_eq!(one.rows.iter().map(told).collect::<Vec<_>>(), [(10, 2, 2), (10, 500, 0)]);
+    let reported = |row: &Row| (row.tunnel_numbered, row.tunnel_missing, row.tunnel_late);
+    assert_eq!(one.rows.iter().map(reported).collect::<Vec<_>>(), [(10, 2, 2), (10, 500, 0)]);
     let tunnels = meter(&ended).tunnels;
     assert_eq!((tunnels.numbered, tunnels.sessions, tunnels.missing, tunnels.late), (20, 1, 502, 2));
     assert_eq!((tunnels.duplicate, tunnels.out_of_window, tunnels.restarts, tunnels.evicted), (0, 0, 0, 0));
@@ -335,10 +335,10 @@ fn what_is_stored_beside_the_packets_is_what_was_made() {
     let wanted = Plan { packets: Some(30_000), ..plan(sim("imix,flows=300,rate=1kpps"), &store) };
     let wanted = metered(wanted, 1);
     let ear = Ear::default();
-    let outlets = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
+    let egresses = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
         Ok(vec![Box::new(StoreSink::new(&store, label, true)?), Box::new(ear.clone())])
     };
-    let mut capture = Capture::claimed(&wanted, &Some(store.clone()), outlets).unwrap_or_else(|e| panic!("{e}"));
+    let mut capture = Capture::claimed(&wanted, &Some(store.clone()), egresses).unwrap_or_else(|e| panic!("{e}"));
     capture.wait().expect("a good end");
     let report = capture.report();
     let kept = &report.meter.as_ref().expect("a meter").sinks[0];
@@ -372,11 +372,11 @@ fn a_capture_of_days_leaves_files_by_its_days_and_not_by_its_hours_or_turns_howe
         let wanted = metered(plan(files(std::slice::from_ref(&path)), &store), 1);
         let query = columns::Query::new(&store);
         for time in 1..=3 {
-            let outlets = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
+            let egresses = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
                 Ok(vec![Box::new(StoreSink::new(&store, label, true)?)])
             };
             let mut capture =
-                Capture::claimed(&wanted, &Some(store.clone()), outlets).unwrap_or_else(|e| panic!("{e}"));
+                Capture::claimed(&wanted, &Some(store.clone()), egresses).unwrap_or_else(|e| panic!("{e}"));
             capture.wait().expect("a good end");
             for kind in [columns::DataFileKind::Flows, columns::DataFileKind::Series] {
                 let count = columns::files(&store, name, kind).expect("a listing").len();
@@ -402,12 +402,12 @@ fn the_last_second_before_a_gap_says_how_many_flows_there_were() {
     };
     common::write_capture(&path, burst(Duration::ZERO).chain(burst(later)).collect::<Vec<_>>());
     let (made, _) = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("store")), 1));
-    let told: Vec<_> = made
+    let reported: Vec<_> = made
         .rows
         .iter()
         .map(|row| (row.second - START.secs(), row.flows_active, row.flows_new, row.flows_ended))
         .collect();
-    assert_eq!(told, [(0, 5, 5, 0), (7200, 5, 5, 5)]);
+    assert_eq!(reported, [(0, 5, 5, 0), (7200, 5, 5, 5)]);
 }
 
 /// Holds its meter up, as a disk that stalls would, from the first second on until it is let go.

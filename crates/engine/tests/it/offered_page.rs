@@ -46,14 +46,14 @@ fn what_a_killed_recorder_was_offered_is_in_the_ledger_to_the_packet() {
         capture.wait().expect("it records");
         let report = capture.report();
         drop(capture);
-        let mut told = base::Tally::default();
+        let mut reported = base::Tally::default();
         for path in walk(&folder).iter().filter(|p| is_published(p)) {
-            told += &Reader::open(&File::open(path).expect("an index")).expect("sealed").summary().tally;
+            reported += &Reader::open(&File::open(path).expect("an index")).expect("sealed").summary().tally;
         }
-        assert_eq!(told.residue(), 0, "{format}");
+        assert_eq!(reported.residue(), 0, "{format}");
         let offered = tail.offered + report.counts.offered;
-        assert_eq!(told.offered, offered, "{format}: {told:?}, {tail:?}, {:#?}", report.warnings);
-        assert!(told.lost[Cause::Crash as usize] < offered, "{format}: most of it is there");
+        assert_eq!(reported.offered, offered, "{format}: {reported:?}, {tail:?}, {:#?}", report.warnings);
+        assert!(reported.lost[Cause::Crash as usize] < offered, "{format}: most of it is there");
         assert_eq!(offered_page::orphaned_counts(&folder), [], "{format}: entered, and forgotten");
         // Nothing of it was entered twice.
         common::start(&next).wait().expect("it records again");

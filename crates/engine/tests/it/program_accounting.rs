@@ -164,13 +164,13 @@ fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
             let (kernel, user) = (&report.kernel, &report.user);
             (user.copies + user.forwarded + kernel.forwarded, user.copies_unsent + user.unsent + kernel.unsent)
         };
-        let told = |what: &str| capture.report().warnings.iter().filter(|text| text.contains(what)).count();
+        let reported = |what: &str| capture.report().warnings.iter().filter(|text| text.contains(what)).count();
         wire.send(&sent);
         until("all have left", || books(&program_of(&capture)) == (each, 0));
         sandbox.netlink().delete_link(c.index).expect("the pair goes");
         wire.send(&sent);
         until("none has left", || books(&program_of(&capture)) == (each, each));
-        assert_eq!((told("interface c is "), told("interface c takes packets again")), (1, 0), "{name}");
+        assert_eq!((reported("interface c is "), reported("interface c takes packets again")), (1, 0), "{name}");
         let c = way_out();
         let mut rounds = 2;
         until("they leave again", || {
@@ -179,8 +179,8 @@ fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
             until_offered(&capture, rounds * sent.len() as u64);
             books(&program_of(&capture)).0 > each
         });
-        until("it is told", || told("interface c takes packets again") == 1);
-        assert_eq!((told("interface c is "), told("interface c does not")), (1, 0), "it was told once");
+        until("it is told", || reported("interface c takes packets again") == 1);
+        assert_eq!((reported("interface c is "), reported("interface c does not")), (1, 0), "it was told once");
         let ended = stop(capture, &plan);
         let program = ended.report.program.as_ref().expect("a program");
         let (left, unsent) = books(program);
@@ -189,8 +189,8 @@ fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
         let samples = exposition(&ended.report);
         let samples =
             samples.lines().filter(|line| ["program_unsent_", "copies_unsent_"].iter().any(|it| line.contains(it)));
-        let told: f64 = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
-        assert_eq!(told, unsent as f64, "{name}");
+        let reported: f64 = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+        assert_eq!(reported, unsent as f64, "{name}");
         sandbox.netlink().delete_link(c.index).expect("the pair goes");
     }
 }
@@ -211,7 +211,7 @@ fn a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end() {
         let plan = live(&b, kind, &of(1), dir.path());
         let capture = start(&plan);
         let wire = RawSender::new(&a);
-        let told = |report: &ProgramReport| {
+        let reported = |report: &ProgramReport| {
             let map = &report.maps[0];
             let filling = map.kernel.unwrap_or(map.user);
             assert_eq!((map.map.as_str(), map.kernel.is_some(), filling.capacity), ("m", kind == SourceKind::AfXdp, 3));
@@ -219,13 +219,13 @@ fn a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end() {
         };
         wire.send(&hosts(5));
         until_offered(&capture, 5);
-        until("the fourth and the fifth are refused", || told(&program_of(&capture)) == (Some(3), 2));
+        until("the fourth and the fifth are refused", || reported(&program_of(&capture)) == (Some(3), 2));
         // The map goes on, and with it what is said of it.
         capture.swap_program(&text(&of(2))).expect("sound").expect("another");
         wire.send(&hosts(5));
         until_offered(&capture, 10);
         let ended = stop(capture, &plan);
-        assert_eq!(told(ended.report.program.as_ref().expect("a program")), (Some(3), 4), "{kind:?}");
+        assert_eq!(reported(ended.report.program.as_ref().expect("a program")), (Some(3), 4), "{kind:?}");
         let place = if kind == SourceKind::AfXdp { "kernel" } else { "user" };
         let sample = format!("refused_total{{interface=\"{}\",map=\"m\",place=\"{place}\"}} 4\n", b.name);
         assert!(exposition(&ended.report).contains(&sample), "{sample}");

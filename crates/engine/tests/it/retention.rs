@@ -101,7 +101,7 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
         folders_after: Duration::MAX,
     };
     let rules = Rules { keep_free: Some(Free::Bytes(0)), ahead: 2 * BLOCK, ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge, rules);
+    let mut worker = RetentionWorker::new(device.clone(), charge, rules);
     let mut cutter = Cutter::new(Arc::clone(&memory) as Arc<dyn Bytes>);
     let (mut jobs, mut rest): (VecDeque<Job>, &[Desc]) = (VecDeque::new(), &descs);
     let (mut removed, mut refused) = (Vec::new(), 0);
@@ -127,8 +127,8 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
         memory.2.store(writer.released().pos, Ordering::Relaxed);
         refused += u64::from(writer.retry_at().is_some());
         let at = ClockReading { now: Timestamp::from_secs_nanos(START + FILES, 0), up: now };
-        keeper.step(at, true);
-        removed.extend(keeper.take_events().into_iter().filter_map(|event| match event {
+        worker.step(at, true);
+        removed.extend(worker.take_events().into_iter().filter_map(|event| match event {
             Event::Removed { path, .. } => Some(path),
             _ => None,
         }));

@@ -38,8 +38,8 @@ fn a_volume_full_for_a_while_costs_what_the_ring_cannot_hold_and_no_more() {
     let plan = Plan { segment: 4 << 20, ..plan(sim("1000,rate=8kpps,truth"), &volume.store()) };
     let capture = start(&plan);
     until("the volume is full", || trouble(&capture).is_some());
-    let told = trouble(&capture).unwrap_or_default();
-    assert!(told.contains("free space on the volume"), "{told}");
+    let reported = trouble(&capture).unwrap_or_default();
+    assert!(reported.contains("free space on the volume"), "{reported}");
     until("the ring is full as well", || capture.report().lost_by_reader.contains_key("recorder"));
     std::fs::remove_file(filling).expect("room again");
     until("the volume takes writes again", || trouble(&capture).is_none());

@@ -172,9 +172,9 @@ fn ends_without_its_collector(settings: Settings) -> Counts {
             (sent, since) = (counts.sent, Instant::now());
         }
     }
-    let (say, told) = std::sync::mpsc::channel();
+    let (say, reported) = std::sync::mpsc::channel();
     std::thread::spawn(move || say.send(exporter.finish()));
-    told.recv_timeout(Duration::from_secs(120)).expect("the end does not wait for the collector")
+    reported.recv_timeout(Duration::from_secs(120)).expect("the end does not wait for the collector")
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_burst_goes_out_so_evenly_that_an_ordinary_receive_buffer_holds_it() {
     for record in records("a_burst_goes_out_so_evenly_that_an_ordinary_receive_buffer_holds_it", 3000) {
         assert!(handle.flow(&record), "nothing is given up for it");
     }
-    let told = std::thread::spawn(move || exporter.finish());
+    let reported = std::thread::spawn(move || exporter.finish());
     socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
     let (mut received, mut message) = (0, vec![0; MESSAGE_MAX]);
     while socket.recv(&mut message).is_ok() {
@@ -340,7 +340,7 @@ fn a_burst_goes_out_so_evenly_that_an_ordinary_receive_buffer_holds_it() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    let counts = told.join().expect("a thread");
+    let counts = reported.join().expect("a thread");
     all_accounted(&counts, 3000);
     assert_eq!((counts.sent, counts.messages), (3000, received), "{counts:?}");
 }

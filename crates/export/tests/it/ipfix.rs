@@ -395,7 +395,7 @@ fn a_message_cut_or_changed_anywhere_never_harms_the_reader() {
         }
     });
     let mut decoder = Decoder::default();
-    let mut told = 0u64;
+    let mut reported = 0u64;
     for _ in 0..rounds {
         let mut message = sent[prng.below(sent.len() as u64) as usize].clone();
         for _ in 0..prng.below(6) {
@@ -416,9 +416,9 @@ fn a_message_cut_or_changed_anywhere_never_harms_the_reader() {
             message[2..4].copy_from_slice(&len.to_be_bytes());
             message[..2].copy_from_slice(&[0, 10]);
         }
-        let _ = decoder.message(&message, &mut |_| told += 1);
+        let _ = decoder.message(&message, &mut |_| reported += 1);
     }
-    assert!(told > 100, "changed messages still say something: {told}");
+    assert!(reported > 100, "changed messages still say something: {reported}");
     // Pure noise behind a right header.
     for _ in 0..rounds {
         let mut noise = vec![0; 16 + prng.below(300) as usize];

@@ -46,7 +46,7 @@ impl One {
 struct Flow {
     /// Every packet of the flow, and how many of them are in records that were made.
     packets: Vec<One>,
-    told: usize,
+    reported: usize,
     part: u32,
     over: bool,
 }
@@ -57,7 +57,7 @@ impl Flow {
     }
 
     fn now(&self) -> &[One] {
-        &self.packets[self.told..]
+        &self.packets[self.reported..]
     }
 }
 
@@ -95,7 +95,7 @@ impl Model {
         }
         let packets = vec![One { at: ts, side: 0, owned: owned.clone() }];
         let over = state(&packets, self.config.bidirectional).is_over();
-        self.flows.insert(place, Flow { packets, told: 0, part: 0, over });
+        self.flows.insert(place, Flow { packets, reported: 0, part: 0, over });
     }
 
     fn place(&self, owned: &Owned) -> Option<(Place, bool)> {
@@ -143,7 +143,7 @@ impl Model {
             let flow = &self.flows[&place];
             records.extend(self.record(flow, EndReason::ActiveTimeout));
             let flow = self.flows.get_mut(&place).expect("it is there");
-            flow.told = flow.packets.len();
+            flow.reported = flow.packets.len();
             flow.part += 1;
         }
         give(records, sink);

@@ -121,10 +121,10 @@ fn a_thousand_swaps_under_load_lose_nothing_and_generations_never_go_back() {
     assert_eq!(number(&books["counters"], "judged"), engine.pushed(), "counters survive: {books}");
     client.request(&Request::Delete { group: "g".into() }).expect("deleted");
     for (member, queues) in readers.into_iter().enumerate() {
-        let told: Vec<_> = queues.into_iter().map(|r| r.join().expect("no panic")).collect();
-        let (seen, lost) = (told.iter().map(|t| t.0).sum::<u64>(), told.iter().map(|t| t.1).sum::<u64>());
+        let reported: Vec<_> = queues.into_iter().map(|r| r.join().expect("no panic")).collect();
+        let (seen, lost) = (reported.iter().map(|t| t.0).sum::<u64>(), reported.iter().map(|t| t.1).sum::<u64>());
         assert_eq!(seen + lost, engine.pushed(), "member {member}");
-        assert!(told.iter().all(|t| t.2 == 1001 || t.1 > 0), "{told:?}");
+        assert!(reported.iter().all(|t| t.2 == 1001 || t.1 > 0), "{reported:?}");
     }
 }
 
@@ -233,14 +233,15 @@ fn policies_go_by_who_the_peer_is() {
         registry.create(owner, &create(name, "steer", policy)).expect("created");
     }
     let may = |visitor, group| registry.join(visitor, &join(group)).is_ok();
-    let (again, same_user, stranger, root) = (who(1000, 10, 2), who(1000, 11, 3), who(1001, 12, 4), who(0, 13, 5));
+    let (again, same_user, unknown_client, root) =
+        (who(1000, 10, 2), who(1000, 11, 3), who(1001, 12, 4), who(0, 13, 5));
     assert_eq!(["mine", "ours", "all"].map(|g| may(again, g)), [true, true, true]);
     assert_eq!(["mine", "ours", "all"].map(|g| may(same_user, g)), [false, true, true]);
-    assert_eq!(["mine", "ours", "all"].map(|g| may(stranger, g)), [false, false, true]);
+    assert_eq!(["mine", "ours", "all"].map(|g| may(unknown_client, g)), [false, false, true]);
     assert_eq!(["mine", "ours", "all"].map(|g| may(root, g)), [true, true, true]);
-    assert!(registry.swap(stranger, "ours", None).is_err_and(|e| e.contains("restricted to user 1000")));
+    assert!(registry.swap(unknown_client, "ours", None).is_err_and(|e| e.contains("restricted to user 1000")));
     assert!(registry.delete(same_user, "mine").is_err_and(|e| e.contains("private to process 10")));
-    assert!(registry.program(stranger, "ours").is_err());
+    assert!(registry.program(unknown_client, "ours").is_err());
     // Eight seats by five connections; a private group goes with the connection that made it.
     registry.farewell(2);
     registry.farewell(5);
@@ -307,8 +308,8 @@ fn garbage_is_answered_in_words_or_let_go_and_the_door_stays_open() {
     let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();
     let before = open();
     for i in 0..300 {
-        let stranger = Connection::connect(&engine.socket).expect("the socket is there");
-        stranger.set_timeout(Duration::from_secs(20)).expect("a timeout");
+        let unknown_client = Connection::connect(&engine.socket).expect("the socket is there");
+        unknown_client.set_timeout(Duration::from_secs(20)).expect("a timeout");
         let mut bytes = good.clone();
         match random.below(4) {
             0 => {
@@ -322,14 +323,14 @@ fn garbage_is_answered_in_words_or_let_go_and_the_door_stays_open() {
             }
             _ => {}
         }
-        stranger.send(&bytes, &[]).expect("sent");
+        unknown_client.send(&bytes, &[]).expect("sent");
         let mut answer = [0; 4096];
         if random.below(2) == 0 {
-            let (n, _) = stranger.receive(&mut answer).expect("an answer");
+            let (n, _) = unknown_client.receive(&mut answer).expect("an answer");
             let answer: serde_json::Value = serde_json::from_slice(&answer[..n]).expect("an object");
             assert!(answer["ok"] == true || answer["error"].as_str().is_some_and(|e| !e.is_empty()), "{answer}");
         }
-        drop(stranger);
+        drop(unknown_client);
         if i % 50 == 0 {
             engine.client().request(&Request::List).expect("the door is open");
         }
@@ -361,8 +362,8 @@ fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files(
     assert!(why(who(1000, 1), &attach(Some("sink"), Some("/x"), 1)).contains("either an interface or a file"));
     assert!(why(who(1000, 1), &attach(Some("nosuch0"), None, 1)).contains("no interface nosuch0"));
     assert!(why(who(1000, 1), &attach(Some("sink"), None, 0)).contains("weight"));
-    let stranger = engine.registry.engine().uid + 1000;
-    assert!(why(who(stranger, 1), &attach(None, Some("/x"), 1)).contains("only root"));
+    let unknown_client = engine.registry.engine().uid + 1000;
+    assert!(why(who(unknown_client, 1), &attach(None, Some("/x"), 1)).contains("only root"));
     assert!(why(who(0, 1), &attach(None, Some("/x"), 1)).contains("no file /x"), "root is let through to the engine");
     assert_eq!(registry.attach(who(1000, 1), &attach(Some("sink"), None, 1)), Ok(0));
     assert!(registry.join(who(1000, 2), &join("g")).is_ok_and(|joined| joined.slot == 1));
@@ -443,7 +444,7 @@ fn who_is_not_let_in_reads_why_however_fast_it_asks() {
     if sys::cpu::effective_uid() != 0 {
         return testkit::skip(test, "needs root, to be somebody else");
     }
-    let Some(mut stranger) = testkit::tool(test, "setpriv") else { return };
+    let Some(mut unknown_client) = testkit::tool(test, "setpriv") else { return };
     if testkit::tool(test, "python3").is_none() {
         return;
     }
@@ -456,19 +457,19 @@ fn who_is_not_let_in_reads_why_however_fast_it_asks() {
           except BrokenPipeError: pass\n  \
           print(s.recv(9999))\n";
     // Not one of root's own folders.
-    stranger
+    unknown_client
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .args(["--reuid", "12345", "--clear-groups", "python3", "-c", ask])
         .arg(&engine.socket);
-    let done = stranger.output().expect("it starts");
+    let done = unknown_client.output().expect("it starts");
     let (said, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     if said.is_empty() && (err.contains("python3") || err.contains("setpriv")) {
         return testkit::skip(test, "a stranger finds no python3");
     }
     let is_told =
         |line: &&str| line.contains("user 12345 may not use the groups here") && line.contains("--socket-group");
-    let told = said.lines().filter(is_told).count();
-    assert_eq!(told, 50, "{said}{err}");
+    let reported = said.lines().filter(is_told).count();
+    assert_eq!(reported, 50, "{said}{err}");
 }
 
 #[test]
@@ -478,7 +479,7 @@ fn silence_of_a_user_of_the_group_keeps_neither_that_user_nor_the_owner_out() {
     if sys::cpu::effective_uid() != 0 {
         return testkit::skip(test, "needs root, to be somebody else");
     }
-    let Some(mut stranger) = testkit::tool(test, "setpriv") else { return };
+    let Some(mut unknown_client) = testkit::tool(test, "setpriv") else { return };
     if testkit::tool(test, "python3").is_none() {
         return;
     }
@@ -497,11 +498,11 @@ fn silence_of_a_user_of_the_group_keeps_neither_that_user_nor_the_owner_out() {
         first = come(); print(ask(first))\n\
         silent = [come() for _ in range(200)]\n\
         print(ask(come())); first.recv(9999); print(ask(first))\n";
-    stranger
+    unknown_client
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .args(["--reuid", &STRANGER.to_string(), "--clear-groups", "python3", "-c", ask])
         .arg(&socket);
-    let done = stranger.output().expect("it starts");
+    let done = unknown_client.output().expect("it starts");
     let _ = std::fs::remove_file(&socket);
     let (said, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     if said.is_empty() && (err.contains("python3") || err.contains("setpriv")) {

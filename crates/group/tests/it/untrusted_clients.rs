@@ -130,11 +130,11 @@ fn long_programs_and_crowded_groups_leave_the_list_readable_and_the_program_whol
     let letters: Vec<char> = "ab\"\\\n\t\u{1}é".chars().collect();
     // Of every length up to what a request may have, in letters that are longer in a message.
     for length in [10_000, 60_000, 120_000, 130_500] {
-        let (mut program, mut told) = ("mark 1 ".to_owned(), 9);
-        while told < length {
+        let (mut program, mut reported) = ("mark 1 ".to_owned(), 9);
+        while reported < length {
             let letter = letters[prng.below(letters.len() as u64) as usize];
             program.push(letter);
-            told += serde_json::to_string(&letter).expect("text").len() - 2;
+            reported += serde_json::to_string(&letter).expect("text").len() - 2;
         }
         let group = format!("g{length}");
         match engine.client().request(&create(&group, &program, Policy::Shared)) {
@@ -289,7 +289,7 @@ fn who_loads_a_program_is_told_of_each_queue_that_does_not_take_it() {
     };
     let ask = |request: &Request| engine.client().request(request).expect("sound").0;
     let swap = |program: &str| Request::Swap { group: "g".into(), program: Some(program.into()) };
-    let told = |answer: &Response| answer.unresponsive.iter().map(|one| (one.queue, one.state)).collect::<Vec<_>>();
+    let reported = |answer: &Response| answer.unresponsive.iter().map(|one| (one.queue, one.state)).collect::<Vec<_>>();
     everywhere(&engine, "g", "mark 1");
     // A batch of one queue takes longer than anybody waits.
     ask(&on_1("slow", "sleep 10"));
@@ -299,24 +299,24 @@ fn who_loads_a_program_is_told_of_each_queue_that_does_not_take_it() {
         answer = ask(&swap("mark 2"));
         answer.late > 0
     });
-    assert_eq!((told(&answer), answer.late), (vec![(1, DispatcherState::Late)], 1));
+    assert_eq!((reported(&answer), answer.late), (vec![(1, DispatcherState::Late)], 1));
     assert!(
         answer.unresponsive[0].to_string().starts_with("queue 1 of p0: its dispatcher has not carried this out for")
     );
     ask(&Request::Delete { group: "slow".into() });
     engine.flow(false);
-    until("it goes on", || told(&ask(&swap("mark 4"))).is_empty());
+    until("it goes on", || reported(&ask(&swap("mark 4"))).is_empty());
     // And fails. What is loaded then is the group's, on the other queue: a program that has failed can be exchanged.
     ask(&on_1("bad", "panic"));
     engine.flow(true);
-    until("it has failed", || told(&ask(&swap("mark 5"))) == [(1, DispatcherState::Failed)]);
+    until("it has failed", || reported(&ask(&swap("mark 5"))) == [(1, DispatcherState::Failed)]);
     let answer = ask(&swap("mark 6"));
-    assert_eq!((told(&answer), answer.late, answer.ok), (vec![(1, DispatcherState::Failed)], 0, true));
+    assert_eq!((reported(&answer), answer.late, answer.ok), (vec![(1, DispatcherState::Failed)], 0, true));
     assert!(answer.unresponsive[0].why.contains("nobody judges its packets any more"), "{answer:?}");
     assert_eq!(ask(&Request::Program { group: "g".into() }).program.as_deref(), Some("mark 6"));
     let (here, there) = (ask(&create("h", "mark 1", Policy::Shared)), ask(&on_1("i", "mark 1")));
-    assert_eq!([told(&here), told(&there)], [(); 2].map(|()| vec![(1, DispatcherState::Failed)]));
-    assert_eq!(told(&ask(&Request::Delete { group: "h".into() })), []);
+    assert_eq!([reported(&here), reported(&there)], [(); 2].map(|()| vec![(1, DispatcherState::Failed)]));
+    assert_eq!(reported(&ask(&Request::Delete { group: "h".into() })), []);
     let seat = engine.client().join(&join("g")).expect("a seat on the queue that is left");
     assert_eq!((seat.unresponsive.len(), seat.listeners.len()), (1, 2));
     engine.flow(false);

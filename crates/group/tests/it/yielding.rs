@@ -63,10 +63,10 @@ fn world(meanwhile: &[usize], grace: Duration) -> (Dispatcher, Arc<CommandQueue>
 
 /// Received and skipped, by group.
 fn books(dispatcher: &mut Dispatcher, orders: &CommandQueue) -> Vec<(u64, u64)> {
-    let (tell, told) = channel();
+    let (tell, reported) = channel();
     orders.leave(DispatcherCommand::Report(tell));
     dispatcher.turn();
-    told.recv().expect("told").iter().map(|b| (b.counts.received, b.counts.skipped)).collect()
+    reported.recv().expect("told").iter().map(|b| (b.counts.received, b.counts.skipped)).collect()
 }
 
 /// Packets that fill this part of the ring.

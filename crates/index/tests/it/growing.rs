@@ -39,14 +39,14 @@ impl Telling {
             let stored = 1 + prng.below(1 << 20);
             news.add(self.second, &Tally { offered: stored, stored, stored_bytes: 99 * stored, ..Tally::default() });
         }
-        let mut told = entry(block, 1 + prng.below(1 << 20) as u32, &frames);
-        told.rows = if self.filling { self.said[block as usize].rows.clone() } else { Rows::new() };
-        told.rows.merge(&news);
-        let words = self.growing.write_entry(&told, &news, last);
+        let mut reported = entry(block, 1 + prng.below(1 << 20) as u32, &frames);
+        reported.rows = if self.filling { self.said[block as usize].rows.clone() } else { Rows::new() };
+        reported.rows.merge(&news);
+        let words = self.growing.write_entry(&reported, &news, last);
         let placed = (words.at, words.bytes.clone());
         self.growing.entry_written(words);
         self.said.truncate(block as usize);
-        self.said.push(told);
+        self.said.push(reported);
         self.filling = !last;
         placed
     }

@@ -251,9 +251,9 @@ fn what_somebody_said_of_a_packet_counts_more_than_its_bytes() {
         judge.worker(0).expect("no maps").evaluate(&mut [Packet::seen(frame, said)], &mut verdict);
         verdict
     };
-    let told = tell(native(&program));
-    assert_eq!(told, tell(Executable::interpreted(program).expect("fit")));
-    assert_eq!((told[0].hash, told[0].hash2), (18 << 16, 90));
+    let reported = tell(native(&program));
+    assert_eq!(reported, tell(Executable::interpreted(program).expect("fit")));
+    assert_eq!((reported[0].hash, reported[0].hash2), (18 << 16, 90));
 }
 
 #[test]

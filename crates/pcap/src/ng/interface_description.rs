@@ -38,21 +38,21 @@ impl InterfaceDescription {
         // The last word repeats the length.
         let body = block.split_last_chunk::<4>()?.0;
         let list = body.get(FIELDS..)?;
-        let mut told = Self { link_type: order.u16(body, 8), snaplen: order.u32(body, 12), ..Self::default() };
+        let mut reported = Self { link_type: order.u16(body, 8), snaplen: order.u32(body, 12), ..Self::default() };
         let text = |value: &[u8]| String::from_utf8_lossy(value).trim_end_matches('\0').to_owned();
         for (code, value) in options(list, order) {
             match (code, value) {
-                (option::COMMENT, comment) => told.comment = text(comment),
-                (option::IF_NAME, name) => told.name = text(name),
-                (option::IF_DESCRIPTION, description) => told.description = text(description),
+                (option::COMMENT, comment) => reported.comment = text(comment),
+                (option::IF_NAME, name) => reported.name = text(name),
+                (option::IF_DESCRIPTION, description) => reported.description = text(description),
                 // The first byte is the filter's language: 0 is a libpcap expression.
-                (option::IF_FILTER, [0, filter @ ..]) => told.filter = text(filter),
-                (option::IF_OS, os) => told.os = text(os),
-                (option::IF_HARDWARE, hardware) => told.hardware = text(hardware),
+                (option::IF_FILTER, [0, filter @ ..]) => reported.filter = text(filter),
+                (option::IF_OS, os) => reported.os = text(os),
+                (option::IF_HARDWARE, hardware) => reported.hardware = text(hardware),
                 _ => {}
             }
         }
-        Some(told)
+        Some(reported)
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn what_the_writer_says_is_read_again() {
-        let told = InterfaceDescription {
+        let reported = InterfaceDescription {
             link_type: 113,
             snaplen: 99,
             name: "eth0".into(),
@@ -75,12 +75,12 @@ mod tests {
         };
         let mut file = Writer::new(Vec::new(), "", "").expect("a buffer");
         let begin = file.sink().len();
-        let InterfaceDescription { link_type, snaplen, .. } = told;
-        let InterfaceDescription { name, description, filter, hardware, os, comment, .. } = &told;
+        let InterfaceDescription { link_type, snaplen, .. } = reported;
+        let InterfaceDescription { name, description, filter, hardware, os, comment, .. } = &reported;
         let says = InterfaceOptions { name, description, filter, hardware, os, comment, link_type, snaplen };
         file.describe(&says).expect("a buffer");
         let bytes = file.finish().expect("a buffer");
-        assert_eq!(InterfaceDescription::of(&bytes[begin..], false), Some(told));
+        assert_eq!(InterfaceDescription::of(&bytes[begin..], false), Some(reported));
         for len in 0..FIELDS + 4 {
             assert_eq!(InterfaceDescription::of(&bytes[begin..begin + len], false), None, "{len}");
         }

@@ -205,8 +205,8 @@ impl Ng {
                         2 => Direction::Outbound,
                         _ => Direction::Unknown,
                     };
-                    let told = (flags >> 5 & 15) as u8;
-                    fcs = if told > 0 { told } else { fcs };
+                    let reported = (flags >> 5 & 15) as u8;
+                    fcs = if reported > 0 { reported } else { fcs };
                 }
                 (option::EPB_DROPCOUNT, 8) if whole.kind == block::ENHANCED_PACKET => drops = self.order.u64(value, 0),
                 _ => {}

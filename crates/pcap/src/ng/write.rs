@@ -180,23 +180,23 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Those of the sink; `InvalidInput` for an interface that was not described.
-    pub fn statistics(&mut self, interface: u32, ts: Timestamp, told: &Statistics<'_>) -> io::Result<()> {
+    pub fn statistics(&mut self, interface: u32, ts: Timestamp, reported: &Statistics<'_>) -> io::Result<()> {
         self.known(interface)?;
         self.begin(block::STATISTICS);
         self.u32(interface);
         self.timestamp(ts);
-        for (code, moment) in [(option::ISB_STARTTIME, told.start), (option::ISB_ENDTIME, told.end)] {
+        for (code, moment) in [(option::ISB_STARTTIME, reported.start), (option::ISB_ENDTIME, reported.end)] {
             if let Some(moment) = moment {
                 // Two words, the upper first, unlike the counts.
                 self.option(code, &moment.nanos().rotate_right(32).to_le_bytes());
             }
         }
-        self.count(option::ISB_IFRECV, told.received);
-        self.count(option::ISB_IFDROP, told.dropped);
-        self.count(option::ISB_FILTERACCEPT, told.accepted);
-        self.count(option::ISB_OSDROP, told.os_dropped);
-        self.count(option::ISB_USRDELIV, told.delivered);
-        self.text(option::COMMENT, told.comment);
+        self.count(option::ISB_IFRECV, reported.received);
+        self.count(option::ISB_IFDROP, reported.dropped);
+        self.count(option::ISB_FILTERACCEPT, reported.accepted);
+        self.count(option::ISB_OSDROP, reported.os_dropped);
+        self.count(option::ISB_USRDELIV, reported.delivered);
+        self.text(option::COMMENT, reported.comment);
         self.end()
     }
 

@@ -69,8 +69,8 @@ fn capinfos_counts_the_same_packets_bytes_and_times_in_every_capture() {
         assert_eq!(Path::new(name), path);
         let moment = |text: &str| Timestamp::parse(text, Timestamp::ZERO).ok();
         let span = moment(first).zip(moment(last));
-        let told = Summary { packets: packets.parse().unwrap(), bytes: bytes.parse().unwrap(), span };
-        assert_eq!(summary(path), told, "{name}");
+        let reported = Summary { packets: packets.parse().unwrap(), bytes: bytes.parse().unwrap(), span };
+        assert_eq!(summary(path), reported, "{name}");
         compared += 1;
     }
     assert_eq!(compared, files.len());
@@ -118,12 +118,12 @@ fn tshark_sees_the_same_packets_one_by_one() {
     let chosen: Vec<&PathBuf> = pcapng.chain(others).take(12).collect();
     for path in chosen {
         let Some(tshark) = testkit::tool(test, "tshark") else { return };
-        let told: Vec<String> = tshark_lines(tshark, path)
+        let reported: Vec<String> = tshark_lines(tshark, path)
             .into_iter()
             // Classic files have no interfaces; tshark shows none, we number them 0.
             .map(|l| if l.split('|').nth(3) == Some("") { l.replacen("||", "|0|", 1) } else { l })
             .collect();
-        assert_eq!(lines(path), told, "{}", path.display());
+        assert_eq!(lines(path), reported, "{}", path.display());
     }
 }
 
@@ -179,12 +179,12 @@ fn tshark_reads_what_we_write() {
     drop((ns.finish().unwrap(), us.finish().unwrap(), all.finish().unwrap()));
     for path in [&nanos, &micros, &pcapng] {
         let Some(tshark) = testkit::tool(test, "tshark") else { return };
-        let told: Vec<String> = tshark_lines(tshark, path)
+        let reported: Vec<String> = tshark_lines(tshark, path)
             .into_iter()
             .map(|l| if l.split('|').nth(3) == Some("") { l.replacen("||", "|0|", 1) } else { l })
             .collect();
-        assert_eq!(told.len(), 300);
-        assert_eq!(lines(path), told, "{}", path.display());
+        assert_eq!(reported.len(), 300);
+        assert_eq!(lines(path), reported, "{}", path.display());
     }
     // The file as a tree of blocks: what the statistics say.
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };

@@ -183,15 +183,15 @@ fn a_store_that_cannot_be_written_gives_up_when_told_and_counts_every_packet() {
     let config = Config { store, grace: std::time::Duration::from_millis(50), ..config() };
     let recorder = Recorder::new(config, DiskDevice::plain());
     recorder.handle().stop();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let summary = {
-        let told = std::sync::Mutex::new(&mut told);
-        recorder.run(&mut feed, |event| told.lock().expect("one thread").push(event.to_string())).expect("a thread")
+        let reported = std::sync::Mutex::new(&mut reported);
+        recorder.run(&mut feed, |event| reported.lock().expect("one thread").push(event.to_string())).expect("a thread")
     };
     let (got, model) = (summary.ledger.total(), stream.ledger().total());
     assert_eq!((got.stored, got.residue(), got.offered), (0, 0, model.offered));
-    assert!(told.iter().any(|t| t.contains("cannot create a file in")), "{told:?}");
-    assert!(told.iter().any(|t| t.contains(&format!("{} packets not written", model.stored))), "{told:?}");
+    assert!(reported.iter().any(|t| t.contains("cannot create a file in")), "{reported:?}");
+    assert!(reported.iter().any(|t| t.contains(&format!("{} packets not written", model.stored))), "{reported:?}");
 }
 
 #[test]

@@ -127,9 +127,9 @@ fn stopping_while_the_volume_refuses_counts_what_was_not_written() {
         assert_eq!(got.offered, model.offered, "{note}");
         let disk = got.lost[Cause::Disk as usize] - model.lost[Cause::Disk as usize];
         assert_eq!(got.stored + disk, model.stored, "{note}");
-        let told: u64 =
+        let reported: u64 =
             outcome.events.iter().map(|e| if let Event::GaveUp { packets } = e { *packets } else { 0 }).sum();
-        assert_eq!(told, disk, "{note}");
+        assert_eq!(reported, disk, "{note}");
         assert_eq!(outcome.descriptors, stream.descs.len() as u64, "{note}");
         if outcome.totals.hidden == 0 {
             let in_files: u64 = device

@@ -59,10 +59,14 @@ fn an_hour_that_is_removed_under_the_recorder_costs_that_file_and_no_other() {
     assert!(outcome.done, "the recorder never ended: {:?}", texts(&outcome));
     assert_eq!(check_published(&stream, &device.files(), "removed"), [1, 2, 3, 4]);
     assert_eq!((outcome.totals.published, outcome.totals.hidden), (4, 1));
-    let told = texts(&outcome);
+    let reported = texts(&outcome);
     let name = removed.expect("a file was removed").display().to_string();
-    assert_eq!(told.iter().filter(|t| t.starts_with(&name) && t.contains("somebody removed")).count(), 1, "{told:#?}");
-    assert!(!told.iter().any(|t| t.contains("trying again")), "nothing was to be tried again: {told:#?}");
+    assert_eq!(
+        reported.iter().filter(|t| t.starts_with(&name) && t.contains("somebody removed")).count(),
+        1,
+        "{reported:#?}"
+    );
+    assert!(!reported.iter().any(|t| t.contains("trying again")), "nothing was to be tried again: {reported:#?}");
     assert!(!device.exists(&PathBuf::from("store/eth1/.next-q0-0.pcap.partial")));
 }
 
@@ -105,9 +109,9 @@ fn a_file_that_cannot_get_its_name_does_not_slow_the_others_and_is_left_hidden_a
     assert!(others_by < Duration::from_secs(1), "the others waited for the first: {others_by:?}");
     assert_eq!(check_published(&stream, &device.files(), "stuck"), [1, 2, 3, 4]);
     assert_eq!((outcome.totals.published, outcome.totals.hidden), (4, 1));
-    let told = texts(&outcome);
-    assert_eq!(told.iter().filter(|t| t.contains("trying again")).count(), 1, "{told:#?}");
-    assert_eq!(told.iter().filter(|t| t.contains("left under this hidden name")).count(), 1, "{told:#?}");
+    let reported = texts(&outcome);
+    assert_eq!(reported.iter().filter(|t| t.contains("trying again")).count(), 1, "{reported:#?}");
+    assert_eq!(reported.iter().filter(|t| t.contains("left under this hidden name")).count(), 1, "{reported:#?}");
     assert_eq!(outcome.totals.ledger.total().lost[Cause::Disk as usize], 0);
 }
 
@@ -121,10 +125,10 @@ fn folders_that_cannot_be_synced_are_said_once_and_do_not_hold_up_the_end() {
     assert!(outcome.done, "the recorder never ended");
     assert_eq!(check_published(&stream, &device.files(), "unsynced"), [0, 1, 2, 3, 4]);
     assert_eq!((outcome.totals.published, outcome.totals.hidden), (5, 0));
-    let told = texts(&outcome);
-    assert_eq!(told.iter().filter(|t| t.contains("trying again")).count(), 1, "{told:#?}");
-    assert_eq!(told.iter().filter(|t| t.contains("cannot sync this folder")).count(), 1, "{told:#?}");
-    assert_eq!(outcome.events.iter().filter(|e| matches!(e, Event::Recovered { .. })).count(), 1, "{told:#?}");
+    let reported = texts(&outcome);
+    assert_eq!(reported.iter().filter(|t| t.contains("trying again")).count(), 1, "{reported:#?}");
+    assert_eq!(reported.iter().filter(|t| t.contains("cannot sync this folder")).count(), 1, "{reported:#?}");
+    assert_eq!(outcome.events.iter().filter(|e| matches!(e, Event::Recovered { .. })).count(), 1, "{reported:#?}");
 }
 
 #[test]
@@ -176,8 +180,8 @@ fn room_made_ahead_is_given_back_when_the_volume_is_full_or_the_share_used_up() 
         assert!(outcome.done, "quota {quota}: {:?}", texts(&outcome));
         assert_eq!(check_published(&stream, &device.files(), "full"), [0], "quota {quota}");
         assert_eq!(outcome.totals.ledger.to_ledger(), stream.ledger(), "quota {quota}");
-        let told = texts(&outcome);
-        assert!(told.iter().any(|t| t.contains("free space on the volume")), "quota {quota}: {told:#?}");
+        let reported = texts(&outcome);
+        assert!(reported.iter().any(|t| t.contains("free space on the volume")), "quota {quota}: {reported:#?}");
     }
 }
 
@@ -208,10 +212,10 @@ fn a_device_that_does_not_answer_is_asked_in_pauses_and_given_up_after_the_grace
             }
             true
         });
-        let told = texts(&outcome);
-        assert!(outcome.done, "recovers {recovers}: the recorder never ended: {told:#?}");
+        let reported = texts(&outcome);
+        assert!(outcome.done, "recovers {recovers}: the recorder never ended: {reported:#?}");
         assert!(stopped.is_some(), "it ended before it was told to");
-        assert_eq!(told.iter().filter(|t| t.contains("trying again")).count(), 1, "{told:#?}");
+        assert_eq!(reported.iter().filter(|t| t.contains("trying again")).count(), 1, "{reported:#?}");
         let (got, model) = (outcome.totals.ledger.total(), stream.ledger().total());
         assert_eq!((got.residue(), got.offered), (0, model.offered), "recovers {recovers}");
         assert_eq!(outcome.descriptors, stream.descs.len() as u64, "all was given back");
@@ -221,7 +225,7 @@ fn a_device_that_does_not_answer_is_asked_in_pauses_and_given_up_after_the_grace
         }
         assert_eq!(waits, 0, "the thread would not have slept");
         assert!(idle > 900, "{idle} pauses");
-        assert!(got.lost[Cause::Disk as usize] > 0 && outcome.totals.hidden > 0, "{got:?}, {told:#?}");
+        assert!(got.lost[Cause::Disk as usize] > 0 && outcome.totals.hidden > 0, "{got:?}, {reported:#?}");
         assert_eq!(got.stored + got.lost[Cause::Disk as usize], model.stored);
     }
 }

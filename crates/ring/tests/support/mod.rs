@@ -76,7 +76,7 @@ pub struct Engine {
     pub path: PathBuf,
     pub hub: Arc<ListenerRegistry>,
     pub memory: Arc<RingMemory>,
-    told: Arc<Told>,
+    reported: Arc<Told>,
     server: Option<Server>,
     thread: Option<JoinHandle<Producer>>,
 }
@@ -99,35 +99,35 @@ impl Engine {
         let producer = Producer::new(config).expect("a ring");
         let (hub, memory) = (Arc::clone(producer.registry()), Arc::clone(producer.memory()));
         let server = Server::start(socket, vec![OfferedRing::of(&producer)], policy).expect("a thread");
-        let told = Arc::<Told>::default();
-        let ear = Arc::clone(&told);
+        let reported = Arc::<Told>::default();
+        let ear = Arc::clone(&reported);
         let thread = std::thread::spawn(move || write(producer, &ear));
-        Self { path: path.to_owned(), hub, memory, told, server: Some(server), thread: Some(thread) }
+        Self { path: path.to_owned(), hub, memory, reported, server: Some(server), thread: Some(thread) }
     }
 
     /// Lets packets flow until this many were offered in all; `u64::MAX` is a load without end.
     pub fn feed(&self, goal: u64) {
-        self.told.goal.store(goal, Ordering::Release);
+        self.reported.goal.store(goal, Ordering::Release);
     }
 
     /// Stops the flow.
     pub fn pause(&self) {
-        self.told.goal.store(0, Ordering::Relaxed);
+        self.reported.goal.store(0, Ordering::Relaxed);
     }
 
     /// Packets offered to the ring so far.
     pub fn offered(&self) -> u64 {
-        self.told.pushed.load(Ordering::Relaxed)
+        self.reported.pushed.load(Ordering::Relaxed)
     }
 
     /// Packets that found no room so far.
     pub fn lost(&self) -> u64 {
-        self.told.lost.load(Ordering::Relaxed)
+        self.reported.lost.load(Ordering::Relaxed)
     }
 
     /// Waits for the goal, ends the stream, and returns what the writer counted. The socket stays for those who read on.
     pub fn finish(&mut self) -> Tally {
-        self.told.end.store(true, Ordering::Relaxed);
+        self.reported.end.store(true, Ordering::Relaxed);
         let producer = self.thread.take().expect("finished once").join().expect("the writer lives");
         let tally = producer.tally();
         assert_eq!(tally.residue(), 0, "every packet is accounted for");
@@ -137,7 +137,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.told.end.store(true, Ordering::Relaxed);
+        self.reported.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             self.pause();
             let _ = thread.join();
@@ -146,15 +146,15 @@ impl Drop for Engine {
     }
 }
 
-fn write(mut producer: Producer, told: &Told) -> Producer {
+fn write(mut producer: Producer, reported: &Told) -> Producer {
     let (mut number, mut bytes) = (0, Vec::new());
     let at = |number: u64| Timestamp::from_nanos(SECOND + number * 10_000);
     loop {
         // In this order, whoever asked to join before the goal was set hears all that it brings.
-        let goal = told.goal.load(Ordering::Acquire).min(number + 64);
+        let goal = reported.goal.load(Ordering::Acquire).min(number + 64);
         producer.service();
         if goal <= number {
-            if told.end.load(Ordering::Relaxed) {
+            if reported.end.load(Ordering::Relaxed) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -163,12 +163,12 @@ fn write(mut producer: Producer, told: &Told) -> Producer {
             frame(number, &mut bytes);
             let packet = Packet { hash: number as u32, l3: 14, l4: 34, ..Packet::whole(&bytes, at(number)) };
             if producer.push(&packet).is_err() {
-                told.lost.fetch_add(1, Ordering::Relaxed);
+                reported.lost.fetch_add(1, Ordering::Relaxed);
             }
             number += 1;
         }
         producer.publish();
-        told.pushed.store(number, Ordering::Relaxed);
+        reported.pushed.store(number, Ordering::Relaxed);
     }
     while !producer.finish(at(number)) {
         std::thread::sleep(Duration::from_millis(1));

@@ -86,30 +86,33 @@ impl Receiver {
     ///
     /// # Panics
     /// When the chunks do not lie in the area or do not fit the fill ring.
-    pub fn open(wish: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
-        assert!(wish.chunks.end as usize * wish.chunk as usize <= area.len(), "the chunks lie in the area");
-        assert!(wish.chunks.len() <= wish.fill_ring as usize, "the fill ring holds all chunks");
-        assert!(wish.mark <= wish.metadata && wish.metadata <= HEADROOM, "the bytes before a frame lie in its chunk");
+    pub fn open(request: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
+        assert!(request.chunks.end as usize * request.chunk as usize <= area.len(), "the chunks lie in the area");
+        assert!(request.chunks.len() <= request.fill_ring as usize, "the fill ring holds all chunks");
+        assert!(
+            request.mark <= request.metadata && request.metadata <= HEADROOM,
+            "the bytes before a frame lie in its chunk"
+        );
         assert!(share.is_none_or(|other| Arc::ptr_eq(&other.area, &area)), "sharing means the same area");
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
-            register(&fd, &area, wish.chunk, wish.mark).step("register packet memory")?;
+            register(&fd, &area, request.chunk, request.mark).step("register packet memory")?;
         }
-        let mut fill = Producer::open(&fd, Kind::Fill, wish.fill_ring)?;
+        let mut fill = Producer::open(&fd, Kind::Fill, request.fill_ring)?;
         let completion = Consumer::open(&fd, Kind::Completion, 64)?;
-        let receive = Consumer::open(&fd, Kind::Receive, wish.receive_ring)?;
-        for chunk in wish.chunks.clone() {
-            fill.write(u64::from(chunk) * u64::from(wish.chunk));
+        let receive = Consumer::open(&fd, Kind::Receive, request.receive_ring)?;
+        for chunk in request.chunks.clone() {
+            fill.write(u64::from(chunk) * u64::from(request.chunk));
         }
         fill.submit();
-        if let Some(busy_poll) = wish.busy_poll {
+        if let Some(busy_poll) = request.busy_poll {
             set_busy_poll(&fd, busy_poll).step("ask for busy polling")?;
         }
-        let flags = bind_flags(wish.mode, wish.multi_buffer);
-        bind(&fd, wish.ifindex, wish.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
+        let flags = bind_flags(request.mode, request.multi_buffer);
+        bind(&fd, request.ifindex, request.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
         let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
-        let (chunk, busy_poll) = (wish.chunk, wish.busy_poll.is_some());
-        let (metadata, mark) = (wish.metadata as usize, wish.mark as usize);
+        let (chunk, busy_poll) = (request.chunk, request.busy_poll.is_some());
+        let (metadata, mark) = (request.metadata as usize, request.mark as usize);
         let _completion = completion;
         Ok(Self { receive, fill, _completion, fd, area, chunk, zero_copy, busy_poll, metadata, mark, invalid: 0 })
     }

@@ -81,21 +81,21 @@ impl Sender {
     ///
     /// # Errors
     /// As for [`super::Receiver::open`].
-    pub fn open(wish: &SenderOptions) -> Result<Self, StepError> {
-        let entries = (wish.frames * wish.chunks_per_frame).next_power_of_two();
-        let chunks = wish.frames * wish.chunks_per_frame + SPARE_CHUNKS;
-        let area = Arc::new(Umem::new(chunks as usize * wish.chunk as usize).step("allocate packet memory")?);
+    pub fn open(request: &SenderOptions) -> Result<Self, StepError> {
+        let entries = (request.frames * request.chunks_per_frame).next_power_of_two();
+        let chunks = request.frames * request.chunks_per_frame + SPARE_CHUNKS;
+        let area = Arc::new(Umem::new(chunks as usize * request.chunk as usize).step("allocate packet memory")?);
         let fd = socket().step("open an AF_XDP socket")?;
-        register(&fd, &area, wish.chunk, 0).step("register packet memory")?;
+        register(&fd, &area, request.chunk, 0).step("register packet memory")?;
         let mut fill = Producer::open(&fd, Kind::Fill, SPARE_CHUNKS)?;
         let completion = Consumer::open(&fd, Kind::Completion, entries)?;
         let transmit = Producer::open(&fd, Kind::Transmit, entries)?;
         for spare in chunks - SPARE_CHUNKS..chunks {
-            fill.write(u64::from(spare) * u64::from(wish.chunk));
+            fill.write(u64::from(spare) * u64::from(request.chunk));
         }
         fill.submit();
-        let flags = bind_flags(wish.mode, wish.chunks_per_frame > 1);
-        bind(&fd, wish.ifindex, wish.queue, flags, None).step("bind to the queue")?;
+        let flags = bind_flags(request.mode, request.chunks_per_frame > 1);
+        bind(&fd, request.ifindex, request.queue, flags, None).step("bind to the queue")?;
         // Frames wait in socket buffers until the card has sent them; the default allows for about 200.
         // SAFETY: the option is one int. A refusal leaves the default.
         let _ = unsafe { set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(8i32 << 20)) };
@@ -109,10 +109,10 @@ impl Sender {
             _fill: fill,
             fd,
             area,
-            chunk: wish.chunk as usize,
-            chunks_per_frame: wish.chunks_per_frame as usize,
-            free: (0..wish.frames).rev().collect(),
-            under_way: vec![0; wish.frames as usize],
+            chunk: request.chunk as usize,
+            chunks_per_frame: request.chunks_per_frame as usize,
+            free: (0..request.frames).rev().collect(),
+            under_way: vec![0; request.frames as usize],
             sent: Sent::default(),
             zero_copy,
         })

@@ -144,8 +144,9 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         match self.volume.tail(header) {
             Ok(None) => return,
             Ok(Some(tail)) => {
-                let told = findings.rest.iter().map(|(_, rows)| rows.total().offered).sum::<u64>() + findings.packets;
-                let missing = tail.offered.saturating_sub(tail.before).saturating_sub(told);
+                let reported =
+                    findings.rest.iter().map(|(_, rows)| rows.total().offered).sum::<u64>() + findings.packets;
+                let missing = tail.offered.saturating_sub(tail.before).saturating_sub(reported);
                 if missing == 0 {
                     return;
                 }

@@ -61,20 +61,17 @@ impl<D: Housekeeping> RetentionWorker<D> {
     /// The file that is to be archived, if there is something to do for it beyond the store. The file itself stays, and
     /// nothing else is archived, until it is [given back](RetentionWorker::take_back).
     pub fn send_out(&mut self) -> Option<MoveJob> {
-        let errand = self.moving.take_if(|errand| !errand.moving.is_whole())?;
-        self.pending_move = Some(PendingMove {
-            interface: errand.interface,
-            key: errand.key,
-            called_off: Arc::clone(&errand.called_off),
-        });
-        Some(errand)
+        let job = self.moving.take_if(|job| !job.moving.is_whole())?;
+        self.pending_move =
+            Some(PendingMove { interface: job.interface, key: job.key, called_off: Arc::clone(&job.called_off) });
+        Some(job)
     }
 
     /// An errand that was sent out, after its last step. The next step of the keeper with slack ends it.
-    pub fn take_back(&mut self, errand: MoveJob) {
+    pub fn take_back(&mut self, job: MoveJob) {
         self.pending_move = None;
-        self.archive_volume = self.archive_volume.or(errand.moving.volume());
-        self.moving = (!errand.is_called_off()).then_some(errand);
+        self.archive_volume = self.archive_volume.or(job.moving.volume());
+        self.moving = (!job.is_called_off()).then_some(job);
     }
 
     pub(super) fn begin_move(&mut self, shelf: usize, key: Key, why: RemovalReason, at: ClockReading) -> Progress {
@@ -93,25 +90,25 @@ impl<D: Housekeeping> RetentionWorker<D> {
     }
 
     pub(super) fn go_on_moving(&mut self, at: ClockReading) -> Progress {
-        let Some(mut errand) = self.moving.take() else { return Progress::Idle };
-        if errand.step(&mut self.device) {
-            self.moving = Some(errand);
+        let Some(mut job) = self.moving.take() else { return Progress::Idle };
+        if job.step(&mut self.device) {
+            self.moving = Some(job);
             return Progress::More;
         }
-        self.archive_volume = self.archive_volume.or(errand.moving.volume());
-        let (shelf, key) = (errand.interface, errand.key);
-        if let Some(failed) = errand.failed {
+        self.archive_volume = self.archive_volume.or(job.moving.volume());
+        let (shelf, key) = (job.interface, job.key);
+        if let Some(failed) = job.failed {
             return self.move_failed(shelf, key, at, failed);
         }
-        match self.take_away(shelf, key, errand.why, &mut errand.moving, at) {
+        match self.take_away(shelf, key, job.why, &mut job.moving, at) {
             Ok(true) => Progress::More,
             Ok(false) => {
-                let waits = errand.moving.is_whole() && !self.held.is_empty();
-                self.moving = Some(errand);
+                let waits = job.moving.is_whole() && !self.held.is_empty();
+                self.moving = Some(job);
                 if waits { Progress::Idle } else { Progress::More }
             }
             Err(failed) => {
-                errand.moving.abandon(&mut self.device);
+                job.moving.abandon(&mut self.device);
                 self.move_failed(shelf, key, at, failed)
             }
         }
@@ -161,8 +158,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
 
     /// What was to be archived stays, or goes without: at once if it is here, else as soon as who has it sees it.
     pub(super) fn abandon_move(&mut self) {
-        if let Some(mut errand) = self.moving.take() {
-            errand.give_up(&mut self.device);
+        if let Some(mut job) = self.moving.take() {
+            job.give_up(&mut self.device);
         }
         if let Some(away) = &self.pending_move {
             away.called_off.store(true, Ordering::Relaxed);

@@ -170,8 +170,10 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             if !packets.any(|name| self.device.exists(&path.with_file_name(name))) && self.device.exists(path) {
                 self.find(path, FindingKind::Orphan, None, "an index without its packet file");
             }
-        } else if let Some((grain, holds)) = RowFile::named(name).filter(|(grain, _)| dated != is_in_no_hour(*grain)) {
-            self.row_file(path, grain, holds);
+        } else if let Some((data_type, holds)) =
+            RowFile::named(name).filter(|(data_type, _)| dated != is_in_no_hour(*data_type))
+        {
+            self.row_file(path, data_type, holds);
         } else if name.ends_with(&format!(".{DAMAGED}")) {
             self.find(
                 path,
@@ -251,6 +253,6 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 }
 
 /// Whether files of this kind lie in the folder of their interface; elsewhere somebody else put them.
-fn is_in_no_hour(grain: RowFile) -> bool {
-    matches!(grain, RowFile::Journal | RowFile::Aside)
+fn is_in_no_hour(data_type: RowFile) -> bool {
+    matches!(data_type, RowFile::Journal | RowFile::Aside)
 }

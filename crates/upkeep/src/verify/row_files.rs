@@ -64,23 +64,23 @@ impl RowFile {
         let holds = HOLDS.iter().find(|(name, _)| *name == kind)?.1;
         let stem = if is_sealed && !hidden { stem.strip_suffix(FAR).unwrap_or(stem) } else { stem };
         let (start, 0, _) = parse_stem(stem)? else { return None };
-        let grain = match (is_sealed, is_damaged, hidden) {
+        let data_type = match (is_sealed, is_damaged, hidden) {
             (true, _, false) => Self::Sealed(start),
             (true, _, true) => Self::Sealing,
             (_, true, false) => Self::Aside,
             (false, false, true) => Self::Journal,
             _ => return None,
         };
-        Some((grain, holds))
+        Some((data_type, holds))
     }
 }
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// A file of records or rows. What was removed since its folder was listed is not amiss.
-    pub(super) fn row_file(&mut self, path: &Path, grain: RowFile, holds: &str) {
+    pub(super) fn row_file(&mut self, path: &Path, data_type: RowFile, holds: &str) {
         let folder = path.parent().unwrap_or(Path::new("."));
         let interface = interface_of(folder);
-        match grain {
+        match data_type {
             RowFile::Sealed(start) => {
                 match self.frame(path) {
                     Err(e) if e.kind() == io::ErrorKind::NotFound => return,
@@ -117,7 +117,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                         None,
                         format!("{holds} that were left by a recorder that died"),
                     );
-                    if grain == RowFile::Journal {
+                    if data_type == RowFile::Journal {
                         self.journal(path, holds);
                     }
                 }
@@ -180,7 +180,7 @@ mod tests {
         const STEM: &str = "20261122T052736.237075366Z";
         let start = parse_stem(STEM).expect("a name").0;
         for (kind, holds) in HOLDS {
-            for (name, grain) in [
+            for (name, data_type) in [
                 (format!("{STEM}.{kind}.parquet"), RowFile::Sealed(start)),
                 (format!("{STEM}_3.{kind}.parquet"), RowFile::Sealed(start)),
                 (format!("{STEM}_3.day.{kind}.parquet"), RowFile::Sealed(start)),
@@ -188,7 +188,7 @@ mod tests {
                 (format!(".{STEM}.{kind}.partial"), RowFile::Journal),
                 (format!("{STEM}.{kind}.damaged"), RowFile::Aside),
             ] {
-                assert_eq!(RowFile::named(&name), Some((grain, holds)), "{name}");
+                assert_eq!(RowFile::named(&name), Some((data_type, holds)), "{name}");
             }
         }
         for name in [

@@ -126,10 +126,10 @@ fn disorder_is_a_note_and_what_has_lost_its_note_is_told_and_noted_again() {
     let unnoted = |files: &Surviving| verify(files).iter().filter(|f| f.kind == FindingKind::Unmarked).count();
     assert_eq!(unnoted(&copied), astray.len());
     let device = MemoryDevice::with(1, copied);
-    let mut told = Vec::new();
-    Repair::new(|| device.clone(), |did: RepairEvent| told.push(did.to_string())).path(Path::new("store"));
-    let noted = told.iter().filter(|t| t.contains("questions find them now")).count();
-    assert_eq!(noted, astray.len(), "{told:#?}");
+    let mut reported = Vec::new();
+    Repair::new(|| device.clone(), |did: RepairEvent| reported.push(did.to_string())).path(Path::new("store"));
+    let noted = reported.iter().filter(|t| t.contains("questions find them now")).count();
+    assert_eq!(noted, astray.len(), "{reported:#?}");
     assert_eq!(unnoted(&device.files()), 0);
     for (stem, _) in &astray {
         let which = parse_stem(stem).expect("a name");
@@ -156,10 +156,10 @@ fn notes_go_to_the_archive_with_their_files_and_those_of_removed_files_are_forgo
             folders_after: Duration::ZERO,
         };
         let rules = Rules { max_size: Some(1), archive: Some("archive".into()), ..Rules::default() };
-        let mut keeper = RetentionWorker::new(device.clone(), charge, rules);
+        let mut worker = RetentionWorker::new(device.clone(), charge, rules);
         let moment = ClockReading { now: Timestamp::from_nanos(stream.now), up: Duration::ZERO };
         for _ in 0..100_000 {
-            if keeper.step(moment, true) == Progress::Idle {
+            if worker.step(moment, true) == Progress::Idle {
                 break;
             }
         }
@@ -185,10 +185,10 @@ fn the_note_of_a_file_goes_when_retention_removes_it_and_the_others_stay() {
         beside_others: false,
         folders_after: Duration::MAX,
     };
-    let mut keeper = RetentionWorker::new(device.clone(), charge, Rules { max_size: Some(1), ..Rules::default() });
+    let mut worker = RetentionWorker::new(device.clone(), charge, Rules { max_size: Some(1), ..Rules::default() });
     let moment = ClockReading { now: Timestamp::from_nanos(stream.now), up: Duration::ZERO };
     for _ in 0..100 {
-        let progress = keeper.step(moment, true);
+        let progress = worker.step(moment, true);
         let files = device.files();
         let notes = notes(&files, &root());
         let packets = |stem: &str| files.keys().any(|p| p.file_name().is_some_and(|n| *n == *format!("{stem}.pcap")));
@@ -242,13 +242,13 @@ fn a_file_that_is_missing_is_told_although_another_of_the_queue_is_not_in_order(
     let device = MemoryDevice::new(1);
     assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
     let recorded = device.files();
-    let told = |files: &Surviving, kind| -> Vec<String> {
+    let reported = |files: &Surviving, kind| -> Vec<String> {
         verify(files).iter().filter(|f| f.kind == kind).map(ToString::to_string).collect()
     };
     assert_eq!(notes(&recorded, &root()).iter().count(), 1);
     // By name the one that was set back comes first, and in the stream it lies between the third and the fifth.
-    assert_eq!(told(&recorded, FindingKind::Missing), Vec::<String>::new());
-    let unasked = told(&recorded, FindingKind::GapUnchecked);
+    assert_eq!(reported(&recorded, FindingKind::Missing), Vec::<String>::new());
+    let unasked = reported(&recorded, FindingKind::GapUnchecked);
     assert_eq!(unasked.len(), 1);
     assert!(unasked[0].contains("between 2 of 6 pairs"), "{unasked:?}");
     let mut packets: Vec<_> = recorded.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
@@ -258,7 +258,7 @@ fn a_file_that_is_missing_is_told_although_another_of_the_queue_is_not_in_order(
         let mut files = recorded.clone();
         files.remove(packets[gone]);
         files.remove(&packets[gone].with_extension(names::INDEX));
-        let missing = told(&files, FindingKind::Missing);
+        let missing = reported(&files, FindingKind::Missing);
         assert_eq!(missing.len(), 1, "{missing:?}");
         assert!(missing[0].contains(packets[gone + 1].to_str().expect("a name")), "{missing:?}");
     }

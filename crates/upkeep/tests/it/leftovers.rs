@@ -51,10 +51,10 @@ fn what_a_dead_recorder_left_is_published_and_its_prepared_room_given_back() {
     let mut stream = Stream::new(0);
     let device = recording(&mut stream);
     device.kill();
-    let told = recover(device.clone());
-    assert_eq!(told.len(), 2, "{told:#?}");
-    assert!(told[0].contains("removed 1 empty files") && told[0].ends_with("1048576 bytes"), "{told:#?}");
-    assert!(told[1].contains("recovered from a killed recorder, 3 packets"), "{told:#?}");
+    let reported = recover(device.clone());
+    assert_eq!(reported.len(), 2, "{reported:#?}");
+    assert!(reported[0].contains("removed 1 empty files") && reported[0].ends_with("1048576 bytes"), "{reported:#?}");
+    assert!(reported[1].contains("recovered from a killed recorder, 3 packets"), "{reported:#?}");
     let published = check(&stream, &device.files(), "after the kill");
     assert_eq!((published.files, published.tally.stored, device.files().len()), (1, 3, 2));
     assert_eq!(recover(device), [""; 0], "the second time there is nothing to do");
@@ -67,8 +67,8 @@ fn an_index_that_lost_its_packets_is_told_of_and_kept() {
     recover(device.clone());
     let packets = path(&HIDDEN.replace("/.2026", "/2026").replace(".partial", ""));
     device.remove(&packets).expect("the packets were published");
-    let told = recover(device.clone());
-    assert!(told.len() == 1 && told[0].contains("an index without its packet file"), "{told:#?}");
+    let reported = recover(device.clone());
+    assert!(reported.len() == 1 && reported[0].contains("an index without its packet file"), "{reported:#?}");
     assert!(device.exists(&packets.with_extension("ngi")));
 }
 
@@ -94,8 +94,8 @@ fn folders_of_somebody_else_do_not_come_before_those_of_hours() {
         files.insert(path(&format!("store/eth1/notes/{number:04}/readme")), b"by hand".to_vec());
     }
     let device = MemoryDevice::with(1, files);
-    let told = recover(device.clone());
-    assert_eq!(check(&stream, &device.files(), "beside the notes").tally.stored, 3, "{told:#?}");
+    let reported = recover(device.clone());
+    assert_eq!(check(&stream, &device.files(), "beside the notes").tally.stored, 3, "{reported:#?}");
 }
 
 #[test]
@@ -110,9 +110,13 @@ fn a_file_whose_name_the_power_took_finds_its_hour_beside_folders_of_somebody_el
         files.insert(path(&format!("store/eth1/{name}/1/2/3/readme")), b"by hand".to_vec());
     }
     let device = MemoryDevice::with(1, files);
-    let told = recover(device.clone());
+    let reported = recover(device.clone());
     let published = check(&stream, &device.files(), "found again");
-    assert_eq!((published.tally.stored, published.tally.notes[base::Note::Unverified as usize]), (3, 0), "{told:#?}");
+    assert_eq!(
+        (published.tally.stored, published.tally.notes[base::Note::Unverified as usize]),
+        (3, 0),
+        "{reported:#?}"
+    );
 }
 
 #[test]
@@ -124,8 +128,8 @@ fn a_half_done_publication_is_finished() {
     let whole = device.files();
     let packets = path(&HIDDEN.replace("/.2026", "/2026").replace(".partial", ""));
     device.rename(&packets, Path::new(HIDDEN)).expect("the packets were published");
-    let told = recover(device.clone());
-    assert!(told.len() == 1 && told[0].contains("3 packets"), "{told:#?}");
+    let reported = recover(device.clone());
+    assert!(reported.len() == 1 && reported[0].contains("3 packets"), "{reported:#?}");
     assert!(device.files() == whole, "not as it was before");
 }
 
@@ -142,8 +146,8 @@ fn what_is_not_ours_keeps_its_name_and_its_bytes() {
     let files = files.map(|(name, bytes)| (path(&format!("{hour}{name}")), bytes)).into();
     let device = MemoryDevice::with(1, files);
     let before = device.files();
-    let told = recover(device.clone());
-    assert!(told.len() == 1 && told[0].contains("left alone"), "{told:#?}");
+    let reported = recover(device.clone());
+    assert!(reported.len() == 1 && reported[0].contains("left alone"), "{reported:#?}");
     assert!(device.files() == before, "something was changed");
 }
 
@@ -164,16 +168,16 @@ fn locks_on_a_real_file_system_tell_the_living_from_the_dead() {
         recovery.run();
         recovery.take_events()
     };
-    let told = recovered();
-    assert!(alive.iter().all(|path| path.exists()), "{told:#?}");
-    assert!(matches!(told[0], Event::Released { files: 1, .. }), "{told:#?}");
-    assert!(matches!(told[1], Event::Recovered { outcome: Outcome::Published { .. }, .. }), "{told:#?}");
+    let reported = recovered();
+    assert!(alive.iter().all(|path| path.exists()), "{reported:#?}");
+    assert!(matches!(reported[0], Event::Released { files: 1, .. }), "{reported:#?}");
+    assert!(matches!(reported[1], Event::Recovered { outcome: Outcome::Published { .. }, .. }), "{reported:#?}");
     assert_eq!(check(&stream, &read_all(dir.path()), "on a real file system").tally.stored, 3);
 
     // What dies later is found later.
     ids.into_iter().for_each(|id| living.close(id));
-    let told = recovered();
-    assert!(!alive.iter().any(|path| path.exists()), "{told:#?}");
+    let reported = recovered();
+    assert!(!alive.iter().any(|path| path.exists()), "{reported:#?}");
 }
 
 #[test]
@@ -191,8 +195,11 @@ fn a_file_that_is_let_go_of_late_is_mended_all_the_same() {
     assert!(device.files().contains_key(Path::new(HIDDEN)));
     kernel.close(held);
     while recovery.step() {}
-    let told = recovery.take_events();
-    assert!(told.iter().any(|e| matches!(e, Event::Recovered { outcome: Outcome::Published { .. }, .. })), "{told:#?}");
+    let reported = recovery.take_events();
+    assert!(
+        reported.iter().any(|e| matches!(e, Event::Recovered { outcome: Outcome::Published { .. }, .. })),
+        "{reported:#?}"
+    );
     assert_eq!(check(&stream, &device.files(), "late").tally.stored, 3);
 }
 
@@ -200,13 +207,13 @@ fn a_file_that_is_let_go_of_late_is_mended_all_the_same() {
 fn a_folder_that_cannot_be_listed_is_told_of_and_one_that_is_gone_is_not() {
     let dir = testkit::TempDir::new("a_folder_that_cannot_be_listed_is_told_of");
     std::fs::write(dir.join("eth1"), b"no folder").expect("a file");
-    let told = |name: &str| {
+    let reported = |name: &str| {
         let mut recovery = Recovery::new(DiskDevice::plain(), &dir.join(name));
         while recovery.step() {}
         recovery.take_events()
     };
-    assert!(matches!(&told("eth1")[..], [Event::Trouble { path, .. }] if *path == dir.join("eth1")));
-    assert!(told("eth2").is_empty());
+    assert!(matches!(&reported("eth1")[..], [Event::Trouble { path, .. }] if *path == dir.join("eth1")));
+    assert!(reported("eth2").is_empty());
 }
 
 #[test]
@@ -223,9 +230,9 @@ fn a_recovery_that_is_told_to_stop_ends_at_once_and_the_next_one_does_the_rest()
             recovery = recovery.until(Arc::clone(&stop));
         }
         while recovery.step() {}
-        let told = recovery.take_events();
-        assert_eq!(told.is_empty(), both, "{told:#?}");
-        assert!(read_all(dir.path()) == before, "something was changed: {told:#?}");
+        let reported = recovery.take_events();
+        assert_eq!(reported.is_empty(), both, "{reported:#?}");
+        assert!(read_all(dir.path()) == before, "something was changed: {reported:#?}");
     }
     stop.store(false, Ordering::Relaxed);
     let mut recovery = Recovery::new(DiskDevice::plain(), &dir.join("eth1")).until(stop);

@@ -39,10 +39,10 @@ fn difference(one: &Surviving, other: &Surviving) -> String {
 /// Recovers, and checks that it ends and leaves nothing behind; the calls that it took.
 fn recovered(stream: &Stream, files: Surviving, note: &str) -> (Surviving, common::Published, u64) {
     let device = MemoryDevice::with(1, files);
-    let told = recover(device.clone());
-    assert!(!told.iter().any(|t| t.contains("cannot be recovered")), "{note}: {told:#?}");
+    let reported = recover(device.clone());
+    assert!(!reported.iter().any(|t| t.contains("cannot be recovered")), "{note}: {reported:#?}");
     let files = device.files();
-    check_clean(&files, &told, note);
+    check_clean(&files, &reported, note);
     (files.clone(), check(stream, &files, note), device.calls())
 }
 
@@ -152,17 +152,17 @@ fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_n
             }
             sum
         };
-        let told = whole(&files);
-        assert_eq!((told.offered, told.residue()), (all, 0), "{note}");
-        assert_eq!(told.notes[Note::TailUnknown as usize], 0, "{note}");
-        entered += usize::from(lost(&told) > 0);
+        let reported = whole(&files);
+        assert_eq!((reported.offered, reported.residue()), (all, 0), "{note}");
+        assert_eq!(reported.notes[Note::TailUnknown as usize], 0, "{note}");
+        entered += usize::from(lost(&reported) > 0);
         // A recovery that is killed and another that goes on enter it once.
         let device = MemoryDevice::with(1, left.clone());
         device.set_fault(Fault { crash_at: Some(at % 40), ..Fault::default() });
         Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail.clone()]).run();
         let device = MemoryDevice::with(1, device.files());
         Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail]).run();
-        assert_eq!(whole(&device.files()), told, "{note}: in two goes");
+        assert_eq!(whole(&device.files()), reported, "{note}: in two goes");
         let device = MemoryDevice::with(1, left);
         recover(device.clone());
         unknown += whole(&device.files()).notes[Note::TailUnknown as usize];

@@ -39,10 +39,10 @@ fn kinds(files: &Surviving) -> Vec<FindingKind> {
 
 fn repair(files: Surviving, at: &Path) -> (Surviving, Vec<String>) {
     let device = MemoryDevice::with(1, files);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let another = || device.clone();
-    Repair::new(another, |did: RepairEvent| told.push(did.to_string())).path(at);
-    (device.files(), told)
+    Repair::new(another, |did: RepairEvent| reported.push(did.to_string())).path(at);
+    (device.files(), reported)
 }
 
 fn packet_files(files: &Surviving) -> Vec<PathBuf> {
@@ -58,8 +58,8 @@ fn a_store_that_is_as_it_was_written_is_found_so_and_left_so() {
         assert_eq!(findings.iter().filter(|f| f.kind.level() == Level::Damage).count(), 0, "{findings:#?}");
         assert_eq!(packets, 120);
     }
-    let (after, told) = repair(files.clone(), Path::new("store"));
-    assert!(after == files, "something was changed: {told:#?}");
+    let (after, reported) = repair(files.clone(), Path::new("store"));
+    assert!(after == files, "something was changed: {reported:#?}");
 }
 
 #[test]
@@ -174,10 +174,10 @@ fn one_hole_is_one_finding_and_what_repair_loses_by_it_is_said() {
         let note = format!("seed {seed} round {round}: {findings:#?}");
         assert_eq!(findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [FindingKind::Checksum], "{note}");
         assert_eq!(findings[0].byte, Some(at as u64 >> 20 << 20), "{note}");
-        let (after, told) = repair(files, Path::new("store"));
+        let (after, reported) = repair(files, Path::new("store"));
         let (_, left) = verify(&after, false);
-        assert!(left < all && left == packets, "{note}: {left} of {all}: {told:#?}");
-        assert!(told[0].contains(&format!(" {left} packets, {} lost", all - left)), "{note}: {told:#?}");
+        assert!(left < all && left == packets, "{note}: {left} of {all}: {reported:#?}");
+        assert!(reported[0].contains(&format!(" {left} packets, {} lost", all - left)), "{note}: {reported:#?}");
     }
 }
 
@@ -239,9 +239,9 @@ fn what_is_not_of_the_store_is_noted_up_to_a_number_and_no_damage() {
         files.insert(path("store/eth1").join(format!("note-{i}.txt")), vec![1]);
     }
     let (findings, _) = verify(&files, true);
-    let told: Vec<&Finding> = findings.iter().filter(|f| f.kind == FindingKind::Foreign).collect();
-    assert_eq!(told.len(), 11, "{told:#?}");
-    assert!(told[10].text.starts_with("991 more"), "{:#?}", told[10]);
+    let reported: Vec<&Finding> = findings.iter().filter(|f| f.kind == FindingKind::Foreign).collect();
+    assert_eq!(reported.len(), 11, "{reported:#?}");
+    assert!(reported[10].text.starts_with("991 more"), "{:#?}", reported[10]);
 }
 
 #[test]
@@ -268,18 +268,18 @@ fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_
             }
             touched.extend((at >> 20..=(at + len) >> 20).map(|block| (file, block)));
         }
-        let (after, told) = repair(files, Path::new("store"));
+        let (after, reported) = repair(files, Path::new("store"));
         let published = check(&stream, &after, &note);
         for (number, d) in stream.descs.iter().filter(|d| d.is_packet()).enumerate() {
             let file = usize::from(d.pos >= stream.segments[1].pos);
             let from = d.pos - stream.segments[file].pos;
             let to = d.end() - 1 - stream.segments[file].pos;
             if !touched.contains(&(file, (from >> 20) as usize)) && !touched.contains(&(file, (to >> 20) as usize)) {
-                assert!(published.packets.contains(&number), "{note}: packet {number} is not there: {told:#?}");
+                assert!(published.packets.contains(&number), "{note}: packet {number} is not there: {reported:#?}");
             }
         }
-        assert_eq!(published.tally.offered, stream.ledger().total().offered, "{note}: {told:#?}");
-        assert_eq!(kinds(&after), [], "{note}: still damaged: {told:#?}");
+        assert_eq!(published.tally.offered, stream.ledger().total().offered, "{note}: {reported:#?}");
+        assert_eq!(kinds(&after), [], "{note}: still damaged: {reported:#?}");
     }
 }
 
@@ -289,11 +289,11 @@ fn what_is_not_what_its_name_says_is_refused_with_advice_whether_its_store_is_na
     let files = Surviving::from([(hidden.clone(), vec![7; 9000])]);
     for at in [Path::new("store"), &hidden] {
         let device = MemoryDevice::with(1, files.clone());
-        let mut told = Vec::new();
-        Repair::new(|| device.clone(), |did: RepairEvent| told.push((did.is_refusal(), did.to_string()))).path(at);
-        assert!(device.files() == files, "something was changed: {told:#?}");
-        assert_eq!(told.len(), 1, "{told:#?}");
-        assert!(told[0].0 && told[0].1.contains("give it the name"), "{told:#?}");
+        let mut reported = Vec::new();
+        Repair::new(|| device.clone(), |did: RepairEvent| reported.push((did.is_refusal(), did.to_string()))).path(at);
+        assert!(device.files() == files, "something was changed: {reported:#?}");
+        assert_eq!(reported.len(), 1, "{reported:#?}");
+        assert!(reported[0].0 && reported[0].1.contains("give it the name"), "{reported:#?}");
     }
 }
 
@@ -346,11 +346,11 @@ fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
         builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
         files.insert(at.clone(), bytes);
         assert!(kinds(&files).contains(&FindingKind::Index));
-        let (after, told) = repair(files, Path::new("store"));
-        assert!(told.iter().any(|t| t.contains("mended")), "{told:#?}");
-        assert_eq!(kinds(&after), [], "{told:#?}");
+        let (after, reported) = repair(files, Path::new("store"));
+        assert!(reported.iter().any(|t| t.contains("mended")), "{reported:#?}");
+        assert_eq!(kinds(&after), [], "{reported:#?}");
         assert!(after[&packets] == whole[&packets], "nothing was wrong with the packets");
-        assert_eq!(after.len(), whole.len(), "something was left over: {told:#?}");
+        assert_eq!(after.len(), whole.len(), "something was left over: {reported:#?}");
     }
 }
 
@@ -362,8 +362,8 @@ fn an_index_of_the_version_before_is_named_and_made_again() {
     let first = packet_files(&files)[0].clone();
     files.get_mut(&first.with_extension("ngi")).expect("an index")[8] = 3;
     assert_eq!(kinds(&files), [FindingKind::Index]);
-    let (after, told) = repair(files, Path::new("store"));
-    assert_eq!(kinds(&after), [], "{told:#?}");
+    let (after, reported) = repair(files, Path::new("store"));
+    assert_eq!(kinds(&after), [], "{reported:#?}");
     assert!(after[&first] == whole[&first], "nothing was wrong with the packets");
     Index::parse(&after[&first.with_extension("ngi")]).expect("of this version");
 }
@@ -380,8 +380,8 @@ fn a_foreign_capture_of_an_unknown_version_is_neither_called_damaged_nor_changed
     let said = findings[0].to_string();
     assert!(said.contains("version 3.4") && said.contains("2 of pcap and 1 of pcapng"), "{said}");
     assert!(!said.contains("editcap") && !said.contains("smartctl"), "{said}");
-    let (after, told) = repair(files.clone(), &at);
-    assert!(after == files, "{told:#?}");
+    let (after, reported) = repair(files.clone(), &at);
+    assert!(after == files, "{reported:#?}");
 }
 
 #[test]
@@ -394,10 +394,10 @@ fn a_damaged_head_of_a_packet_file_is_written_again_and_costs_no_packet() {
             let mut files = whole.clone();
             files.get_mut(&first).expect("packets")[byte] ^= 3;
             assert!(!kinds(&files).is_empty(), "byte {byte}: nothing was found");
-            let (after, told) = repair(files, at);
-            assert_eq!(kinds(&after), [], "byte {byte}: {told:#?}");
-            assert!(after[&first] == whole[&first], "byte {byte}: not as it was: {told:#?}");
-            assert_eq!(after.len(), whole.len(), "byte {byte}: {told:#?}");
+            let (after, reported) = repair(files, at);
+            assert_eq!(kinds(&after), [], "byte {byte}: {reported:#?}");
+            assert!(after[&first] == whole[&first], "byte {byte}: not as it was: {reported:#?}");
+            assert_eq!(after.len(), whole.len(), "byte {byte}: {reported:#?}");
         }
     }
 }
@@ -405,10 +405,10 @@ fn a_damaged_head_of_a_packet_file_is_written_again_and_costs_no_packet() {
 /// What a dry run says of this path, which it leaves as it is.
 fn dry(files: &Surviving, at: &Path) -> Vec<(bool, String)> {
     let device = MemoryDevice::with(1, files.clone());
-    let mut told = Vec::new();
-    Repair::new(|| device.clone(), |did: RepairEvent| told.push((did.is_refusal(), did.to_string()))).dry_run(at);
+    let mut reported = Vec::new();
+    Repair::new(|| device.clone(), |did: RepairEvent| reported.push((did.is_refusal(), did.to_string()))).dry_run(at);
     assert!(device.files() == *files);
-    told
+    reported
 }
 
 #[test]
@@ -419,10 +419,10 @@ fn a_version_that_nothing_vouches_for_is_refused_alike_with_and_without_dry_run(
     files.get_mut(&first).expect("packets")[4] = 1;
     files.remove(&first.with_extension("ngi"));
     for at in [Path::new("store"), &first] {
-        let told = dry(&files, at);
-        assert!(told.len() == 1 && told[0].0 && told[0].1.contains("version 1.4"), "{told:#?}");
+        let reported = dry(&files, at);
+        assert!(reported.len() == 1 && reported[0].0 && reported[0].1.contains("version 1.4"), "{reported:#?}");
         let (after, did) = repair(files.clone(), at);
-        assert_eq!(did, [told[0].1.clone()]);
+        assert_eq!(did, [reported[0].1.clone()]);
         assert!(after == files);
     }
 }
@@ -436,16 +436,16 @@ fn an_indexed_capture_whose_version_was_damaged_has_it_again() {
     for at in [Path::new("store"), &capture] {
         let would = dry(&broken, at);
         assert!(would.len() == 1 && !would[0].0 && would[0].1.starts_with("would mend "), "{would:#?}");
-        let (after, told) = repair(broken.clone(), at);
-        assert!(after == files && told.len() == 1 && told[0].contains("mended, 20 packets"), "{told:#?}");
+        let (after, reported) = repair(broken.clone(), at);
+        assert!(after == files && reported.len() == 1 && reported[0].contains("mended, 20 packets"), "{reported:#?}");
     }
     // Where more than the version differs, nothing vouches for what it was.
     broken.get_mut(&capture).expect("a capture")[100] ^= 1;
     for at in [Path::new("store"), &capture] {
         let would = dry(&broken, at);
         assert!(would.len() == 1 && would[0].0, "{would:#?}");
-        let (after, told) = repair(broken.clone(), at);
-        assert_eq!(told, [would[0].1.clone()]);
+        let (after, reported) = repair(broken.clone(), at);
+        assert_eq!(reported, [would[0].1.clone()]);
         assert!(after == broken);
     }
 }
@@ -457,12 +457,12 @@ fn a_lost_index_is_made_again_and_says_that_nothing_vouches_for_the_packets() {
     // The second: where it lay in the stream is not known any more, and that is no damage of its neighbours.
     let second = packet_files(&files)[1].clone();
     files.remove(&second.with_extension("ngi"));
-    let (after, told) = repair(files.clone(), Path::new("store"));
+    let (after, reported) = repair(files.clone(), Path::new("store"));
     let published = check(&stream, &after, "made again");
     assert_eq!(
         (published.packets.len(), published.tally.notes[base::Note::Unverified as usize]),
         (90, 30),
-        "{told:#?}"
+        "{reported:#?}"
     );
     assert_eq!(after[&second], files[&second]);
     assert_eq!(kinds(&after), []);
@@ -478,11 +478,12 @@ fn what_a_recorder_holds_is_refused() {
     let before = device.files();
     let hidden =
         before.keys().find(|p| p.to_string_lossy().ends_with("Z.pcap.partial")).expect("the open file").clone();
-    let mut told = Vec::new();
-    let mut repair = Repair::new(|| device.clone(), |did: RepairEvent| told.push((did.is_refusal(), did.to_string())));
+    let mut reported = Vec::new();
+    let mut repair =
+        Repair::new(|| device.clone(), |did: RepairEvent| reported.push((did.is_refusal(), did.to_string())));
     repair.path(&hidden);
     repair.path(Path::new("store"));
-    assert!(told.len() == 1 && told[0].0 && told[0].1.contains("living process"), "{told:#?}");
+    assert!(reported.len() == 1 && reported[0].0 && reported[0].1.contains("living process"), "{reported:#?}");
     assert!(device.files() == before);
     recover(device.clone());
     assert!(device.files() == before);
@@ -497,17 +498,20 @@ fn a_repair_that_fails_half_way_says_where_the_file_lies_and_is_taken_up_from_th
     let device = MemoryDevice::with(1, files);
     device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
     let mend = |at: &Path| {
-        let mut told = Vec::new();
-        Repair::new(|| device.clone(), |did: RepairEvent| told.push((did.is_refusal(), did.to_string()))).path(at);
-        told
+        let mut reported = Vec::new();
+        Repair::new(|| device.clone(), |did: RepairEvent| reported.push((did.is_refusal(), did.to_string()))).path(at);
+        reported
     };
-    let told = mend(&first);
+    let reported = mend(&first);
     let name = first.file_name().expect("a name").to_string_lossy().into_owned();
     let hidden = first.with_file_name(format!(".{name}.partial"));
-    assert!(told.len() == 1 && told[0].0 && told[0].1.contains(&hidden.display().to_string()), "{told:#?}");
+    assert!(
+        reported.len() == 1 && reported[0].0 && reported[0].1.contains(&hidden.display().to_string()),
+        "{reported:#?}"
+    );
     device.set_fault(Fault::default());
-    let told = mend(&hidden);
-    assert!(told.len() == 1 && !told[0].0, "{told:#?}");
+    let reported = mend(&hidden);
+    assert!(reported.len() == 1 && !reported[0].0, "{reported:#?}");
     assert_eq!(check(&stream, &device.files(), "taken up").packets.len(), 60);
 }
 
@@ -546,19 +550,22 @@ fn a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept() {
             prng.fill(&mut bytes[hit..end]);
         }
         let end = if bytes.len() == hit { whole.len() } else { end };
-        let (after, told) = repair([(at.clone(), bytes.clone())].into(), &at);
+        let (after, reported) = repair([(at.clone(), bytes.clone())].into(), &at);
         let saved = &after[&at];
         if let Some(original) = after.get(Path::new("captures/other.pcap.damaged")) {
             assert!(*original == bytes, "{note}: the original was changed");
         } else {
             // Damage within the bytes of a packet is none that a file without checksums could tell.
-            assert!(*saved == bytes, "{note}: {told:#?}");
+            assert!(*saved == bytes, "{note}: {reported:#?}");
         }
         let mut reader = pcap::Reader::open(&saved[..]).expect("a capture");
         while reader.next().unwrap_or_else(|e| panic!("{note}: {e}")).is_some() {}
         for record in records.iter().filter(|r| r.end <= hit || r.start >= end) {
             let record = &whole[record.clone()];
-            assert!(saved.windows(record.len()).any(|w| w == record), "{note}: an untouched packet is gone: {told:#?}");
+            assert!(
+                saved.windows(record.len()).any(|w| w == record),
+                "{note}: an untouched packet is gone: {reported:#?}"
+            );
         }
     }
 }
@@ -581,15 +588,15 @@ fn a_capture_with_empty_records_and_days_without_packets_is_saved_on_both_sides(
         // A caplen that cannot be.
         let victim = if broken_at_the_gap { 10 } else { 4 };
         file[records[victim].start + 8..][..4].fill(0xff);
-        let (after, told) = repair([(at.clone(), file.clone())].into(), &at);
+        let (after, reported) = repair([(at.clone(), file.clone())].into(), &at);
         for (i, record) in records.iter().enumerate().filter(|(i, _)| *i != victim) {
             let record = &file[record.clone()];
-            assert!(after[&at].windows(record.len()).any(|w| w == record), "packet {i} is gone: {told:#?}");
+            assert!(after[&at].windows(record.len()).any(|w| w == record), "packet {i} is gone: {reported:#?}");
         }
         // Zeros behind the end of a capture are no packets.
         let (head, tail) = (file[..records[3].end].to_vec(), vec![0; 4096]);
-        let (after, told) = repair([(at.clone(), [&head[..], &tail].concat())].into(), &at);
-        assert!(after[&at] == head || told[0].contains("nothing to mend"), "{told:#?}");
+        let (after, reported) = repair([(at.clone(), [&head[..], &tail].concat())].into(), &at);
+        assert!(after[&at] == head || reported[0].contains("nothing to mend"), "{reported:#?}");
     }
 }
 
@@ -606,26 +613,26 @@ fn an_interface_that_somebody_has_is_refused_by_name_and_nothing_in_it_is_touche
     }
     let (since, before) = (base::Timestamp::from_nanos(7), read_all(dir.path()));
     let mend = |at: &Path| {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut repair =
-            Repair::new(DiskDevice::plain, |did: RepairEvent| told.push((did.is_refusal(), did.to_string())));
+            Repair::new(DiskDevice::plain, |did: RepairEvent| reported.push((did.is_refusal(), did.to_string())));
         repair = repair.claiming(since);
         repair.path(&dir.path().join(at));
-        told
+        reported
     };
     let root = dir.join("store/eth1");
     let claim = Claim::take(&root, &Claimant::this(since, None, Vec::new())).expect("nobody else");
     let hour = first.parent().expect("an hour");
     for at in [Path::new("store"), hour, &first] {
-        let told = mend(at);
+        let reported = mend(at);
         let me = format!("process {} (", std::process::id());
-        assert!(told.len() == 1 && told[0].0, "{}: {told:#?}", at.display());
-        assert!(told[0].1.contains(&me) && told[0].1.contains("store/eth1:"), "{told:#?}");
+        assert!(reported.len() == 1 && reported[0].0, "{}: {reported:#?}", at.display());
+        assert!(reported[0].1.contains(&me) && reported[0].1.contains("store/eth1:"), "{reported:#?}");
     }
     drop(claim);
     assert!(before.iter().all(|(path, bytes)| read_all(dir.path()).get(path) == Some(bytes)));
-    let told = mend(hour);
-    assert!(told.len() == 1 && !told[0].0 && told[0].1.contains("mended"), "{told:#?}");
+    let reported = mend(hour);
+    assert!(reported.len() == 1 && !reported[0].0 && reported[0].1.contains("mended"), "{reported:#?}");
     assert_eq!(Claim::holder(&root), None, "the claim ends with the repair");
     let index = index::Index::parse(&std::fs::read(dir.path().join(&first).with_extension("ngi")).expect("made again"));
     assert_eq!(index.expect("whole").header.interface, "eth1");
@@ -642,9 +649,12 @@ fn a_capture_whose_index_is_stale_is_not_touched_and_one_whose_index_has_another
         for at in [Path::new("captures"), &capture] {
             let files: Surviving =
                 [(capture.clone(), bytes.clone()), (index.clone(), store[&ours.with_extension("ngi")].clone())].into();
-            let (after, told) = repair(files.clone(), at);
-            assert!(after == files, "{} was changed: {told:#?}", at.display());
-            assert!(told.len() == 1 && told[0].contains("netgrain index captures/other.pcap "), "{told:#?}");
+            let (after, reported) = repair(files.clone(), at);
+            assert!(after == files, "{} was changed: {reported:#?}", at.display());
+            assert!(
+                reported.len() == 1 && reported[0].contains("netgrain index captures/other.pcap "),
+                "{reported:#?}"
+            );
         }
     }
     // A file of the store in the other format, whose index cannot be read: the finding is about the index.
@@ -653,8 +663,8 @@ fn a_capture_whose_index_is_stale_is_not_touched_and_one_whose_index_has_another
     let raw = path("store/eth1/2026/11/21/19/20261121T194000.000000000Z.raw");
     let files: Surviving =
         [(raw.clone(), [padding, record].concat()), (raw.with_extension("ngi"), vec![7; 500])].into();
-    let (after, told) = repair(files, Path::new("store"));
-    assert!(told.len() == 1 && told[0].contains("mended, 1 packets"), "{told:#?}");
+    let (after, reported) = repair(files, Path::new("store"));
+    assert!(reported.len() == 1 && reported[0].contains("mended, 1 packets"), "{reported:#?}");
     assert!(index::Index::parse(&after[&raw.with_extension("ngi")]).is_ok());
 }
 
@@ -665,10 +675,10 @@ fn a_dry_run_tells_of_what_a_repair_would_do_and_of_nothing_else() {
     let names = packet_files(&whole);
     let dry = |files: &Surviving| {
         let device = MemoryDevice::with(1, files.clone());
-        let mut told = Vec::new();
-        Repair::new(|| device.clone(), |did: RepairEvent| told.push(did.to_string())).dry_run(Path::new("store"));
+        let mut reported = Vec::new();
+        Repair::new(|| device.clone(), |did: RepairEvent| reported.push(did.to_string())).dry_run(Path::new("store"));
         assert!(device.files() == *files);
-        told
+        reported
     };
     let mut files = whole.clone();
     // An index alone, the packets between two files: nothing brings them back.
@@ -691,6 +701,6 @@ fn a_dry_run_tells_of_what_a_repair_would_do_and_of_nothing_else() {
 fn a_capture_that_says_nothing_of_itself_is_refused_with_advice() {
     let at = path("captures/noise.pcap");
     let files: Surviving = [(at.clone(), vec![9; 5000])].into();
-    let (after, told) = repair(files.clone(), &at);
-    assert!(after == files && told.len() == 1 && told[0].contains("not a capture"), "{told:#?}");
+    let (after, reported) = repair(files.clone(), &at);
+    assert!(after == files && reported.len() == 1 && reported[0].contains("not a capture"), "{reported:#?}");
 }

@@ -58,9 +58,9 @@ fn starts(device: &MemoryDevice, interface: &str, from: impl IntoIterator<Item =
 }
 
 /// Steps until there is nothing to do.
-fn settle(keeper: &mut RetentionWorker<MemoryDevice>, moment: ClockReading) {
+fn settle(worker: &mut RetentionWorker<MemoryDevice>, moment: ClockReading) {
     for _ in 0..100_000 {
-        if keeper.step(moment, true) == Progress::Idle {
+        if worker.step(moment, true) == Progress::Idle {
             return;
         }
     }
@@ -82,24 +82,24 @@ fn what_a_query_holds_stays_and_the_next_oldest_goes_until_it_has_ended() {
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
     let rules = Rules { max_size: Some(3 * 1100), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
-    settle(&mut keeper, steady(0));
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    settle(&mut worker, steady(0));
     assert_eq!(starts(&device, "eth1", all.clone()), all, "the query is waited for");
-    settle(&mut keeper, steady(6));
+    settle(&mut worker, steady(6));
     assert_eq!(starts(&device, "eth1", all.clone()), [all[0], all[4], all[5]]);
-    let told = |events: &[Event]| events.iter().filter(|e| matches!(e, Event::Held { .. })).count();
-    let events = keeper.take_events();
-    assert_eq!((told(&events), removed(&events).len()), (1, 3), "{events:?}");
+    let reported = |events: &[Event]| events.iter().filter(|e| matches!(e, Event::Held { .. })).count();
+    let events = worker.take_events();
+    assert_eq!((reported(&events), removed(&events).len()), (1, 3), "{events:?}");
     publish(&device, "eth1", NOW);
-    settle(&mut keeper, steady(10));
-    assert_eq!(told(&keeper.take_events()), 0, "it is told once");
+    settle(&mut worker, steady(10));
+    assert_eq!(reported(&worker.take_events()), 0, "it is told once");
     let strict = Rules { max_size: Some(0), ..Rules::default() };
     let mut other = RetentionWorker::new(device.clone(), charge(&["eth1"]), strict).dry_run();
     settle(&mut other, steady(0));
     assert_eq!((other.state().held, other.state().files), (1, 1), "all but the held one would go");
     drop(held);
     publish(&device, "eth1", NOW + 1);
-    settle(&mut keeper, steady(20));
+    settle(&mut worker, steady(20));
     assert_eq!(starts(&device, "eth1", all.clone()), [all[5]]);
 }
 
@@ -111,14 +111,14 @@ fn a_query_that_holds_all_that_can_go_is_waited_for_and_then_loses_and_is_told_o
     let _held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
     let wait = Duration::from_secs(60);
     let rules = Rules { max_size: Some(1100), wait, ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
     for up in [0, 30, 59] {
-        settle(&mut keeper, steady(up));
+        settle(&mut worker, steady(up));
         assert_eq!(starts(&device, "eth1", all.clone()), all, "after {up} s");
     }
-    settle(&mut keeper, steady(60));
+    settle(&mut worker, steady(60));
     assert_eq!(starts(&device, "eth1", all.clone()), all[2..]);
-    let events = keeper.take_events();
+    let events = worker.take_events();
     let overruled = events.iter().filter(|e| matches!(e, Event::Overruled { .. })).count();
     assert_eq!((overruled, removed(&events).len()), (1, 2), "{events:?}");
 }
@@ -133,8 +133,8 @@ fn with_hardly_any_room_left_a_query_is_not_waited_for() {
     filling.set_fault(Fault { capacity: Some(5000), ..Fault::default() });
     // 600 bytes are free, and less than half of what should be.
     let rules = Rules { keep_free: Some(Free::Bytes(1500)), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
-    settle(&mut keeper, steady(0));
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    settle(&mut worker, steady(0));
     assert_eq!(starts(&device, "eth1", all.clone()), all[1..], "one, and the rest is waited for");
 }
 
@@ -143,9 +143,9 @@ fn a_keeper_that_pretends_tells_of_each_file_once_however_long_it_is_asked() {
     let device = MemoryDevice::new(1);
     (0..4).for_each(|i| publish(&device, "eth1", NOW - (4 - i) * HOUR));
     let rules = Rules { max_size: Some(0), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).dry_run();
-    (0..30).for_each(|up| settle(&mut keeper, steady(up)));
-    assert_eq!((removed(&keeper.take_events()).len(), keeper.state().removed.files), (4, 4));
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).dry_run();
+    (0..30).for_each(|up| settle(&mut worker, steady(up)));
+    assert_eq!((removed(&worker.take_events()).len(), worker.state().removed.files), (4, 4));
     assert_eq!(starts(&device, "eth1", (0..4).map(|i| NOW - (4 - i) * HOUR)).len(), 4, "nothing went");
 }
 
@@ -155,22 +155,22 @@ fn age_counts_only_after_the_clock_has_gone_steadily() {
     let all = [NOW - 50 * HOUR, NOW - 30 * HOUR, NOW - HOUR];
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
-    settle(&mut keeper, steady(0));
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    settle(&mut worker, steady(0));
     // Set forward by ten years, and left so for some minutes.
     for minute in 0..5 {
         settle(
-            &mut keeper,
+            &mut worker,
             ClockReading { now: at(NOW + 87_600 * HOUR + 60 * minute), up: Duration::from_secs(60 * minute) },
         );
     }
     assert_eq!(starts(&device, "eth1", all), all);
     for minute in 5..20 {
-        settle(&mut keeper, ClockReading { now: at(NOW + 60 * minute), up: Duration::from_secs(60 * minute) });
+        settle(&mut worker, ClockReading { now: at(NOW + 60 * minute), up: Duration::from_secs(60 * minute) });
     }
     assert_eq!(starts(&device, "eth1", all), all[1..]);
-    assert_eq!(removed(&keeper.take_events()), [(path("eth1", all[0], "pcap"), RemovalReason::Age)]);
-    assert_eq!(keeper.state().oldest, Some(at(all[1])));
+    assert_eq!(removed(&worker.take_events()), [(path("eth1", all[0], "pcap"), RemovalReason::Age)]);
+    assert_eq!(worker.state().oldest, Some(at(all[1])));
 }
 
 #[test]
@@ -182,12 +182,12 @@ fn free_space_takes_the_oldest_of_all_interfaces_and_leaves_others_alone() {
     c.iter().for_each(|start| publish(&device, "not_ours", *start));
     device.set_fault(Fault { capacity: Some(5 * 1100 + 10), ..Fault::default() });
     let rules = Rules { keep_free: Some(Free::Bytes(1000)), ahead: 1200, ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["a", "b"]), rules);
-    settle(&mut keeper, steady(0));
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["a", "b"]), rules);
+    settle(&mut worker, steady(0));
     let gone = [path("a", a[0], "pcap"), path("b", b[0], "pcap")];
-    assert_eq!(removed(&keeper.take_events()), gone.map(|path| (path, RemovalReason::Space)));
+    assert_eq!(removed(&worker.take_events()), gone.map(|path| (path, RemovalReason::Space)));
     assert_eq!(starts(&device, "not_ours", c), c);
-    assert!(keeper.is_content(steady(0)));
+    assert!(worker.is_content(steady(0)));
 }
 
 #[test]
@@ -198,10 +198,10 @@ fn a_keeper_beside_others_lets_those_with_older_files_go_first_but_not_for_ever(
     device.set_fault(Fault { capacity: Some(2 * 1100 + 800), ..Fault::default() });
     let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..Rules::default() };
     let beside = RetentionScope { beside_others: true, ..charge(&["ours"]) };
-    let mut keeper = RetentionWorker::new(device.clone(), beside, rules);
-    settle(&mut keeper, steady(0));
+    let mut worker = RetentionWorker::new(device.clone(), beside, rules);
+    settle(&mut worker, steady(0));
     assert_eq!(starts(&device, "ours", [NOW - HOUR]).len(), 1);
-    settle(&mut keeper, steady(2));
+    settle(&mut worker, steady(2));
     assert_eq!(starts(&device, "ours", [NOW - HOUR]).len(), 0, "theirs did not go");
 }
 
@@ -230,11 +230,11 @@ fn foreign_files_open_files_and_indexes_that_wait_for_their_packets_are_never_to
     let orphan = path("eth1", NOW - 2 * HOUR, "ngi");
     put(&device, &orphan, b"something");
     let rules = Rules { max_age: Some(Duration::ZERO), max_size: Some(0), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
-    settle(&mut keeper, steady(0));
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
+    settle(&mut worker, steady(0));
     let left: BTreeSet<PathBuf> = device.files().into_keys().collect();
     assert_eq!(left, stay.into_iter().collect());
-    let gone = removed(&keeper.take_events()).into_iter().map(|(path, _)| path);
+    let gone = removed(&worker.take_events()).into_iter().map(|(path, _)| path);
     assert_eq!(gone.collect::<Vec<_>>(), [orphan, path("eth1", NOW - HOUR, "pcap")]);
 }
 
@@ -246,11 +246,11 @@ fn a_look_at_what_has_not_changed_costs_folders_and_not_files() {
             publish(&device, "eth1", NOW - 24 * HOUR + i * 60);
         }
         let rules = Rules { max_size: Some(u64::MAX), ..Rules::default() };
-        let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
-        settle(&mut keeper, steady(0));
-        assert_eq!(keeper.state().files, files);
+        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+        settle(&mut worker, steady(0));
+        assert_eq!(worker.state().files, files);
         let before = device.calls();
-        settle(&mut keeper, steady(100));
+        settle(&mut worker, steady(100));
         device.calls() - before
     };
     // In the same hours.
@@ -275,24 +275,24 @@ fn an_archive_that_is_full_or_missing_is_told_and_waited_for_until_the_volume_is
         let all: Vec<u64> = (0..4).map(|i| NOW - 10 + i).collect();
         all.iter().for_each(|start| publish(&device, "eth1", *start));
         let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..rules.clone() };
-        let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
         device.set_fault(Fault { capacity: Some(4 * 1100 + 600), ..trouble });
-        settle(&mut keeper, steady(0));
+        settle(&mut worker, steady(0));
         assert_eq!(starts(&device, "eth1", all.clone()), all, "{says}: nothing leaves the store");
-        let events = keeper.take_events();
+        let events = worker.take_events();
         assert!(matches!(&events[..], [Event::Warning(text)] if text.contains(says)), "{events:?}");
-        assert!(keeper.state().trouble.is_some());
+        assert!(worker.state().trouble.is_some());
         device.set_fault(Fault { capacity: Some(4 * 1100 + 400), ..trouble });
-        settle(&mut keeper, steady(1));
-        let events = keeper.take_events();
+        settle(&mut worker, steady(1));
+        let events = worker.take_events();
         assert!(
             matches!(&events[..], [Event::Removed { unarchived: true, why: RemovalReason::Space, .. }]),
             "{events:?}"
         );
         // It comes back.
         device.set_fault(Fault { capacity: Some(4 * 1100 + 600), ..fault });
-        settle(&mut keeper, steady(60));
-        let events = keeper.take_events();
+        settle(&mut worker, steady(60));
+        let events = worker.take_events();
         assert!(events.iter().all(|e| matches!(e, Event::Archived { .. })) && events.len() == 2, "{events:?}");
         assert_eq!(starts(&device, "eth1", all.clone()), all[3..]);
     }
@@ -304,12 +304,12 @@ fn copying_waits_while_the_writer_is_busy() {
     let device = MemoryDevice::new(1);
     device.set_fault(fault);
     (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
-    let progress: Vec<Progress> = (0..20).map(|_| keeper.step(steady(0), false)).collect();
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let progress: Vec<Progress> = (0..20).map(|_| worker.step(steady(0), false)).collect();
     assert_eq!(progress.last(), Some(&Progress::Waiting));
     assert!(device.files().keys().all(|path| !path.starts_with(ARCHIVE)));
-    settle(&mut keeper, steady(0));
-    assert_eq!(keeper.state().archived.files, 2);
+    settle(&mut worker, steady(0));
+    assert_eq!(worker.state().archived.files, 2);
 }
 
 /// What lies in the archive and came there from the store.
@@ -325,25 +325,25 @@ fn while_a_copy_waits_for_the_archive_room_is_made_of_what_comes_after_it() {
     let all: Vec<u64> = (0..4).map(|i| NOW - 10 + i).collect();
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..rules };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
-    assert_eq!(keeper.step(steady(0), false), Progress::More);
-    let mut errand = keeper.send_out().expect("the oldest file is to be archived");
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    assert_eq!(worker.step(steady(0), false), Progress::More);
+    let mut job = worker.send_out().expect("the oldest file is to be archived");
     let mut elsewhere = device.clone();
-    assert!((0..4).all(|_| errand.step(&mut elsewhere)), "it is copied in several steps");
+    assert!((0..4).all(|_| job.step(&mut elsewhere)), "it is copied in several steps");
     // Its volume hangs now; nothing else is archived, and nothing is removed that the archive should have.
-    assert_eq!((keeper.step(steady(1), true), keeper.send_out().is_none()), (Progress::Waiting, true));
+    assert_eq!((worker.step(steady(1), true), worker.send_out().is_none()), (Progress::Waiting, true));
     let used: u64 = 4 * 1100;
     device.set_fault(Fault { capacity: Some(used + 400), ..fault });
-    let progress: Vec<Progress> = (0..10).map(|_| keeper.step(steady(2), true)).collect();
+    let progress: Vec<Progress> = (0..10).map(|_| worker.step(steady(2), true)).collect();
     assert_eq!(progress.last(), Some(&Progress::Waiting));
-    let gone = removed(&keeper.take_events());
+    let gone = removed(&worker.take_events());
     assert_eq!(gone, [(path("eth1", all[1], "pcap"), RemovalReason::Space)], "the one that is out stays");
-    assert!(errand.is_called_off() && !errand.step(&mut elsewhere));
-    keeper.take_back(errand);
+    assert!(job.is_called_off() && !job.step(&mut elsewhere));
+    worker.take_back(job);
     assert_eq!(archived(&device).len(), 0);
     device.set_fault(fault);
-    settle(&mut keeper, steady(20));
-    assert_eq!(keeper.state().archived.files, 2);
+    settle(&mut worker, steady(20));
+    assert_eq!(worker.state().archived.files, 2);
     assert_eq!(starts(&device, "eth1", all.clone()), all[3..]);
 }
 
@@ -354,11 +354,11 @@ fn an_archive_that_another_volume_has_taken_the_place_of_since_the_start_is_not_
     put(&device, &Path::new(ARCHIVE).join("README"), b"cold");
     (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
     device.set_fault(fault);
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
     // Unmounted before the first file goes: its folder lies on the store's own volume.
     device.set_fault(Fault::default());
-    settle(&mut keeper, steady(0));
-    let events = keeper.take_events();
+    settle(&mut worker, steady(0));
+    let events = worker.take_events();
     assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("another volume")), "{events:?}");
     assert_eq!(starts(&device, "eth1", NOW - 10..NOW).len(), 3);
 }
@@ -372,12 +372,12 @@ fn a_keeper_that_is_stopped_or_killed_while_it_copies_leaves_nothing_half_in_the
             let device = MemoryDevice::new(1);
             device.set_fault(fault);
             (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
-            let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+            let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
             for _ in 0..steps {
-                keeper.step(steady(0), true);
+                worker.step(steady(0), true);
             }
             if killed {
-                std::mem::forget(keeper);
+                std::mem::forget(worker);
                 device.kill();
                 // What was on its way is not there any more when the next keeper comes, and another file is.
                 let mut gone = device.clone();
@@ -388,7 +388,7 @@ fn a_keeper_that_is_stopped_or_killed_while_it_copies_leaves_nothing_half_in_the
                 let mut next = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
                 settle(&mut next, steady(0));
             } else {
-                drop(keeper);
+                drop(worker);
             }
             let left = archived(&device);
             assert!(left.iter().all(|path| !path.to_string_lossy().ends_with(".moving")), "{note}: {left:?}");
@@ -409,12 +409,12 @@ fn an_index_whose_packets_cannot_follow_does_not_stay_in_the_archive() {
         (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
         let before = device.files();
         device.set_fault(Fault { no_rename: Some(ending), ..fault });
-        let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
-        settle(&mut keeper, steady(0));
+        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+        settle(&mut worker, steady(0));
         assert_eq!(device.files(), before, "{ending}");
-        assert!(matches!(&keeper.take_events()[..], [Event::Warning(_)]), "{ending}");
+        assert!(matches!(&worker.take_events()[..], [Event::Warning(_)]), "{ending}");
         device.set_fault(fault);
-        settle(&mut keeper, steady(30));
+        settle(&mut worker, steady(30));
         assert_eq!(archived(&device).len(), 2, "{ending}");
     }
 }
@@ -460,9 +460,9 @@ fn a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it
             let device = prepare();
             let crash_at = Some(device.calls() + crash);
             device.set_fault(Fault { crash_at, ..fault });
-            let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+            let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
             for _ in 0..200 {
-                keeper.step(steady(0), true);
+                worker.step(steady(0), true);
             }
             finished = !device.crashed();
             let note = format!("{how}, crash at call {crash}");
@@ -471,8 +471,8 @@ fn a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it
             // The machine comes up again.
             let device = MemoryDevice::with(crash, survivors);
             device.set_fault(fault);
-            let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
-            settle(&mut keeper, steady(0));
+            let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+            settle(&mut worker, steady(0));
             let files = device.files();
             check_nothing_is_lost(&files, &all, &note);
             assert_eq!(starts(&device, "eth1", NOW - 10..NOW), [NOW - 8], "{note}");
@@ -506,8 +506,8 @@ fn a_name_that_another_file_has_in_the_archive_is_not_taken() {
         (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
         let before = device.files();
         device.set_fault(fault);
-        let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
-        settle(&mut keeper, steady(0));
+        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+        settle(&mut worker, steady(0));
         let after = device.files();
         for ending in ["ngi", "pcap"] {
             assert_eq!(after[&there(ending, 0)], before[&there(ending, 0)]);
@@ -526,9 +526,9 @@ fn a_crash_at_any_step_of_removing_leaves_no_index_without_packets_and_nothing_h
         (0..5).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
         let all = device.files();
         device.set_fault(Fault { crash_at: Some(device.calls() + crash), ..Fault::default() });
-        let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
         for _ in 0..50 {
-            keeper.step(steady(0), true);
+            worker.step(steady(0), true);
         }
         let survivors = device.surviving(&mut prng);
         for (path, content) in &survivors {
@@ -536,8 +536,8 @@ fn a_crash_at_any_step_of_removing_leaves_no_index_without_packets_and_nothing_h
             assert!(survivors.contains_key(&path.with_extension("pcap")), "crash at call {crash}: {}", path.display());
         }
         let device = MemoryDevice::with(crash, survivors);
-        let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
-        settle(&mut keeper, steady(0));
+        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+        settle(&mut worker, steady(0));
         assert_eq!(starts(&device, "eth1", NOW - 10..NOW), [NOW - 7, NOW - 6], "crash at call {crash}");
     }
 }
@@ -562,7 +562,7 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
             wait: Duration::ZERO,
             ..Rules::default()
         };
-        let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
+        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
         let mut model: Vec<u64> = Vec::new();
         let mut holds = BTreeMap::new();
         for step in 0..60u64 {
@@ -592,7 +592,7 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
             } else if prng.below(2) == 0 {
                 holds.clear();
             }
-            settle(&mut keeper, steady(20 * step));
+            settle(&mut worker, steady(20 * step));
             let is_held = |start: &u64| holds.contains_key(&(start / HOUR));
             if round % 2 == 0 {
                 model.retain(|start| *start >= NOW - age);
@@ -607,7 +607,7 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
             let note = format!("seed {seed}, round {round}, step {step}");
             assert_eq!(found, model, "{note}");
             assert_eq!(device.files().len(), 2 * model.len(), "{note}: more is left than should be");
-            assert_eq!((keeper.state().files, keeper.state().bytes), (model.len() as u64, model.len() as u64 * 1100));
+            assert_eq!((worker.state().files, worker.state().bytes), (model.len() as u64, model.len() as u64 * 1100));
         }
     }
 }
@@ -636,13 +636,13 @@ fn folders_go_when_they_are_empty_and_have_been_for_a_while() {
     let rules = Rules { max_size: Some(1), ..Rules::default() };
     let after = Duration::from_secs(60);
     let charge = RetentionScope { store: store.clone(), folders_after: after, ..charge(&["eth1"]) };
-    let mut keeper = RetentionWorker::new(store::DiskDevice::plain(), charge, rules);
-    let run = |keeper: &mut RetentionWorker<_>, up| while keeper.step(moment(up), true) != Progress::Idle {};
-    run(&mut keeper, 0);
-    assert_eq!((keeper.state().files, keeper.state().removed.files), (0, 3));
-    run(&mut keeper, 20);
+    let mut worker = RetentionWorker::new(store::DiskDevice::plain(), charge, rules);
+    let run = |worker: &mut RetentionWorker<_>, up| while worker.step(moment(up), true) != Progress::Idle {};
+    run(&mut worker, 0);
+    assert_eq!((worker.state().files, worker.state().removed.files), (0, 3));
+    run(&mut worker, 20);
     assert!(days.iter().all(|start| place(*start).is_dir()), "a recorder may be about to use them");
-    run(&mut keeper, 200);
+    run(&mut worker, 200);
     let left = |start: u64| names::hour_folder(&store.join("eth1"), at(start)).is_dir();
     assert_eq!(days.map(left), [false, true, false]);
     assert!(!store.join("eth1/2026/09").exists(), "its month had nothing else");
@@ -656,13 +656,13 @@ fn where_removed_files_give_no_room_back_only_as_much_goes_each_second_as_the_re
         (0..40).for_each(|i| publish(&device, "eth1", NOW - 100 + i));
         device.set_fault(Fault { capacity: Some(40 * 1100 + free), space_taken_by_others: true, ..Fault::default() });
         let rules = Rules { keep_free: Some(Free::Bytes(1)), ahead, ..Rules::default() };
-        let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
-        settle(&mut keeper, steady(0));
-        let at_once = keeper.state().removed.files;
-        settle(&mut keeper, steady(1));
-        let told = keeper.take_events();
-        assert_eq!(told.iter().filter(|e| matches!(e, Event::Warning(_))).count(), 1, "{told:?}");
-        (at_once, keeper.state().removed.files - at_once)
+        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+        settle(&mut worker, steady(0));
+        let at_once = worker.state().removed.files;
+        settle(&mut worker, steady(1));
+        let reported = worker.take_events();
+        assert_eq!(reported.iter().filter(|e| matches!(e, Event::Warning(_))).count(), 1, "{reported:?}");
+        (at_once, worker.state().removed.files - at_once)
     };
     // Three that show it; then one a second while there is room, as many as may be needed where there is hardly any.
     assert_eq!(gone(9_000, 10_000), (3, 1));
@@ -677,7 +677,7 @@ fn a_folder_that_cannot_be_read_is_told_once_and_everything_else_is_kept_to_the_
     let all = [NOW - 24 * HOUR, NOW - 2 * HOUR, NOW - HOUR, NOW];
     all[1..].iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { max_size: Some(1100), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
     for (bad, kept) in [("store/eth1/2026/11/20", all[0]), ("store/eth1/2026/11/21/17", all[1])] {
         if !device.files().contains_key(&path("eth1", kept, "pcap")) {
             publish(&device, "eth1", kept);
@@ -685,15 +685,15 @@ fn a_folder_that_cannot_be_read_is_told_once_and_everything_else_is_kept_to_the_
         publish(&device, "eth1", NOW - 3 * HOUR);
         device.set_fault(Fault { unlistable: Some(bad), ..Fault::default() });
         let up = if kept == all[0] { 0 } else { 100 };
-        settle(&mut keeper, steady(up));
-        settle(&mut keeper, steady(up + 5));
-        settle(&mut keeper, steady(up + 15));
-        let events = keeper.take_events();
-        let told = |e: &&Event| matches!(e, Event::Warning(text) if text.contains(bad));
-        assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+        settle(&mut worker, steady(up));
+        settle(&mut worker, steady(up + 5));
+        settle(&mut worker, steady(up + 15));
+        let events = worker.take_events();
+        let reported = |e: &&Event| matches!(e, Event::Warning(text) if text.contains(bad));
+        assert_eq!(events.iter().filter(reported).count(), 1, "{events:?}");
         assert_eq!(starts(&device, "eth1", [all[0], all[1], NOW - 3 * HOUR, all[2], NOW]), [kept, NOW], "{bad}");
         device.set_fault(Fault::default());
-        settle(&mut keeper, steady(up + 50));
+        settle(&mut worker, steady(up + 50));
         assert_eq!(starts(&device, "eth1", [kept, NOW]), [NOW], "it can be read again");
     }
 }
@@ -704,18 +704,18 @@ fn a_clock_that_is_wrong_steadily_does_not_empty_the_store_by_age_unless_it_is_s
     let all = [NOW - 50 * HOUR, NOW - HOUR];
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
     let wrong = NOW + 87_600 * HOUR;
     for minute in 0..30 {
-        settle(&mut keeper, ClockReading { now: at(wrong + 60 * minute), up: Duration::from_secs(60 * minute) });
+        settle(&mut worker, ClockReading { now: at(wrong + 60 * minute), up: Duration::from_secs(60 * minute) });
         // What is recorded meanwhile does not make the clock any more right.
         publish(&device, "eth1", wrong + 60 * minute);
     }
     assert_eq!(starts(&device, "eth1", all), all);
-    let events = keeper.take_events();
+    let events = worker.take_events();
     let is_told = |e: &Event| matches!(e, Event::Warning(text) if text.contains("clock"));
     assert!(!events.is_empty() && events.iter().all(is_told), "{events:?}");
-    keeper.set_synchronised(true);
-    settle(&mut keeper, ClockReading { now: at(wrong + 1800), up: Duration::from_secs(1800) });
+    worker.set_synchronised(true);
+    settle(&mut worker, ClockReading { now: at(wrong + 1800), up: Duration::from_secs(1800) });
     assert_eq!(starts(&device, "eth1", all), [0; 0]);
 }

@@ -52,21 +52,21 @@ fn what_a_stop_on_a_full_volume_reports_as_stored_is_there_after_recovery_and_so
             true
         });
         assert!(outcome.done, "{note}: the recorder never ended");
-        let told = outcome.totals.ledger.total();
-        assert_eq!((told.residue(), told.offered), (0, stream.ledger().total().offered), "{note}");
+        let reported = outcome.totals.ledger.total();
+        assert_eq!((reported.residue(), reported.offered), (0, stream.ledger().total().offered), "{note}");
         device.set_fault(Fault::default());
         let said = recover(device.clone());
         let files = device.files();
         check_clean(&files, &said, &note);
         let published = check(&stream, &files, &note);
-        assert_eq!(published.tally.stored, told.stored, "{note}: {said:#?}");
+        assert_eq!(published.tally.stored, reported.stored, "{note}: {said:#?}");
         assert!(!files.keys().any(|p| p.to_string_lossy().ends_with(".damaged")), "{note}: {:?}", files.keys());
         if published.files > 0 && outcome.totals.hidden > 0 {
             hidden += 1;
             // The packet that is cut is lost by the crash that recovery takes the end for.
             let given_up = published.tally.lost[Cause::Disk as usize] + published.tally.lost[Cause::Crash as usize];
-            assert_eq!(given_up, told.lost[Cause::Disk as usize], "{note}: {said:#?}");
-            assert_eq!(published.tally.offered, told.offered, "{note}");
+            assert_eq!(given_up, reported.lost[Cause::Disk as usize], "{note}: {said:#?}");
+            assert_eq!(published.tally.offered, reported.offered, "{note}");
             lost += given_up;
         }
     }

@@ -237,9 +237,9 @@ fn of_parts_in_each_other_the_outermost_is_told() {
     let inner = &testkit::fragments(&built(Frame::tcp4(3, 1000, 4, 443).payload(&[7; 300])), 9, 200)[0];
     let payload = [&tunnel::vxlan(7)[..], inner].concat();
     let outer = built(Frame::udp4(1, 50_000, 2, 4789).payload(&payload));
-    let told = |frame: &[u8]| Decoded::for_each_fragment(frame, frame.len() as u32, link::ETHERNET).1;
-    assert_eq!(told(&outer), FragmentKey { fragment: Fragment::First, l3: 64 });
-    assert_eq!(told(&testkit::fragments(&outer, 8, 160)[0]), FragmentKey { fragment: Fragment::First, l3: 14 });
+    let reported = |frame: &[u8]| Decoded::for_each_fragment(frame, frame.len() as u32, link::ETHERNET).1;
+    assert_eq!(reported(&outer), FragmentKey { fragment: Fragment::First, l3: 64 });
+    assert_eq!(reported(&testkit::fragments(&outer, 8, 160)[0]), FragmentKey { fragment: Fragment::First, l3: 14 });
 }
 
 #[test]

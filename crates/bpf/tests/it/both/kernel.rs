@@ -14,7 +14,7 @@ pub const USER: u32 = 3;
 /// The loopback interface, which is everywhere.
 const LOOPBACK: u32 = 1;
 
-pub const WISH: EmitOptions = EmitOptions {
+pub const OPTIONS: EmitOptions = EmitOptions {
     link_type: wire::link::ETHERNET,
     hash_key: 0x0123_4567_89ab_cdef,
     generation: 77,
@@ -71,7 +71,7 @@ pub trait Machine {
 pub fn handed(written: &[u8]) -> Option<KernelVerdict> {
     let mut bytes = [0; METADATA_BYTES];
     bytes[METADATA_BYTES - written.len()..].copy_from_slice(written);
-    KernelVerdict::read(&bytes, WISH.generation)
+    KernelVerdict::read(&bytes, OPTIONS.generation)
 }
 
 impl Kernel {

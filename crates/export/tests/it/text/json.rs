@@ -59,9 +59,9 @@ fn round_trip<T: FieldTable>(things: &[T]) {
     assert_eq!(read.len(), things.len());
     for (thing, read) in things.iter().zip(&read) {
         let object = read.as_object().expect("an object");
-        let told: Vec<_> = T::fields().iter().filter(|field| !field.of(thing).is_absent()).collect();
-        assert_eq!(object.len(), told.len());
-        for field in told {
+        let reported: Vec<_> = T::fields().iter().filter(|field| !field.of(thing).is_absent()).collect();
+        assert_eq!(object.len(), reported.len());
+        for field in reported {
             let value = field.of(thing);
             assert!(same(&value, &object[&*field.name]), "{}: {value:?} {}", field.name, object[&*field.name]);
         }

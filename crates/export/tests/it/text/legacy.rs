@@ -107,15 +107,15 @@ fn the_curve_has_a_line_for_each_second_that_is_known() {
         flows_active,
         ..Row::default()
     };
-    let mut curve = LegacySeries::new(Vec::new());
+    let mut series_meter = LegacySeries::new(Vec::new());
     let rows = [
         row(7, Direction::In, 1000, 3),
         row(7, Direction::Out, 500, 0),
         row(8, Direction::In, 0, 2),
         row(10, Direction::In, 100, 1),
     ];
-    rows.iter().for_each(|row| curve.write(row).expect("memory"));
-    let text = String::from_utf8(curve.finish().expect("memory")).expect("ASCII");
+    rows.iter().for_each(|row| series_meter.write(row).expect("memory"));
+    let text = String::from_utf8(series_meter.finish().expect("memory")).expect("ASCII");
     assert_eq!(text, "7\t12000\t15\t3\n8\t0\t0\t2\n10\t800\t1\t1\n");
     assert!(LegacySeries::new(Vec::new()).finish().expect("memory").is_empty());
 }

@@ -186,14 +186,14 @@ impl Engine {
     pub fn flow(&self, flows: bool) {
         self.flow.store(flows, Ordering::SeqCst);
         if !flows {
-            self.pushed.iter().for_each(|told| told.rests.store(false, Ordering::SeqCst));
-            until("the writers rest", || self.pushed.iter().all(|told| told.rests.load(Ordering::SeqCst)));
+            self.pushed.iter().for_each(|reported| reported.rests.store(false, Ordering::SeqCst));
+            until("the writers rest", || self.pushed.iter().all(|reported| reported.rests.load(Ordering::SeqCst)));
         }
     }
 
     /// Packets in all rings so far.
     pub fn pushed(&self) -> u64 {
-        self.pushed.iter().map(|told| told.pushed.load(Ordering::SeqCst)).sum()
+        self.pushed.iter().map(|reported| reported.pushed.load(Ordering::SeqCst)).sum()
     }
 }
 
@@ -206,14 +206,14 @@ impl Drop for Engine {
     }
 }
 
-fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, told: &Told) {
+fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, reported: &Told) {
     let start = Timestamp::from_secs_nanos(1_700_000_000, 0);
     let bytes = [0x5a; 60];
     let mut n = 0;
     while !end.load(Ordering::SeqCst) {
         p.service();
         if !flow.load(Ordering::SeqCst) {
-            told.rests.store(true, Ordering::SeqCst);
+            reported.rests.store(true, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
             continue;
         }
@@ -228,7 +228,7 @@ fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, told: &Told) {
             n += 1;
         }
         p.publish();
-        told.pushed.store(n, Ordering::SeqCst);
+        reported.pushed.store(n, Ordering::SeqCst);
         // About as fast as a busy port, so that readers of a test keep up on a small machine.
         std::thread::sleep(Duration::from_micros(200));
     }

@@ -19,21 +19,21 @@ const DEFAULT: To = To::All(1);
 const EVERYBODY: To = To::All(EVERY);
 
 /// Runs an example over generated frames and then, where captures are present, over those; counts of the generated frames.
-fn holds(test: &str, file: &str, wish: impl FnMut(&Known) -> Wish) -> Met {
-    holds_over(test, file, made(&mut Prng::new(testkit::seed(test)), 20_000), wish)
+fn holds(test: &str, file: &str, options: impl FnMut(&Known) -> Wish) -> Met {
+    holds_over(test, file, made(&mut Prng::new(testkit::seed(test)), 20_000), options)
 }
 
 /// Like [`holds`], with the given generated frames.
-fn holds_over(test: &str, file: &str, mut all: Vec<Known>, mut wish: impl FnMut(&Known) -> Wish) -> Met {
+fn holds_over(test: &str, file: &str, mut all: Vec<Known>, mut options: impl FnMut(&Known) -> Wish) -> Met {
     let mut trial = Trial::new(test, file);
-    let met = trial.over(&all, &mut wish);
+    let met = trial.over(&all, &mut options);
     eprintln!("{file}: {met:?}");
     if let Some(folder) = testkit::extra_traces(test) {
         let last = all.last().map_or(0, |k| k.time);
         all = real(&folder, 300);
         assert!(all.len() > 3000, "only {} real frames were read", all.len());
         all.iter_mut().for_each(|k| k.time += last);
-        eprintln!("{file}, real: {:?}", trial.over(&all, wish));
+        eprintln!("{file}, real: {:?}", trial.over(&all, options));
     }
     met
 }
@@ -45,16 +45,16 @@ fn ip(k: &Known) -> Option<&Ip> {
 #[test]
 fn a_port_mirror_copies_everything_out_of_the_other_port() {
     let test = "a_port_mirror_copies_everything_out_of_the_other_port";
-    let wish = |_: &Known| Wish { out: vec!["eth2"], host: true, ..DEFAULT.into() };
-    assert_eq!(holds(test, "port-mirror.ng", wish).all, 20_000);
+    let options = |_: &Known| Wish { out: vec!["eth2"], host: true, ..DEFAULT.into() };
+    assert_eq!(holds(test, "port-mirror.ng", options).all, 20_000);
 }
 
 #[test]
 fn a_balancer_keeps_flows_together_and_lowest_place_gets_the_rest() {
     let test = "a_balancer_keeps_flows_together_and_lowest_place_gets_the_rest";
     let mut parts = Parts::default();
-    let wish = |k: &Known| ip(k).map_or(To::Place(0), |ip| parts.way(k, To::One(ip.flow()))).into();
-    let met = holds(test, "flow-balancer.ng", wish);
+    let options = |k: &Known| ip(k).map_or(To::Place(0), |ip| parts.way(k, To::One(ip.flow()))).into();
+    let met = holds(test, "flow-balancer.ng", options);
     assert_eq!(met.one, 20_000);
 }
 
@@ -269,8 +269,8 @@ impl Door {
 fn who_has_knocked_in_order_may_come_in() {
     let test = "who_has_knocked_in_order_may_come_in";
     let (mut door, mut ports) = (Door::default(), Ports::default());
-    let wish = |admitted: bool| if admitted { Wish { host: true, ..DEFAULT.into() } } else { To::Nobody.into() };
-    holds(test, "port-knocking.ng", |k| wish(ip(k).is_some_and(|ip| door.admits(ip, ports.of(k)))));
+    let options = |admitted: bool| if admitted { Wish { host: true, ..DEFAULT.into() } } else { To::Nobody.into() };
+    holds(test, "port-knocking.ng", |k| options(ip(k).is_some_and(|ip| door.admits(ip, ports.of(k)))));
     // By chance hardly anybody knocks right: a few hosts that mostly know how.
     let mut prng = Prng::new(testkit::seed(test));
     let mut trial = Trial::new(test, "port-knocking.ng");
@@ -287,7 +287,7 @@ fn who_has_knocked_in_order_may_come_in() {
             Known { bytes, time: 0, plain }
         })
         .collect();
-    let met = trial.over(&frames, |k| wish(ip(k).is_some_and(|ip| door.admits(ip, ip.ports().unwrap_or_default()))));
+    let met = trial.over(&frames, |k| options(ip(k).is_some_and(|ip| door.admits(ip, ip.ports().unwrap_or_default()))));
     assert!(met.all > 20 && met.nobody > 1000, "{met:?}");
 }
 
@@ -296,7 +296,7 @@ fn who_has_knocked_in_order_may_come_in() {
 struct Limit(HashMap<(u128, u16), (u64, u32)>);
 
 impl Limit {
-    fn wish(&mut self, k: &Known, parts: &mut Parts) -> Wish {
+    fn options(&mut self, k: &Known, parts: &mut Parts) -> Wish {
         let Some(ip) = ip(k) else { return To::Nobody.into() };
         if ip.tcp_flags().is_some_and(|flags| flags & 0x12 == 2) {
             let (begun, count) = self.0.entry((ip.dst, ip.dst_port())).or_insert((k.time, 0));
@@ -316,7 +316,7 @@ impl Limit {
 fn a_flood_of_connections_is_held_back_and_the_rest_flows() {
     let test = "a_flood_of_connections_is_held_back_and_the_rest_flows";
     let (mut limit, mut parts) = (Limit::default(), Parts::default());
-    let met = holds(test, "syn-limiter.ng", |k| limit.wish(k, &mut parts));
+    let met = holds(test, "syn-limiter.ng", |k| limit.options(k, &mut parts));
     assert!(met.nobody > 100 && met.one > 1000, "{met:?}");
 }
 
@@ -327,7 +327,7 @@ fn a_captured_flood_of_connections_is_held_back() {
     let flood = real(&folder.join("stopddos/synflood.pcap"), usize::MAX);
     assert!(flood.len() > 30_000, "{} packets of a real flood", flood.len());
     let (mut limit, mut parts) = (Limit::default(), Parts::default());
-    let met = Trial::new(test, "syn-limiter.ng").over(&flood, |k| limit.wish(k, &mut parts));
+    let met = Trial::new(test, "syn-limiter.ng").over(&flood, |k| limit.options(k, &mut parts));
     eprintln!("a real flood: {met:?}");
     assert!(met.nobody > 10_000 && met.one > 100, "{met:?}");
 }

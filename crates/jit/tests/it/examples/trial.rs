@@ -94,10 +94,10 @@ impl Trial {
     }
 
     /// Shows it frames, in order, of which `wish` says what is to become of them.
-    pub fn over(&mut self, frames: &[Known], mut wish: impl FnMut(&Known) -> Wish) -> Met {
+    pub fn over(&mut self, frames: &[Known], mut options: impl FnMut(&Known) -> Wish) -> Met {
         let mut met = Met::default();
         for batch in frames.chunks(64) {
-            let wishes: Vec<Wish> = batch.iter().map(&mut wish).collect();
+            let wishes: Vec<Wish> = batch.iter().map(&mut options).collect();
             for w in &wishes {
                 match w.to {
                     To::Nobody => met.nobody += 1,
@@ -109,8 +109,8 @@ impl Trial {
             }
             for i in 0..self.workers.len() {
                 let (verdicts, acts) = self.judged(i, batch);
-                for (at, (frame, wish)) in batch.iter().zip(&wishes).enumerate() {
-                    self.holds(self.workers[i].0, frame, &verdicts[at], &acts[at], wish);
+                for (at, (frame, options)) in batch.iter().zip(&wishes).enumerate() {
+                    self.holds(self.workers[i].0, frame, &verdicts[at], &acts[at], options);
                 }
                 assert_eq!(self.workers[i].1.counters(), &self.counted, "{}, {}", self.name, self.workers[i].0);
             }
@@ -138,10 +138,15 @@ impl Trial {
         (verdicts, acts)
     }
 
-    fn holds(&mut self, how: &str, frame: &Known, verdict: &Verdict, out: &[String], wish: &Wish) {
-        let context = format!("{}, {how}: {wish:?}\n{:?}\n{:02x?}\n{verdict:?}", self.name, frame.plain, frame.bytes);
-        assert_eq!((out, verdict.kernel(), verdict.mark), (&to_text(&wish.out)[..], wish.host, wish.mark), "{context}");
-        let kind = match &wish.to {
+    fn holds(&mut self, how: &str, frame: &Known, verdict: &Verdict, out: &[String], options: &Wish) {
+        let context =
+            format!("{}, {how}: {options:?}\n{:?}\n{:02x?}\n{verdict:?}", self.name, frame.plain, frame.bytes);
+        assert_eq!(
+            (out, verdict.kernel(), verdict.mark),
+            (&to_text(&options.out)[..], options.host, options.mark),
+            "{context}"
+        );
+        let kind = match &options.to {
             To::Nobody => VerdictKind::Drop,
             To::All(classes) => {
                 assert_eq!(verdict.classes, *classes, "{context}");

@@ -128,15 +128,15 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
 
 /// No file is left that is hidden, and none that is not a packet file with its index; but what was left alone and told of,
 /// because a failure of the power had taken both its head and its index.
-pub fn check_clean(files: &Surviving, told: &[String], note: &str) {
+pub fn check_clean(files: &Surviving, reported: &[String], note: &str) {
     let left_alone = |name: &str| {
         let stem = name.trim_start_matches('.').trim_end_matches(".partial");
         let stem = stem.trim_end_matches(".ngi").trim_end_matches(".pcap").trim_end_matches(".sealed");
-        told.iter().any(|t| t.contains(stem) && (t.contains("left alone") || t.contains("is kept for")))
+        reported.iter().any(|t| t.contains(stem) && (t.contains("left alone") || t.contains("is kept for")))
     };
     for path in files.keys() {
         let name = path.file_name().and_then(|n| n.to_str()).expect("names are text");
-        assert!(!name.starts_with('.') || left_alone(name), "{note}: {name} is left: {told:#?}");
+        assert!(!name.starts_with('.') || left_alone(name), "{note}: {name} is left: {reported:#?}");
         if name.ends_with(".ngi") {
             assert!(files.contains_key(&path.with_extension("pcap")), "{note}: {name} has no packets");
         }
