@@ -27,10 +27,19 @@ impl fmt::Display for ReportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownField(word) => {
-                write!(f, "`{word}` is nothing to group by: write {}", super::Field::WORDS)
+                write!(f, "no field {word:?} to group by; ")?;
+                // `sourc/24` is a misspelt field with a valid mask.
+                match base::nearest(word.split('/').next().unwrap_or(word), super::Field::names()) {
+                    Some(near) => write!(f, "did you mean {near}?"),
+                    None => write!(f, "write {}", super::Field::WORDS),
+                }
             }
             Self::UnknownMeasure(word) => {
-                write!(f, "`{word}` is nothing to add up: write ")?;
+                write!(f, "no measure {word:?}; ")?;
+                if let Some(near) = base::nearest(word, super::Measure::ALL.iter().map(|m| m.name())) {
+                    return write!(f, "did you mean {near}?");
+                }
+                f.write_str("write ")?;
                 super::Measure::ALL.iter().enumerate().try_for_each(|(i, m)| {
                     f.write_str(if i == 0 { "" } else { ", " })?;
                     f.write_str(m.name())

@@ -101,6 +101,11 @@ impl Field {
     pub const WORDS: &str = "src, dst, host (each also src/24 or src/24/48: bits of IPv4 and of IPv6), sport, dport, port, proto, vlan, mpls, tunnel, \
                              interface, end, state, flow";
 
+    /// The names without prefix lengths.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        ["src", "dst", "host"].into_iter().chain(PLAIN.iter().map(|(name, _)| *name))
+    }
+
     /// Reads one word: `dport`, `src`, `src/24`, `src/24/48`, `src/48`.
     ///
     /// # Errors
@@ -351,6 +356,8 @@ mod tests {
             assert!(matches!(Field::parse(bad), Err(ReportError::Prefix(_))), "{bad}");
         }
         assert!(matches!(Field::parse("dport/8"), Err(ReportError::UnknownField(_))));
+        assert!(ReportError::UnknownField("hots/24".into()).to_string().ends_with("did you mean host?"));
+        assert!(ReportError::UnknownMeasure("byts".into()).to_string().ends_with("did you mean bytes?"));
         let said = ReportError::UnknownField("x".into()).to_string();
         for (name, field) in PLAIN {
             assert_eq!((Field::parse(name), field.name()), (Ok(field), name));

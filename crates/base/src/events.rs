@@ -66,7 +66,7 @@ impl Cause {
             Self::FillEmpty => "give the engine thread a core of its own (--cpu)",
             Self::ReceiveFull => "give the engine thread a core of its own (--cpu), or use more queues (--queues)",
             Self::RingFull => {
-                "a larger ring (--ring), a faster volume (netgrain bench disk), or let slow listeners be lossy"
+                "a larger ring (--ring), a faster volume (netgrain-bench disk), or let slow listeners be lossy"
             }
             Self::Source => "see the message printed beside it",
             Self::Disk => "free space on the volume or replace it; what was published before stays readable",

@@ -4,6 +4,7 @@
 //! * [`units`] reads and prints sizes, rates and durations.
 //! * [`hash`] has the mixing functions of every hash; they give the same numbers on every platform.
 //! * [`Prng`] generates reproducible random numbers.
+//! * [`nearest`] finds the name that a misspelt name was probably meant to be.
 //! * [`ledger`] has the counters and their accounting equation.
 //!
 //! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
@@ -13,6 +14,8 @@ pub mod events;
 pub mod hash;
 pub mod ledger;
 mod prng;
+mod second_map;
+mod suggest;
 mod time;
 mod time_spec;
 pub mod units;
@@ -20,5 +23,7 @@ pub mod units;
 pub use events::{Cause, Note};
 pub use ledger::{Ledger, Row, Tally};
 pub use prng::Prng;
+pub use second_map::SecondMap;
+pub use suggest::nearest;
 pub use time::Timestamp;
 pub use time_spec::{ParseTimeError, TimeSpec};

@@ -90,12 +90,12 @@ fn whole_count(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
 }
 
-/// A parser of integers within a range, for command-line options; its error texts have the range and an example.
+/// A parser of integers within a range, for command-line options; its error texts have the range.
 ///
 /// ```
 /// # use netgrain_base::units::whole;
 /// assert_eq!(whole::<u16>(1..=64)("12"), Ok(12));
-/// assert_eq!(whole::<u16>(1..=64)("x").unwrap_err(), "\"x\" is not a whole number from 1 to 64: write 4");
+/// assert_eq!(whole::<u16>(1..=64)("x").unwrap_err(), "\"x\" is not a whole number from 1 to 64");
 /// ```
 pub fn whole<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
@@ -105,7 +105,7 @@ pub fn whole<T: TryFrom<u64>>(
         n.ok_or_else(|| {
             let (least, most) = (*range.start(), *range.end());
             let bounds = if most == u64::MAX { format!("{least} on") } else { format!("{least} to {most}") };
-            format!("{text:?} is not a whole number from {bounds}: write {}", 4.clamp(least, most))
+            format!("{text:?} is not a whole number from {bounds}")
         })
     }
 }
@@ -278,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_is_answered_with_its_range_and_one_that_is() {
+    fn a_number_that_is_none_is_answered_with_its_range() {
         assert_eq!(whole::<u32>(0..=9)("9"), Ok(9));
         for bad in ["", "x", "-1", "1.5", "10", "4294967296"] {
             let said = whole::<u32>(0..=9)(bad).unwrap_err();
-            assert!(said.contains("from 0 to 9") && said.contains("write 4"), "{said}");
+            assert!(said.contains("from 0 to 9"), "{said}");
         }
-        assert!(whole::<u16>(7..=u64::MAX)("65536").unwrap_err().contains("from 7 on: write 7"));
+        assert!(whole::<u16>(7..=u64::MAX)("65536").unwrap_err().ends_with("from 7 on"));
     }
 
     #[test]

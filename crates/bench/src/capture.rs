@@ -25,7 +25,7 @@ const SIZES: &str = "60,64,128,256,512,750,1024,1250,1514,imix,backbone";
 /// Bytes of the bare loop's target: it stays in a second-level cache, as no ring can, so its figure is a limit.
 const BARE: usize = 512 << 10;
 
-/// Flags of `netgrain bench capture`.
+/// Flags of `netgrain-bench capture`.
 #[derive(Args, Clone, Debug)]
 pub struct CaptureArgs {
     /// Traffic to measure, by size or name

@@ -35,7 +35,7 @@ const TOP: usize = 10;
 /// The interface of the store.
 const INTERFACE: &str = "bench0";
 
-/// Flags of `netgrain bench columns`.
+/// Flags of `netgrain-bench columns`.
 #[derive(Args, Clone, Debug)]
 pub struct ColumnsArgs {
     /// Records to keep: some 90 bytes of disk each, and until they are sealed 120 more

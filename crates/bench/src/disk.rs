@@ -24,7 +24,7 @@ const LEN_MAX: f64 = 1514.0;
 /// Ports in gigabits per second.
 const PORTS: [f64; 10] = [1.0, 2.5, 5.0, 10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0];
 
-/// Flags of `netgrain bench disk`.
+/// Flags of `netgrain-bench disk`.
 #[derive(Args, Clone, Debug)]
 pub struct DiskArgs {
     /// Folder on the volume to measure; what is written there is removed again
@@ -126,9 +126,10 @@ fn series(sheet: &mut Output<'_>, bytes: &[u64]) -> Result<(), Stop> {
     let step_seconds = SERIES_STEP.as_secs_f64();
     // The last step is not a whole one.
     let whole = &bytes[..bytes.len().saturating_sub(1)];
-    let curve = ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
-    let text = format!("over time, {step_seconds} s each: {}", spark(&curve.gbps));
-    sheet.row("series", &curve, text)
+    let series_meter =
+        ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
+    let text = format!("over time, {step_seconds} s each: {}", spark(&series_meter.gbps));
+    sheet.row("series", &series_meter, text)
 }
 
 /// Eight heights, from nothing to the most.

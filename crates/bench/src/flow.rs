@@ -28,7 +28,7 @@ const BATCH: usize = 256;
 /// Frames of the flood, which are used again and again with other source addresses.
 const FLOOD: usize = 1 << 20;
 
-/// Flags of `netgrain bench flow`.
+/// Flags of `netgrain-bench flow`.
 #[derive(Args, Clone, Debug)]
 pub struct FlowArgs {
     /// A capture (nanosecond or microsecond pcap) in place of made conversations

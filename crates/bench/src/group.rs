@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Flags of `netgrain bench group`.
+/// Flags of `netgrain-bench group`.
 #[derive(Args, Clone, Debug)]
 pub struct GroupArgs {
     /// How many members, one measurement for each number

@@ -213,8 +213,8 @@ impl Batch {
         let bytes = &mut self.frames[self.count];
         frame.fill(&mut bytes[..headers]);
         // The length that the headers are to tell, of which only they are there.
-        let (at, told) = if n % 4 == 3 { (18, headers - 54) } else { (16, headers - 14) };
-        bytes[at..at + 2].copy_from_slice(&(told as u16 + payload as u16).to_be_bytes());
+        let (at, reported) = if n % 4 == 3 { (18, headers - 54) } else { (16, headers - 14) };
+        bytes[at..at + 2].copy_from_slice(&(reported as u16 + payload as u16).to_be_bytes());
         self.when[self.count] = (ts, headers as u32 + payload);
         self.count += 1;
     }

@@ -11,8 +11,8 @@ mod libpcap;
 
 use crate::output::{MedianRange, Output, Stop};
 use crate::volume::ScratchDir;
-use ::lang::Facts;
-use ::lang::ir::{Program, VerdictKind};
+use ::ir::Facts;
+use ::ir::{Program, VerdictKind};
 use base::hash::mix64;
 use base::units::show_count;
 use clap::Args;
@@ -67,7 +67,7 @@ const FILTERS: [&str; 6] = [
 const NEAR: u64 = 8192;
 const ROUNDS: usize = 50;
 
-/// Flags of `netgrain bench lang`.
+/// Flags of `netgrain-bench lang`.
 #[derive(Args, Clone, Debug)]
 pub struct LangArgs {
     /// Frames to make; more where there are more flows

@@ -7,6 +7,7 @@
 
 use crate::baseline::{self, Baseline};
 use crate::cpu_placement::CpuPlacement;
+use crate::generator::{self, Sent};
 use crate::output::{MedianRange, Output, Stop};
 use crate::process::Helper;
 use crate::query::{self, FILE_HEADER};
@@ -15,7 +16,7 @@ use base::units::{parse_bytes, show_count};
 use capture::auto::SourceKind;
 use clap::{Args, ValueEnum};
 use engine::{Capture, Format, InterfacePlan, MeterPlan, Plan, SocketPlan, SourcePlan, StorePlan, StoreSink};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// How much longer than asked the generator may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Flags of `netgrain bench live`.
+/// Flags of `netgrain-bench live`.
 #[derive(Args, Clone, Debug)]
 pub struct LiveArgs {
     /// Folder to record into; what is written there is removed again
@@ -133,17 +134,6 @@ impl SourceName {
             Self::Tpacket => "netgrain tpacket",
         }
     }
-}
-
-/// What the generator tells at its end; the words of `netgrain gen --json`.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Sent {
-    /// Frames that the driver took.
-    pub sent: u64,
-    /// Frames that the driver dropped; no frame with their numbers was ever on the wire.
-    pub dropped: u64,
-    /// From the first frame to the last.
-    pub nanos: u64,
 }
 
 /// One way of recording under one load, over all runs.
@@ -349,16 +339,14 @@ impl Row {
 }
 
 /// Starts the generator in the namespace of this thread.
-fn generator(args: &LiveArgs, traffic: &str, places: &CpuPlacement) -> Result<Helper, Stop> {
-    let duration = format!("{}ms", (args.seconds * 1e3).ceil());
-    let cpu = places.other(0).to_string();
-    Helper::again(["gen", "-i", FROM, traffic, "--rate", &args.rate, "--duration", &duration, "--cpu", &cpu, "--json"])
+fn start_generator(args: &LiveArgs, traffic: &str, places: &CpuPlacement) -> Result<Helper, Stop> {
+    let duration = Duration::from_millis((args.seconds * 1e3).ceil() as u64);
+    generator::start(FROM, traffic, &args.rate, duration, Some(places.other(0)))
 }
 
 /// Waits for its end, and for what is still under way.
 fn sent(generator: Helper, args: &LiveArgs) -> Result<Sent, Stop> {
-    // One: the driver dropped frames, which is part of the answer.
-    let text = generator.finish_with(Duration::from_secs_f64(args.seconds) + TIMEOUT, &[0, 1])?;
+    let text = generator.finish(Duration::from_secs_f64(args.seconds) + TIMEOUT)?;
     let last = text.lines().last().unwrap_or_default();
     serde_json::from_str(last).map_err(|e| Stop::say(format_args!("the generator said {last:?}: {e}")))
 }
@@ -387,12 +375,12 @@ fn engine(
         forward: Vec::new(),
     });
     plan.meter = grains.plan();
-    let outlets = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
-    let mut capture = Capture::claimed(&plan, &Some(dir.clone()), outlets).map_err(Stop::say)?;
+    let egresses = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
+    let mut capture = Capture::claimed(&plan, &Some(dir.clone()), egresses).map_err(Stop::say)?;
     let ended = AtomicBool::new(false);
     let (sent, asked) = std::thread::scope(|scope| {
         let asking = args.query.as_ref().map(|question| scope.spawn(|| query_each_second(&dir, question, &ended)));
-        let sent = generator(args, traffic, places).and_then(|generator| sent(generator, args));
+        let sent = start_generator(args, traffic, places).and_then(|generator| sent(generator, args));
         ended.store(true, Relaxed);
         let asked = asking.map(|a| a.join().unwrap_or_else(|_| Err(Stop::say("the asking thread panicked"))));
         Ok::<_, Stop>((sent?, asked.transpose()?.unwrap_or_default()))
@@ -419,8 +407,8 @@ fn engine(
         )));
     }
     let meter = report.meter.unwrap_or_default();
-    if let Some(outlet) = meter.sinks.iter().find(|o| o.lost > 0) {
-        return Err(Stop::say(format_args!("{}: {} records and rows were not stored", outlet.name, outlet.lost)));
+    if let Some(sink) = meter.sinks.iter().find(|o| o.lost > 0) {
+        return Err(Stop::say(format_args!("{}: {} records and rows were not stored", sink.name, sink.lost)));
     }
     let recorders = || report.queues.iter().filter_map(|q| q.recorder.as_ref());
     Ok(Run {
@@ -469,7 +457,7 @@ fn against(
 ) -> Result<Run, Stop> {
     let file = folder.join("rival.pcap");
     let running = rival.start(&file, namespace, places.engine())?;
-    let sent = sent(generator(args, traffic, places)?, args)?;
+    let sent = sent(start_generator(args, traffic, places)?, args)?;
     std::thread::sleep(WARM_UP);
     let cpu = running.end()?;
     let stored = baseline::packets(&file)?;

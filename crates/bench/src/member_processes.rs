@@ -131,24 +131,24 @@ impl MemberProcesses {
         let path = socket.clone();
         let coming = std::thread::spawn(move || {
             Client::connect(&path).and_then(|client| client.request(&create)).map_err(Stop::say)?;
-            let mut guests = Vec::new();
+            let mut client_members = Vec::new();
             for _ in 0..members {
                 let descs = (DESCS / u64::from(members.max(1))).max(ring::BRANCH_DESCS_MIN);
-                let mut words = vec!["bench".into(), "group-member".into(), path.clone().into_os_string()];
+                let mut words = vec!["group-member".into(), path.clone().into_os_string()];
                 words.extend(["--descs".into(), descs.to_string().into()]);
                 words.extend(follow.then(|| "--follow".into()));
-                let mut guest = Helper::again(words)?;
-                guest.line()?;
-                guests.push(guest);
+                let mut client_member = Helper::again(words)?;
+                client_member.line()?;
+                client_members.push(client_member);
             }
-            Ok::<_, Stop>(guests)
+            Ok::<_, Stop>(client_members)
         });
         while !coming.is_finished() {
             producer.service();
             std::thread::sleep(IDLE_SLEEP);
         }
-        let guests = coming.join().map_err(|_| Stop::say("the thread that starts members panicked"))??;
-        Ok(Self { producer, orders, dispatching, control: door, socket, clients: guests, cpu_placement: places })
+        let client_members = coming.join().map_err(|_| Stop::say("the thread that starts members panicked"))??;
+        Ok(Self { producer, orders, dispatching, control: door, socket, clients: client_members, cpu_placement: places })
     }
 
     /// Another connection to its door.
@@ -195,15 +195,16 @@ impl MemberProcesses {
         let dispatcher = self.dispatching.join().map_err(|_| Stop::say("the dispatcher panicked"))?;
         let books = self.orders.last_accounting().and_then(|mut b| b.pop());
         let books = books.ok_or_else(|| Stop::say("the group has no books"))?;
-        let (members, mut told) = (self.clients.len(), Vec::<MemberResult>::new());
-        for guest in self.clients {
-            let text = guest.finish(TIMEOUT)?;
-            told.push(serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a member said {text:?}: {e}")))?);
+        let (members, mut reported) = (self.clients.len(), Vec::<MemberResult>::new());
+        for client_member in self.clients {
+            let text = client_member.finish(TIMEOUT)?;
+            reported
+                .push(serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a member said {text:?}: {e}")))?);
         }
         drop(self.control);
         let (counts, stored) = (&books.counts, self.producer.tally().stored);
         let (all, parts) = (counts.all_members(), counts.members[..members].iter().map(|m| m.delivered).collect());
-        let run = Run { evaluated: counts.received, seconds, dispatcher, result: told, parts };
+        let run = Run { evaluated: counts.received, seconds, dispatcher, result: reported, parts };
         let seen: u64 = run.result.iter().map(|t| t.seen).sum();
         let meet = (seen, run.lost(), counts.received) == (all.delivered, all.lost, stored);
         if !counts.contradictions().is_empty() || !meet {
@@ -272,7 +273,7 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
     }
     black_box(sum);
     let cpu_seconds = (sys::cpu::thread_time() - before).as_secs_f64();
-    let told = MemberResult { seen, lost: listener.lost(), cpu_seconds };
-    writeln!(out, "{}", serde_json::to_string(&told).map_err(Stop::say)?)?;
+    let reported = MemberResult { seen, lost: listener.lost(), cpu_seconds };
+    writeln!(out, "{}", serde_json::to_string(&reported).map_err(Stop::say)?)?;
     Ok(())
 }

@@ -71,7 +71,7 @@ impl<'a> Output<'a> {
         let day = machine.date.get(..19).unwrap_or_default().to_owned();
         let memory = base::units::show_bytes(machine.memory_bytes);
         let text = format!(
-            "netgrain bench {stage}, {day}Z, {} ({} cores, {memory}), {}",
+            "netgrain-bench {stage}, {day}Z, {} ({} cores, {memory}), {}",
             machine.processor, machine.cores, machine.kernel
         );
         sheet.row("machine", &machine, text)?;

@@ -20,7 +20,7 @@ impl Helper {
             .map_err(|e| Stop::say(format_args!("this program cannot be found to be started again: {e}")))?;
         let mut command = Command::new(program);
         command.args(arguments);
-        Self::start(command, "netgrain")
+        Self::start(command, "netgrain-bench")
     }
 
     /// Starts a command whose standard output is kept for [`Helper::finish`].
@@ -127,7 +127,15 @@ pub fn end_children(pid: u32) {
     }
 }
 
-/// Where this program is installed, if it is.
+/// The program `netgrain`: the file beside this one, where a build or an installation puts both, or the installed one.
+pub fn netgrain() -> Result<PathBuf, Stop> {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name("netgrain"));
+    beside.filter(|path| path.is_file()).or_else(|| find("netgrain")).ok_or_else(|| {
+        Stop::say("the program netgrain is neither beside this one nor installed; cargo build --release builds it")
+    })
+}
+
+/// The path of an installed program.
 pub fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(program)).find(|path| path.is_file())
 }

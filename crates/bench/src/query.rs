@@ -4,7 +4,7 @@
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
-use crate::process::find;
+use crate::process::{find, netgrain};
 use crate::record::packet_files;
 use crate::volume::ScratchDir;
 use base::Timestamp;
@@ -25,7 +25,7 @@ const READ: usize = 1 << 20;
 /// Bytes of a pcap file header.
 pub const FILE_HEADER: u64 = 24;
 
-/// Flags of `netgrain bench query`.
+/// Flags of `netgrain-bench query`.
 #[derive(Args, Clone, Debug)]
 pub struct QueryArgs {
     /// Folder on the volume to make the store in; it is removed again
@@ -230,7 +230,7 @@ fn starting(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop> 
         }
         Ok(MedianRange::of(all))
     };
-    let (ours, theirs) = (take(&this_program()?)?, tcpdump.map(take).transpose()?);
+    let (ours, theirs) = (take(&netgrain()?)?, tcpdump.map(take).transpose()?);
     let row = Start { ms: ours, tcpdump_ms: theirs };
     let line = match theirs {
         Some(theirs) => format!("to start and end a process: {ours:.1} ms, tcpdump {theirs:.1} ms"),
@@ -331,14 +331,9 @@ fn make_files(files: u32, dir: &Path) -> Result<(), Stop> {
     record_all(plan, dir)
 }
 
-fn this_program() -> Result<PathBuf, Stop> {
-    std::env::current_exe()
-        .map_err(|e| Stop::say(format_args!("this program cannot be found to be started again: {e}")))
-}
-
-/// This program as it would be asked.
+/// A question as a user asks it.
 fn packets(store: &Path, filter: &str, more: &[&str]) -> Result<Command, Stop> {
-    let mut command = Command::new(this_program()?);
+    let mut command = Command::new(netgrain()?);
     command.arg("packets").arg("--store").arg(store).args(["--format", "pcap", "-w", "-"]).args(more);
     if !filter.is_empty() {
         command.arg(filter);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// How long the engine's own rate is measured, without a store.
 const ENGINE_ALONE: Duration = Duration::from_millis(300);
 
-/// Flags of `netgrain bench record`.
+/// Flags of `netgrain-bench record`.
 #[derive(Args, Clone, Debug)]
 pub struct RecordArgs {
     /// Folder on the volume to record to; what is written there is removed again

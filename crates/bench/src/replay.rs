@@ -7,7 +7,7 @@
 
 use crate::conversations::{ConversationModel, SNAPLEN};
 use crate::output::{MedianRange, Output, Stop};
-use crate::process::find;
+use crate::process::{find, netgrain};
 use crate::volume::ScratchDir;
 use base::units::{show_bytes, show_count};
 use clap::Args;
@@ -21,7 +21,7 @@ use std::time::Instant;
 /// Bytes of the header of a pcap file.
 const FILE_HEADER: u64 = 24;
 
-/// Flags of `netgrain bench replay`.
+/// Flags of `netgrain-bench replay`.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
     /// A capture instead of generated conversations
@@ -136,12 +136,11 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     sheet.head(format_args!("{what}: {}; {} runs by turns, medians", show_bytes(bytes), args.repeat))?;
     sheet.head("program            wall s (min..max)     cpu s (min..max)      written")?;
     let rival = find("nfpcapd").filter(|_| !args.no_rivals);
-    let itself =
-        std::env::current_exe().map_err(|e| Stop::say(format_args!("this program cannot be found again: {e}")))?;
+    let program = netgrain()?;
     let (mut ours, mut theirs) = (Runs::default(), Runs::default());
     for _ in 0..args.repeat {
         let store = work.path().join("store");
-        let mut command = Command::new(&itself);
+        let mut command = Command::new(&program);
         command.args(["run", "--quiet", "--name", "replay", "-r"]).arg(&file).arg("--store").arg(&store);
         let files = ours.run(command, "netgrain run", &store)?;
         if args.file.is_none() {

@@ -39,7 +39,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a packet that `--touch` copies: what one cache line holds behind the record header.
 const TOUCHED: u16 = 48;
 
-/// Flags of `netgrain bench ring`.
+/// Flags of `netgrain-bench ring`.
 #[derive(Args, Clone, Debug)]
 pub struct RingArgs {
     /// How many listeners, one measurement for each number
@@ -201,18 +201,18 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement)
     })?;
     let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.sock", std::process::id()));
     let door = serve(&producer, &socket)?;
-    let mut guests = Vec::new();
+    let mut clients = Vec::new();
     for i in 0..listeners {
         let cpu = places.other(usize::from(i)).to_string();
-        let mut arguments = vec!["bench".into(), "ring-listener".into(), socket.clone().into_os_string()];
+        let mut arguments = vec!["ring-listener".into(), socket.clone().into_os_string()];
         arguments.extend(["--cpu".into(), cpu.into()]);
         if args.touch {
             arguments.push("--touch".into());
         }
-        guests.push(Helper::again(arguments)?);
+        clients.push(Helper::again(arguments)?);
     }
-    for guest in &mut guests {
-        guest.line()?;
+    for client in &mut clients {
+        client.line()?;
     }
     let span = Duration::from_secs_f64(args.seconds);
     let place = places.engine();
@@ -226,9 +226,9 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement)
     });
     let (seconds, cpu) = written.map_err(|_| Stop::say("the producer panicked"))?;
     let published = producer.tally().stored;
-    let mut told = Vec::new();
-    for guest in guests {
-        let text = guest.finish(TIMEOUT)?;
+    let mut reported = Vec::new();
+    for client in clients {
+        let text = client.finish(TIMEOUT)?;
         let t: ListenerResult =
             serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a listener said {text:?}: {e}")))?;
         if t.published != published || t.seen + t.missed != published {
@@ -236,10 +236,10 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement)
                 "{published} records published, but a listener counts {t:?}; please report this"
             )));
         }
-        told.push(t);
+        reported.push(t);
     }
     drop(door);
-    Ok(Run { published, seconds, cpu, result_of: told })
+    Ok(Run { published, seconds, cpu, result_of: reported })
 }
 
 fn serve(producer: &Producer, socket: &Path) -> Result<Server, Stop> {
@@ -328,13 +328,13 @@ pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
         black_box(sum);
     }
     let heard = listener.counts();
-    let told = ListenerResult {
+    let reported = ListenerResult {
         published: heard.published,
         seen: heard.seen,
         missed: heard.missed,
         seconds: started.map_or(0.0, |s| s.elapsed().as_secs_f64()),
         cpu_seconds: (sys::cpu::thread_time() - before).as_secs_f64(),
     };
-    writeln!(out, "{}", serde_json::to_string(&told).map_err(Stop::say)?)?;
+    writeln!(out, "{}", serde_json::to_string(&reported).map_err(Stop::say)?)?;
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! It runs as the user that its package makes and with the certificates that are made at its installation.
 
 use crate::cpu_placement::CpuPlacement;
+use crate::generator;
 use crate::output::{MedianRange, Output, Stop};
 use crate::process::{Helper, find};
 use crate::query::{below, cold, host_at, millis, packet_paths, query, timed};
@@ -35,7 +36,7 @@ const CERTIFICATES: &str = "/etc/stenographer/certs";
 /// Its port on this machine's own loopback, in the private namespace.
 const PORT: u16 = 1234;
 
-/// Flags of `netgrain bench stenographer`.
+/// Flags of `netgrain-bench stenographer`.
 #[derive(Args, Clone, Debug)]
 pub struct StenographerArgs {
     /// Folder to record into, which other users may enter; what is written there is removed again
@@ -100,18 +101,9 @@ pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     plan.store = Some(StorePlan { dir: store.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;
     let before = daemon.cpu_seconds();
-    let sent = Helper::again([
-        "gen",
-        "-i",
-        FROM,
-        &args.traffic,
-        "--rate",
-        &args.rate,
-        "--json",
-        "--duration",
-        &format!("{}ms", (args.seconds * 1e3).ceil()),
-    ])?
-    .finish_with(Duration::from_secs_f64(args.seconds) + TIMEOUT, &[0, 1])?;
+    let duration = Duration::from_millis((args.seconds * 1e3).ceil() as u64);
+    let sent = generator::start(FROM, &args.traffic, &args.rate, duration, None)?
+        .finish(Duration::from_secs_f64(args.seconds) + TIMEOUT)?;
     let ended = Instant::now();
     std::thread::sleep(Duration::from_millis(500));
     capture.stop();
@@ -120,7 +112,7 @@ pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let cpu = daemon.cpu_seconds() - before;
     let visible = daemon.wait_for_all(ended)?;
     let sent = sent.lines().last().unwrap_or_default().to_owned();
-    sheet.head(format_args!("gen --json said: {sent}; ours stored {}", counts.counts.stored))?;
+    sheet.head(format_args!("sent: {sent}; ours stored {}", counts.counts.stored))?;
     let files = packet_paths(&store)?;
     let ours = Stored {
         recorder: "netgrain",

@@ -161,7 +161,7 @@ fn one_file(
     path: &Path,
     manner: WriteMode,
     busy: Duration,
-    curve: &mut Vec<u64>,
+    series_meter: &mut Vec<u64>,
 ) -> io::Result<(u64, Duration)> {
     let size = manner.file.next_multiple_of(manner.block);
     let file = device.create(path, Content::Packets)?;
@@ -190,8 +190,8 @@ fn one_file(
                 ));
             }
             let step = ((busy + began.elapsed()).as_nanos() / SERIES_STEP.as_nanos()) as usize;
-            curve.resize(curve.len().max(step + 1), 0);
-            curve[step] += bytes;
+            series_meter.resize(series_meter.len().max(step + 1), 0);
+            series_meter[step] += bytes;
         }
     }
     device.start(file, Op::Sync, 0)?;

@@ -37,7 +37,7 @@ const MAX_SWAP: f64 = 5.0;
 /// What is compared with a port without programs, where ours counts and redirects and knows nothing of packets.
 const PROGRAMS: [&str; 2] = ["main = ip >-> steer_flow", "main = when is_tcp (mark 42) >-> steer_p2p"];
 
-/// Flags of `netgrain bench xdp`.
+/// Flags of `netgrain-bench xdp`.
 #[derive(Args, Clone, Debug)]
 pub struct XdpArgs {
     /// Frames of each slice

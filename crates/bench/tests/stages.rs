@@ -1,91 +1,13 @@
-//! `netgrain bench` as a program of its own, and the stories about it. Stages start further processes of the program that
-//! they are in, so this test is such a program: with a verb as its first word it is that verb, else the test.
-//!
-//! Nothing here is about speed: the stages run for a moment, and their figures are plausible in kind.
+//! The binary `netgrain-bench`. Nothing here is about speed: the stages run for a moment, and their figures are plausible in
+//! kind.
 
-use clap::Parser;
-use netgrain_bench::Stage;
 use serde_json::Value;
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::AtomicBool;
+use std::process::{Command, Stdio};
 use testkit::TempDir;
 
-#[derive(Parser)]
-enum Verb {
-    Bench {
-        #[command(subcommand)]
-        stage: Stage,
-    },
-    /// As much of `netgrain gen` as `bench live` uses.
-    Gen {
-        #[arg(short)]
-        interface: String,
-        spec: String,
-        #[arg(long)]
-        rate: String,
-        #[arg(long)]
-        duration: String,
-        #[arg(long)]
-        cpu: usize,
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-type Story = (&'static str, fn());
-
-const STORIES: [Story; 9] = [
-    ("a_mistake_is_answered_with_one_line_that_says_what_to_do", mistakes),
-    ("a_closed_pipe_is_no_error", closed_pipe),
-    ("the_engine_is_measured_with_a_ladder_beside_it", capture),
-    ("every_listener_in_another_process_accounts_for_every_record", ring),
-    ("a_volume_is_studied_and_judged", disk),
-    ("a_recording_is_held_against_direct_writing", record),
-    ("a_live_port_is_recorded_and_checked", live),
-    ("nothing_is_left_on_the_volume", leaves_nothing),
-    ("tables_are_for_people", tables),
-];
-
-fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    match words.next().as_deref() {
-        Some("bench" | "gen") => verb(),
-        filter => {
-            // The harness's own flags begin with a dash; a name runs the stories that contain it.
-            let filter = filter.filter(|f| !f.starts_with('-')).unwrap_or("").to_owned();
-            for (name, story) in STORIES.iter().filter(|(name, _)| name.contains(&filter)) {
-                story();
-                println!("test {name} ... ok");
-            }
-            ExitCode::SUCCESS
-        }
-    }
-}
-
-fn verb() -> ExitCode {
-    let outcome = match Verb::parse() {
-        Verb::Bench { stage } => stage.run(&mut std::io::stdout()),
-        Verb::Gen { interface, spec, rate, duration, cpu, .. } => {
-            let spec = format!("{spec},truth,rate={rate},duration={duration}").parse().expect("a specification");
-            let _ = sys::cpu::pin(cpu);
-            engine::Generator::open(&spec, &interface, 0, engine::Method::Auto)
-                .and_then(|generator| generator.run(&AtomicBool::new(false), |_| ()))
-                .map(|sent| println!("{}", serde_json::to_string(&sent).expect("numbers")))
-                .map_err(|e| e.to_string())
-        }
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("{text}");
-            ExitCode::from(2)
-        }
-    }
-}
-
 fn bench(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.arg("bench").args(arguments).stdin(Stdio::null());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netgrain-bench"));
+    command.args(arguments).stdin(Stdio::null());
     command
 }
 
@@ -112,7 +34,8 @@ fn positive(row: &Value, keys: &[&str]) {
     }
 }
 
-fn mistakes() {
+#[test]
+fn a_mistake_is_answered_with_one_line_that_says_what_to_do() {
     for (arguments, said) in [
         (vec!["capture", "--sizes", "no-such-traffic"], "no-such-traffic"),
         (vec!["disk", "--dir", "/nowhere/at/all"], "--dir"),
@@ -128,7 +51,8 @@ fn mistakes() {
     }
 }
 
-fn closed_pipe() {
+#[test]
+fn a_closed_pipe_is_no_error() {
     let mut child = bench(&["capture", "--sizes", "60", "--seconds", "0.01", "--repeat", "1", "--ring", "8MiB"])
         .stdout(Stdio::piped())
         .spawn()
@@ -137,7 +61,8 @@ fn closed_pipe() {
     assert!(child.wait().expect("it ends").success());
 }
 
-fn capture() {
+#[test]
+fn the_engine_is_measured_with_a_ladder_beside_it() {
     let rows = rows(&["capture", "--sizes", "60,1514,imix", "--seconds", "0.02", "--repeat", "2", "--ring", "16MiB"]);
     let rows = of_kind(&rows, "capture");
     assert_eq!(rows.len(), 3);
@@ -151,7 +76,8 @@ fn capture() {
     }
 }
 
-fn ring() {
+#[test]
+fn every_listener_in_another_process_accounts_for_every_record() {
     for touch in [&["--touch"][..], &[]] {
         let mut arguments =
             vec!["ring", "--listeners", "0,1,3", "--seconds", "0.05", "--repeat", "2", "--ring", "16MiB"];
@@ -168,7 +94,8 @@ fn ring() {
     }
 }
 
-fn disk() {
+#[test]
+fn a_volume_is_studied_and_judged() {
     let volume = TempDir::new("bench_disk");
     let dir = volume.path().to_str().expect("a path in UTF-8");
     let rows = rows(&[
@@ -200,7 +127,8 @@ fn disk() {
     );
 }
 
-fn record() {
+#[test]
+fn a_recording_is_held_against_direct_writing() {
     let volume = TempDir::new("bench_record");
     let dir = volume.path().to_str().expect("a path in UTF-8");
     let arguments =
@@ -219,8 +147,9 @@ fn record() {
     assert!(rows.iter().filter_map(|row| row["text"].as_str()).any(|text| text.contains("bottleneck")), "{rows:?}");
 }
 
-fn live() {
-    const NAME: &str = "a_live_port_is_recorded_and_checked";
+#[test]
+fn a_live_interface_is_recorded_and_checked() {
+    const NAME: &str = "a_live_interface_is_recorded_and_checked";
     // The same question that the stage asks first; here a no is a skip.
     let Some(sandbox) = testkit::Sandbox::new(NAME) else { return };
     drop(sandbox);
@@ -255,16 +184,18 @@ fn live() {
     }
 }
 
-fn leaves_nothing() {
+#[test]
+fn nothing_is_left_on_the_volume() {
     let volume = TempDir::new("bench_leaves");
     let dir = volume.path().to_str().expect("a path in UTF-8");
     rows(&["record", "--dir", dir, "--seconds", "0.02", "--repeat", "1", "--ring", "16MiB", "--segment", "4MiB"]);
     assert_eq!(std::fs::read_dir(volume.path()).expect("the folder").count(), 0);
 }
 
-fn tables() {
+#[test]
+fn tables_are_for_people() {
     let output = bench(&["capture", "--sizes", "60", "--seconds", "0.01", "--repeat", "1", "--ring", "8MiB"]).output();
     let text = String::from_utf8(output.expect("this program runs").stdout).expect("UTF-8");
-    assert!(text.starts_with("netgrain bench capture, 2"), "{text}");
+    assert!(text.starts_with("netgrain-bench capture, 2"), "{text}");
     assert!(text.lines().any(|l| l.starts_with("60 ")) && !text.contains('{'), "{text}");
 }

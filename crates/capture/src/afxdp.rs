@@ -44,7 +44,7 @@ use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSou
 use assembly::Assembly;
 use base::{Cause, Note};
 use bpf::Frames;
-use lang::ebpf::{COMPACT_BYTES, METADATA_BYTES};
+use kernel_programs::{COMPACT_BYTES, METADATA_BYTES};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! `netgrain check`: the independent checker over files on disk.
 
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome, json};
 use crate::values::count;
 use clap::Args;
 use std::io::Write;
@@ -23,7 +23,10 @@ pub struct CheckArgs {
 pub fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
     let options = checker::Options { sent: args.sent, ..checker::Options::default() };
     let report = checker::check(&args.paths, options).map_err(Failure::say)?;
-    let text = if args.json { report.to_json() } else { report.to_string() };
-    writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    if args.json {
+        json(&serde_json::from_str(&report.to_json()).map_err(Failure::say)?)?;
+    } else {
+        writeln!(std::io::stdout(), "{}", report.to_string().trim_end())?;
+    }
     Ok(Outcome::of(report.is_complete()))
 }

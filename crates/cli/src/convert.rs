@@ -5,7 +5,7 @@ pub mod open;
 mod targets;
 
 use crate::interval::{self, TzArgs};
-use crate::outcome::{Failure, Outcome, json};
+use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::signals;
 use base::units::{self, show_bytes, show_count};
 use base::{TimeSpec, Timestamp};
@@ -153,6 +153,7 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
 
 fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
     let (now, zone) = (sys::clock::realtime(), &args.tz.zone);
+    interval::has_anchor(args.from, args.to)?;
     let from = args.from.map(|moment| zone.at(moment, now, None)).transpose()?;
     let to = args.to.map(|moment| zone.at(moment, now, from)).transpose()?;
     interval::in_order(from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX), args.to, zone)?;
@@ -209,7 +210,7 @@ fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
 fn print(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> Result<(), Failure> {
     if args.json {
         let object = object(plan, report, targets);
-        if targets.is_stdout() { sys::say!("{object}") } else { json(&object)? }
+        if targets.is_stdout() { sys::say!("{}", versioned(object)) } else { json(&object)? }
     }
     if args.quiet || args.json {
         return Ok(());

@@ -158,17 +158,17 @@ fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Fa
         return Ok(0);
     }
     let mut journal = Journal::open(&args.state).map_err(Failure::say)?;
-    let mut told = Ok(());
+    let mut reported = Ok(());
     let done = doctor::apply(&steps, &mut journal, tree, |step, outcome| {
         if let Err(e) = outcome {
             sys::say!("netgrain: {}: refused: {e}{}", step.change.setting, advice(e));
         }
-        if args.json && told.is_ok() {
-            told = json(&step_object("made", step, outcome.as_ref().err()));
+        if args.json && reported.is_ok() {
+            reported = json(&step_object("made", step, outcome.as_ref().err()));
         }
     })
     .map_err(Failure::say)?;
-    told?;
+    reported?;
     let undo = if done.made > 0 { "; netgrain doctor --undo puts back" } else { "" };
     sys::say!("netgrain: {} changed, {} refused{undo} ({})", done.made, done.refused, args.state.display());
     Ok(done.refused)
@@ -200,7 +200,7 @@ fn undo(args: &DoctorArgs, tree: &Tree) -> Result<Outcome, Failure> {
         sys::say!("netgrain: nothing to put back ({})", args.state.display());
         return Ok(Outcome::Yes);
     }
-    let mut told = Ok(());
+    let mut reported = Ok(());
     let failed = doctor::undo(&mut journal, tree, |entry, outcome| {
         let note = match &outcome {
             Ok(None) => String::new(),
@@ -208,12 +208,12 @@ fn undo(args: &DoctorArgs, tree: &Tree) -> Result<Outcome, Failure> {
             Err(e) => format!(": refused: {e}{}; tried again at the next --undo", advice(e)),
         };
         sys::say!("netgrain: {}: back to {}{note}", entry.setting, entry.was);
-        if args.json && told.is_ok() {
-            told = json(&serde_json::json!({ "undone": { "setting": entry.setting.to_string(), "value": entry.was,
+        if args.json && reported.is_ok() {
+            reported = json(&serde_json::json!({ "undone": { "setting": entry.setting.to_string(), "value": entry.was,
                 "error": outcome.err().map(|e| e.to_string()) } }));
         }
     })
     .map_err(Failure::say)?;
-    told?;
+    reported?;
     Ok(Outcome::of(failed == 0))
 }

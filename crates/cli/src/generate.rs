@@ -99,8 +99,8 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(sent.dropped == 0))
 }
 
-fn method(wish: SendMethod) -> Method {
-    match wish {
+fn method(options: SendMethod) -> Method {
+    match options {
         SendMethod::Auto => Method::Auto,
         SendMethod::LiveFrames => Method::LiveFrames,
         SendMethod::AfXdp => Method::AfXdp,

@@ -1,6 +1,6 @@
 //! `netgrain index`: gives captures that somebody else wrote the index of a store, without copying them.
 
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
 use base::units::{show_bytes, show_count};
 use base::{Note, Timestamp};
@@ -79,7 +79,7 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             }
         };
         match (args.json, words(file, &done)) {
-            (true, _) => writeln!(io::stdout(), "{}", object(file, &done))?,
+            (true, _) => json(&object(file, &done))?,
             (false, Some(words)) => writeln!(io::stdout(), "{words}")?,
             (false, None) => {}
         }

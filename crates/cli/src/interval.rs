@@ -69,6 +69,9 @@ impl Interval {
     /// First and last moment, when it is `now`. Without a word, everything; of an answer that goes on (`follow`), from now.
     pub fn interval(&self, now: Timestamp, follow: bool) -> Result<(Timestamp, Timestamp), Failure> {
         let zone = &self.tz.zone;
+        if !follow {
+            has_anchor(self.from, self.to)?;
+        }
         if let Some(AroundTime { moment, precision }) = self.around {
             let begin = zone.at(moment, now, None)?;
             return Ok(match (self.within, precision) {
@@ -90,6 +93,20 @@ impl Interval {
         };
         in_order(from, to, self.to, zone)?;
         Ok((from, to))
+    }
+}
+
+/// That a `--to` that is counted from `--from` has a `--from`: without it the interval would end in the future, and hold everything.
+///
+/// # Errors
+/// That it has none, and what to write.
+pub fn has_anchor(from: Option<TimeSpec>, to: Option<TimeSpec>) -> Result<(), Failure> {
+    match (from, to) {
+        (None, Some(TimeSpec::FromNow(_))) => {
+            let text = "--to +SPAN counts from --from, and there is no --from: add --from TIME, or write --to TIME";
+            Err(Failure::Said(text.into()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod capture_output;
 
-use crate::outcome::{Failure, Outcome, json};
+use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::packets::CaptureFormat;
 use crate::privileges;
 use crate::signals;
@@ -403,7 +403,7 @@ fn finish(args: &ListenArgs, ear: ListenSession, rings: &[Listener]) -> Result<O
     }
     if args.json {
         let value = serde_json::json!({ "report": { "packets": ear.packets, "bytes": ear.bytes, "missed": missed } });
-        if counts { json(&value)? } else { sys::say!("{value}") }
+        if counts { json(&value)? } else { sys::say!("{}", versioned(value)) }
     } else {
         sys::say!(
             "netgrain: {} packets, {} bytes, {} missed",

@@ -1,7 +1,6 @@
 //! The binary: verbs, flags, and what people read. Everything else is in the rooms below.
 #![forbid(unsafe_code)]
 
-mod bench;
 mod check;
 mod config;
 mod convert;
@@ -146,7 +145,6 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             lang::run(&args)
         }
         Command::Demo(args) => demo::run(&args),
-        Command::Bench(args) => bench::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut std::io::stdout());
             Ok(Outcome::Yes)

@@ -79,9 +79,15 @@ impl From<EngineError> for Failure {
     }
 }
 
-/// One object on one line of standard output.
-pub fn json(value: &serde_json::Value) -> io::Result<()> {
+/// Adds the key `schema_version` to a document (`docs/reference/json.md`).
+pub fn versioned(mut document: serde_json::Value) -> serde_json::Value {
+    document["schema_version"] = export::text::SCHEMA_VERSION.into();
+    document
+}
+
+/// Writes a document as one line of standard output, with its `schema_version`.
+pub fn json(document: &serde_json::Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{value}")?;
+    writeln!(out, "{}", versioned(document.clone()))?;
     out.flush()
 }

@@ -4,19 +4,30 @@ use crate::outcome::Failure;
 use capture::afxdp::BusyPoll;
 use capture::auto::{self, HostUse};
 use clap::ValueEnum;
+use config::SourceKind;
 use engine::{InterfacePlan, SourcePlan};
 
 /// One call brings at most this many frames and spins at most this long (the values of Suricata's and DPDK's defaults).
 const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SourceKind {
+pub enum SourceKindArg {
     /// AF_XDP on an interface that is dedicated or that the host does not use, otherwise TPACKET
     Auto,
     /// AF_XDP (needs --dedicated on an interface that the host uses)
     AfXdp,
     /// TPACKET_V3: shares the packets with the host
     Tpacket,
+}
+
+impl From<SourceKindArg> for SourceKind {
+    fn from(kind: SourceKindArg) -> Self {
+        match kind {
+            SourceKindArg::Auto => Self::Auto,
+            SourceKindArg::AfXdp => Self::AfXdp,
+            SourceKindArg::Tpacket => Self::Tpacket,
+        }
+    }
 }
 
 /// An interface, with the way to take packets from it that suits it and what was asked for.

@@ -31,11 +31,7 @@ impl PortProgramArgs {
 
 /// The program of a file.
 pub fn read(path: &Path) -> Result<ProgramPlan, Failure> {
-    let name = path.display().to_string();
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(ProgramPlan { name, text }),
-        Err(e) => Err(Failure::Said(format!("{name}: {e}; name a file with a program (netgrain lang check FILE)"))),
-    }
+    config::read_program(path).map_err(Failure::Said)
 }
 
 /// Exchanges the program of a capture that runs; what came of it in one line.

@@ -25,11 +25,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the verb. No if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
-    if let Some(Err(text)) = args.metrics.as_deref().map(metrics::check) {
+    if let Some(Err(text)) = args.metrics.as_deref().map(config::check_metrics_address) {
         return Err(Failure::Said(format!("--metrics {text}")));
     }
     let plan = plan(args)?;
-    let keeping = retain::plan(&args.retention, &args.store, &plan)?;
+    let keeping = retain::plan(&args.retention.rules(), &args.store, &plan)?;
     privileges::for_recording(&Needs {
         ports: args.source.interface.is_some(),
         program: plan.program.is_some(),
@@ -66,7 +66,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         }
         if reads_again {
             match args.program.plan().and_then(|plan| plan.map(|p| program::exchange(&capture, &p)).transpose()) {
-                Ok(told) => sys::say!("netgrain: {}", told.unwrap_or_default()),
+                Ok(reported) => sys::say!("netgrain: {}", reported.unwrap_or_default()),
                 Err(Failure::Said(text)) => sys::say!("netgrain: nothing is changed: {text}"),
                 Err(Failure::ClosedPipe) => {}
             }
@@ -74,7 +74,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
             sys::say!("netgrain: SIGHUP reads the file of --program again, and there is none; recording goes on");
         }
     };
-    if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&args.retention, plan)) {
+    if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&args.retention.rules(), plan)) {
         sys::say!("netgrain: {text}");
     }
     let metrics = match &args.metrics {
@@ -119,9 +119,9 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     drop(metrics);
     // The report is the last line, and counts every file that a line before told of.
     let kept = retention.map(Retention::end);
-    let told = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
+    let reported = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
     let whole = outcome::ended(ended, &report)?;
-    told?;
+    reported?;
     Ok(Outcome::of(whole && report.is_healthy()))
 }
 
@@ -133,7 +133,7 @@ pub fn watch(
     look: &dyn Fn(),
     mut show: impl FnMut(Report) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let (mut gone, mut told) = (false, false);
+    let (mut gone, mut reported) = (false, false);
     let mut ticker = Ticker::new();
     while !capture.finished() && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(CHECK_INTERVAL);
@@ -145,9 +145,9 @@ pub fn watch(
                 other => other?,
             }
         }
-        if gone && !told {
+        if gone && !reported {
             sys::say!("netgrain: nobody reads the reports any more; recording goes on");
-            told = true;
+            reported = true;
         }
     }
     if gone { Err(Failure::ClosedPipe) } else { Ok(()) }
@@ -206,7 +206,7 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
     }
     port(
         args.source.interface.as_deref().unwrap_or_default(),
-        args.source_kind,
+        args.source_kind.into(),
         args.dedicated,
         args.queues,
         args.busy_poll,

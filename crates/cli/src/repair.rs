@@ -126,5 +126,5 @@ fn print(did: &RepairEvent, json: bool) -> io::Result<()> {
         RepairEvent::Unreadable { .. } => "unreadable",
     };
     let object = json!({ "kind": kind, "done": !did.is_refusal(), "text": did.to_string() });
-    writeln!(io::stdout(), "{}", json!({ "repair": object }))
+    crate::outcome::json(&json!({ "repair": object }))
 }

@@ -5,17 +5,16 @@ mod rows;
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
-use crate::values::MIN_SEGMENT;
 use base::Timestamp;
 use base::units::{parse_age, parse_bytes, parse_span, show_bytes, show_count};
 use clap::Args;
+use config::{KeepFree, RetentionRules};
 use engine::{Plan, RetentionPlan, RetentionReport, SourcePlan};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use store::device::{Housekeeping, Space};
 use store::{Claim, DiskDevice, catalogue, names};
 use sys::locks::Holder;
 use upkeep::retention::{ClockReading, Event, Free, Progress, RetentionScope, RetentionWorker, Rules};
@@ -27,20 +26,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// A recorder makes the folder of an hour just before its first file.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
-/// Files an interface must have room for: one that is written, one ahead of it, one that is being completed, and one to
-/// keep.
-const MIN_FILES: u64 = 4;
-
-/// No file is younger than this when it is removed for its age.
-const MIN_AGE: Duration = Duration::from_secs(1);
-
 /// What is to be kept.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Retention: the oldest files of the interface go first")]
 pub struct RuleArgs {
     /// Keep so much of the volume free: 5%, 200GB, or `none` to wait when it is full [default for interfaces that are
     /// recorded: room for the next files]
-    #[arg(long, value_name = "SIZE|PERCENT", value_parser = keep_free)]
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = str::parse::<KeepFree>)]
     pub keep_free: Option<KeepFree>,
     /// Let each interface take at most so much
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -56,26 +48,17 @@ pub struct RuleArgs {
     pub wait_for_readers: Duration,
 }
 
-impl Default for RuleArgs {
-    fn default() -> Self {
-        Self { keep_free: None, max_size: None, max_age: None, archive: None, wait_for_readers: store::hold::WAIT }
+impl RuleArgs {
+    /// Without the command line.
+    pub fn rules(&self) -> RetentionRules {
+        RetentionRules {
+            keep_free: self.keep_free,
+            max_size: self.max_size,
+            max_age: self.max_age,
+            archive: self.archive.clone(),
+            wait_for_readers: self.wait_for_readers,
+        }
     }
-}
-
-/// As given on the command line.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum KeepFree {
-    /// A full volume is waited for.
-    None,
-    /// So much.
-    Some(Free),
-}
-
-pub fn keep_free(text: &str) -> Result<KeepFree, String> {
-    if text == "none" {
-        return Ok(KeepFree::None);
-    }
-    text.parse().map(KeepFree::Some).map_err(|e: upkeep::retention::ParseFreeError| e.to_string())
 }
 
 #[derive(Args)]
@@ -125,7 +108,7 @@ pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
 }
 
 fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
-    let mut rules = rules(&args.rules, &args.store, None)?;
+    let mut rules = args.rules.rules().for_files_of(&args.store, None).map_err(Failure::Said)?;
     if !rules.is_any() {
         return Err(Failure::Said("retain: no rule: say --keep-free, --max-size or --max-age".into()));
     }
@@ -140,18 +123,18 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         sys::say!("netgrain: {why}");
         (kept, rules.keep_free) = (false, None);
     }
-    let mut keeper = RetentionWorker::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
+    let mut worker = RetentionWorker::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
     if args.dry_run {
-        keeper = keeper.dry_run();
+        worker = worker.dry_run();
     }
     let (stop, began) = (signals::stop_flag(), Instant::now());
-    let mut told = !kept;
+    let mut reported = !kept;
     let content = loop {
         let at = ClockReading { now: now(), up: began.elapsed() };
-        let progress = keeper.step(at, true);
-        for event in keeper.take_events() {
+        let progress = worker.step(at, true);
+        for event in worker.take_events() {
             let is_reason = matches!(event, Event::Held { .. } | Event::Overruled { .. } | Event::Warning(_));
-            told |= is_reason;
+            reported |= is_reason;
             if args.json {
                 json(&said(args, "event", document(&event)))?;
             } else if is_reason {
@@ -160,7 +143,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
                 writeln!(std::io::stdout(), "{}{event}", if args.dry_run { "(dry run) " } else { "" })?;
             }
         }
-        let content = keeper.is_content(at);
+        let content = worker.is_content(at);
         if stop.load(Ordering::Relaxed)
             || progress == Progress::Idle && (content || args.dry_run || at.up >= TIMEOUT + args.rules.wait_for_readers)
         {
@@ -172,17 +155,17 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     };
     if !args.dry_run {
         // What was emptied goes at the next look.
-        keeper.rescan();
-        keeper.step(ClockReading { now: now(), up: began.elapsed() }, true);
-        keeper.take_events();
+        worker.rescan();
+        worker.step(ClockReading { now: now(), up: began.elapsed() }, true);
+        worker.take_events();
     }
-    let report = RetentionReport::from(keeper.state());
+    let report = RetentionReport::from(worker.state());
     if args.json {
         json(&said(args, "retention", json!(report)))?;
     } else {
         std::io::stdout().write_all(summary(&report).as_bytes())?;
     }
-    if !content && !told {
+    if !content && !reported {
         sys::say!(
             "netgrain: {}: not every rule can be kept: what is left is being written, or the volume is filled by others",
             args.store.display()
@@ -200,17 +183,17 @@ fn said(args: &RetainArgs, what: &str, value: Value) -> Value {
 fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
     let free = rules.keep_free?;
     let only = Rules { keep_free: Some(free), ..Rules::default() };
-    let mut keeper = RetentionWorker::new(DiskDevice::plain(), charge.clone(), only).dry_run();
+    let mut worker = RetentionWorker::new(DiskDevice::plain(), charge.clone(), only).dry_run();
     let (at, mut held) = (ClockReading { now: now(), up: Duration::ZERO }, false);
-    while keeper.step(at, true) == Progress::More {
-        held |= keeper.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
+    while worker.step(at, true) == Progress::More {
+        held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     }
-    held |= keeper.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
+    held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     // What a query holds, or another keeper is at, may come free while this one waits.
-    if held || keeper.is_content(at) {
+    if held || worker.is_content(at) {
         return None;
     }
-    let space = keeper.state().space;
+    let space = worker.state().space;
     Some(format!(
         "--keep-free cannot be kept, because without any file that may go {} of {} would be free and not {}: others fill \
          the volume of {}; nothing goes for it",
@@ -243,63 +226,11 @@ fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// The rules of a command line; `segment` is the size of the files that a recorder makes.
-fn rules(args: &RuleArgs, store: &Path, segment: Option<u64>) -> Result<Rules, Failure> {
-    let smallest = segment.unwrap_or(MIN_SEGMENT);
-    if let Some(most) = args.max_size.filter(|most| most / MIN_FILES < smallest) {
-        let advice = match segment {
-            Some(_) => "let it be more, or give a smaller --segment",
-            None => "this would empty the store: let it be more, with its unit, as in 200GB",
-        };
-        let (most, smallest) = (show_bytes(most), show_bytes(smallest));
-        return Err(Failure::Said(format!("--max-size {most} is less than {MIN_FILES} files of {smallest}: {advice}")));
-    }
-    if args.max_age.is_some_and(|age| age < MIN_AGE) {
-        return Err(Failure::Said("--max-age: less than a second would empty the store: write 30d, 12h".into()));
-    }
-    if let Some(KeepFree::Some(Free::Bytes(wanted))) = args.keep_free
-        && let Some(Space { total, .. }) = volume(store)
-        && wanted > total / 2
-    {
-        return Err(Failure::Said(format!(
-            "--keep-free {}: the volume of {} has {}, of which at most half is kept free: write less, or up to 50%",
-            show_bytes(wanted),
-            store.display(),
-            show_bytes(total)
-        )));
-    }
-    if let Some(archive) = &args.archive {
-        let inside = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        if !archive.is_dir() {
-            let archive = archive.display();
-            return Err(Failure::Said(format!("--archive {archive}: no folder there; mount its volume, or make it")));
-        }
-        if inside(archive).starts_with(inside(store)) {
-            let archive = archive.display();
-            return Err(Failure::Said(format!("--archive {archive}: lies in the store; name a folder outside of it")));
-        }
-    }
-    let keep_free = match args.keep_free {
-        Some(KeepFree::Some(free)) => Some(free),
-        Some(KeepFree::None) | None => None,
-    };
-    let archive = args.archive.clone();
-    let wait = args.wait_for_readers;
-    Ok(Rules { keep_free, max_size: args.max_size, max_age: args.max_age, ahead: 0, archive, wait })
-}
-
-/// The volume on which a store lies, or will.
-fn volume(store: &Path) -> Option<Space> {
-    let whole = std::path::absolute(store).ok()?;
-    let there = whole.ancestors().find(|folder| folder.is_dir())?;
-    DiskDevice::plain().space(there).ok().filter(|space| space.total > 0)
-}
-
 /// What `record` and `run` keep, if anything: an interface's recorder makes room for its next files unless it is told not to, because it
 /// is left alone and would lose what comes; a replay or a simulation removes nothing unasked.
-pub fn plan(args: &RuleArgs, store: &Path, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
-    let mut rules = rules(args, store, Some(plan.segment))?;
-    if args.keep_free.is_none() && matches!(plan.source, SourcePlan::Interface(_)) {
+pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
+    let mut rules = wanted.for_files_of(store, Some(plan.segment)).map_err(Failure::Said)?;
+    if wanted.keep_free.is_none() && matches!(plan.source, SourcePlan::Interface(_)) {
         rules.keep_free = Some(Free::Bytes(0));
     }
     if rules.archive.is_some() && !rules.is_any() {
@@ -309,17 +240,9 @@ pub fn plan(args: &RuleArgs, store: &Path, plan: &Plan) -> Result<Option<Retenti
     Ok(plan.rules.is_any().then_some(plan))
 }
 
-/// Why such rules are refused for files of this size, if they are.
-pub fn refusal(args: &RuleArgs, store: &Path, segment: u64) -> Option<String> {
-    match rules(args, store, Some(segment)) {
-        Err(Failure::Said(text)) => Some(text),
-        _ => None,
-    }
-}
-
 /// What a person should know who has given no rule: files of theirs may go.
-pub fn announcement(args: &RuleArgs, plan: &RetentionPlan) -> Option<&'static str> {
-    (args.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
+pub fn announcement(wanted: &RetentionRules, plan: &RetentionPlan) -> Option<&'static str> {
+    (wanted.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
         "retention: when the next file would find no room, the oldest of this interface goes (--keep-free none: wait instead)",
     )
 }

@@ -111,7 +111,7 @@ fn losses(r: &Report) -> String {
 #[derive(Default)]
 pub struct Warnings {
     /// Those of the last report.
-    told: Vec<String>,
+    reported: Vec<String>,
     /// What gates had cost when that was said last, and when, in seconds of the report.
     cost: BTreeMap<String, (u64, f64)>,
 }
@@ -138,9 +138,9 @@ impl Warnings {
     fn costs(&mut self, lost_by_gate: &BTreeMap<String, u64>, seconds: f64) -> Vec<String> {
         let mut said = Vec::new();
         for (gate, lost) in lost_by_gate.iter().filter(|(_, lost)| **lost > 0) {
-            let told = self.cost.get(gate).copied();
-            let is_due =
-                told.is_none_or(|(n, at)| *lost > n && (*lost >= n.saturating_mul(10) || seconds - at >= COST_AGAIN));
+            let reported = self.cost.get(gate).copied();
+            let is_due = reported
+                .is_none_or(|(n, at)| *lost > n && (*lost >= n.saturating_mul(10) || seconds - at >= COST_AGAIN));
             if is_due {
                 self.cost.insert(gate.clone(), (*lost, seconds));
                 let all = show_count(*lost);
@@ -156,8 +156,8 @@ impl Warnings {
     /// other, and each forgets its oldest.
     fn fresh<'a>(&mut self, now: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
         let now: Vec<&String> = now.collect();
-        let fresh = now.iter().filter(|text| !self.told.contains(text)).map(|text| text.as_str()).collect();
-        self.told = now.into_iter().cloned().collect();
+        let fresh = now.iter().filter(|text| !self.reported.contains(text)).map(|text| text.as_str()).collect();
+        self.reported = now.into_iter().cloned().collect();
         fresh
     }
 }
@@ -192,9 +192,9 @@ pub fn summary(r: &Report) -> String {
     let refused = r.queues.iter().find_map(|q| q.recorder.as_ref()?.refused.as_deref());
     for cause in base::Cause::ALL {
         if let Some(n) = c.lost.get(cause.name()) {
-            let told = (cause == base::Cause::RingFull).then(|| behind(&r.lost_by_reader, refused)).flatten();
-            let told = told.unwrap_or_else(|| format!("{}; {}", cause.description(), cause.remedy()));
-            row(&format!("  {}", cause.name()), *n, &told);
+            let reported = (cause == base::Cause::RingFull).then(|| behind(&r.lost_by_reader, refused)).flatten();
+            let reported = reported.unwrap_or_else(|| format!("{}; {}", cause.description(), cause.remedy()));
+            row(&format!("  {}", cause.name()), *n, &reported);
         }
     }
     for (gate, n) in &r.lost_by_reader {
@@ -249,7 +249,7 @@ fn behind(lost_by_gate: &BTreeMap<String, u64>, refused: Option<&str>) -> Option
     Some(match refused {
         Some(why) => format!("the ring was full because the recorder could not write: {why}"),
         None => "the ring was full because the recorder could not keep up: a larger ring (--ring), or a faster volume \
-                 (netgrain bench disk)"
+                 (netgrain-bench disk)"
             .into(),
     })
 }

@@ -1,27 +1,10 @@
 //! Values as people write them on the command line and in the configuration, each read in one place.
 
 use base::units;
+pub use config::units::{CpuList, MIN_RING, MIN_SEGMENT, Mode, count, cpu_list, octal};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Processors as given on the command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuList(pub Vec<usize>);
-
-pub fn cpu_list(text: &str) -> Result<CpuList, String> {
-    let bad = || format!("{text:?} is not a list of processors: write 2 or 2,3 or 4-7");
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
-        if first > last || last > 4096 {
-            return Err(bad());
-        }
-        cpus.extend(first..=last);
-    }
-    Ok(CpuList(cpus))
-}
 
 /// A folder of which links are followed now: below it none is.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
@@ -32,15 +15,9 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// A ring of less has no room for a segment's gap.
-pub const MIN_RING: u64 = 8 << 20;
-
 pub fn ring_size(text: &str) -> Result<u64, String> {
     at_least(text, MIN_RING, "8MiB")
 }
-
-/// The smallest files that a recorder makes.
-pub const MIN_SEGMENT: u64 = 2 << 20;
 
 pub fn segment_size(text: &str) -> Result<u64, String> {
     at_least(text, MIN_SEGMENT, "2MiB")
@@ -71,32 +48,9 @@ pub fn speed(text: &str) -> Result<capture::file::Speed, String> {
     }
 }
 
-/// Permission bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mode(pub u32);
-
-pub fn octal(text: &str) -> Result<Mode, String> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
-        _ => Err(format!("{text:?} is not a mode: write 660 or 600")),
-    }
-}
-
 /// An address and a port of UDP, where records of another machine come in.
 pub fn group_and_port(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is not an address and a port: write 239.128.0.0:4739 or [ff15::1]:4739"))
-}
-
-/// `1000000`, `1M`, `100k`.
-pub fn count(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text:?} is not a whole number: write 100k, 1M, 1000000");
-    let (digits, scale) = match text.chars().last() {
-        Some('k') => (&text[..text.len() - 1], 1000),
-        Some('M') => (&text[..text.len() - 1], 1_000_000),
-        Some('G') => (&text[..text.len() - 1], 1_000_000_000),
-        _ => (text, 1),
-    };
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
 }
 
 /// As [`count`], and at least one: of nothing at all nobody can say whether it was found.
@@ -112,13 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_modes_and_counts() {
-        assert_eq!(cpu_list("2,4-6").unwrap().0, [2, 4, 5, 6]);
-        assert!(cpu_list("a").is_err() && cpu_list("6-4").is_err());
-        assert_eq!(octal("660").unwrap().0, 0o660);
-        assert!(octal("9").is_err());
-        assert_eq!(count("2M"), Ok(2_000_000));
-        assert!(count("many").is_err());
+    fn a_size_has_a_least_value_and_a_rotation_whole_seconds() {
         assert!(ring_size("1KiB").is_err() && segment_size("1").is_err());
         assert!(rotation("0s").is_err() && rotation("300ms").is_err() && rotation("1min").is_ok());
     }

@@ -49,8 +49,6 @@ pub enum Command {
     Lang(Box<crate::lang::LangArgs>),
     /// Every grain on this machine in less than a minute: one incident walked through curve, flows and packets
     Demo(crate::demo::DemoArgs),
-    /// Measure a stage by itself, with dummies in place of its neighbours
-    Bench(crate::bench::BenchArgs),
     /// Print shell completions
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },
@@ -104,6 +102,80 @@ pub mod examples {
         }
         all.extend(Some(word).filter(|word| !word.is_empty()));
         all
+    }
+}
+
+/// `docs/reference/command-line.md`, made from the table of the verbs.
+#[cfg(test)]
+mod manual {
+    use super::Netgrain;
+    use clap::{Arg, Command, CommandFactory};
+    use std::fmt::Write;
+    use std::path::Path;
+
+    const ABOUT: &str = "# Command line
+
+This page lists each verb of `netgrain` with its arguments and flags. `netgrain VERB --help` prints the same with examples. Exit
+statuses: `exit-codes.md`; documents of `--json`: `json.md`; keys of the configuration: `configuration.md`.
+
+In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag whose default is
+empty in the table is off or has a default that its meaning gives. Each verb has `--help` also.
+
+This page is made from the table of the verbs: `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain manual`.
+";
+
+    fn page() -> String {
+        let mut out = String::from(ABOUT);
+        let mut netgrain = Netgrain::command().disable_help_subcommand(true);
+        netgrain.build();
+        netgrain.get_subcommands_mut().for_each(|verb| section(verb, "netgrain", 2, &mut out));
+        out
+    }
+
+    fn section(verb: &mut Command, path: &str, level: usize, out: &mut String) {
+        let path = format!("{path} {}", verb.get_name());
+        let about = verb.get_long_about().or(verb.get_about()).map(ToString::to_string).unwrap_or_default();
+        let usage = verb.render_usage().to_string();
+        let usage = usage.trim_start_matches("Usage: ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let _ = writeln!(out, "\n{} `{path}`\n\n{}.\n\n    {usage}\n", "#".repeat(level), about.trim_end_matches('.'));
+        let shown = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
+        let rows: Vec<String> = verb.get_arguments().filter(shown).map(row).collect();
+        if !rows.is_empty() {
+            let _ = writeln!(out, "| argument | default | meaning |\n|---|---|---|\n{}", rows.join("\n"));
+        }
+        verb.get_subcommands_mut().for_each(|inner| section(inner, &path, level + 1, out));
+    }
+
+    fn row(arg: &Arg) -> String {
+        let mut names: Vec<String> = arg.get_short().map(|short| format!("-{short}")).into_iter().collect();
+        names.extend(arg.get_long().map(|long| format!("--{long}")));
+        let takes = arg.get_action().takes_values();
+        let values = arg.get_value_names().unwrap_or_default().iter().map(|name| format!("<{name}>"));
+        let values = values.collect::<Vec<_>>().join(" ");
+        let name = match (names.is_empty(), takes) {
+            (true, _) => values,
+            (false, true) => format!("{} {values}", names.join(", ")),
+            (false, false) => names.join(", "),
+        };
+        let usual = if takes { arg.get_default_values() } else { &[] };
+        let usual: Vec<String> = usual.iter().map(|value| format!("`{}`", value.to_string_lossy())).collect();
+        let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+        let possible: Vec<String> =
+            arg.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
+        let possible =
+            if takes && !possible.is_empty() { format!(" ({})", possible.join(", ")) } else { String::new() };
+        let cell = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+        format!("| `{}` | {} | {} |", cell(&name), usual.join(", "), cell(&(help + &possible)))
+    }
+
+    #[test]
+    fn command_line_in_docs_is_the_table_of_the_verbs() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/command-line.md");
+        let (written, made) = (std::fs::read_to_string(&path).unwrap_or_default(), page());
+        if written != made && std::env::var_os("NETGRAIN_WRITE_DOCS").is_some() {
+            return std::fs::write(&path, made).expect("ours");
+        }
+        assert!(written == made, "docs/reference/command-line.md is old; run this test with NETGRAIN_WRITE_DOCS=1");
     }
 }
 

@@ -110,7 +110,7 @@ impl ProgressLine {
             "text": finding.text,
             "remedy": finding.remedy(),
         });
-        writeln!(io::stdout(), "{}", json!({ "finding": object }))
+        crate::outcome::json(&json!({ "finding": object }))
     }
 
     fn totals(self, totals: &Totals) -> Result<(), Failure> {
@@ -127,7 +127,7 @@ impl ProgressLine {
                 "unreadable": totals.unreadable,
                 "ledger": engine::Counts::from(&totals.ledger),
             });
-            writeln!(io::stdout(), "{}", json!({ "verified": object }))?;
+            crate::outcome::json(&json!({ "verified": object }))?;
             return Ok(());
         }
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
@@ -139,13 +139,13 @@ impl ProgressLine {
             0 => "nothing is wrong".to_owned(),
             n => plural(n, "thing is wrong", "things are wrong"),
         };
-        let grains = match totals.row_files {
+        let data_types = match totals.row_files {
             0 => String::new(),
             n => format!("; {} of records and rows", plural(n, "file", "files")),
         };
         writeln!(
             io::stdout(),
-            "{}{open}, {}, {}{grains}: {verdict}",
+            "{}{open}, {}, {}{data_types}: {verdict}",
             plural(totals.files, "file", "files"),
             plural(totals.packets, "packet", "packets"),
             show_bytes(totals.bytes)

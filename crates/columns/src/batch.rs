@@ -333,7 +333,7 @@ mod tests {
     fn damage_costs_the_batches_that_it_lies_in_and_is_told_if_they_were_synced() {
         let seed = testkit::seed("damage_costs_the_batches_that_it_lies_in_and_is_told_if_they_were_synced");
         let mut prng = Prng::new(seed);
-        let (dir, mut told) = (TempDir::new("columns-damage"), 0);
+        let (dir, mut reported) = (TempDir::new("columns-damage"), 0);
         for round in 0..60 {
             let (whole, written) = journal(&mut prng, dir.path());
             let (other, _) = journal(&mut prng, dir.path());
@@ -358,10 +358,10 @@ mod tests {
                 assert_eq!(is_sure, written.iter().any(is_damaged), "{note}");
                 let out = loaded.torn + loaded.damage.map_or(0, |damage| damage.bytes);
                 assert_eq!(out as usize, bytes.len() - HEADER - kept, "{note}: bytes that are said to be missing");
-                told += usize::from(is_sure);
+                reported += usize::from(is_sure);
             }
         }
-        assert!(told > 100, "{told}");
+        assert!(reported > 100, "{reported}");
     }
 
     #[test]

@@ -113,8 +113,8 @@ mod tests {
                 encode::places(&known.places, known.keys.len(), &mut bytes);
                 let mut places = Vec::new();
                 runs(&bytes[1..], bytes[0].into(), values.len(), &mut places).expect("runs");
-                let told: Vec<i64> = places.iter().map(|place| known.keys[usize::from(*place)]).collect();
-                assert_eq!(told, values, "seed {seed} round {round}");
+                let reported: Vec<i64> = places.iter().map(|place| known.keys[usize::from(*place)]).collect();
+                assert_eq!(reported, values, "seed {seed} round {round}");
             }
         }
     }

@@ -128,7 +128,7 @@ pub struct Sealed {
     pub interfaces: Vec<(u16, String)>,
     source: Source,
     metadata: ParquetMetaData,
-    told: StoredDigests,
+    reported: StoredDigests,
 }
 
 impl Sealed {
@@ -194,15 +194,15 @@ impl Sealed {
             let what = format!("{OTHER_VERSION} {format}, and this netgrain reads version {VERSION}");
             return Err(ColumnsError::damaged(path, what));
         }
-        let told = StoredDigests::of(&metadata).filter(|_| digest::is_whole(&footer));
-        let Some(told) = told else {
+        let reported = StoredDigests::of(&metadata).filter(|_| digest::is_whole(&footer));
+        let Some(reported) = reported else {
             return Err(ColumnsError::damaged(path, "has a footer that is not as it was written"));
         };
         let number = |text: &str| u64::from_str_radix(text, 16).ok();
         let replaces = value(key::REPLACES).map_or(Vec::new(), |all| all.split(' ').filter_map(number).collect());
         let origin = Origin { id: value(key::ID).as_deref().and_then(number), replaces };
         let interfaces = value(key::INTERFACES).map_or(Vec::new(), |all| all.lines().filter_map(named).collect());
-        Ok(Self { path: path.to_owned(), origin, interfaces, source, metadata, told })
+        Ok(Self { path: path.to_owned(), origin, interfaces, source, metadata, reported })
     }
 
     /// All row groups.
@@ -288,7 +288,7 @@ impl Sealed {
             let chunk = self.metadata.row_group(group).column(column);
             let (at, length) = chunk.byte_range();
             let bytes = self.source.read(at, length)?;
-            if !self.told.is_chunk(group, column, &bytes) {
+            if !self.reported.is_chunk(group, column, &bytes) {
                 let what =
                     format!("column {} of row group {group} is not as it was written", descriptor.path().string());
                 return Err(ParquetError::General(what));
@@ -304,14 +304,14 @@ impl Sealed {
             for (place, column) in self.metadata.row_group(group).columns().iter().enumerate() {
                 let name = column.column_path().string();
                 let (at, length) = column.byte_range();
-                if !self.told.is_chunk(group, place, &self.source.read(at, length)?) {
+                if !self.reported.is_chunk(group, place, &self.source.read(at, length)?) {
                     return Ok(Some(format!("column {name} of row group {group} is not as it was written")));
                 }
                 let filter = column.bloom_filter_offset().zip(column.bloom_filter_length());
                 if let Some((at, length)) = filter {
                     let place_of = |number: i64| u64::try_from(number).map_err(|_| io::ErrorKind::InvalidData);
                     let bytes = self.source.read(place_of(at)?, place_of(i64::from(length))?)?;
-                    if !self.told.is_filter(group, place, &bytes) {
+                    if !self.reported.is_filter(group, place, &bytes) {
                         return Ok(Some(format!("the filter of {name} of row group {group} is not as it was written")));
                     }
                 }
@@ -437,7 +437,7 @@ impl Group<'_> {
         let (at, length) = (column.bloom_filter_offset()?, column.bloom_filter_length()?);
         let bytes = self.sealed.source.read(u64::try_from(at).ok()?, u64::try_from(length).ok()?).ok()?;
         let filter = Sbbf::from_bytes(&bytes).ok();
-        if filter.is_none() || !self.sealed.told.is_filter(self.at, place, &bytes) {
+        if filter.is_none() || !self.sealed.reported.is_filter(self.at, place, &bytes) {
             self.is_damaged.set(true);
             return None;
         }
@@ -538,7 +538,7 @@ impl<T: Schema> TableRows<T> {
         let is_needed = |(place, _): &(usize, String)| T::is_needed(paths[*place], self.fields.as_deref());
         let (needed, spared): (Vec<_>, Vec<_>) = bad.into_iter().partition(is_needed);
         // What is wrong with the first, and the names of the others.
-        let told = |bad: &[(usize, String)]| {
+        let reported = |bad: &[(usize, String)]| {
             let ((place, what), more) = bad.split_first()?;
             let more: String = more.iter().map(|(place, _)| format!(", {}", paths[*place])).collect();
             Some(match &more[..] {
@@ -546,10 +546,10 @@ impl<T: Schema> TableRows<T> {
                 _ => format!("columns {}{more}: {what}", paths[*place]),
             })
         };
-        if let Some(what) = told(&needed) {
+        if let Some(what) = reported(&needed) {
             return Err(self.sealed.unreadable(group, 0, what));
         }
-        if let Some(what) = told(&spared) {
+        if let Some(what) = reported(&spared) {
             let what = format!("{what}; this answer is made without and is whole");
             self.hints.push(ColumnsError::Hint { path: self.sealed.path.clone(), what });
         }

@@ -178,8 +178,8 @@ impl SeriesLoop {
             let Some((mut row, interface)) = self.polls.take() else { break };
             row.interface = interface;
             // What was told of the future was told by a clock that was wrong.
-            let told = self.reported.get(&interface).filter(|told| **told <= self.polls.at.secs());
-            if told.is_none_or(|told| second > *told) {
+            let result = self.reported.get(&interface).filter(|result| **result <= self.polls.at.secs());
+            if result.is_none_or(|result| second > *result) {
                 all.push(row);
             }
         }

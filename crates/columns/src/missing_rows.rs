@@ -35,20 +35,23 @@ pub fn missing_rows(
         to: moment(last.saturating_add(1)),
         ..Query::new(store)
     };
-    let mut told: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut reported: BTreeMap<u64, u64> = BTreeMap::new();
     for row in series(&query)?.filter(|row| row.direction == Direction::In) {
-        *told.entry(row.second).or_default() += row.ledger.stored;
+        *reported.entry(row.second).or_default() += row.ledger.stored;
     }
-    let (Some(first), Some(last)) = (told.keys().next(), told.keys().next_back()) else { return Ok(Vec::new()) };
+    let (Some(first), Some(last)) = (reported.keys().next(), reported.keys().next_back()) else {
+        return Ok(Vec::new());
+    };
     let asked = stored.iter().filter(|(second, _)| (first..=last).contains(&second));
     // What stands in the row of another second is not missing.
-    let surplus: u64 = asked.clone().map(|(s, count)| told.get(s).map_or(0, |said| said.saturating_sub(*count))).sum();
-    let lack: u64 = asked.clone().map(|(s, count)| count.saturating_sub(told.get(s).copied().unwrap_or(0))).sum();
-    let within = if lack > surplus { within(stored, recordings, &told) } else { BTreeSet::new() };
+    let surplus: u64 =
+        asked.clone().map(|(s, count)| reported.get(s).map_or(0, |said| said.saturating_sub(*count))).sum();
+    let lack: u64 = asked.clone().map(|(s, count)| count.saturating_sub(reported.get(s).copied().unwrap_or(0))).sum();
+    let within = if lack > surplus { within(stored, recordings, &reported) } else { BTreeSet::new() };
     let (mut fewer, mut gone, mut without) =
         (MissingSeconds::default(), MissingSeconds::default(), MissingSeconds::default());
     for (second, count) in asked {
-        match told.get(second) {
+        match reported.get(second) {
             Some(said) if said < count => fewer.add(*second, count - said),
             Some(_) => {}
             None if within.contains(second) => gone.add(*second, *count),
@@ -77,14 +80,14 @@ pub fn missing_rows(
 }
 
 /// The seconds without a row that lie between complete ones of the same recording.
-fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], told: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
+fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], reported: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
     let stored_in = |second: u64| stored.binary_search_by_key(&second, |(s, _)| *s).map_or(0, |at| stored[at].1);
-    let is_complete = |second: &&u64| told.get(second).is_some_and(|said| *said >= stored_in(**second));
+    let is_complete = |second: &&u64| reported.get(second).is_some_and(|said| *said >= stored_in(**second));
     let mut found = BTreeSet::new();
     for seconds in recordings {
         let complete = || seconds.iter().filter(is_complete);
         let (Some(first), Some(last)) = (complete().min(), complete().max()) else { continue };
-        found.extend(seconds.iter().filter(|s| (first..last).contains(s) && !told.contains_key(s)));
+        found.extend(seconds.iter().filter(|s| (first..last).contains(s) && !reported.contains_key(s)));
     }
     found
 }

@@ -27,7 +27,8 @@ pub fn read(disk: &mut dyn Housekeeping, path: &Path, most: u64) -> io::Result<V
 }
 
 /// The same, in the memory of what was read before, if there is enough.
-/// PERF: new memory is cleared by the kernel, 90 ns per record of a journal that is sealed.
+/// PERF: new memory is cleared by the kernel, 90 to 190 ns per record of a journal that is sealed
+/// (records/2026-11-23-columns.md).
 ///
 /// # Errors
 /// The same.
@@ -36,7 +37,8 @@ pub fn read_into(disk: &mut dyn Housekeeping, path: &Path, most: u64, mut bytes:
     let outcome = disk.len(file).and_then(|len| {
         let len = usize::try_from(len.min(most)).unwrap_or(usize::MAX);
         if bytes.capacity() < len {
-            bytes = vec![0; len];
+            // The next journal may be a little longer. The kernel gives no memory for what is not read into.
+            bytes = vec![0; len + len / 8];
             // A journal is read column by column, which touches each of its pages a hundred times.
             prefer_huge_pages(bytes.as_ptr_range());
         }

@@ -137,6 +137,11 @@ impl Shared {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 
+    /// Gives the memory of batches back.
+    fn forget(&self) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Keeps the memory of batches.
     fn keep(&self, batches: Vec<Vec<u8>>) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
@@ -465,6 +470,8 @@ impl Journaler {
                     self.shared.buffers.notify_one();
                 }
                 Ok(Message::Close(which, first)) => self.close(which, first),
+                // Until the next file begins, perhaps for long.
+                Err(RecvTimeoutError::Timeout) if self.open.is_empty() => self.shared.forget(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -500,12 +507,8 @@ impl Journaler {
         // A small journal of a patient writer is synced with the file that it is sealed into, no later than otherwise.
         let closed = self.shared.closed.fetch_add(journal.bytes(), Ordering::Relaxed) + journal.bytes();
         if !self.wait_when_full || closed > BATCH_BYTES || journal.is_doubtful() {
-            let outcome = journal.sync().map(drop);
+            let outcome = journal.sync().map(|batches| self.shared.keep(batches));
             self.trouble(outcome);
-        }
-        if self.open.is_empty() {
-            // Until the next file begins, perhaps for long.
-            self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
         // The sealing thread ends only after this one.
         let _ = self.to_seal.send(Whole { kind: which.0, first, journal });

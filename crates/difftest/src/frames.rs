@@ -3,7 +3,7 @@
 use crate::trial::Packet;
 use crate::values::{HOSTS, HOSTS_6, MACS, PORTS, VLANS, pick};
 use base::Prng;
-use lang::Facts;
+use ir::Facts;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wire::build::{Frame, tunnel};

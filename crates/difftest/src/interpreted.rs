@@ -2,9 +2,9 @@
 
 use crate::semantics::{ObservedAction, PacketOutcome, Record};
 use crate::trial::{BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, Packet, StateSnapshot};
-use lang::Facts;
-use lang::interp::{self, Action, Interpreter, ProgramState};
-use lang::ir::{Program, VerdictKind};
+use ir::Facts;
+use ir::interp::{self, Action, Interpreter, ProgramState};
+use ir::{Program, VerdictKind};
 
 /// Runs the whole program.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ impl ObservedAction {
     pub fn of(action: Action, program: &Program) -> Self {
         match action {
             Action::Forward(device) => Self::Forward(program.devices[usize::from(device)].clone()),
-            Action::Log(lang::ir::Log::Message(text)) => Self::Message(program.messages[usize::from(text)].clone()),
+            Action::Log(ir::Log::Message(text)) => Self::Message(program.messages[usize::from(text)].clone()),
             Action::Log(log) => Self::Log(log),
         }
     }

@@ -6,9 +6,10 @@ use crate::shrink::shrink;
 use crate::source::Source;
 use crate::{frames, writer};
 use base::Prng;
-use lang::ir::{Program, Set, VerdictKind};
+use ir::{Facts, Prefix};
+use ir::{Program, Set, VerdictKind};
 use lang::term::ActionTerm;
-use lang::{Facts, Prefix, clusters, compile_for};
+use lang::{clusters, compile_for};
 use std::cell::Cell;
 use std::fmt::Write;
 use std::panic::{self, AssertUnwindSafe};
@@ -389,7 +390,7 @@ fn compared(ready: &CompiledCase, packets: &[Packet], back_end: &dyn BackEnd) ->
         agreed.first_stages = ready.program.stages[..first].iter().map(|s| s.text.clone()).collect();
     }
     for (half, (memory, remembered)) in memories.iter().zip(&remembered).enumerate() {
-        let map = |m: &lang::ir::Map| {
+        let map = |m: &ir::Map| {
             let table = memory.tables.get(&m.name);
             table.map_or_else(MapContents::default, |t| MapContents { entries: t.entries(now), refused: t.refused })
         };

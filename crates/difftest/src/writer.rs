@@ -6,7 +6,7 @@ use crate::literals::literal;
 use crate::source::{Binding, CallStyle, Expr, Node, Source};
 use crate::values::{NETS, VLANS, pick};
 use base::Prng;
-use lang::ir::Effect;
+use ir::Effect;
 use lang::table::{self, Function, PARTS};
 use lang::types::Type;
 use std::sync::OnceLock;

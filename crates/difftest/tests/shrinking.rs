@@ -1,6 +1,6 @@
 //! A fault that was put there is found, and shown as small as it is.
 
-use lang::ir::{Cmp, End, Inst};
+use ir::{Cmp, End, Inst};
 use netgrain_difftest::{
     BackEnd, Case, CompiledCase, Execution, ExecutionResult, Interpreted, Packet, StateSnapshot, Trial,
 };

@@ -1,7 +1,7 @@
 //! The state transfer at a swap: a flow map with the same definition keeps its entries, other maps start empty. The
 //! report names both, so that the user need not infer it from the packets.
 
-use lang::ir::{Expiry, Map};
+use ir::{Expiry, Map};
 use serde::Serialize;
 use std::fmt;
 

@@ -190,6 +190,7 @@ impl RequiredFields {
                 FlowTest::Count(quantity, ..) => match quantity {
                     Quantity::Bytes => self.needs_bytes = true,
                     Quantity::Packets => self.needs_packets = true,
+                    Quantity::PacketSize => (self.needs_bytes, self.needs_packets) = (true, true),
                     Quantity::BitRate => (self.needs_bytes, self.needs_other) = (true, true),
                     Quantity::PacketRate => (self.needs_packets, self.needs_other) = (true, true),
                     Quantity::Duration | Quantity::RoundTrip => self.needs_other = true,
@@ -267,6 +268,10 @@ fn of_record(test: &FlowTest, flow: &FlowTerms) -> bool {
             // A record without a duration has no rate.
             Quantity::BitRate => rate(side(dir, flow.bytes), 8, flow).is_some_and(|rate| cmp.holds(rate, wanted)),
             Quantity::PacketRate => rate(side(dir, flow.packets), 1, flow).is_some_and(|rate| cmp.holds(rate, wanted)),
+            Quantity::PacketSize => {
+                let size = side(dir, flow.bytes).checked_div(side(dir, flow.packets));
+                size.is_some_and(|size| cmp.holds(size, wanted))
+            }
             Quantity::RoundTrip => flow.rtt.is_some_and(|rtt| cmp.holds(rtt, wanted)),
         },
         FlowTest::Flags { dir, all, bits } => {
@@ -333,7 +338,13 @@ pub(crate) fn amount(text: &str, quantity: Quantity) -> Result<u64, String> {
             "`1500`, `10k`, `1M` or `1.5G` (`Ki`, `Mi` and `Gi` are powers of 1024)",
         ),
     };
-    let wrong = || format!("it is no amount; write a number with its unit, such as {example}");
+    let wrong = || match quantity {
+        Quantity::Duration | Quantity::RoundTrip if unit.is_empty() && number.parse::<u64>().is_ok() => {
+            format!("the unit is missing; write `{number}ms` or `{number}s`")
+        }
+        _ if unit == "m" => format!("write `{number}M`"),
+        _ => format!("it is no amount; write a number with its unit, such as {example}"),
+    };
     let factor = units.iter().find(|u| u.0 == unit).map(|u| u.1);
     // Zero needs no unit.
     let factor = factor.or((number == "0" && unit.is_empty()).then_some(1)).ok_or_else(wrong)?;

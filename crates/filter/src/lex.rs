@@ -1,6 +1,7 @@
 //! Words, numbers and signs of a filter.
 
 use crate::error::FilterError;
+use crate::habits::dotted_flags;
 use crate::tree::Span;
 
 /// A word or a sign.
@@ -54,9 +55,16 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
         let Some(sign) = SIGNS.iter().find(|s| rest.starts_with(**s)) else {
             let word = Token { text: &rest[..c.len_utf8()], at, escaped: false };
             return Err(word.error(match c {
-                ',' => "no filter has this sign; join tests by `or`",
-                '"' | '\'' => "names stand without quotes in a filter",
-                _ => "no filter has this sign",
+                ',' => "a filter has no commas; join tests by `or`".to_owned(),
+                '"' | '\'' => "names stand without quotes in a filter".to_owned(),
+                '.' => {
+                    let end = rest.find(|c: char| c != '.' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+                    match dotted_flags(&rest[..end]) {
+                        Some(letters) => format!("write the letters alone: `flags {letters}`"),
+                        None => "no word of a filter begins with a dot".to_owned(),
+                    }
+                }
+                _ => "a filter has no such sign".to_owned(),
             }));
         };
         match *sign {

@@ -195,6 +195,7 @@ pub fn quantity(name: &str) -> Option<Quantity> {
         "duration" => Quantity::Duration,
         "bps" => Quantity::BitRate,
         "pps" => Quantity::PacketRate,
+        "bpp" => Quantity::PacketSize,
         "rtt" => Quantity::RoundTrip,
         _ => return None,
     })

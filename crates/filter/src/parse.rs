@@ -15,7 +15,7 @@ use crate::lower;
 use crate::tree::{ArithExpr, Cmp, Dir, Expr, FlowTest, Leaf, Primitive, Span, Version};
 use crate::unsupported::{near, refused, suggestion};
 use crate::values::port;
-use crate::{MAX_DEPTH, MAX_TESTS, flow, names};
+use crate::{MAX_DEPTH, MAX_TESTS, flow, habits, names};
 use std::net::IpAddr;
 
 /// The tree of a text; `None` for an empty one.
@@ -27,13 +27,16 @@ pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
         return Ok(None);
     }
     let expr = p.filter().map_err(whole)?;
-    match p.peek() {
-        t if t.text.is_empty() => Ok(Some(expr)),
-        t => Err(whole(match near(t.text) {
-            Some(near) => t.error(format!("a filter does not go on like this; did you mean `{near}`?")),
-            None => t.error("a filter does not go on like this; join tests by `and` or `or`"),
-        })),
+    let t = p.peek();
+    if t.text.is_empty() {
+        return Ok(Some(expr));
     }
+    let before = p.next.checked_sub(1).map_or("", |i| tokens[i].text);
+    let hint = habits::after_protocol(before, t).unwrap_or_else(|| match near(t.text) {
+        Some(near) => format!("a filter cannot continue with this; did you mean `{near}`?"),
+        None => "a filter cannot continue with this; join tests by `and` or `or`".to_owned(),
+    });
+    Err(whole(t.error(hint)))
 }
 
 /// Words that are tests by themselves, perhaps with a number or a kind behind them.
@@ -62,7 +65,7 @@ const BY_THEMSELVES: [&str; 21] = [
 ];
 
 /// Words about flow records.
-pub const OF_FLOWS: [&str; 9] = ["bytes", "packets", "duration", "bps", "pps", "rtt", "flags", "state", "end"];
+pub const OF_FLOWS: [&str; 10] = ["bytes", "packets", "duration", "bps", "pps", "bpp", "rtt", "flags", "state", "end"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
@@ -301,7 +304,9 @@ impl<'a> Parser<'a> {
     fn of_flows(&mut self, dir: Dir) -> Result<FlowTest, FilterError> {
         let word = self.take();
         let name_of = |t: Token<'a>, names: &[&str], what: &str| {
-            names.iter().position(|name| *name == t.text).map(|i| i as u8).ok_or_else(|| {
+            // With a hyphen, as RFC 9293 writes the states, or an underscore; never the empty name of number 0.
+            let given = t.text.replace('-', "_").to_ascii_lowercase();
+            names.iter().position(|name| !name.is_empty() && *name == given).map(|i| i as u8).ok_or_else(|| {
                 let known: Vec<_> = names.iter().filter(|n| !n.is_empty()).map(|n| format!("`{n}`")).collect();
                 t.error(format!("it is no {what}; there are {}", known.join(", ")))
             })
@@ -325,7 +330,12 @@ impl<'a> Parser<'a> {
             };
             let t = self.take();
             let bits = flow::flags(t.text).ok_or_else(|| {
-                t.error("it is no set of flags; write letters of FSRPAUEC, such as `flags SA` or `flags any RF`")
+                t.error(match habits::dotted_flags(t.text) {
+                    Some(letters) => format!("write the letters alone: `flags {letters}`"),
+                    None => {
+                        "it is no set of flags; write letters of FSRPAUEC, such as `flags SA` or `flags any RF`".into()
+                    }
+                })
             })?;
             return Ok(FlowTest::Flags { dir, all: !any, bits });
         }
@@ -398,6 +408,9 @@ impl<'a> Parser<'a> {
             return Err(t.error("a value is missing, such as `10.0.0.1` or `80`"));
         }
         self.take();
+        if let Some(e) = self.habit(words, t) {
+            return Err(e);
+        }
         let test = match words.kind {
             Kind::Port => {
                 let (port, of) = port(t.text).ok_or_else(|| {

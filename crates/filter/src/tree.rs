@@ -307,6 +307,8 @@ pub enum Quantity {
     BitRate,
     /// Packets per second.
     PacketRate,
+    /// Bytes of each packet, rounded down.
+    PacketSize,
     /// Nanoseconds from SYN to SYN and ACK.
     RoundTrip,
 }

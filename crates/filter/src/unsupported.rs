@@ -21,7 +21,7 @@ pub fn refused(word: &str) -> Option<&'static str> {
 }
 
 /// The words that filters mostly consist of.
-const WORDS: [&str; 48] = [
+const WORDS: [&str; 49] = [
     "host",
     "net",
     "port",
@@ -68,20 +68,21 @@ const WORDS: [&str; 48] = [
     "state",
     "bps",
     "pps",
+    "bpp",
     "rtt",
     "len",
 ];
 
 /// The word that was probably meant by one that is none.
 pub fn near(word: &str) -> Option<&'static str> {
-    crate::suggest::nearest(word, WORDS).filter(|near| *near != word)
+    base::nearest(word, WORDS).filter(|near| *near != word)
 }
 
 /// What may have been meant by a word that begins no test.
 pub fn suggestion(word: &str) -> String {
     let instead = match word {
-        "ipv4" | "ip4" => "ip",
-        "ipv6" => "ip6",
+        "ipv4" | "ip4" | "inet" | "inet4" => "ip",
+        "ipv6" | "inet6" => "ip6",
         "tcp6" => "ip6 and tcp",
         "udp6" => "ip6 and udp",
         "tcp4" => "ip and tcp",
@@ -90,14 +91,15 @@ pub fn suggestion(word: &str) -> String {
         "dhcp" | "bootp" => "port bootps or port bootpc",
         "vxlan" => "udp port 4789",
         "gtp" => "udp port 2152 or udp port 2123",
+        "any" | "all" => return "leave the filter out to select everything".to_owned(),
         "gre" | "ospf" | "eigrp" | "l2tp" | "rsvp" | "ipencap" => return format!("write `proto {word}`"),
         _ => "",
     };
     if !instead.is_empty() {
-        return format!("tcpdump has no such word; write `{instead}`");
+        return format!("write `{instead}`");
     }
     if WORDS.contains(&word.to_ascii_lowercase().as_str()) {
-        return format!("words are written small: `{}`", word.to_ascii_lowercase());
+        return format!("write it in lower case: `{}`", word.to_ascii_lowercase());
     }
     if crate::services::find(word).is_some() {
         return format!("it is the name of a port; write `port {word}`");
@@ -105,11 +107,12 @@ pub fn suggestion(word: &str) -> String {
     if crate::names::value(word).is_some() {
         return format!("it stands for a number; write it behind a comparison, as `icmp[icmptype] == {word}`");
     }
-    if crate::flow::TCP_STATES.contains(&word) {
-        return format!("it is a state of TCP in flow records; write `state {word}`");
+    let name = word.replace('-', "_");
+    if crate::flow::TCP_STATES.contains(&&*name) {
+        return format!("it is a TCP state of flow records; write `state {name}`");
     }
-    if crate::flow::END_REASONS.contains(&word) {
-        return format!("it is a reason for the end of a flow record; write `end {word}`");
+    if crate::flow::END_REASONS.contains(&&*name) {
+        return format!("it is a flow end reason; write `end {name}`");
     }
     match near(word) {
         Some(near) => format!("did you mean `{near}`?"),

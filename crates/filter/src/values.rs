@@ -85,7 +85,13 @@ impl Parser<'_> {
         let length = if self.peek().text == "/" && !self.peek().escaped {
             self.take();
             let l = self.take();
-            Some(names::number(l.text).ok_or_else(|| l.error("it is no length of a network"))?)
+            Some(names::number(l.text).ok_or_else(|| match dotted(l.text).filter(|_| l.text.contains('.')) {
+                Some((mask, _)) if mask.leading_ones() + mask.trailing_zeros() == 32 => {
+                    l.error(format!("write `net {0}/{1}` or `net {0} mask {2}`", t.text, mask.leading_ones(), l.text))
+                }
+                Some(_) => l.error(format!("write `net {} mask {}`", t.text, l.text)),
+                None => l.error("it is no prefix length; write `/8`"),
+            })?)
         } else {
             None
         };

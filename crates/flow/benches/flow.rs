@@ -2,7 +2,7 @@
 //! Packets are headers in memory, as a capture with a small snaplen leaves them; each load runs three times, the
 //! median is printed. `cargo bench -p netgrain-flow -- 200k` runs those whose name contains the word.
 //!
-//! The meters here have no hints (`flow::Hints`), so each miss is waited for: `netgrain bench flow` measures what the
+//! The meters here have no hints (`flow::Hints`), so each miss is waited for: `netgrain-bench flow` measures what the
 //! engine does. This is for comparing two versions of the table.
 
 use base::{Prng, Timestamp};

@@ -107,21 +107,21 @@ impl Registry {
     /// Counts one more connection of a user if `may` permits it; `may` gets the connections of this user and of all
     /// users.
     pub(crate) fn let_in(&self, uid: u32, may: impl FnOnce(usize, usize) -> bool) -> bool {
-        let mut guests = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let comes = may(guests.get(&uid).copied().unwrap_or(0), guests.values().sum());
+        let mut client_members = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let comes = may(client_members.get(&uid).copied().unwrap_or(0), client_members.values().sum());
         if comes {
-            *guests.entry(uid).or_default() += 1;
+            *client_members.entry(uid).or_default() += 1;
         }
         comes
     }
 
     /// Counts one connection of a user less.
     pub(crate) fn let_out(&self, uid: u32) {
-        let mut guests = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(n) = guests.get_mut(&uid) {
+        let mut client_members = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(n) = client_members.get_mut(&uid) {
             *n -= 1;
             if *n == 0 {
-                guests.remove(&uid);
+                client_members.remove(&uid);
             }
         }
     }

@@ -9,14 +9,13 @@ mod bytes;
 
 pub(crate) use bytes::{ReadLimits, decode, encode};
 
-use base::{Ledger, Row, Tally};
-use std::collections::BTreeMap;
+use base::{Ledger, Row, SecondMap, Tally};
 
 /// Ledger rows by second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     /// By first second: number of seconds, and their tally. Only silent runs are longer than one second.
-    runs: BTreeMap<u64, (u64, Tally)>,
+    runs: SecondMap,
 }
 
 /// Consecutive seconds with the same tally: any number of silent seconds, or a single second.
@@ -33,7 +32,7 @@ pub struct Run {
 impl Rows {
     /// No rows.
     pub const fn new() -> Self {
-        Self { runs: BTreeMap::new() }
+        Self { runs: SecondMap::new() }
     }
 
     /// Adds to the row of a second; a tally of zeros creates the row if it is missing.
@@ -43,12 +42,12 @@ impl Rows {
         }
         match self.covering(second) {
             Some((first, 1)) => {
-                if let Some((_, counted)) = self.runs.get_mut(&first) {
+                if let Some((_, counted)) = self.runs.get_mut(first) {
                     *counted += tally;
                 }
             }
             Some((first, seconds)) => {
-                self.runs.remove(&first);
+                self.runs.remove(first);
                 self.put(first, second - first, Tally::default());
                 self.put(second, 1, *tally);
                 self.put(second + 1, first + seconds - second - 1, Tally::default());
@@ -66,7 +65,7 @@ impl Rows {
                 at = first + seconds;
                 continue;
             }
-            let next = self.runs.range(at..end).next().map_or(end, |(second, _)| *second);
+            let next = self.runs.begins_at_or_after(at).map_or(end, |next| next.min(end));
             self.put(at, next - at, Tally::default());
             self.join(at);
             at = next;
@@ -87,7 +86,7 @@ impl Rows {
 
     /// Subtracts from the row of a second.
     pub fn subtract(&mut self, second: u64, tally: &Tally) {
-        let Some((seconds, counted)) = self.runs.get_mut(&second) else { return };
+        let Some((seconds, counted)) = self.runs.get_mut(second) else { return };
         if *seconds == 1 {
             *counted = counted.minus(tally);
             if counted.is_empty() {
@@ -111,7 +110,7 @@ impl Rows {
 
     /// The runs in order of time. The cost of iterating does not depend on the length of silent runs.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = Run> + '_ {
-        self.runs.iter().map(|(second, (seconds, tally))| Run { second: *second, seconds: *seconds, tally: *tally })
+        self.runs.iter().map(|(second, (seconds, tally))| Run { second, seconds, tally })
     }
 
     /// The rows in order of time, one for each second. An index holds at most [`Rows::MAX_SILENCE`] silent seconds.
@@ -135,7 +134,7 @@ impl Rows {
     /// The sum of all rows.
     pub fn total(&self) -> Tally {
         let mut total = Tally::default();
-        self.runs.values().for_each(|(_, tally)| total += tally);
+        self.runs().for_each(|run| total += &run.tally);
         total
     }
 
@@ -155,54 +154,59 @@ impl Rows {
     }
 
     /// The run that contains a second: its first second, and its number of seconds.
-    fn covering(&self, second: u64) -> Option<(u64, u64)> {
-        let (first, (seconds, _)) = self.runs.range(..=second).next_back()?;
-        (second - first < *seconds).then_some((*first, *seconds))
+    fn covering(&mut self, second: u64) -> Option<(u64, u64)> {
+        let (first, (seconds, _)) = self.runs.at_or_before(second)?;
+        (second - first < seconds).then_some((first, seconds))
     }
 
     fn put(&mut self, first: u64, seconds: u64, tally: Tally) {
         if seconds > 0 {
-            self.runs.insert(first, (seconds, tally));
+            self.runs.insert(first, seconds, tally);
         }
     }
 
     /// Joins a silent run with the silent runs that it touches.
     fn join(&mut self, at: u64) {
-        let Some((seconds, _)) = self.runs.remove(&at) else { return };
+        let Some((seconds, _)) = self.runs.remove(at) else { return };
         let (mut first, mut end) = (at, at + seconds);
-        if let Some((before, (seconds, tally))) = self.runs.range(..at).next_back()
+        // The run at `at` was removed: the last run that begins at or before it is the run before.
+        if let Some((before, (seconds, tally))) = self.runs.at_or_before(at)
             && before + seconds == at
             && tally.is_empty()
         {
-            first = *before;
+            first = before;
         }
-        if let Some((seconds, tally)) = self.runs.get(&end)
+        if let Some((seconds, tally)) = self.runs.get_mut(end)
             && tally.is_empty()
         {
             let more = *seconds;
-            self.runs.remove(&end);
+            self.runs.remove(end);
             end += more;
         }
         self.put(first, end - first, Tally::default());
     }
 
     fn fold(&mut self) {
-        while self.runs.len() > Ledger::MAX_ROWS
-            && let Some((mut oldest, (_, carried))) = self.runs.pop_first()
+        if self.runs.len() <= Ledger::MAX_ROWS {
+            return;
+        }
+        let (mut folded, mut oldest) = (Tally::default(), None);
+        // A silent run cannot take the folded tally, because it would no longer be silent.
+        while let Some((second, (_, tally))) = self.runs.first()
+            && (self.runs.len() > Ledger::MAX_ROWS - Ledger::FOLDED_ROWS || tally.is_empty())
         {
-            if carried.is_empty() {
-                continue;
+            self.runs.pop_first();
+            folded += &tally;
+            oldest = Some(second);
+        }
+        match (self.runs.first(), oldest) {
+            (Some((second, _)), _) => {
+                if let Some((_, tally)) = self.runs.get_mut(second) {
+                    *tally += &folded;
+                }
             }
-            // A silent run cannot take the folded tally, because it would no longer be silent.
-            let first = |this: &Self| this.runs.first_key_value().map(|(second, (_, t))| (*second, t.is_empty()));
-            while let Some((second, true)) = first(self) {
-                oldest = second;
-                self.runs.pop_first();
-            }
-            match self.runs.first_entry() {
-                Some(mut next) => next.get_mut().1 += &carried,
-                None => self.put(oldest, 1, carried),
-            }
+            (None, Some(second)) => self.put(second, 1, folded),
+            (None, None) => {}
         }
     }
 }
@@ -226,6 +230,7 @@ impl FromIterator<Row> for Rows {
 mod tests {
     use super::*;
     use base::Prng;
+    use std::collections::BTreeMap;
 
     fn stored(packets: u64) -> Tally {
         Tally { offered: packets, stored: packets, ..Tally::default() }

@@ -8,12 +8,12 @@ use crate::memory::Memory;
 use crate::packet::{Packet, Verdict};
 use crate::refusal::Refusal;
 use crate::specialisations::Specialisations;
+use ::ir::{Inst, MAX_KEY_WORDS, Program};
 use cranelift_codegen::ir::{AbiParam, types};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Linkage, Module, default_libcall_names};
-use lang::ir::{Inst, MAX_KEY_WORDS, Program};
 use std::fmt;
 use std::sync::Mutex;
 
@@ -82,7 +82,7 @@ impl Code {
     ///
     /// # Safety
     /// The context has one table for each map of the program, in the order of the maps and made for them; its counters
-    /// number [`lang::ir::COUNTERS`]; its lists of actions and traces and its fragment tracking exist. Nothing else
+    /// number [`::ir::COUNTERS`]; its lists of actions and traces and its fragment tracking exist. Nothing else
     /// uses any of them during the call, except that other workers may share the fragment tracking.
     pub unsafe fn judge(
         &self,

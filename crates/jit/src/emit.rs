@@ -29,16 +29,16 @@ use crate::matcher;
 use crate::packet::{ParseDepth, at};
 use crate::refusal::Refusal;
 use crate::specialisations::Specialisations;
+use ::ir::interp::Action;
+use ::ir::{
+    BlockId, DEFAULT_CLASS, End, FragmentScope, Inst, Log, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var,
+    VerdictKind,
+};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Type, Value};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
-use lang::interp::Action;
-use lang::ir::{
-    BlockId, DEFAULT_CLASS, End, FragmentScope, Inst, Log, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var,
-    VerdictKind,
-};
 use std::collections::HashMap;
 
 /// What a function is for.

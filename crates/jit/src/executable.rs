@@ -8,9 +8,9 @@ use crate::packet::{Packet, PacketAction, ParseDepth, Verdict};
 use crate::refusal::Refusal;
 use crate::specialisations::Specialisations;
 use crate::table::Table;
-use lang::FragmentTracker;
-use lang::interp::{Execution, Interpreter, ProgramState};
-use lang::ir::{COUNTERS, Map, Program, Start};
+use ::ir::FragmentTracker;
+use ::ir::interp::{Execution, Interpreter, ProgramState};
+use ::ir::{COUNTERS, Map, Program, Start};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -328,7 +328,7 @@ impl Worker {
         &self.acts
     }
 
-    /// For each [`lang::ir::Log::Trace`] among the actions, in order, the record at that time.
+    /// For each [`::ir::Log::Trace`] among the actions, in order, the record at that time.
     pub fn traces(&self) -> &[Execution] {
         &self.traces
     }

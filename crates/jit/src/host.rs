@@ -4,16 +4,16 @@
 
 use crate::packet::{Packet, PacketAction, ParseDepth, Verdict};
 use crate::table::Table;
-use lang::FragmentTracker;
-use lang::interp::{Action, Execution};
-use lang::ir::{FragmentScope, Log, Set};
+use ::ir::FragmentTracker;
+use ::ir::interp::{Action, Execution};
+use ::ir::{FragmentScope, Log, Set};
 
 /// The data that generated code needs beside the packets, valid during one call.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Context {
     pub hash_key: u64,
-    /// [`lang::ir::COUNTERS`] counters.
+    /// [`::ir::COUNTERS`] counters.
     pub counters: *mut u64,
     /// One table for each map of the program.
     pub tables: *const *mut Table,

@@ -2,7 +2,7 @@
 //!
 //! [`Executable::native`] compiles a verified program to one function: a loop over a batch of packets that contains all
 //! stages, with variables in registers and no calls except to flow maps. A [`Worker`] per core runs the function. The
-//! interpreter ([`lang::interp`]) is the reference semantics: for any packet both yield the same verdict, hashes, mark,
+//! interpreter ([`::ir::interp`]) is the reference semantics: for any packet both yield the same verdict, hashes, mark,
 //! state, actions, counters and maps. A host that refuses native code gets [`Executable::interpreted`] with the same
 //! interface.
 //!
@@ -10,8 +10,8 @@
 //! functions with pointers. `emit.rs` explains why both are sound; `docs/design/machine-code.md` has the measurements.
 //!
 //! ```
-//! use lang::Facts;
-//! use lang::ir::{Builder, Cmp, Fact, Layer, Var, VerdictKind};
+//! use ::ir::Facts;
+//! use ::ir::{Builder, Cmp, Fact, Layer, Var, VerdictKind};
 //! use netgrain_jit::{Executable, Packet, Verdict};
 //!
 //! // udp >-> mark 42

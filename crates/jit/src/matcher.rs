@@ -7,7 +7,7 @@ use crate::emit::Task;
 use crate::packet::ParseDepth;
 use crate::refusal::Refusal;
 use crate::specialisations::Specialisations;
-use lang::ir::{Inst, Meta, Program, Start};
+use ::ir::{Inst, Meta, Program, Start};
 use std::marker::PhantomData;
 
 /// The captured bytes of a frame, and its wire length.
@@ -93,7 +93,7 @@ fn more_than_bytes(inst: &Inst) -> Option<&'static str> {
             Some("remembers")
         }
         Inst::Count { .. } | Inst::Forward { .. } | Inst::Kernel | Inst::Log(_) => Some("has effects"),
-        Inst::Get { var: lang::ir::Var::Mark, .. } => Some("asks for the mark"),
+        Inst::Get { var: ::ir::Var::Mark, .. } => Some("asks for the mark"),
         _ => None,
     }
 }

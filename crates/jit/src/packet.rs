@@ -1,8 +1,8 @@
 //! Input and output of a program: packets and verdicts, in layouts that generated code reads and writes directly.
 
-use lang::Facts;
-use lang::interp::{Action, Execution};
-use lang::ir::{Fact, FragmentScope, Inst, Layer, Meta, Program, VerdictKind};
+use ::ir::Facts;
+use ::ir::interp::{Action, Execution};
+use ::ir::{Fact, FragmentScope, Inst, Layer, Meta, Program, VerdictKind};
 use std::marker::PhantomData;
 
 /// A packet to evaluate. Several programs may evaluate the same packet one after the other; the results of the header
@@ -163,8 +163,8 @@ pub struct PacketAction {
 /// Offsets of the fields that generated code accesses.
 pub(crate) mod at {
     use super::{Fact, Facts, Layer, Meta, Packet, Verdict};
+    use ::ir::facts::LayerFacts;
     use cranelift_codegen::ir::{Type, types};
-    use lang::facts::LayerFacts;
     use std::mem::offset_of;
 
     pub const START: usize = offset_of!(Packet<'_>, start);

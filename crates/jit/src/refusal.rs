@@ -1,9 +1,9 @@
 //! Reasons why a program cannot run natively on this host. The caller then uses the interpreter, which has the same
 //! semantics.
 
+use ::ir::VerifyError;
 use cranelift_codegen::CodegenError;
 use cranelift_module::ModuleError;
-use lang::ir::VerifyError;
 use std::fmt;
 
 /// The reason why a program cannot run natively.

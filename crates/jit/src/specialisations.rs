@@ -5,7 +5,7 @@
 //! by byte.
 
 use crate::packet::ParseDepth;
-use lang::ir::{CommonCase, Program, Start};
+use ::ir::{CommonCase, Program, Start};
 
 /// Programs with more instructions are compiled without common cases, to limit code size and compile time.
 const MAX_INSTRUCTIONS: usize = 500;
@@ -38,7 +38,7 @@ impl Specialisations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lang::ir::{Block, Builder, Cmp, End, Fact, Layer, Var};
+    use ::ir::{Block, Builder, Cmp, End, Fact, Layer, Var};
 
     fn branches(program: &Program, from: usize) -> usize {
         let Block { end, .. } = &program.blocks[from];

@@ -1,5 +1,5 @@
 //! A flow map of a program: keys of a few words to numbers, bounded, with expiry. After any sequence of calls the table
-//! contains the same entries as [`lang::interp::Table`]; the tests compare both with random walks.
+//! contains the same entries as [`::ir::interp::Table`]; the tests compare both with random walks.
 //!
 //! ```text
 //! slot = tag (the hash with its lowest bit set; 0 where empty) · stamp · number · key; a power of two of words
@@ -10,9 +10,9 @@
 //! entries of the probe sequence back, so there are no tombstones and the memory of a full table does not grow.
 //!
 //! Each worker has its own tables. Packets are spread over workers by a key that keeps all packets of an entry at one
-//! worker ([`lang::Key::common`]), so the tables need neither sharing nor locks.
+//! worker ([`::ir::Key::common`]), so the tables need neither sharing nor locks.
 
-use lang::ir::{Expiry, MAX_KEY_WORDS, Map};
+use ::ir::{Expiry, MAX_KEY_WORDS, Map};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -373,14 +373,14 @@ mod tests {
     use base::Prng;
 
     fn map(words: u8, capacity: u32, expiry: Expiry) -> Map {
-        Map { name: "m".into(), key: lang::Key::default(), words, capacity, expiry }
+        Map { name: "m".into(), key: ::ir::Key::default(), words, capacity, expiry }
     }
 
     fn walk<const W: usize>(seed: u64, capacity: u32, expiry: Expiry, keys: u64) {
         let mut prng = Prng::new(seed ^ u64::from(capacity) << 8 ^ keys);
         let map = map(W as u8, capacity, expiry);
         let mut table = Table::new(&map, prng.next_u64()).expect("a small table");
-        let mut model = lang::interp::Table::new(&map);
+        let mut model = ::ir::interp::Table::new(&map);
         let mut now: u64 = 1000;
         for step in 0..20_000 {
             // Time mostly goes forward, sometimes far, and sometimes back.

@@ -1,12 +1,12 @@
 //! Evaluation: applies all functions and translates expressions to one term, before any packet arrives. Type inference
 //! has accepted the expressions.
 
-use crate::key::Key;
-use crate::prefix::Prefix;
 use crate::syntax::{Binding, Error, Expr, Node, entry};
 use crate::table::{self, Function};
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
+use ir::Prefix;
+use ir::key::Key;
 use std::sync::Arc;
 
 /// Maximum size of a term in nodes, and maximum nesting depth.
@@ -350,7 +350,7 @@ fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, 
             Error::new(at.span.clone(), format!("{text:?} is no address or network"))
                 .help("write `10.0.0.0/8` or `2001:db8::/32`")
         })?),
-        (Value::Prop(p), Type::Pred) => Value::Pred(Pred::Compare(p, crate::ir::Cmp::Ne, 0)),
+        (Value::Prop(p), Type::Pred) => Value::Pred(Pred::Compare(p, ir::Cmp::Ne, 0)),
         (Value::Act(act), Type::Pred) => Value::Pred(act.as_filter().ok_or_else(|| {
             Error::new(at.span.clone(), "a predicate or a filter is wanted here, this action does more than that")
                 .help("predicates begin with `is_` or `has_`")

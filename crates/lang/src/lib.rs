@@ -1,38 +1,23 @@
 //! Layer 1: the packet language. A program is a small pure function that decides what happens to a packet and which
 //! members of the group get it. The program is type-checked and verified before it runs.
 //!
-//! * [`ir`]: the intermediate representation (IR), its verifier, printer and costs: the contract of all back ends.
-//!   [`Facts`]: the values of a packet that a program may read beside the packet's bytes.
-//! * [`interp`]: the reference semantics. [`FragmentTracker`]: keeps the fragments of a datagram together.
-//! * [`ebpf`]: compiles the part of a program that runs in the kernel.
-//! * [`term`]: programs with all functions applied; [`lower`] translates terms to the IR.
+//! * [`term`]: programs with all functions applied; [`lower`] translates terms to the intermediate representation (IR, crate `netgrain-ir`).
 //! * [`packet_filter`]: translates tcpdump filters (`netgrain-filter`) to the IR.
-//! * [`Key`]: the key of a flow map, and the common part of several keys.
+//!
+//! Back ends depend on `netgrain-ir` alone, not on this crate.
 #![forbid(unsafe_code)]
 
-pub mod ebpf;
 mod eval;
-pub mod facts;
-pub mod fragment_tracker;
-pub mod interp;
-pub mod ir;
-pub mod key;
-pub mod log;
 pub mod lower;
 pub mod packet_filter;
-mod prefix;
 pub mod syntax;
 pub mod table;
 pub mod term;
 pub mod types;
 
-pub use facts::Facts;
-pub use fragment_tracker::FragmentTracker;
-pub use key::{Field, Key};
-pub use prefix::Prefix;
 pub use syntax::{Error, headline};
 
-use ir::Program;
+use ir::{Key, Program};
 use types::BindingInfo;
 
 /// A program that passed all checks.
@@ -52,7 +37,8 @@ pub struct Compiled {
 /// The first error, its position, and a proposal for a correction.
 ///
 /// ```
-/// use netgrain_lang::{Facts, compile, interp::{Interpreter, ProgramState}, ir::VerdictKind};
+/// use ir::{Facts, VerdictKind, interp::{Interpreter, ProgramState}};
+/// use netgrain_lang::compile;
 /// use wire::{build::Frame, link};
 /// let compiled = compile("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow")?;
 /// let mut bytes = [0; 60];
@@ -144,5 +130,5 @@ fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
 /// single key serves all maps, there is one cluster of maps for each key. Maps are numbered over all programs in order.
 pub fn clusters(programs: &[&Program]) -> Vec<(Key, Vec<usize>)> {
     let keys: Vec<Key> = programs.iter().flat_map(|p| &p.maps).map(|m| m.key).collect();
-    key::clusters(&keys)
+    ir::key::clusters(&keys)
 }

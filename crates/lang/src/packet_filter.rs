@@ -1,11 +1,11 @@
 //! The filter language as a second surface: the intermediate form of a [`LinkFilter`], and so machine code and programs for the kernel.
 //! A byte that is not there ends the whole filter, past every `not`.
 
-use crate::ir::{self, Builder, Cmp, Fact, Inst, Label, Layer, Meta, Op, Program, Reg};
 use filter::anylink::AnyLinkTest;
 use filter::test::{ByteLocation, HeaderOffset, Test, Tunnel, TunnelRef};
 use filter::tree::{self, AddressProtocol, Dir, Version};
 use filter::{BRIDGED, Base, LinkFilter, Number};
+use ir::{self, Builder, Cmp, Fact, Inst, Label, Layer, Meta, Op, Program, Reg};
 
 /// Why a filter has no intermediate form: it follows headers or tags, which takes a loop.
 pub const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, which a program has not; `is_l4_proto` and `is_tcp` of the \

@@ -3,9 +3,9 @@
 //! A term has one variant for each construct of the language. The function table builds terms, and [`crate::lower`]
 //! translates them to the IR. Terms are trees without sharing; the evaluation limits their size.
 
-use crate::ir::{Cmp, Expiry, Log, Op};
-use crate::key::Key;
-use crate::prefix::Prefix;
+use ir::Prefix;
+use ir::key::Key;
+use ir::{Cmp, Expiry, Log, Op};
 use std::sync::Arc;
 
 /// An action: passes the packet, possibly with a changed record, or drops it.

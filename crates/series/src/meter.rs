@@ -5,7 +5,7 @@
 //! * A second without a packet is a row of zeros, as long as the meter watches: silence of up to
 //!   [`SeriesMeter::SILENCE_MAX`] seconds is told second by second. A longer one is a *gap* (the meter slept, or two
 //!   captures lie in one file): it has no rows, and costs nothing. A capture file does not say whether anybody watched between
-//!   two packets; in one, silence is told up to [`SeriesMeter::SILENCE_OF_CAPTURES`] ([`SeriesMeter::emitting`]).
+//!   two packets; in one, silence is told up to [`SeriesMeter::SILENCE_OF_CAPTURES`] ([`SeriesMeter::of_capture`]).
 //! * A packet of a second that was told already opens that second again, and the next tick tells another row of it, of
 //!   what was late only ([`Counts::late_packets`]). Rows of one second add up ([`crate::merge_rows`]): volumes are exact
 //!   whatever the order of the packets and however often the clock ticks.
@@ -81,10 +81,9 @@ impl SeriesMeter {
         }
     }
 
-    /// The same, which tells silence of up to so many seconds, and takes a longer one for a gap.
-    #[must_use]
-    pub fn emitting(self, silence: u64) -> Self {
-        Self { silence, ..self }
+    /// A counter for the packets of a capture file, whose gaps begin after [`Self::SILENCE_OF_CAPTURES`].
+    pub fn of_capture(interface: u16) -> Self {
+        Self { silence: Self::SILENCE_OF_CAPTURES, ..Self::new(interface) }
     }
 
     /// How many seconds of silence are told; what is longer is a gap.

@@ -144,7 +144,7 @@ fn silence_is_zeros_and_a_gap_is_nothing() {
 
 #[test]
 fn the_silence_of_a_capture_is_told_for_a_minute_only() {
-    let mut counter = SeriesMeter::new(0).emitting(SeriesMeter::SILENCE_OF_CAPTURES);
+    let mut counter = SeriesMeter::of_capture(0);
     let mut rows = Vec::new();
     let apart =
         [0, 1, SeriesMeter::SILENCE_OF_CAPTURES + 1, SeriesMeter::SILENCE_OF_CAPTURES + 2, SeriesMeter::SILENCE_MAX];

@@ -1,8 +1,8 @@
 //! Frames with correct lengths and checksums, for tests, the simulator and the generator.
 //!
-//! A [`Frame`] is a description; nothing is computed before [`Frame::write`] (as long as it needs) or [`Frame::fill`]
-//! (exactly as long as the buffer) puts it into the caller's bytes. Both are deterministic and allocate nothing. Frames in
-//! each other are made from the inside: a header of [`tunnel`] and a frame are the payload of the next.
+//! A [`Frame`] is a description of a frame. [`Frame::write`] encodes it with its natural length, [`Frame::fill`] with
+//! the length of the buffer. Both are deterministic and allocate nothing. To build a tunnel packet, build the inner
+//! frame first: a header of [`tunnel`] and the inner frame are the payload of the outer frame.
 //!
 //! ```
 //! use netgrain_wire::{Ipv4, Udp, build::Frame};
@@ -19,13 +19,14 @@ use crate::{EtherType, IpProtocol, MacAddr, ethernet, icmp, ipv4, ipv6, mpls, tc
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The most tags, and the most labels, of one frame.
+/// Maximum number of VLAN tags, and of MPLS labels, of one frame.
 pub const MAX_STACK: usize = 4;
 
-/// The most bytes of options that the length fields of IPv4 and TCP can say.
+/// Maximum length in bytes of the options of IPv4 and of TCP.
 pub const MAX_OPTIONS: usize = 40;
 
-/// A frame to be written. Begin with [`Frame::udp4`] or its like, then say what differs from the plain case.
+/// The description of a frame. Begin with [`Frame::udp4`] or a similar constructor, then change the fields that differ
+/// from its defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     link: Option<(MacAddr, MacAddr)>,
@@ -77,17 +78,17 @@ impl<'a> Frame<'a> {
         Self { link: Some(Self::MACS), tags, labels, network, transport, hops: 64, payload: &[] }
     }
 
-    /// Ethernet around `payload` with this ethertype.
+    /// An Ethernet frame with this ethertype.
     pub const fn ethernet(ethertype: EtherType) -> Self {
         Self::new(Network::None(ethertype), Transport::None(IpProtocol::NONE))
     }
 
-    /// IPv4 around `payload` with this protocol number.
+    /// An IPv4 packet with this protocol number, in Ethernet.
     pub fn ip4(src: impl Into<Ipv4Addr>, dst: impl Into<Ipv4Addr>, protocol: IpProtocol) -> Self {
         Self::new(Self::v4(src, dst), Transport::None(protocol))
     }
 
-    /// IPv6 around `payload` with this protocol number.
+    /// An IPv6 packet with this protocol number, in Ethernet.
     pub fn ip6(src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>, protocol: IpProtocol) -> Self {
         Self::new(Self::v6(src, dst), Transport::None(protocol))
     }
@@ -112,12 +113,12 @@ impl<'a> Frame<'a> {
         Self::new(Self::v6(src, dst), Self::plain_tcp(src_port, dst_port))
     }
 
-    /// ICMP over IPv4; `rest` is the part of the header that depends on the type.
+    /// ICMP over IPv4; `rest` is the last four bytes of the header, which depend on the type.
     pub fn icmp4(src: impl Into<Ipv4Addr>, dst: impl Into<Ipv4Addr>, kind: u8, code: u8, rest: [u8; 4]) -> Self {
         Self::new(Self::v4(src, dst), Transport::Icmp { v6: false, kind, code, rest })
     }
 
-    /// ICMPv6; `rest` is the part of the header that depends on the type.
+    /// ICMPv6; `rest` is the last four bytes of the header, which depend on the type.
     pub fn icmp6(src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>, kind: u8, code: u8, rest: [u8; 4]) -> Self {
         Self::new(Self::v6(src, dst), Transport::Icmp { v6: true, kind, code, rest })
     }
@@ -134,21 +135,21 @@ impl<'a> Frame<'a> {
         Transport::Tcp { src, dst, flags: tcp::flags::ACK, seq: 0, ack: 0, options: &[] }
     }
 
-    /// With these link addresses.
+    /// Sets the MAC addresses.
     #[must_use]
     pub const fn macs(mut self, src: MacAddr, dst: MacAddr) -> Self {
         self.link = Some((src, dst));
         self
     }
 
-    /// Without a link header, tags or labels: link type 101.
+    /// Removes the link header, tags and labels: the frame has link type 101.
     #[must_use]
     pub const fn raw(mut self) -> Self {
         self.link = None;
         self
     }
 
-    /// With one more VLAN tag, inside those given before.
+    /// Adds a VLAN tag inside the tags added before.
     ///
     /// # Panics
     /// Beyond [`MAX_STACK`] tags.
@@ -158,7 +159,7 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// With one more MPLS label (20 bits), inside those given before.
+    /// Adds an MPLS label (20 bits) inside the labels added before.
     ///
     /// # Panics
     /// Beyond [`MAX_STACK`] labels.
@@ -168,14 +169,14 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// With this TTL or hop limit instead of 64.
+    /// Sets the TTL or hop limit; the default is 64.
     #[must_use]
     pub const fn hops(mut self, hops: u8) -> Self {
         self.hops = hops;
         self
     }
 
-    /// With IPv4 options, padded with zeros to whole words. No effect on other frames.
+    /// Sets the IPv4 options, padded with zeros to a multiple of 4 bytes. No effect on other frames.
     ///
     /// # Panics
     /// Beyond [`MAX_OPTIONS`] bytes.
@@ -188,7 +189,8 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// As the part at byte `offset` (a multiple of 8) of the IPv4 datagram `id`. No effect on other frames.
+    /// Makes the packet the fragment at byte `offset` (a multiple of 8) of the IPv4 datagram `id`. No effect on other
+    /// frames.
     #[must_use]
     pub const fn fragment(mut self, identification: u16, offset: u16, more: bool) -> Self {
         if let Network::V4 { id, fragment, .. } = &mut self.network {
@@ -198,8 +200,9 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// With IPv6 extension headers, each given by its number and its bytes from the third on, padded with zeros to a
-    /// multiple of 8. A fragment header has the bytes `[offset, offset | more, id, id, id, id]`. No effect on other frames.
+    /// Sets the IPv6 extension headers, each given by its number and its bytes from the third byte on, padded with
+    /// zeros to a multiple of 8. A fragment header has the bytes `[offset, offset | more, id, id, id, id]`. No effect
+    /// on other frames.
     #[must_use]
     pub const fn extensions(mut self, headers: &'a [(IpProtocol, &'a [u8])]) -> Self {
         if let Network::V6 { extensions, .. } = &mut self.network {
@@ -208,7 +211,7 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// With these TCP flags and numbers. No effect on other frames.
+    /// Sets the TCP flags, sequence number and acknowledgement number. No effect on other frames.
     #[must_use]
     pub const fn tcp(mut self, new_flags: u8, new_seq: u32, new_ack: u32) -> Self {
         if let Transport::Tcp { flags, seq, ack, .. } = &mut self.transport {
@@ -217,7 +220,7 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// With TCP options, padded with zeros to whole words. No effect on other frames.
+    /// Sets the TCP options, padded with zeros to a multiple of 4 bytes. No effect on other frames.
     ///
     /// # Panics
     /// Beyond [`MAX_OPTIONS`] bytes.
@@ -230,14 +233,14 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// With these bytes after all headers.
+    /// Sets the payload after all headers.
     #[must_use]
     pub const fn payload(mut self, bytes: &'a [u8]) -> Self {
         self.payload = bytes;
         self
     }
 
-    /// Bytes of all headers, which is where the payload begins.
+    /// Length of all headers in bytes, which is the offset of the payload.
     pub fn header_len(&self) -> usize {
         self.link_len() + self.network_len() + self.transport_len()
     }
@@ -253,10 +256,10 @@ impl<'a> Frame<'a> {
         Ok(self.fill(out))
     }
 
-    /// Writes a frame of exactly the length of `out` and returns it. The payload is cut, or followed by zeros that
-    /// belong to it. A frame that is too short for all headers has an Ethernet header of the experimental ethertype
-    /// (or, below 14 bytes, what fits of it) and zeros. A packet that is too long for the length field of its header
-    /// says 0 there, as the kernel does for frames that it merged.
+    /// Writes a frame of exactly the length of `out` and returns it. The payload is truncated, or padded with zeros
+    /// that count as payload. If `out` is too short for all headers, the result is an Ethernet header of the
+    /// experimental ethertype (truncated below 14 bytes) and zeros. If the packet is too long for the length field of
+    /// its IP header, the field is 0, as in frames that the kernel merged (GRO).
     pub fn fill<'b>(&self, out: &'b mut [u8]) -> &'b [u8] {
         out.fill(0);
         if out.len() < self.header_len() {
@@ -322,7 +325,7 @@ impl<'a> Frame<'a> {
             Network::V6 { .. } => EtherType::IPV6,
         };
         let inner = if self.labels.len > 0 { EtherType::MPLS } else { network };
-        // Each ethertype announces what comes next, so the tags' own stand one place before their contents.
+        // Each ethertype announces the next header, so the ethertype of a tag stands in the header before the tag.
         let mut types = self.tags.items().iter().map(|(tpid, _)| *tpid).chain([inner]);
         let mut next = || types.next().unwrap_or(inner);
         let (head, mut rest) = out.split_at_mut(ethernet::at::END);
@@ -408,11 +411,11 @@ impl<'a> Frame<'a> {
             }
         };
         let sum = self.pseudo_header(length).bytes(out).bytes(payload).finish();
-        // In UDP a sum of 0 says that there is none (RFC 768); 0xffff is the other way to write zero.
+        // In UDP a checksum of 0 means "no checksum" (RFC 768); 0xffff is the other representation of zero.
         put16(out, at, if sum == 0 && matches!(self.transport, Transport::Udp { .. }) { 0xffff } else { sum });
     }
 
-    /// What the checksum covers besides the segment (RFC 9293 §3.1, RFC 8200 §8.1); nothing for ICMP over IPv4.
+    /// The sum of the pseudo header (RFC 9293 §3.1, RFC 8200 §8.1); zero for ICMP over IPv4, which has none.
     fn pseudo_header(&self, length: usize) -> Checksum {
         let protocol = u16::from(self.protocol().0);
         let length = Checksum::new().bytes(&(length as u32).to_be_bytes());
@@ -426,7 +429,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A few items in place.
+/// A list with a small fixed capacity, without allocation.
 #[derive(Clone, Copy, Debug)]
 struct Stack<T> {
     items: [T; MAX_STACK],

@@ -1,5 +1,5 @@
-//! Big-endian readers. The offsets given to them are the named constants of a layout, so the bounds check of the array
-//! forms is decided by the compiler and leaves no code.
+//! Big-endian readers. The offsets are constants of a header layout, so the compiler removes the bounds checks of the
+//! functions on arrays.
 
 /// Two bytes at `at`.
 #[inline(always)]
@@ -21,7 +21,7 @@ pub fn copy<const N: usize, const M: usize>(b: &[u8; M], at: usize) -> [u8; N] {
     out
 }
 
-/// `N` bytes of a slice of any length from `at`, if they are there.
+/// `N` bytes of a slice at `at`; `None` if the slice is too short.
 #[inline(always)]
 pub fn chunk<const N: usize>(b: &[u8], at: usize) -> Option<&[u8; N]> {
     b.get(at..)?.first_chunk()

@@ -1,6 +1,6 @@
 //! The Internet checksum: computed (RFC 1071) and updated in place (RFC 1624).
 
-/// The checksum of `bytes`. Over a header that carries a right checksum it is 0.
+/// The checksum of `bytes`. The result is 0 for a header that contains its correct checksum.
 ///
 /// ```
 /// # use netgrain_wire::checksum;
@@ -10,8 +10,8 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     Checksum::new().bytes(bytes).finish()
 }
 
-/// The checksum of a header in which one 16-bit field changed from `old` to `new`: equation 3 of RFC 1624, which unlike
-/// the older ones never turns 0xffff into 0.
+/// The new checksum of a header in which a 16-bit field changed from `old` to `new`, by equation 3 of RFC 1624. Unlike
+/// the older equations it never turns 0xffff into 0.
 ///
 /// ```
 /// # use netgrain_wire::update_checksum;
@@ -21,22 +21,23 @@ pub const fn update_checksum(sum: u16, old: u16, new: u16) -> u16 {
     !fold(!sum as u64 + !old as u64 + new as u64)
 }
 
-/// A sum over several pieces, such as a pseudo header and a segment.
+/// A checksum over several byte slices, for example pseudo header and segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum {
     sum: u64,
 }
 
 impl Checksum {
-    /// Of nothing yet.
+    /// The checksum of no bytes.
     pub const fn new() -> Self {
         Self { sum: 0 }
     }
 
-    /// And these bytes. Only the last piece may be of odd length; it counts as if a zero followed.
+    /// Adds bytes. Only the last slice may have an odd length; it is padded with a zero byte.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
-        // Ones' complement sums do not care for word size (RFC 1071 §2 C), so four bytes go at a time; 2^32 of them fit.
+        // A ones' complement sum does not depend on the word size (RFC 1071 §2 C), so the loop adds four bytes at a
+        // time; the 64-bit sum has space for 2^32 such words.
         let (words, rest) = bytes.as_chunks::<4>();
         for word in words {
             self.sum += u64::from(u32::from_be_bytes(*word));
@@ -47,14 +48,14 @@ impl Checksum {
         self
     }
 
-    /// And this number of 16 bits.
+    /// Adds a 16-bit number.
     #[must_use]
     pub const fn word(mut self, word: u16) -> Self {
         self.sum += word as u64;
         self
     }
 
-    /// The checksum as it goes on the wire.
+    /// The checksum as it stands in the header.
     pub const fn finish(self) -> u16 {
         !fold(self.sum)
     }
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// Two bytes at a time, with the carry put back at once: the definition.
+    /// The definition: adds two bytes at a time and adds each carry at once.
     fn by_definition(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {

@@ -1,23 +1,24 @@
-//! Community ID version 1 (github.com/corelight/community-id-spec): the name that Zeek, Suricata, Arkime and others give
-//! to the same conversation, so that records of different programs can be joined.
+//! Community ID version 1 (github.com/corelight/community-id-spec): the flow hash of Zeek, Suricata and Arkime, by
+//! which records of different programs can be joined.
 //!
 //! ```text
 //! "1:" base64( SHA-1( seed, lesser address, greater address, protocol, 0, port of the lesser, port of the greater ) )
 //! ```
-//! The seed is 0. Messages of ICMP have the type in place of the first port and, where there is an answering type, that one
-//! in place of the second: request and reply get one id. Other types have the code there and belong to one direction.
+//! The seed is 0. For ICMP the type takes the place of the source port. If there is a type that answers it, the
+//! answering type takes the place of the destination port, so request and reply have one ID. Otherwise the code takes
+//! that place, and the ID belongs to one direction.
 
 use crate::sha1::sha1;
 use crate::{FlowKey, IpProtocol};
 use std::net::IpAddr;
 
-/// Pairs of types that answer each other, in either order (RFC 792, 950, 1256).
+/// Pairs of ICMP types that answer each other, in either order (RFC 792, 950, 1256).
 const ICMP_PAIRS: [(u16, u16); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (10, 9)];
 
-/// The same of ICMPv6 (RFC 4443, 2710, 4861, 4620, 8335).
+/// Pairs of ICMPv6 types that answer each other (RFC 4443, 2710, 4861, 4620, 8335).
 const ICMPV6_PAIRS: [(u16, u16); 6] = [(128, 129), (133, 134), (135, 136), (130, 131), (139, 140), (144, 145)];
 
-/// The id of a conversation. For ICMP the key must have type and code as its ports, as [`crate::Decoded`] gives them.
+/// The Community ID of a flow. For ICMP the key must have type and code as its ports, as in [`crate::Decoded`].
 ///
 /// ```
 /// use netgrain_wire::{FlowKey, IpProtocol, Port, community_id};
@@ -47,7 +48,7 @@ pub fn community_id(key: &FlowKey) -> String {
         two_ways = answer.is_some();
         dst_port = answer.unwrap_or(dst_port);
     } else if !matches!(key.protocol, IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP) {
-        // Of other protocols the ports are not part of the id, nor of what is hashed.
+        // For other protocols neither the ports nor the bytes that encode them are part of the hashed message.
         return encode(key.src.min(key.dst), key.src.max(key.dst), key.protocol, None);
     }
     let (mut src, mut dst) = (key.src, key.dst);
@@ -73,7 +74,7 @@ fn encode(first: IpAddr, second: IpAddr, protocol: IpProtocol, ports: Option<(u1
     format!("1:{}", base64(&sha1(&message)))
 }
 
-/// RFC 4648 §4.
+/// The base64 encoding of RFC 4648 §4.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,23 +1,23 @@
-//! Where the headers of a frame are, in one pass without allocation: what the packet path knows of every packet.
+//! The offsets of the outermost headers of a frame, found in one pass without allocation, for the capture path.
 //!
-//! Invariants, whatever the bytes are: an offset that is not 0 lies inside the captured bytes and within 255 (it fits the
-//! ring's descriptor); [`Headers::family`] is not [`Family::Other`] only if the whole fixed network header was captured;
-//! [`Headers::l4`] is 0 for later fragments, which have no transport header.
+//! Invariants for arbitrary bytes: an offset that is not 0 lies inside the captured bytes and is at most 255 (one byte
+//! in the descriptor of the ring); [`Headers::family`] differs from [`Family::Other`] only if the whole fixed network
+//! header was captured; [`Headers::l4`] is 0 for later fragments, which have no transport header.
 //!
-//! The pass looks through VLAN tags, MPLS labels (under them also Ethernet, in a pseudowire), PPPoE sessions and SNAP, and along the
-//! extension headers of IPv6, each up to a bound; it does not look into tunnels. Where there is none, it goes as
-//! [`crate::Decoded`] does, so filter and index see the packet that the meter sees. The views ([`crate::Ipv4`] and its like) say the same with more words, and the tests hold
-//! this pass against them.
+//! The pass follows VLAN tags, MPLS labels (and below them Ethernet, in a pseudowire), PPPoE sessions, SNAP and the
+//! IPv6 extension headers, each up to a bound. It does not enter tunnels. For packets outside tunnels it gives the same
+//! offsets as [`crate::Decoded`], so filter, index and meter agree on each packet. The tests compare it with the header
+//! views ([`crate::Ipv4`] and others).
 
 use crate::bytes::{be16, be32, chunk};
 use crate::shim::{self, LabelPayload};
 use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6, mpls, tcp, udp, vlan};
 
-/// Link types that are understood, as pcap numbers them. Of any other a frame has no headers.
+/// The supported link types, by their pcap numbers. A frame of another link type has no headers.
 pub mod link {
     /// Ethernet.
     pub const ETHERNET: u16 = 1;
-    /// IPv4 or IPv6 without a link header; the first half-byte says which.
+    /// IPv4 or IPv6 without a link header; the version is in the first four bits.
     pub const RAW_IP: u16 = 101;
     /// IPv4 without a link header.
     pub const RAW_IPV4: u16 = 228;
@@ -32,13 +32,13 @@ pub mod link {
     /// Linux "cooked" capture version 2, 20 bytes, protocol first.
     pub const LINUX_SLL2: u16 = 276;
 
-    /// All of these. [`crate::Headers::link`] is an index of this list.
+    /// All supported link types. [`crate::Headers::link`] is an index of this list.
     pub const UNDERSTOOD: [u16; 8] = [ETHERNET, RAW_IP, RAW_IPV4, RAW_IPV6, NULL, LOOP, LINUX_SLL, LINUX_SLL2];
 
-    /// Not a link type: stands for all that are not understood.
+    /// Not a link type: stands for every unsupported link type.
     pub const UNKNOWN: u16 = u16::MAX;
 
-    /// Its place among those that are understood; of all others, behind them.
+    /// The index in [`UNDERSTOOD`]; its length for unsupported link types.
     pub(crate) const fn index(link_type: u16) -> u8 {
         let mut i = 0;
         while i < UNDERSTOOD.len() && UNDERSTOOD[i] != link_type {
@@ -47,12 +47,12 @@ pub mod link {
         i as u8
     }
 
-    /// Whether it is one of these.
+    /// True for a supported link type.
     pub const fn is_understood(link_type: u16) -> bool {
         (index(link_type) as usize) < UNDERSTOOD.len()
     }
 
-    /// Its name for people, if it is one of these.
+    /// The name of a supported link type.
     pub const fn name(link_type: u16) -> Option<&'static str> {
         Some(match link_type {
             ETHERNET => "Ethernet",
@@ -70,10 +70,11 @@ pub mod link {
     pub(crate) const SLL2_PROTOCOL: usize = 0;
     pub(crate) const SLL2_LEN: usize = 20;
 
-    /// The ethertype of an address family as the head of a loopback frame holds it, 0 for none of IP. That of IPv6 is
-    /// another on each system: 10 Linux, 24 NetBSD and OpenBSD, 28 FreeBSD, 30 Darwin (pcap-linktype, `LINKTYPE_NULL`).
+    /// The ethertype for the address family in a loopback header; 0 if the family is not IP. The number of IPv6 depends
+    /// on the system: 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on Darwin (pcap-linktype,
+    /// `LINKTYPE_NULL`).
     pub(crate) fn of_family(head: [u8; LOOP_LEN]) -> crate::EtherType {
-        // A family is small: whichever order makes it so is that of the host.
+        // Address families are small numbers, so the byte order that gives the smaller number is the host's byte order.
         match u32::from_be_bytes(head).min(u32::from_le_bytes(head)) {
             2 => crate::EtherType::IPV4,
             10 | 24 | 28 | 30 => crate::EtherType::IPV6,
@@ -82,10 +83,10 @@ pub mod link {
     }
 }
 
-/// What the network layer is.
+/// The protocol of the network layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// Something else, or cut before its fixed header ended.
+    /// Another protocol, or IP whose fixed header was not captured whole.
     #[default]
     Other,
     /// IPv4.
@@ -94,19 +95,19 @@ pub enum Family {
     V6,
 }
 
-/// Which part of a datagram a packet is.
+/// The fragmentation state of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fragment {
-    /// All of it.
+    /// The packet is a whole datagram.
     #[default]
     Whole,
-    /// The first of several parts, with the transport header.
+    /// The first fragment, which has the transport header.
     First,
-    /// Another part, without a transport header.
+    /// A later fragment, which has no transport header.
     Later,
 }
 
-/// The answer of [`Headers::of`].
+/// The headers of a frame; made by [`Headers::of`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
     ethertype: EtherType,
@@ -121,30 +122,30 @@ pub struct Headers {
     bits: u8,
 }
 
-/// Bits of `Headers::bits`.
+/// The bits of `Headers::bits`.
 mod bit {
     pub const MALFORMED: u8 = 1 << 0;
     pub const ETHERNET: u8 = 1 << 1;
-    /// From here on the index of the link type: that of Ethernet is 0.
+    /// The first bit of the index of the link type; the index of Ethernet is 0.
     pub const LINK: u32 = 4;
 }
 
 const _: () = assert!(link::UNDERSTOOD[0] == link::ETHERNET && link::UNDERSTOOD.len() < 1 << (8 - bit::LINK));
 
-/// A transport header that begins after this byte is not reported.
+/// The largest offset of a transport header that fits the field; a later header is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-// The network header begins before, unless pseudowires lie in each other: behind the longest link header and the most tags
-// and labels.
+// The longest link header with the most tags and labels ends before the limit, except for nested pseudowires.
 const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 
-/// The ethertype of IPv4 and the version and IHL of a header without options, as they follow each other.
+/// The ethertype of IPv4 and the first byte of an IPv4 header without options, as three consecutive bytes.
 const PLAIN_IPV4: u32 = 0x0008_0045;
 
 impl Headers {
     // PERF: 3.3 ns for UDP over IPv4 (60 B), 4.4 ns with a tag, 3.3 ns over IPv6; 13 ns where the walk is needed. Least of
     // 400 runs over 1024 frames in cache, on two cores shared with other builds.
-    /// Finds the headers of a frame of which `frame` was captured and `wire_len` bytes were sent (at least the former).
+    /// Finds the headers of a frame. `frame` is the captured bytes; `wire_len` is the wire length, at least the length
+    /// of `frame`.
     ///
     /// ```
     /// use netgrain_wire::{Headers, IpProtocol, build::Frame, link};
@@ -164,15 +165,15 @@ impl Headers {
         HeaderParser::new(frame, wire_len).headers(link_type)
     }
 
-    /// The common cases over Ethernet, each with one bounds check: TCP or UDP over plain IPv4 with at most one tag, or over
-    /// plain IPv6. `None` sends the frame to the walk.
+    /// The common cases over Ethernet, each with one bounds check: TCP or UDP over IPv4 without options with at most
+    /// one tag, or over IPv6 without extension headers. `None` means that the frame needs the general parser.
     #[inline(always)]
     pub(crate) fn common(frame: &[u8], wire: usize) -> Option<Self> {
         const TYPE: usize = ethernet::at::ETHERTYPE;
         const UNTAGGED: usize = ethernet::at::END;
         const TAGGED: usize = ethernet::at::END + vlan::at::END;
         let head: &[u8; UNTAGGED + ipv4::at::END + udp::at::END] = frame.first_chunk()?;
-        // Ethertype, version and IHL are neighbours: one comparison says IPv4 without options.
+        // Ethertype, version and IHL are consecutive, so one comparison recognises IPv4 without options.
         let word = be32(head, TYPE);
         if word >> 8 == PLAIN_IPV4 {
             return Self::plain_v4::<UNTAGGED>(frame, wire);
@@ -219,28 +220,28 @@ impl Headers {
         Self { ethertype, vlan, protocol, l3: l3 as u8, l4: l4 as u8, family, fragment, tags_at, inner_tags_at, bits }
     }
 
-    /// Offset of the network header, whatever its protocol; 0 where there is none (or where it begins the frame: raw
-    /// IP, with a [`Headers::family`]).
+    /// Offset of the network header, for any protocol; 0 if there is none, or if raw IP begins the frame (then
+    /// [`Headers::family`] is IP).
     #[inline]
     pub const fn l3(&self) -> u8 {
         self.l3
     }
 
-    /// Offset of the transport header; 0 where there is none: not IP, a later fragment, cut, or beyond 255. Of a first fragment
-    /// that is shorter than the header, only the ports need be there.
+    /// Offset of the transport header; 0 if there is none: not IP, a later fragment, truncated, or beyond 255. In a
+    /// first fragment that is shorter than the transport header only the ports are certain to be present.
     #[inline]
     pub const fn l4(&self) -> u8 {
         self.l4
     }
 
-    /// What the network layer is.
+    /// The protocol of the network layer.
     #[inline]
     pub const fn family(&self) -> Family {
         self.family
     }
 
-    /// The protocol above IP. Where the walk along IPv6 extensions could not go on, the number it stopped at; for
-    /// fragments, the one that all of them name.
+    /// The protocol above IP. If the parser could not follow the IPv6 extension headers to the end, the number of the
+    /// header at which it stopped; for fragments, the protocol in the fragment header.
     #[inline]
     pub const fn protocol(&self) -> Option<IpProtocol> {
         match self.family {
@@ -249,45 +250,45 @@ impl Headers {
         }
     }
 
-    /// Which part of a datagram this is.
+    /// The fragmentation state.
     #[inline]
     pub const fn fragment(&self) -> Fragment {
         self.fragment
     }
 
-    /// The ethertype under all tags, labels and sessions; 0 where there is none. Of a session that carries something else than
-    /// IP that of PPPoE, of labels over something unknown that of MPLS.
+    /// The ethertype below all tags, labels and sessions; 0 if there is none. If a PPPoE session does not carry IP, the
+    /// ethertype of PPPoE; if the payload of MPLS labels is unknown, the ethertype of MPLS.
     #[inline]
     pub const fn ethertype(&self) -> EtherType {
         self.ethertype
     }
 
-    /// The id of the outermost VLAN tag, which may be in a pseudowire.
+    /// The ID of the outermost VLAN tag, which may be inside a pseudowire.
     #[inline]
     pub const fn vlan(&self) -> Option<u16> {
         if self.tags_at != 0 { Some(self.vlan) } else { None }
     }
 
-    /// Whether a header contradicts its length. Being cut by the capture is no contradiction.
+    /// True if a header contradicts its length. Truncation by the capture is no contradiction.
     #[inline]
     pub const fn malformed(&self) -> bool {
         self.bits & bit::MALFORMED != 0
     }
 
-    /// The index in [`link::UNDERSTOOD`] of the link type; its length for every other type.
+    /// The index of the link type in [`link::UNDERSTOOD`]; its length for unsupported link types.
     #[inline]
     pub const fn link(&self) -> usize {
         (self.bits >> bit::LINK) as usize
     }
 
-    /// Whether the frame begins with a whole Ethernet header.
+    /// True if the frame begins with a whole Ethernet header.
     #[inline]
     pub const fn is_ethernet(&self) -> bool {
         self.bits & bit::ETHERNET != 0
     }
 
-    /// The ids of the VLAN tags from the outside inwards: of the outermost Ethernet header that has any, and of the innermost.
-    /// They are read again here, since hardly any frame has two.
+    /// The IDs of the VLAN tags, outer first: those of the outermost Ethernet header with tags, then the innermost. The
+    /// function reads them from the frame again, because few frames have two tags.
     #[inline]
     pub fn vlans<'a>(&self, frame: &'a [u8]) -> impl Iterator<Item = u16> + use<'a> {
         let (mut at, mut inner) = (usize::from(self.tags_at), usize::from(self.inner_tags_at));
@@ -300,8 +301,8 @@ impl Headers {
         std::iter::from_fn(next).take(vlan::MAX_TAGS)
     }
 
-    /// The four bytes of source and destination port as one number, source first; `None` where the protocol has none,
-    /// or they were not captured, or this is a later fragment.
+    /// Source and destination port as one 32-bit number, source port first; `None` if the protocol has no ports, if
+    /// they were not captured, or for later fragments.
     #[inline]
     pub(crate) fn port_word(&self, frame: &[u8]) -> Option<u32> {
         if self.l4 == 0 || !self.protocol.has_ports() {
@@ -311,7 +312,8 @@ impl Headers {
     }
 }
 
-/// How many bytes a TCP header or a UDP datagram says it has; `None` if it is neither, or says what cannot be.
+/// The length in bytes that a TCP header or a UDP datagram states; `None` for other protocols and for impossible
+/// lengths.
 #[inline(always)]
 fn plain_transport(frame: &[u8], at: usize, protocol: IpProtocol) -> Option<usize> {
     match protocol {
@@ -327,12 +329,13 @@ fn plain_transport(frame: &[u8], at: usize, protocol: IpProtocol) -> Option<usiz
     }
 }
 
-/// The general case: one step per header, each of which says either where the next begins or that there is none.
+/// The general parser: one step per header. Each step returns the offset of the next header, or `None` if there is
+/// none.
 struct HeaderParser<'a> {
     frame: &'a [u8],
-    /// Where what is looked at ends: the frame, or a session in it.
+    /// End of the current layer: of the frame, or of a session inside it.
     wire: usize,
-    /// Whether the next tag is the outermost of its Ethernet header.
+    /// True if the next tag is the outermost of its Ethernet header.
     first_tag: bool,
     out: Headers,
 }
@@ -359,7 +362,7 @@ impl<'a> HeaderParser<'a> {
         self.out
     }
 
-    /// Looks through all that is below the network layer; what bounds the loop is said in `decode/below.rs`.
+    /// Follows all headers below the network layer. `decode/link_layer.rs` explains why the loop ends.
     fn below(&mut self, mut at: usize) -> Option<usize> {
         let (mut tags, mut labels) = (0, 0);
         loop {
@@ -389,7 +392,7 @@ impl<'a> HeaderParser<'a> {
                     }
                 }
                 EtherType::PPPOE => match shim::pppoe(self.frame, at, self.wire) {
-                    // What is not IP stays a frame of its session.
+                    // A session that does not carry IP remains a frame with the ethertype of the session.
                     Ok((EtherType(0), ..)) => return Some(at),
                     Ok((inside, at, end)) => {
                         (self.out.ethertype, self.wire) = (inside, end);
@@ -413,8 +416,8 @@ impl<'a> HeaderParser<'a> {
         }
     }
 
-    /// `N` bytes at `at`, where a header must be that ends by `end` (on the wire). If they are not there, says whether
-    /// that is the fault of the capture or of the sender.
+    /// `N` bytes of a header at `at`, which must end by `end` (on the wire). If they are missing, marks the frame as
+    /// malformed when the packet ends there, and as truncated when only the capture ends there.
     fn need<const N: usize>(&mut self, at: usize, end: usize) -> Option<&'a [u8; N]> {
         if at + N > end {
             self.malformed();
@@ -473,7 +476,7 @@ impl<'a> HeaderParser<'a> {
         Some(at + vlan::at::END)
     }
 
-    /// Behind the bottom of the stack, or as far as it is looked through; and which of the two.
+    /// The offset after the label stack, or after the last label that the parser follows; the second value tells which.
     fn labels(&mut self, mut at: usize, labels: &mut usize) -> Option<(usize, bool)> {
         while *labels < mpls::MAX_LABELS {
             *labels += 1;
@@ -501,7 +504,7 @@ impl<'a> HeaderParser<'a> {
             self.malformed();
             return None;
         }
-        // A frame that the card or kernel merged may be longer than the field can say, and then says 0.
+        // A frame that the NIC or the kernel merged may exceed the range of the field, which is then 0.
         let end =
             if total == 0 && self.wire - at > usize::from(u16::MAX) { self.wire } else { self.bounded(at, total, len) };
         self.transport(at + len, end)
@@ -517,7 +520,7 @@ impl<'a> HeaderParser<'a> {
         self.out.protocol = IpProtocol(head[ipv6::at::NEXT]);
         let mut next = at + ipv6::at::END;
         let end = match usize::from(be16(head, ipv6::at::PAYLOAD_LEN)) {
-            // A jumbogram (RFC 2675), or a frame that the card or kernel merged.
+            // A jumbogram (RFC 2675), or a frame that the NIC or the kernel merged.
             0 if self.out.protocol == IpProtocol::HOP_BY_HOP || self.wire - at > usize::from(u16::MAX) => self.wire,
             len => self.bounded(at, ipv6::at::END + len, ipv6::at::END),
         };
@@ -544,7 +547,8 @@ impl<'a> HeaderParser<'a> {
         self.transport(next, end)
     }
 
-    /// Where the packet at `at` ends if its header of `header` bytes says `len`; where the frame ends if that cannot be.
+    /// The end of the packet at `at` whose header of `header` bytes states the length `len`; the end of the frame if
+    /// the length is impossible.
     fn bounded(&mut self, at: usize, len: usize, header: usize) -> usize {
         if len < header || at + len > self.wire {
             self.malformed();
@@ -562,11 +566,11 @@ impl<'a> HeaderParser<'a> {
             IpProtocol::TCP => tcp::at::END,
             IpProtocol::UDP | IpProtocol::ICMP | IpProtocol::ICMPV6 => udp::at::END,
             IpProtocol::SCTP => crate::sctp::at::END,
-            // Of the others we know no least length, only that there is something.
+            // For other protocols the minimum header length is unknown; at least one byte must be present.
             _ if at >= end => return None,
             _ => 1,
         };
-        // The first fragment of a datagram may be shorter than the header, and has ports then if they fit; a whole datagram may not.
+        // Only the first fragment of a datagram may be shorter than the transport header; it has ports if they fit.
         let fits = at + least <= end;
         if !fits {
             if whole {
@@ -587,7 +591,7 @@ impl<'a> HeaderParser<'a> {
             }),
             IpProtocol::UDP => chunk(self.frame, at + udp::at::LEN).is_some_and(|b| {
                 let len = usize::from(u16::from_be_bytes(*b));
-                // 0 stands for "longer than the field can say" in a jumbogram.
+                // In a jumbogram a length of 0 means that the length exceeds the field.
                 let jumbo = len == 0 && end - at > usize::from(u16::MAX);
                 !jumbo && (len < udp::at::END || whole && at + len > end)
             }),
@@ -645,7 +649,7 @@ mod tests {
         }
     }
 
-    /// Compares both ways and says (as 0 or 1) whether the common case took the frame.
+    /// Parses in both ways, compares the results, and returns 1 if the common case accepted the frame, else 0.
     fn compare(bytes: &[u8]) -> usize {
         let mut taken = 0;
         for wire in [bytes.len() as u32, bytes.len() as u32 + 4] {

@@ -30,17 +30,17 @@ impl<'a> Sctp<'a> {
         take(frame, offset, Layer::Sctp).map(|(head, rest)| Self { head, rest })
     }
 
-    /// From which port.
+    /// Source port.
     pub fn src(&self) -> Port {
         Port(be16(self.head, at::SRC))
     }
 
-    /// To which port.
+    /// Destination port.
     pub fn dst(&self) -> Port {
         Port(be16(self.head, at::DST))
     }
 
-    /// Verification tag: which association.
+    /// Verification tag, which identifies the association.
     pub fn tag(&self) -> u32 {
         be32(self.head, at::TAG)
     }

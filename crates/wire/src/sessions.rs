@@ -1,57 +1,58 @@
-//! What is missing in tunnels that number their packets (ERSPAN II and III, GRE, GTP-U), so that a mirror's own losses are
-//! seen.
+//! Sequence numbers of tunnels (ERSPAN II and III, GRE, GTP-U): counts missing numbers, which are packets that the
+//! mirror port or the path lost.
 //!
-//! Numbers are those of a *session*: one direction between two outer addresses, of one kind and number. All packets of it
-//! count, whatever flow is inside, whatever the tunnel carries (ARP, other tunnels), and the first parts of fragmented ones.
-//! So it takes somebody who sees all of them in their order: before packets are spread over threads.
+//! A *session* is one direction between two outer addresses with one tunnel kind and one tunnel ID. All packets of a
+//! session count, whatever they carry (any flow, ARP, other tunnels), and first fragments too. Therefore one thread
+//! must see all packets in order, before packets are distributed to threads.
 //!
-//! A number is judged as in RFC 3550, appendix A.1, with the window of RFC 4303, section 3.4.3:
+//! A sequence number is judged as in RFC 3550, appendix A.1, with the window of RFC 4303, section 3.4.3:
 //!
 //! ```text
-//! the next one, or up to so many ahead   those between are missing           2^24 of 32 bits, 2^14 of GTP-U's 16
-//! at most 128 behind the newest          late if it was missing, or repeated
-//! anything else                          astray; if the one after it is next, the session has begun anew there
+//! ahead of the newest by up to 2^24 (GTP-U: 2^14)   next; the numbers skipped are missing
+//! at most 128 behind the newest                      late if it was missing, else duplicate
+//! any other number                                   out of window; a restart if its successor comes next
 //! ```
-//! So one that comes late behind more than the window is astray and stays missing, and two such in a row look like a new beginning.
-//! A wrap is no gap. Whole rounds of the numbers that are lost are not seen; nor is what comes before the first and after the last
-//! packet. Memory is bounded: where a new session finds its four places taken, the one that was silent for most packets goes.
+//! A number that is late by more than the window is out of window, and its number stays missing; two consecutive
+//! numbers out of window look like a restart. A wrap is no gap. A loss of a whole number cycle is not detected, nor are
+//! losses before the first packet and after the last. Memory is bounded: if the four entries of a bucket are in use, a
+//! new session evicts the session that was inactive for the most packets.
 
 use crate::bytes::{be32, chunk};
 use crate::{Tunnel, TunnelKind, has_sequence, ipv4, ipv6};
 use base::hash;
 
-/// Sessions that are followed: 16 384, in 2 MiB that are taken when the first one comes.
+/// The number of sessions in the table: 16,384, in 2 MiB that are allocated when the first session begins.
 pub const CAPACITY: usize = 16_384;
 
-/// Numbers behind the newest of which is known whether they came.
+/// For this many numbers behind the newest the table knows whether they arrived.
 pub const WINDOW: u32 = u128::BITS;
 
-/// Places that a session may have.
+/// Entries of a bucket.
 const BUCKET_ENTRIES: usize = 4;
 
-/// What became of the numbers so far. Every packet is the next one, or ahead, or late, repeated, astray, or the first of a session or of
-/// its new beginning.
+/// The counters of sequence numbers. Each packet is next, ahead, late, duplicate, out of window, or the first of a
+/// session or of a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
-    /// Numbers that were seen: packets, or more where numbered tunnels are in each other.
+    /// Numbers received: packets, or more if tunnels with sequence numbers are nested.
     pub numbered: u64,
-    /// Sessions that began to be followed.
+    /// Sessions that began.
     pub started: u64,
-    /// Numbers that were passed over.
+    /// Numbers skipped.
     pub missing: u64,
-    /// Numbers that came after all, behind later ones: `missing - late` were lost.
+    /// Numbers that arrived after later numbers: `missing - late` were lost.
     pub late: u64,
-    /// Numbers that had come already, or lie before the first of their session.
+    /// Numbers that had arrived before, or that precede the first number of their session.
     pub duplicate: u64,
-    /// Numbers too far from the others to say anything.
+    /// Numbers outside the window.
     pub out_of_window: u64,
-    /// Sessions that began anew with another number.
+    /// Sessions that restarted with another number.
     pub restarts: u64,
-    /// Sessions that had to make place for others.
+    /// Sessions that were evicted.
     pub evicted: u64,
 }
 
-/// Which session.
+/// The key of a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     src: u128,
@@ -61,14 +62,14 @@ struct Key {
     is_v6: bool,
 }
 
-/// How far a session has come.
+/// The state of a session.
 #[derive(Clone, Copy)]
 struct State {
-    /// The number after the newest.
+    /// The number after the newest number.
     next: u32,
-    /// The bit `n` places up is set unless the number `n` before the newest is missing.
+    /// Bit `n` is clear if the number `n` before the newest is missing.
     come: u128,
-    /// The number that would say that the session has begun anew.
+    /// The number that would confirm a restart of the session.
     restart: Option<u32>,
 }
 
@@ -76,37 +77,37 @@ struct State {
 struct Entry {
     key: Key,
     state: State,
-    /// How many numbers were seen in all when its last one was.
+    /// The total count of numbers when the session was last active.
     used: u64,
 }
 
-// Two cache lines each, and no more than was said.
+// An entry fits two cache lines, and the table fits its documented size.
 const _: () = assert!(size_of::<Option<Entry>>() * CAPACITY <= 2 << 20);
 
-/// See the module.
+/// The table of sessions; see the module documentation.
 pub struct Sessions {
-    /// Empty until the first session comes.
+    /// Empty until the first session begins.
     buckets: Vec<[Option<Entry>; BUCKET_ENTRIES]>,
-    /// How many there will be.
+    /// The number of buckets to allocate.
     size: usize,
     key: u64,
     counts: SessionCounts,
 }
 
 impl Sessions {
-    /// With room for [`CAPACITY`] sessions. The key keeps strangers from aiming at one bucket.
+    /// A table for [`CAPACITY`] sessions. The secret key prevents attacks on one bucket.
     pub fn new(key: u64) -> Self {
         Self::with(CAPACITY, key)
     }
 
-    /// With room for at least `capacity` sessions.
+    /// A table for at least `capacity` sessions.
     pub fn with(capacity: usize, key: u64) -> Self {
         let size = capacity.div_ceil(BUCKET_ENTRIES).next_power_of_two();
         Self { buckets: Vec::new(), size, key, counts: SessionCounts::default() }
     }
 
-    /// Takes the numbers of a frame of which [`Decoded::may_have_sequence`](crate::Decoded::may_have_sequence) says that it may have
-    /// any.
+    /// Counts the sequence numbers of a frame for which
+    /// [`Decoded::may_have_sequence`](crate::Decoded::may_have_sequence) is true.
     #[inline(never)]
     pub fn observe(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
         for tunnel in has_sequence(frame, wire_len, link_type) {
@@ -116,7 +117,7 @@ impl Sessions {
         }
     }
 
-    /// What became of them so far.
+    /// The counters since the table was made.
     pub const fn counts(&self) -> SessionCounts {
         self.counts
     }
@@ -166,12 +167,12 @@ impl Key {
     }
 }
 
-/// The numbers of a kind of tunnel.
+/// The number space of a tunnel kind.
 #[derive(Clone, Copy)]
 struct Space {
-    /// All ones.
+    /// The largest number: all bits set.
     last: u32,
-    /// So far ahead a number may be of the one that is next, and those between are missing.
+    /// The largest forward jump that counts as missing numbers.
     ahead: u32,
 }
 
@@ -189,7 +190,7 @@ impl Space {
 }
 
 impl State {
-    /// Nothing before the first number is waited for.
+    /// A new session; numbers before the first are not expected.
     const fn begin(number: u32, space: Space) -> Self {
         Self { next: space.after(number), come: u128::MAX, restart: None }
     }
@@ -198,12 +199,12 @@ impl State {
         let ahead = number.wrapping_sub(self.next) & space.last;
         if ahead <= space.ahead {
             counts.missing += u64::from(ahead);
-            // One place for the number itself, and one for each that is missing.
+            // One bit for the number itself, and one clear bit for each missing number.
             self.come = self.come.unbounded_shl(ahead + 1) | 1;
             (self.next, self.restart) = (space.after(number), None);
             return;
         }
-        // The newest once more is 0 behind.
+        // A repetition of the newest number has distance 0.
         let behind = self.next.wrapping_sub(1).wrapping_sub(number) & space.last;
         if behind < WINDOW {
             let bit = 1 << behind;
@@ -233,7 +234,7 @@ mod tests {
         Key { src: 1, dst: 2, id, kind, is_v6: false }
     }
 
-    /// What becomes of these numbers of one session.
+    /// The counters after these numbers of one session.
     fn counts(kind: TunnelKind, numbers: &[u32]) -> SessionCounts {
         let mut sessions = Sessions::with(16, 7);
         numbers.iter().for_each(|n| sessions.count(key(5, kind), *n));
@@ -276,7 +277,8 @@ mod tests {
         assert_eq!(one, SessionCounts { out_of_window: 1, ..NOTHING });
         let two = counts(TunnelKind::Gre, &[far, far + 1, 0, 1, 3]);
         assert_eq!(two, SessionCounts { out_of_window: 1, restarts: 1, missing: 1, ..NOTHING });
-        // The last that is a gap, and the first that is not; the last that is known to be late, and the first that is not.
+        // The largest jump that is a gap and the smallest that is not; the oldest number that counts as late and the
+        // first that does not.
         assert_eq!(counts(TunnelKind::Gre, &[9, 10 + (1 << 24)]).missing, 1 << 24);
         assert_eq!(counts(TunnelKind::Gre, &[9, 11 + (1 << 24)]), SessionCounts { out_of_window: 1, ..NOTHING });
         assert_eq!(counts(TunnelKind::GtpU, &[9, 11 + (1 << 14)]), SessionCounts { out_of_window: 1, ..NOTHING });
@@ -309,15 +311,15 @@ mod tests {
             sessions.count(key(id, TunnelKind::Gre), 10);
         }
         assert_eq!((sessions.counts().started, sessions.counts().evicted), (5, 1));
-        // The first one is still known, the second is not.
+        // The first session is still in the table, the second was evicted.
         sessions.count(key(0, TunnelKind::Gre), 13);
         sessions.count(key(1, TunnelKind::Gre), 13);
         let counts = sessions.counts();
         assert_eq!((counts.missing, counts.started, counts.evicted), (2, 6, 2));
     }
 
-    /// A sender counts; its packets are lost, doubled and put into another order within the window. The model knows the set of
-    /// all that came, in numbers that never wrap.
+    /// A model test: numbers are lost, duplicated and reordered within the window. The model keeps the set of all
+    /// numbers received, without wrapping.
     #[test]
     fn on_any_path_the_counts_are_those_of_a_set_of_all_numbers() {
         let seed = testkit::seed("on_any_path_the_counts_are_those_of_a_set_of_all_numbers");
@@ -334,7 +336,7 @@ mod tests {
                     0..5 => (),
                     5..8 => way.extend([(place, sent), (place + prng.below(50), sent)]),
                     8..20 => way.push((place + prng.below(60), sent)),
-                    // An outage; nothing from before it comes after it.
+                    // An outage: no packet from before it arrives after it.
                     20 => (sent, pause) = (sent + prng.below(Space::of(kind).ahead.into()) / 4, pause + 1),
                     _ => way.push((place, sent)),
                 }

@@ -1,6 +1,6 @@
-//! SHA-1 (RFC 3174), for identifiers that others compute in the same way. It protects nothing: collisions can be made.
+//! SHA-1 (RFC 3174), for identifiers that other programs compute in the same way. It is not used for security.
 
-/// Where the length stands in the last block.
+/// Offset of the message length in the last block.
 const LENGTH_AT: usize = 56;
 
 /// The digest of a message.
@@ -10,7 +10,7 @@ pub fn sha1(message: &[u8]) -> [u8; 20] {
     for block in blocks {
         compress(&mut state, block);
     }
-    // A one bit, zeros, and the length in bits as the last eight bytes of a block.
+    // A one bit, zeros, and the message length in bits in the last eight bytes of a block.
     let mut last = [0; 64];
     last[..rest.len()].copy_from_slice(rest);
     last[rest.len()] = 0x80;

@@ -1,8 +1,8 @@
-//! What may lie between a link header and IP beside tags and labels: PPPoE sessions (RFC 2516), PPP (RFC 1661), Ethernet in a
-//! pseudowire (RFC 4448), SNAP behind an IEEE 802.3 length (RFC 1042). One step each.
+//! Headers between the link header and IP besides tags and labels: PPPoE sessions (RFC 2516), PPP (RFC 1661), Ethernet
+//! in a pseudowire (RFC 4448), SNAP after an IEEE 802.3 length (RFC 1042). One function per step.
 //!
-//! Both passes over the headers take these steps: [`crate::Headers`], which filter and index ask, and [`crate::Decoded`], which the
-//! meter asks. So the packet that a filter chooses is the one that the flow record tells of.
+//! Both [`crate::Headers`] (used by filter and index) and [`crate::Decoded`] (used by the meter) call these functions,
+//! so both find the same packet.
 
 use crate::bytes::{be16, chunk};
 use crate::{DecodeError, EtherType, ethernet, ipv4, ipv6, mpls};
@@ -22,14 +22,15 @@ mod ppp {
     pub const MPLS: u16 = 0x0281;
 }
 
-/// Both service access points of SNAP, unnumbered information, and the organisation whose types are ethertypes.
+/// The LLC header of SNAP (both service access points, unnumbered information) and the organisation code whose types
+/// are ethertypes.
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
-/// Bytes of the control word of a pseudowire (RFC 4385 §3), whose first half-byte is 0.
+/// Bytes of the control word of a pseudowire (RFC 4385 §3), whose first four bits are 0.
 const CONTROL_WORD: usize = 4;
 
-/// `N` bytes at `at`, where a header must be that ends by `end` on the wire. If they are not there, that is the fault of the
-/// sender or of the capture.
+/// `N` bytes of a header at `at`, which must end by `end` on the wire. The error tells whether the packet or only the
+/// capture ends before.
 pub(crate) fn need<const N: usize>(frame: &[u8], at: usize, end: usize) -> Result<&[u8; N], DecodeError> {
     if at + N > end {
         return Err(DecodeError::LinkShort);
@@ -37,7 +38,7 @@ pub(crate) fn need<const N: usize>(frame: &[u8], at: usize, end: usize) -> Resul
     chunk(frame, at).ok_or(DecodeError::Cut)
 }
 
-/// What a PPPoE session carries, where, and where it ends; an ethertype of 0 stands for what is not looked into.
+/// Payload ethertype, payload offset and end of a PPPoE session; ethertype 0 means a protocol that is not decoded.
 pub(crate) fn pppoe(frame: &[u8], at: usize, end: usize) -> Result<(EtherType, usize, usize), DecodeError> {
     let head: &[u8; pppoe::END] = need(frame, at, end)?;
     let inner = at + pppoe::END + usize::from(be16(head, pppoe::LEN));
@@ -48,14 +49,14 @@ pub(crate) fn pppoe(frame: &[u8], at: usize, end: usize) -> Result<(EtherType, u
     Ok((ethertype, at, inner))
 }
 
-/// PPP (RFC 1661 §2, 1662 §3.1): perhaps address and control, then a protocol of one or two bytes. The ethertype 0
-/// stands for a protocol that is not looked into.
+/// PPP (RFC 1661 §2, 1662 §3.1): optional address and control bytes, then a protocol number of one or two bytes.
+/// Ethertype 0 means a protocol that is not decoded.
 pub(crate) fn ppp(frame: &[u8], mut at: usize, end: usize) -> Result<(EtherType, usize), DecodeError> {
     if chunk(frame, at) == Some(&[0xff, 0x03]) {
         at += 2;
     }
     let first = u16::from(need::<1>(frame, at, end)?[0]);
-    // The last byte of a protocol number is odd, and no other is.
+    // Only the last byte of a PPP protocol number is odd.
     let (protocol, at) = if first & 1 == 1 { (first, at + 1) } else { (be16(need::<2>(frame, at, end)?, 0), at + 2) };
     let ethertype = match protocol {
         ppp::IPV4 => EtherType::IPV4,
@@ -66,7 +67,7 @@ pub(crate) fn ppp(frame: &[u8], mut at: usize, end: usize) -> Result<(EtherType,
     Ok((ethertype, at))
 }
 
-/// The ethertype that SNAP has behind a length, and where what it announces begins.
+/// The ethertype in the SNAP header after a length field, and the offset of its payload.
 pub(crate) fn snap(length: EtherType, frame: &[u8], at: usize) -> Option<(EtherType, usize)> {
     if !length.is_length() || chunk(frame, at) != Some(&SNAP) {
         return None;
@@ -75,18 +76,19 @@ pub(crate) fn snap(length: EtherType, frame: &[u8], at: usize) -> Option<(EtherT
     (!ethertype.is_length()).then_some((ethertype, at + SNAP.len() + 2))
 }
 
-/// What lies under a stack of labels.
+/// The payload of a label stack.
 pub(crate) enum LabelPayload {
-    /// This, right here; [`EtherType::MPLS`] if that cannot be told.
+    /// This ethertype, at the end of the stack; [`EtherType::MPLS`] if the payload is unknown.
     Network(EtherType),
-    /// An Ethernet header, at this offset, captured whole.
+    /// An Ethernet header at this offset, captured whole.
     Ethernet(usize),
 }
 
-/// RFC 4928 §3: 4 and 6 are IP. Else it may be Ethernet, behind a control word if the first half-byte is 0; nothing
-/// announces it, so its ethertype must be one that leads on. Where both would do (an address that begins with 0, and a tag),
-/// it is the control word if its first two bytes are 0, as RFC 4448 §4.6 has them. An IP packet is taken for Ethernet only if it cannot be
-/// IP: destination addresses that begin with 4 or 6 exist.
+/// RFC 4928 §3: a first half-byte of 4 or 6 means IP. Otherwise the payload may be Ethernet, after a control word if
+/// the first half-byte is 0. Nothing announces Ethernet, so its ethertype must be supported. If both readings are
+/// possible (a MAC address that begins with 0, followed by a tag), a control word is assumed if its first two bytes are
+/// 0 (RFC 4448 §4.6). A payload whose first half-byte means IP is read as Ethernet only if it cannot be IP, because MAC
+/// addresses that begin with 4 or 6 exist.
 pub(crate) fn under_labels(first: u8, frame: &[u8], at: usize, end: usize) -> LabelPayload {
     let known = mpls::payload_ethertype(first);
     let fits = |skip: usize| {
@@ -105,7 +107,7 @@ pub(crate) fn under_labels(first: u8, frame: &[u8], at: usize, end: usize) -> La
     }
 }
 
-/// Whether the lengths of an IP header are possible here.
+/// True if the lengths in an IP header are possible at this place.
 fn ip_fits(frame: &[u8], at: usize, end: usize) -> bool {
     let Some(head) = chunk::<{ ipv6::at::PAYLOAD_LEN + 2 }>(frame, at) else { return true };
     let (first, room) = (head[ipv4::at::VERSION_IHL], end.saturating_sub(at));
@@ -115,7 +117,8 @@ fn ip_fits(frame: &[u8], at: usize, end: usize) -> bool {
     }
 }
 
-/// Whether what follows an Ethernet header of this type is looked into, or is ARP: what a pseudowire carries.
+/// True if the decoder can continue after an Ethernet header of this type, or the type is ARP: the possible contents of
+/// a pseudowire.
 fn leads_on(ethertype: EtherType, frame: &[u8], after: usize) -> bool {
     matches!(ethertype, EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP | EtherType::PPPOE)
         || ethertype.is_vlan()

@@ -64,12 +64,12 @@ impl<'a> Tcp<'a> {
         Ok(Self { head, options, rest })
     }
 
-    /// From which port.
+    /// Source port.
     pub fn src(&self) -> Port {
         Port(be16(self.head, at::SRC))
     }
 
-    /// To which port.
+    /// Destination port.
     pub fn dst(&self) -> Port {
         Port(be16(self.head, at::DST))
     }
@@ -79,7 +79,7 @@ impl<'a> Tcp<'a> {
         be32(self.head, at::SEQ)
     }
 
-    /// The next sequence number expected from the other side.
+    /// The next sequence number expected from the peer.
     pub fn ack(&self) -> u32 {
         be32(self.head, at::ACK)
     }

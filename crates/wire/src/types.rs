@@ -1,4 +1,4 @@
-//! Numbers of the wire as types, so that a port is never taken for a protocol.
+//! Typed numbers of protocol headers, so that the compiler distinguishes ports from protocols.
 //!
 //! Values: IANA "Protocol Numbers", IEEE 802 ethertypes. All three sets are open: a number without a name prints as the
 //! number.
@@ -33,23 +33,23 @@ impl EtherType {
     pub const ERSPAN: Self = Self(0x88be);
     /// ERSPAN type III in GRE.
     pub const ERSPAN3: Self = Self(0x22eb);
-    /// IEEE 802 "local experimental 1": what [`crate::build`] writes where nothing else fits.
+    /// IEEE 802 "local experimental 1": [`crate::build`] writes it into frames that are too short for their headers.
     pub const EXPERIMENTAL: Self = Self(0x88b5);
 
-    /// Whether a VLAN tag follows.
+    /// True if a VLAN tag follows.
     #[inline]
     pub const fn is_vlan(self) -> bool {
         matches!(self, Self::VLAN | Self::QINQ | Self::QINQ_OLD)
     }
 
-    /// Whether it is the length of an IEEE 802.3 frame, in which a header of IEEE 802.2 follows; also the number that Linux
-    /// "cooked" captures give such frames (4).
+    /// True for the length of an IEEE 802.3 frame, after which an IEEE 802.2 header follows; also for the number 4 that
+    /// Linux "cooked" captures give such frames.
     #[inline]
     pub const fn is_length(self) -> bool {
         self.0 >= 3 && self.0 < 1536
     }
 
-    /// Whether an MPLS label follows.
+    /// True if an MPLS label follows.
     #[inline]
     pub const fn is_mpls(self) -> bool {
         matches!(self, Self::MPLS | Self::MPLS_MULTICAST)
@@ -89,11 +89,12 @@ impl IpProtocol {
     pub const ESP: Self = Self(50);
     pub const AH: Self = Self(51);
     pub const ICMPV6: Self = Self(58);
-    /// IPv6: nothing follows.
+    /// IPv6: no next header.
     pub const NONE: Self = Self(59);
     pub const DEST_OPTIONS: Self = Self(60);
     pub const SCTP: Self = Self(132);
-    /// IPv6 mobility (RFC 6275); like the next two it is an extension header by IANA's list, though nothing follows.
+    /// IPv6 mobility (RFC 6275). Like the next two, it is an extension header by IANA's list, although no header
+    /// follows.
     pub const MOBILITY: Self = Self(135);
     pub const UDP_LITE: Self = Self(136);
     pub const HIP: Self = Self(139);
@@ -112,20 +113,20 @@ impl IpProtocol {
         ("udplite", Self::UDP_LITE),
     ];
 
-    /// Whether its header begins with a source and a destination port of 16 bits each.
+    /// True if the header begins with a source and a destination port of 16 bits each.
     #[inline]
     pub const fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP | Self::SCTP | Self::DCCP | Self::UDP_LITE)
     }
 
-    /// Whether IPv6 lets another header follow this one, so that the walk goes on.
+    /// True if another IPv6 header may follow, so that the parser continues.
     #[inline]
     pub const fn is_extension(self) -> bool {
         matches!(self, Self::HOP_BY_HOP | Self::ROUTING | Self::FRAGMENT | Self::AH | Self::DEST_OPTIONS)
             || matches!(self, Self::MOBILITY | Self::HIP | Self::SHIM6)
     }
 
-    /// The protocol with this name, in the filter's spelling.
+    /// The protocol with this name in the filter language.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, p)| *p)
     }
@@ -155,10 +156,10 @@ impl fmt::Display for Port {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// To everyone.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it addresses a group (broadcast is one).
+    /// True for group addresses, broadcast included.
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1
     }
@@ -188,7 +189,7 @@ impl FromStr for MacAddr {
     }
 }
 
-/// The text was not a link address.
+/// The error for a text that is not a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseMacError;
 

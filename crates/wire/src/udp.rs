@@ -37,12 +37,12 @@ impl<'a> Udp<'a> {
         Ok(Self { head, rest: rest.get(..usize::from(len) - at::END).unwrap_or(rest) })
     }
 
-    /// From which port.
+    /// Source port.
     pub fn src(&self) -> Port {
         Port(be16(self.head, at::SRC))
     }
 
-    /// To which port.
+    /// Destination port.
     pub fn dst(&self) -> Port {
         Port(be16(self.head, at::DST))
     }
@@ -52,7 +52,7 @@ impl<'a> Udp<'a> {
         be16(self.head, at::LEN)
     }
 
-    /// Whether the datagram carries no payload.
+    /// True if the datagram has no payload.
     pub fn is_empty(&self) -> bool {
         usize::from(self.len()) == at::END
     }

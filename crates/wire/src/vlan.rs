@@ -1,5 +1,5 @@
-//! VLAN tag (IEEE 802.1Q §9): two bytes of control information and the ethertype of what follows. The ethertype that
-//! announces the tag stands in the header before it.
+//! VLAN tag (IEEE 802.1Q §9): two bytes of tag control information and the ethertype of the next header. The ethertype
+//! that announces the tag is in the header before it.
 
 use crate::bytes::be16;
 use crate::error::take;
@@ -13,7 +13,7 @@ pub(crate) mod at {
     pub const ID_MASK: u16 = 0x0fff;
 }
 
-/// The most tags that are looked through; a frame with more is treated as one of an unknown ethertype.
+/// The most tags that the decoder follows; a frame with more tags is treated as an unknown ethertype.
 pub const MAX_TAGS: usize = 8;
 
 /// One tag.

@@ -1,6 +1,6 @@
 //! The steps that `.ci/run` and a developer run, those that fail fastest first.
 
-use crate::{oracles, tidy};
+use crate::{book, oracles, tidy};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -15,6 +15,7 @@ pub fn all(root: &Path) -> Result<(), String> {
     step("tidy", || tidy::run(root))?;
     step("lints", || cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]))?;
     tests(root)?;
+    step("book", || book::build(root, oracles::mdbook().as_deref(), &target(root).join("book")))?;
     step("documents", || {
         cargo(root, &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])
     })

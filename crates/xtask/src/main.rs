@@ -1,10 +1,12 @@
 //! Repository chores: `cargo xtask ci | test | captures | tidy | generate | oracles`.
 #![forbid(unsafe_code)]
 
+mod book;
 mod ci;
 mod generate;
 mod oracles;
 mod tidy;
+mod words;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -44,6 +44,9 @@ const UNPACKED: &[(&str, &str)] = &[("promtool", "prometheus")];
 /// Programs written in Go that tests compare with, and their modules on the Go proxy.
 const GO_PROGRAMS: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.3")];
 
+/// Programs written in Rust that the steps of `ci` use: name and version on crates.io.
+const RUST_PROGRAMS: &[(&str, &str)] = &[("mdbook", "0.5.4")];
+
 /// Parquet readers of other years, each in an environment of its own: name, Python version that has packages for it,
 /// packages.
 const READERS: &[(&str, &str, &[&str])] = &[
@@ -89,6 +92,11 @@ pub fn install() {
             println!("oracles: no {program}: {why}; the tests that need it will skip");
         }
     }
+    for (program, version) in RUST_PROGRAMS {
+        if let Err(why) = install_rust_program(program, version) {
+            println!("oracles: no {program}: {why}; the step that needs it will skip");
+        }
+    }
     for (program, module) in GO_PROGRAMS {
         if let Err(why) = install_go_program(program, module) {
             println!("oracles: no {program}: {why}; the tests that need it will skip");
@@ -123,6 +131,28 @@ fn install_go_program(program: &str, module: &str) -> Result<(), String> {
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     run(Command::new("go").args(["install", module]).env("GOBIN", &folder))?;
     std::fs::write(&list, module).map_err(|e| format!("{}: {e}", list.display()))
+}
+
+/// Builds a program in the cache directory.
+fn install_rust_program(program: &str, version: &str) -> Result<(), String> {
+    let folder = cache()?.join("oracles-rust");
+    let (list, has) = (folder.join(format!("{program}.version")), folder.join("bin").join(program).is_file());
+    if has && std::fs::read_to_string(&list).is_ok_and(|built| built == version) {
+        return Ok(());
+    }
+    println!("oracles: building {program} {version} into {}", folder.display());
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["install", "--quiet", "--locked", "--force", "--no-default-features", "--debug", "--version", version]);
+    cargo.arg("--root").arg(&folder).arg(program).env("CARGO_TARGET_DIR", folder.join("target"));
+    run(&mut cargo)?;
+    // The program is all that is needed of some hundred megabytes.
+    std::fs::remove_dir_all(folder.join("target")).map_err(|e| format!("{}: {e}", folder.display()))?;
+    std::fs::write(&list, version).map_err(|e| format!("{}: {e}", list.display()))
+}
+
+/// The mdBook that [`install`] built, if it did.
+pub fn mdbook() -> Option<PathBuf> {
+    Some(cache().ok()?.join("oracles-rust/bin/mdbook")).filter(|program| program.is_file())
 }
 
 /// Extracts a program from a Debian package to the directory where `testkit::go_tool` looks for it.

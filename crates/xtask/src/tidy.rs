@@ -1,7 +1,8 @@
 //! Checks that no compiler makes: the crate table of docs/design/architecture.md against the crates, generated files against their
-//! specification, reasons beside third-party crates, file sizes, and leftovers.
+//! specification, reasons beside third-party crates, file sizes, leftovers, and the
+//! links and the contents of the book, and words that the glossary excludes.
 
-use crate::generate;
+use crate::{book, generate, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -38,6 +39,8 @@ pub fn run(root: &Path) -> Result<(), String> {
         }
     }
     sources(root, &mut complaints)?;
+    book::check(root, &mut complaints)?;
+    words::check(root, &mut complaints)?;
     if complaints.is_empty() {
         println!("tidy: {} crates, nothing to complain about", rows.len());
         return Ok(());

@@ -19,7 +19,7 @@ use crate::output::{MedianRange, Output, Stop};
 use capture::afxdp::{AfXdp, AfXdpConfig, PreparedProgram, XdpDispatcher, open};
 use capture::live_frames::{LiveFrames, LiveFramesConfig};
 use capture::{Polled, Source};
-use lang::ebpf::{Clock, EmitOptions, KernelVerdict, METADATA_BYTES, Metadata, ToUser};
+use kernel_programs::{Clock, EmitOptions, KernelVerdict, METADATA_BYTES, Metadata, ToUser};
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -154,7 +154,7 @@ fn port((from, to): (&str, &str), programmed: bool) -> Result<(Port, AfXdp), Sto
 /// The program as a capture would load it, and how many of its stages run in the kernel.
 fn prepare(steer: &XdpDispatcher, text: &str, generation: u32) -> Result<(PreparedProgram, usize), Stop> {
     let program = lang::compile(text).map_err(|e| Stop::say(format_args!("{text}: {}", e.what)))?.program;
-    let wish = EmitOptions {
+    let options = EmitOptions {
         link_type: wire::link::ETHERNET,
         hash_key: 7,
         generation,
@@ -165,7 +165,7 @@ fn prepare(steer: &XdpDispatcher, text: &str, generation: u32) -> Result<(Prepar
         to_user: ToUser::Sockets,
         metadata: Metadata::Compact,
     };
-    let object = lang::ebpf::emit(&program, &wish).map_err(Stop::say)?;
+    let object = kernel_programs::emit(&program, &options).map_err(Stop::say)?;
     let prepared = steer
         .prepare(&object, &[], sys::clock::since_monotonic())
         .map_err(|e| Stop::say(capture::afxdp::explain(PROGRAMMED.1, e)))?;

@@ -4,7 +4,7 @@
 use crate::kernel;
 
 use kernel::{Kernel, OPTIONS};
-use lang::ebpf::{EmitOptions, Metadata, emit};
+use kernel_programs::{EmitOptions, Metadata, emit};
 use std::fmt::Write;
 
 /// Three maps and 32 predicates, each of which looks at something.

@@ -7,13 +7,13 @@ use crate::random;
 use crate::vm;
 
 use base::Prng;
+use ir::Facts;
+use ir::interp::{Action, Execution, Interpreter, ProgramState};
+use ir::{Builder, Cmp, Effect, Expiry, Inst, Map, Operand, Program as Ir, Set, Var, VerdictKind};
 use kernel::{Answer, Kernel, Machine, OPTIONS, USER};
-use lang::Facts;
-use lang::ebpf::{
+use kernel_programs::{
     EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome, QueueGenerations, Refusal, announce, emit,
 };
-use lang::interp::{Action, Execution, Interpreter, ProgramState};
-use lang::ir::{Builder, Cmp, Effect, Expiry, Inst, Map, Operand, Program as Ir, Set, Var, VerdictKind};
 use vm::Vm;
 
 const DROP: u32 = 1;
@@ -318,7 +318,7 @@ fn real_packets_in_the_kernel() {
 /// A program that does with one map what the frame's first byte says, for the key in its second.
 fn one_map(expiry: Expiry) -> Ir {
     let mut b = Builder::default();
-    let map = Map { name: "m".into(), key: lang::Key::default(), words: 1, capacity: 64, expiry };
+    let map = Map { name: "m".into(), key: ir::Key::default(), words: 1, capacity: 64, expiry };
     b.tables().maps.push(map);
     b.stage("one map");
     let end = b.label();

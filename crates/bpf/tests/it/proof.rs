@@ -8,11 +8,11 @@ use difftest::{
     BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, ObservedAction, Packet, PacketOutcome, Report,
     StateSnapshot, Trial, facts, frames,
 };
+use ir::Facts;
+use ir::interp::{self, Interpreter, ProgramState};
+use ir::{Expiry, Program, VerdictKind};
 use kernel::{Answer, Kernel, Machine, OPTIONS, USER};
-use lang::Facts;
-use lang::ebpf::{EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome as End, Refusal, emit};
-use lang::interp::{self, Interpreter, ProgramState};
-use lang::ir::{Expiry, Program, VerdictKind};
+use kernel_programs::{EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome as End, Refusal, emit};
 use vm::Vm;
 
 /// A kernel, and an interpreter behind it.

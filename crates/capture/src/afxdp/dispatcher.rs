@@ -24,7 +24,7 @@ use bpf::{
     Asm, AttachError, AttachMode, Code, Condition, Frames, Helper, Link, LoadError, MapError, MapKind, MapSet, MapSpec,
     Program, RawMap, Reg, Size, XdpAction, XdpMode,
 };
-use lang::ebpf::{Object, PacketOutcome, QueueGenerations, Role};
+use kernel_programs::{Object, PacketOutcome, QueueGenerations, Role};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! An eBPF program of the packet language after loading and before it runs on an interface.
 
 use bpf::{MapKind, MapSet, MapSpec, Program, RawMap};
-use lang::ebpf::{MapKind as Kind, MapRequirement, Role};
+use kernel_programs::{MapKind as Kind, MapRequirement, Role};
 use std::sync::Arc;
 
 /// A map of the program that runs on an interface.

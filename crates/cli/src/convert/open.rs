@@ -84,8 +84,8 @@ impl<S: BufRead> Read for Zstd<S> {
                 self.decoder.decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1)).map_err(damaged)?;
                 continue;
             }
-            let told = self.decoder.get_checksum_from_data();
-            if told.is_some() && told != self.decoder.get_calculated_checksum() {
+            let reported = self.decoder.get_checksum_from_data();
+            if reported.is_some() && reported != self.decoder.get_calculated_checksum() {
                 return Err(damaged("the check sum of a zstd frame does not match its content"));
             }
             self.within = false;

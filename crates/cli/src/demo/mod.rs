@@ -176,11 +176,11 @@ fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, En
         }),
         ..Plan::new(source)
     };
-    let outlets = |label: &str| {
-        let outlet: Box<dyn Sink> = Box::new(StoreSink::new(store, label, patient)?);
-        Ok(vec![outlet])
+    let sinks = |label: &str| {
+        let sink: Box<dyn Sink> = Box::new(StoreSink::new(store, label, patient)?);
+        Ok(vec![sink])
     };
-    Capture::claimed(&plan, &Some(store.to_owned()), outlets)
+    Capture::claimed(&plan, &Some(store.to_owned()), sinks)
 }
 
 fn asked(answer: &QueryRun, out: &mut impl Write) -> Result<(), Failure> {

@@ -54,7 +54,7 @@ impl Walkthrough {
     /// Asks the store, in which `scanned` frames of the culprit should be.
     pub fn through(store: &Path, meter: &MeterReport, scanned: u64) -> Self {
         let mut walk = Self::default();
-        let Some((from, to)) = walk.curve(store, meter, scanned) else { return walk };
+        let Some((from, to)) = walk.series(store, meter, scanned) else { return walk };
         let interval = ["--from", &from, "--to", &to];
         walk.flows(store, interval, scanned);
         walk.packets(store, interval, scanned);
@@ -62,7 +62,7 @@ impl Walkthrough {
     }
 
     /// Something happened, and when: the seconds with SYN.
-    fn curve(&mut self, store: &Path, meter: &MeterReport, scanned: u64) -> Option<(String, String)> {
+    fn series(&mut self, store: &Path, meter: &MeterReport, scanned: u64) -> Option<(String, String)> {
         self.step("series", "something happened: when?".into(), query("series", store, &[]));
         let fields = ["--json", "--fields", "second,packets,tcp_syn"];
         let rows: Vec<Second> = objects(&query("series", store, &fields));
@@ -117,11 +117,11 @@ impl Walkthrough {
         self.same("packets of the culprit in the store, and sent", counted.iter().map(|c| c.packets).sum(), scanned);
     }
 
-    fn step(&mut self, grain: &'static str, why: String, answer: QueryRun) {
+    fn step(&mut self, kind: &'static str, why: String, answer: QueryRun) {
         if !answer.found {
             self.disagreements.push(format!("no answer to: {}", answer.command));
         }
-        self.steps.push(Step { data_type: grain, purpose: why, result: answer });
+        self.steps.push(Step { data_type: kind, purpose: why, result: answer });
     }
 
     /// Holds two numbers against each other.
@@ -133,11 +133,11 @@ impl Walkthrough {
 
     /// For people.
     pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut grain = "";
+        let mut kind = "";
         for (number, step) in self.steps.iter().enumerate() {
-            if step.data_type != grain {
+            if step.data_type != kind {
                 writeln!(out)?;
-                grain = step.data_type;
+                kind = step.data_type;
             }
             writeln!(out, "{}. {}: {}", number + 1, step.data_type, step.purpose)?;
             step.result.describe(out)?;

@@ -53,7 +53,7 @@ use std::time::Instant;
   netgrain flows --live --from-multicast 239.128.0.0:4739 --multicast-interface eth0
 
 A filter is asked of a flow as a whole, without the tunnel around it: src is the initiator, the host that began the flow, and
-dst the responder, as for --group. Beside the words of packets it has bytes packets bps pps flags (of both directions; behind
+dst the responder, as for --group. Beside the words of packets it has bytes packets bps pps bpp flags (of both directions; behind
 src or dst of what that end sent), duration rtt state end: 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", interval::HELP)
@@ -124,8 +124,8 @@ pub struct FlowsArgs {
     /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
-    /// The packets of these flows instead of their records
-    #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
+    /// The packets of these flows instead of their records: of the store, or of the captures of -r
+    #[arg(long, conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
     /// With --packets: only how many there are
     #[arg(long, requires = "packets", conflicts_with = "write")]
@@ -328,7 +328,7 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
         let value = serde_json::json!({ "explain": {
             "records_looked_at": looked, "records": found, "seconds": seconds,
         } });
-        sys::say!("{value}");
+        sys::say!("{}", crate::outcome::versioned(value));
         return;
     }
     let rate = show_si(looked as f64 / seconds.max(1e-9), "records/s");

@@ -91,12 +91,12 @@ impl NetworkRecords {
     /// What people should know: what was sent and did not come, or could not be read.
     pub fn warnings(&self) -> Vec<String> {
         let (arrived, unread) = self.subscriber.arrived();
-        let told = [
+        let reported = [
             (arrived.missed, "records were sent and did not arrive: the network or this machine lost them"),
             (arrived.without_template, "sets of records came before the template that tells how to read them"),
             (unread, "messages were no IPFIX"),
         ];
-        let some = told.into_iter().filter(|(count, _)| *count > 0);
+        let some = reported.into_iter().filter(|(count, _)| *count > 0);
         some.map(|(count, what)| format!("{}: {} {what}", self.group, show_count(count))).collect()
     }
 }

@@ -9,6 +9,7 @@ use aggregate::{Aggregation, Field, GroupRow, Measure, Value};
 use base::Timestamp;
 use base::units::{show_bytes, show_count};
 use columns::{TableColumn, Values};
+use export::text::SCHEMA_VERSION;
 use flow::{EndReason, TcpState};
 use serde_json::{Map, json};
 use std::io::Write;
@@ -163,7 +164,7 @@ pub fn objects(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     for line in &report.lines {
-        let mut object = Map::new();
+        let mut object = Map::from_iter([("schema_version".to_owned(), json!(SCHEMA_VERSION))]);
         if let Some(Period { from, to }) = period {
             object.insert("from".into(), from.to_string().into());
             object.insert("to".into(), to.to_string().into());

@@ -143,13 +143,13 @@ impl<'a> Records<'a> {
             Feed::Network(heard) => heard.warnings(),
         };
         // A file that was opened for two questions has failed twice.
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for remark in self.remarks.iter().cloned().chain(more) {
-            if !told.contains(&remark) {
-                told.push(remark);
+            if !reported.contains(&remark) {
+                reported.push(remark);
             }
         }
-        told
+        reported
     }
 
     /// Whether everything could be read: what could not has a remark.

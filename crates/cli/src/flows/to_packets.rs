@@ -1,6 +1,7 @@
 //! From flows to packets: `netgrain packets --flow` and `netgrain flows --packets`.
 
-use super::query::{FLOW_TIME_HINT, FlowQuery};
+use super::files::{Format, format};
+use super::query::{FLOW_TIME_HINT, FlowQuery, RecordSource};
 use super::source::{Records, Step};
 use super::{FlowPackets, FlowsArgs, hand_over};
 use crate::outcome::{Failure, Outcome};
@@ -9,6 +10,7 @@ use crate::{interval, signals};
 use aggregate::Value;
 use columns::DataFileKind;
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 /// What tells the packets of one flow, found by its id in the records of the store; `None` if there is no such flow, which
 /// has been said then.
@@ -30,6 +32,10 @@ pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<FlowPackets>, Fa
 
 /// The packets of the flows that a question finds; with --top, of the greatest.
 pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> {
+    let read = match &asked.place {
+        RecordSource::Files(files) => captures(files, args)?,
+        RecordSource::Store(_) | RecordSource::Network(..) => Vec::new(),
+    };
     let members = match &asked.plan {
         None => collect(asked, |_| true)?,
         Some(plan) if args.group.is_empty() => {
@@ -49,9 +55,10 @@ pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> 
         words: Vec::new(),
         filter: Vec::new(),
         store: args.store.clone(),
-        read: Vec::new(),
+        read,
         when: interval::Interval::between(from, to, asked.zone.clone()),
-        interface: args.interface.clone(),
+        // The flows are of these interfaces already, and captures may call theirs by other names than the meter does.
+        interface: if args.store.is_some() { args.interface.clone() } else { Vec::new() },
         write: args.write.clone(),
         format: None,
         flow: None,
@@ -64,6 +71,25 @@ pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> 
         color: args.color,
     };
     hand_over(args, members)
+}
+
+/// The files of `-r`, if the packets of their flows can be read from them.
+fn captures(files: &[PathBuf], args: &FlowsArgs) -> Result<Vec<PathBuf>, Failure> {
+    if files.iter().any(|path| path == Path::new("-")) {
+        let text = "--packets reads the capture twice, and standard input can be read once: name a file behind -r";
+        return Err(Failure::Said(text.into()));
+    }
+    for path in files {
+        if !matches!(format(path)?, Format::Capture) {
+            let text = "no capture: it holds records without their packets; name the capture behind -r, or a --store";
+            return Err(Failure::Said(format!("--packets: {}: {text}", path.display())));
+        }
+    }
+    if !args.interface.is_empty() && files.len() > 1 {
+        let text = "--packets with -r and --interface: of one capture; ask each file by itself";
+        return Err(Failure::Said(text.into()));
+    }
+    Ok(files.to_vec())
 }
 
 fn flow_id(value: &Value) -> Option<u64> {

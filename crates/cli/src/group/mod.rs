@@ -4,7 +4,7 @@ pub mod show;
 
 use crate::listen;
 use crate::listen::ListenArgs;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{self, Failure, Outcome};
 use crate::signals;
 use base::units;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
@@ -243,11 +243,8 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             let (program, generation) = (answer.program, answer.generation.unwrap_or_default());
             let mut out = std::io::stdout().lock();
             if a.control.json {
-                writeln!(
-                    out,
-                    "{}",
-                    serde_json::json!({"group": a.group, "program": program, "generation": generation})
-                )?;
+                let document = serde_json::json!({"group": a.group, "program": program, "generation": generation});
+                writeln!(out, "{}", outcome::versioned(document))?;
             } else {
                 writeln!(out, "{}", program.as_deref().unwrap_or("copy"))?;
             }
@@ -305,7 +302,7 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
     let (answer, _) = a.named.request(&request)?;
     let place = answer.slot.unwrap_or_default();
     if a.named.control.json {
-        writeln!(std::io::stdout(), "{}", serde_json::json!({"group": a.named.group, "slot": place}))?;
+        outcome::json(&serde_json::json!({"group": a.named.group, "slot": place}))?;
     } else {
         sys::say!(
             "netgrain: place {place} of group {}; netgrain group detach {} {place}",
@@ -381,12 +378,12 @@ impl ControlArgs {
         let same = |one: &Value, other: &Value| one["group"] == other["group"] && one["sources"] == other["sources"];
         let several = self.paths().count() > 1;
         for path in self.paths() {
-            let told = Client::connect(&path).and_then(|client| client.request(request));
-            let told = told.map_err(|e| match e {
+            let reported = Client::connect(&path).and_then(|client| client.request(request));
+            let reported = reported.map_err(|e| match e {
                 ClientError::Refused(why) if several => Failure::Said(format!("{}: {why}", path.display())),
                 e => failed(&e, &path),
             });
-            for group in told?.1 {
+            for group in reported?.1 {
                 if !all.iter().any(|known| same(known, &group)) {
                     all.push(group);
                 }
@@ -433,8 +430,8 @@ impl NamedArgs {
             groups.iter().flat_map(|g| g["sources"].as_array()).flatten().filter_map(Value::as_str).collect();
         match named.iter().find(|name| !sources.contains(&name.as_str())) {
             None => Ok(()),
-            Some(stranger) => Err(Failure::Said(format!(
-                "the packets of group {} come from {}, not from {stranger}; name its interfaces alone",
+            Some(unknown_client) => Err(Failure::Said(format!(
+                "the packets of group {} come from {}, not from {unknown_client}; name its interfaces alone",
                 self.group,
                 sources.join(", ")
             ))),

@@ -1,6 +1,6 @@
 //! Groups for people.
 
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{self, Failure, Outcome};
 use base::units::show_count;
 use serde_json::Value;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ pub fn loaded(group: &str, answer: &group::Response) -> Result<(), Failure> {
         "group": group, "generation": answer.generation, "took_us": answer.took_us, "late": answer.late, "execution": about.execution, "reason": about.reason,
         "compile_us": about.compile_us, "partition_by": about.partition_by, "notes": about.notes, "unresponsive": answer.unresponsive,
     });
-    Ok(writeln!(io::stdout(), "{done}")?)
+    Ok(outcome::json(&done)?)
 }
 
 /// The same for people: what they should know of the program, and the queues on which it does not judge.
@@ -35,7 +35,7 @@ pub fn print_notes(answer: &group::Response) {
 pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if json {
-        groups.iter().try_for_each(|g| writeln!(out, "{g}"))?;
+        groups.iter().try_for_each(|g| writeln!(out, "{}", outcome::versioned(g.clone())))?;
         return Ok(());
     }
     if groups.is_empty() {
@@ -63,11 +63,11 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         let ports: Vec<&Value> = g["interfaces"].as_array().into_iter().flatten().collect();
         let gone = &g["departed"];
         let lost = number(g, "lost") > 0 || number(g, "forward_lost") > 0;
-        let outlets = members.iter().map(|m| &m["sink"]);
-        let failed = ports.iter().copied().chain(outlets).chain([gone]).any(|o| number(o, "failed") > 0);
+        let sinks = members.iter().map(|m| &m["sink"]);
+        let failed = ports.iter().copied().chain(sinks).chain([gone]).any(|o| number(o, "failed") > 0);
         healthy &= contradictions.is_empty() && silent.is_empty() && !lost && !failed;
         if json {
-            writeln!(out, "{g}")?;
+            writeln!(out, "{}", outcome::versioned(g.clone()))?;
             continue;
         }
         if i > 0 {
@@ -237,9 +237,9 @@ mod tests {
             of[key] = n.into();
         }
         (of["matched"], of["orphaned"]) = (40_000.into(), 5.into());
-        let told = "cut datagrams: remembered 20 000, held 10 000 of 16 384, forgotten for room 7 000, after their time 2 999, for \
+        let reported = "cut datagrams: remembered 20 000, held 10 000 of 16 384, forgotten for room 7 000, after their time 2 999, for \
             another of their number 1; later parts that went with their first 40 000, without 5";
-        assert_eq!(datagrams(&of).as_deref(), Some(told));
+        assert_eq!(datagrams(&of).as_deref(), Some(reported));
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         let mut gone = json!({"delivered": 65_527, "lost": 15_772, "late": 10_358, "seen": 65_527});
         assert_eq!(departed(&gone), "delivered 65 527, lost 15 772, late 10 358");
         gone["seen"] = 65_000.into();
-        let told = "delivered 65 527, lost 15 772, late 10 358, delivered and perhaps not looked at any more 527";
-        assert_eq!(departed(&gone), told);
+        let reported = "delivered 65 527, lost 15 772, late 10 358, delivered and perhaps not looked at any more 527";
+        assert_eq!(departed(&gone), reported);
     }
 }

@@ -2,9 +2,9 @@
 
 use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome, json};
+use ir::{Placement, Program, placement};
+use kernel_programs::{Clock, EmitOptions, Metadata, Object, Refusal, ToUser, emit};
 use lang::Compiled;
-use lang::ebpf::{Clock, EmitOptions, Metadata, Object, Refusal, ToUser, emit};
-use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -111,7 +111,7 @@ const APART: &str = "and what they leave in maps is kept apart from the kernel's
 
 /// What runs in the kernel.
 fn in_kernel(program: &Program) -> Result<Object, Refusal> {
-    let wish = EmitOptions {
+    let options = EmitOptions {
         link_type: wire::link::ETHERNET,
         hash_key: 0,
         generation: 0,
@@ -122,7 +122,7 @@ fn in_kernel(program: &Program) -> Result<Object, Refusal> {
         to_user: ToUser::Sockets,
         metadata: Metadata::default(),
     };
-    emit(program, &wish)
+    emit(program, &options)
 }
 
 fn object(compiled: &Compiled) -> serde_json::Value {

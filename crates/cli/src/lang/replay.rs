@@ -1,11 +1,12 @@
 //! A program over a capture, by the interpreter: what it decides, added up.
 
 use super::RunArgs;
-use crate::outcome::{Failure, Outcome, json};
-use lang::interp::{Action, Execution as Fate, Interpreter, ProgramState};
-use lang::ir::{Log, Program, VerdictKind};
-use lang::log::{LogSubject, classes};
-use lang::{Compiled, Facts};
+use crate::outcome::{Failure, Outcome, json, versioned};
+use ir::Facts;
+use ir::interp::{Action, Execution as Fate, Interpreter, ProgramState};
+use ir::log::{LogSubject, classes};
+use ir::{Log, Program, VerdictKind};
+use lang::Compiled;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -54,7 +55,7 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
         let (bytes, wire_len, link_type) = (packet.data, packet.wire_len, packet.link_type);
         let about = LogSubject { bytes, wire_len, link_type, so_far: None };
         if args.print && args.program.json {
-            writeln!(out, "{}", line_json(program, sums.packets, &fate, &about))?;
+            writeln!(out, "{}", versioned(line_json(program, sums.packets, &fate, &about)))?;
         } else if args.print {
             writeln!(out, "{}", line(program, sums.packets, &fate, &about))?;
         }

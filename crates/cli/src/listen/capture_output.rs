@@ -49,12 +49,12 @@ impl<W: Write> CaptureOutput<W> {
     pub fn packet(&mut self, number: usize, ring: &Listener, packet: &RingPacket<'_>, missed: u64) -> io::Result<()> {
         match self {
             Self::Pcap(sink) => sink.write_all(packet.record),
-            Self::Ng(file, told) => {
-                let told = &mut told[number];
-                let drops = missed.saturating_sub(told.missed);
-                told.missed = missed;
-                told.delivered += 1;
-                told.span = Some((told.span.map_or(packet.ts, |s| s.0), packet.ts));
+            Self::Ng(file, reported) => {
+                let reported = &mut reported[number];
+                let drops = missed.saturating_sub(reported.missed);
+                reported.missed = missed;
+                reported.delivered += 1;
+                reported.span = Some((reported.span.map_or(packet.ts, |s| s.0), packet.ts));
                 let options = ng::PacketOptions {
                     drops: (drops > 0).then_some(drops),
                     queue: Some(u32::from(ring.shape().queue)),
@@ -77,19 +77,19 @@ impl<W: Write> CaptureOutput<W> {
     pub fn finish(self, rings: &[Listener]) -> io::Result<()> {
         match self {
             Self::Pcap(mut sink) => sink.flush(),
-            Self::Ng(mut file, told) => {
-                let end = told.iter().filter_map(|t| t.span).map(|s| s.1).max().unwrap_or_default();
-                for (number, (told, ring)) in told.iter().zip(rings).enumerate() {
+            Self::Ng(mut file, reported) => {
+                let end = reported.iter().filter_map(|t| t.span).map(|s| s.1).max().unwrap_or_default();
+                for (number, (reported, ring)) in reported.iter().zip(rings).enumerate() {
                     let heard = ring.counts();
                     file.statistics(
                         number as u32,
                         end,
                         &ng::Statistics {
-                            start: told.span.map(|s| s.0),
-                            end: told.span.map(|s| s.1),
+                            start: reported.span.map(|s| s.0),
+                            end: reported.span.map(|s| s.1),
                             received: Some(heard.published),
                             os_dropped: Some(heard.missed),
-                            delivered: Some(told.delivered),
+                            delivered: Some(reported.delivered),
                             ..ng::Statistics::default()
                         },
                     )?;

@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn what_the_sink_refuses_reaches_the_giver_and_never_blocks_it() {
         let mut out = BackgroundWriter::new(Full(3 * CHUNK));
-        let told = (0..100).find_map(|_| out.write_all(&[7; CHUNK]).err()).expect("it is full some time");
-        assert_eq!(told.kind(), io::ErrorKind::StorageFull);
+        let reported = (0..100).find_map(|_| out.write_all(&[7; CHUNK]).err()).expect("it is full some time");
+        assert_eq!(reported.kind(), io::ErrorKind::StorageFull);
         assert_eq!(out.finish().expect_err("still").kind(), io::ErrorKind::StorageFull);
         let mut out = BackgroundWriter::new(Full(2));
         out.write_all(b"abc").expect("nobody knows yet");

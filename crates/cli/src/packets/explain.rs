@@ -45,7 +45,7 @@ pub fn print(c: &Cost, clock: &Clock, given: u64, json: bool) {
             "packets_looked_at": c.packets, "packets_from_ring": c.from_ring, "packets": given,
             "seconds_to_first": first, "seconds": clock.total.as_secs_f64(),
         } });
-        sys::say!("{value}");
+        sys::say!("{}", crate::outcome::versioned(value));
         return;
     }
     sys::stderr::part(format_args!("{}", Table(c, clock, given)));

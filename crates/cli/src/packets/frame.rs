@@ -10,6 +10,7 @@ use wire::{Arp, Family, FlowKey, Fragment, Headers, Icmp, IpProtocol, Ipv4, Ipv6
 /// A packet as `--json` has it; what does not apply is left out.
 #[derive(Default, Serialize)]
 pub struct Packet<'a> {
+    schema_version: u64,
     time: String,
     interface: &'a str,
     queue: u16,
@@ -88,6 +89,7 @@ impl<'a> Packet<'a> {
     pub fn of(found: &FoundPacket<'_>, origin: &'a Origin) -> Self {
         let (frame, headers) = (found.data, Headers::of(found.data, found.wire_len, found.link_type));
         let mut packet = Self {
+            schema_version: export::text::SCHEMA_VERSION,
             time: found.ts.to_string(),
             interface: &origin.interface,
             queue: origin.queue,
@@ -191,8 +193,8 @@ fn flags(bits: u8) -> String {
         (tcp_flags::ECE, 'E'),
         (tcp_flags::CWR, 'W'),
     ];
-    let told: String = FLAG_LETTERS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, letter)| letter).collect();
-    if told.is_empty() { "none".to_owned() } else { told }
+    let reported: String = FLAG_LETTERS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, letter)| letter).collect();
+    if reported.is_empty() { "none".to_owned() } else { reported }
 }
 
 /// A packet for people: see [`Packet::line`].
@@ -324,7 +326,7 @@ mod tests {
         }
     }
 
-    fn told(frame: &[u8], wire_len: u32, lost: u64) -> (String, serde_json::Value) {
+    fn reported(frame: &[u8], wire_len: u32, lost: u64) -> (String, serde_json::Value) {
         let ts = Timestamp::from_secs_nanos(1_795_257_720, 7);
         let found =
             FoundPacket { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost, position: None };
@@ -337,7 +339,7 @@ mod tests {
     fn a_line_says_what_an_operator_asks_and_the_object_says_the_same() {
         let mut buffer = [0; 90];
         let frame = Frame::tcp4([10, 0, 0, 1], 443, [10, 0, 0, 2], 4000).fill(&mut buffer).to_vec();
-        let (line, object) = told(&frame, 1514, 12);
+        let (line, object) = reported(&frame, 1514, 12);
         assert!(
             line.starts_with("2026-11-21T10:42:00.000000007Z eth1 q3 1514 B 10.0.0.1:443 > 10.0.0.2:4000 tcp ["),
             "{line}"
@@ -346,14 +348,14 @@ mod tests {
         assert_eq!((&object["src"], &object["dst_port"]), (&"10.0.0.1".into(), &4000.into()));
         assert_eq!((&object["lost_before"], &object["captured"]), (&12.into(), &90.into()));
         let frame = Frame::udp6(1u128, 53, 2u128, 53).fill(&mut buffer).to_vec();
-        let (line, object) = told(&frame, 90, 0);
+        let (line, object) = reported(&frame, 90, 0);
         assert!(line.contains("[::1]:53 > [::2]:53 udp, "), "{line}");
         assert_eq!((&object["ethertype"], object.get("lost_before")), (&"ip6".into(), None));
         let frame = Frame::icmp4([10, 0, 0, 1], [10, 0, 0, 2], 8, 0, [0; 4]).fill(&mut buffer).to_vec();
-        assert!(told(&frame, 90, 0).0.contains("10.0.0.1 > 10.0.0.2 icmp echo request code 0"));
+        assert!(reported(&frame, 90, 0).0.contains("10.0.0.1 > 10.0.0.2 icmp echo request code 0"));
         let mut arp = vec![0xff; 12];
         arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 0, 0, 0, 0, 0, 1, 10, 0, 0, 7, 0, 0, 0, 0, 0, 0, 10, 0, 0, 9]);
-        assert!(told(&arp, 42, 0).0.contains("arp who has 10.0.0.9? tell 10.0.0.7"), "{}", told(&arp, 42, 0).0);
+        assert!(reported(&arp, 42, 0).0.contains("arp who has 10.0.0.9? tell 10.0.0.7"), "{}", reported(&arp, 42, 0).0);
     }
 
     #[test]
@@ -366,7 +368,7 @@ mod tests {
                 let kinds: [[u8; 2]; 4] = [[8, 0], [0x86, 0xdd], [8, 6], [0x81, 0]];
                 bytes[12..14].copy_from_slice(&kinds[prng.below(4) as usize]);
             }
-            let (line, object) = told(&bytes, bytes.len() as u32, 0);
+            let (line, object) = reported(&bytes, bytes.len() as u32, 0);
             assert!(!line.contains('\n') && object.is_object());
         }
     }

@@ -84,10 +84,8 @@ pub fn check(store: &Path, shelves: &[InterfaceInventory], asked: &[String]) -> 
         if shelves.iter().any(|s| folder.file_name() == Some(OsStr::new(&s.interface))) {
             continue;
         }
-        let near = shelves.iter().min_by_key(|s| distance(&s.interface, name));
-        let near = near.filter(|s| distance(&s.interface, name) <= 2.min(name.len() / 2));
-        let advice = match near {
-            Some(shelf) => format!("did you mean {}?", shelf.interface),
+        let advice = match base::nearest(name, shelves.iter().map(|s| s.interface.as_str())) {
+            Some(near) => format!("did you mean {near}?"),
             None => format!("it has {}", listed(shelves.iter().map(|s| s.interface.clone()))),
         };
         return Err(Failure::Said(format!("{name}: {} has no such interface; {advice}", store.display())));
@@ -138,20 +136,6 @@ fn edge(mut hours: Hours, choose: fn(std::vec::IntoIter<Timestamp>) -> Option<Ti
         }
     }
     None
-}
-
-/// Letters to change, insert or remove to make one of the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.chars().enumerate() {
-            let changed = diagonal + usize::from(x != y);
-            let least = changed.min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], least);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -167,8 +167,9 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<FlowPackets>) -> Result
     }
     ended?;
     if let Some(members) = members.filter(|m| !stopped && asked.is_all_of(m) && m.packets() != given.packets()) {
-        let (told, there) = (show_count(members.packets()), show_count(given.packets()));
-        sys::say!("netgrain: the flow records tell of {told} packets, the store gives {there}");
+        let (reported, there) = (show_count(members.packets()), show_count(given.packets()));
+        let place = if args.store.is_some() { "the store gives" } else { "the captures give" };
+        sys::say!("netgrain: the flow records tell of {reported} packets, {place} {there}");
     }
     if given.packets() == 0 && !stopped {
         sys::say!("netgrain: nothing found: {}", asked.no_match_advice());

@@ -6,7 +6,7 @@ use super::frame::Packet;
 use super::query::PacketQuery;
 use super::target::Target;
 use super::{CaptureFormat, PacketsArgs};
-use crate::outcome::Failure;
+use crate::outcome::{Failure, versioned};
 use crate::style::Paint;
 use crate::zone::Zone;
 use base::Tally;
@@ -194,10 +194,10 @@ impl PacketOutput {
 
     fn report(&self, tally: &Tally, stopped: bool) -> serde_json::Value {
         let lost: serde_json::Map<_, _> = tally.losses().map(|(c, n)| (c.name().to_owned(), n.into())).collect();
-        serde_json::json!({
+        versioned(serde_json::json!({
             "packets": self.packets, "bytes": self.bytes, "stopped": stopped,
             "interval": { "offered": tally.offered, "stored": tally.stored, "filtered": tally.filtered,
                 "duplicate": tally.duplicate, "lost_total": tally.lost_total(), "lost": lost },
-        })
+        }))
     }
 }

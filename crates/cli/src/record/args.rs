@@ -1,6 +1,6 @@
 //! What `netgrain record` takes.
 
-use crate::port::SourceKind;
+use crate::port::SourceKindArg;
 use crate::values::{CpuList, Mode, cpu_list, octal, ring_size, rotation, segment_size, speed};
 use base::units;
 use clap::{Args, ValueEnum};
@@ -27,8 +27,8 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with_all = ["read", "sim"])]
     pub dedicated: bool,
     /// Which way to take packets from the interface
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = SourceKind::Auto, conflicts_with_all = ["read", "sim"])]
-    pub source_kind: SourceKind,
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = SourceKindArg::Auto, conflicts_with_all = ["read", "sim"])]
+    pub source_kind: SourceKindArg,
     /// Queues (AF_XDP) or threads (TPACKET) to capture with [default: all queues, or 1 thread]
     #[arg(long, value_name = "N", conflicts_with_all = ["read", "sim"], value_parser = base::units::whole::<u16>(1..=65535))]
     pub queues: Option<u16>,

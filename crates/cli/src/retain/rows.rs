@@ -1,11 +1,12 @@
 //! `netgrain retain --kind flows|series`: by age and by size what lies beside the packets. `run` does it for what it writes; this
 //! is for stores that none looks after.
 
-use super::{MIN_AGE, RetainArgs, interfaces, now, said};
+use super::{RetainArgs, interfaces, now, said};
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
 use base::units::{show_bytes, show_count};
 use columns::{DataFileKind, HeldSince, RetentionResult, RetentionRules, retain, would_retain};
+use config::MIN_AGE;
 use serde_json::json;
 use std::io::Write;
 use std::sync::atomic::Ordering;

@@ -7,8 +7,8 @@
 //! lie in no store get [`OPEN`]: everybody who replays them comes to the same rows, and nobody sends addresses into a file
 //! that exists.
 
-use crate::config::{Config, Secret};
 use crate::outcome::Failure;
+use config::{Config, Secret};
 use engine::{Plan, SourcePlan};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! How late the flow records of a port may come, kept beside them: whoever follows a store has to know how long to look back,
 //! and only the meter's own timeouts say it.
 
-use crate::config::Config;
 use crate::outcome::Failure;
 use columns::FLOW_LATE;
+use config::Config;
 use engine::Plan;
 use std::fs::File;
 use std::io::Write;
@@ -63,7 +63,7 @@ fn of_config(config: &Config) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::with;
+    use crate::run::with;
     use testkit::TempDir;
 
     #[test]

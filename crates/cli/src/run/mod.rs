@@ -8,12 +8,9 @@ mod reload;
 mod screen;
 mod sinks;
 
-pub use plan::rules;
-
-use crate::config::{self, Config, RawValue};
 use crate::group::show;
 use crate::outcome::{self, Failure, Outcome, json};
-use crate::port::SourceKind;
+use crate::port::SourceKindArg;
 use crate::privileges::{self, Needs};
 use crate::retain;
 use crate::screen::Warnings;
@@ -22,6 +19,7 @@ use crate::signals;
 use crate::values::CpuList;
 use base::units;
 use clap::Args;
+use config::{Config, RawValue, RetentionRules};
 use engine::{Capture, MetricsServer, Observer, Pace, Report, Retention, RowRetention, Second};
 use std::io::Write;
 use std::path::PathBuf;
@@ -66,7 +64,7 @@ pub struct RunArgs {
     pub dedicated: bool,
     /// Which way to take packets from the interfaces (capture.source)
     #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["read", "sim"])]
-    pub source_kind: Option<SourceKind>,
+    pub source_kind: Option<SourceKindArg>,
     /// Processors for the capture threads, in turn (capture.cpus)
     #[arg(long, value_name = "LIST", value_parser = crate::values::cpu_list)]
     pub cpu: Option<CpuList>,
@@ -124,7 +122,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) struct Port {
     pub capture: Capture,
     pub retention: Option<Retention>,
-    pub grains: Option<RowRetention>,
+    pub data_types: Option<RowRetention>,
     /// Its number in records and rows.
     pub number: u16,
     /// And its name.
@@ -157,8 +155,8 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     // All are made before the first lets packets in: a group may have packets of several.
     let mut made = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
-        let outlets = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
-        made.push(Capture::made(plan, &config.store.dir, outlets)?);
+        let egresses = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
+        made.push(Capture::made(plan, &config.store.dir, egresses)?);
     }
     // Now that the interfaces are claimed: a run that is refused has nothing to say about those of others.
     lateness::keep(&config, &plans)?;
@@ -178,15 +176,15 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         if let Some(report) = capture.report().program {
             sys::say!("netgrain: {}", crate::program::description(&report));
         }
-        let rules = plan::rules(&config);
+        let rules = RetentionRules::of(&config);
         if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
             sys::say!("netgrain: {text}");
         }
-        let keeper = |plan| Retention::start(plan, capture.observer(), retain::teller(args.json));
-        let retention = keeping.map(keeper).transpose()?;
+        let worker = |plan| Retention::start(plan, capture.observer(), retain::teller(args.json));
+        let retention = keeping.map(worker).transpose()?;
         let label = plan.source.label();
-        let grains = sinks::keeping(&config, &label, args.json)?;
-        ports.push(Port { capture, retention, grains, number, label });
+        let data_types = sinks::keeping(&config, &label, args.json)?;
+        ports.push(Port { capture, retention, data_types, number, label });
     }
     let mut service = Service::begin();
     service.ready();
@@ -234,7 +232,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
 /// The defaults, the file over them, and the flags over both.
 pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     let mut config = match &args.config {
-        Some(path) => config::load(path)?,
+        Some(path) => config::load(path).map_err(Failure::Said)?,
         None => Config::default(),
     };
     for text in &args.set {
@@ -270,7 +268,7 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     config.packets.archive = config.packets.archive.map(|dir| sys::nofollow::resolve(&dir));
     config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
     config.capture.dedicated |= args.dedicated;
-    config.capture.source = args.source_kind.unwrap_or(config.capture.source);
+    config.capture.source = args.source_kind.map_or(config.capture.source, Into::into);
     config.packets.record &= !args.no_packets;
     config.capture.ring = args.ring.map(config::Size).or(config.capture.ring);
     let (packets, rules) = (&mut config.packets, &args.retention);
@@ -346,13 +344,19 @@ fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failur
         json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept, "groups": groups }))?;
     } else {
         let kept = kept.as_ref().map(retain::summary).unwrap_or_default();
-        let grains = report.meter.as_ref().map(screen::grains).unwrap_or_default();
+        let data_types = report.meter.as_ref().map(screen::data_types).unwrap_or_default();
         let program = report.program.as_ref().map(crate::program::summary).unwrap_or_default();
-        std::io::stdout().write_all((crate::screen::summary(report) + &program + &grains + &kept).as_bytes())?;
+        std::io::stdout().write_all((crate::screen::summary(report) + &program + &data_types + &kept).as_bytes())?;
         if !groups.is_empty() {
             // What members lost is told, and makes no recording less whole.
             let _ = show::stats(&groups, false)?;
         }
     }
     Ok(())
+}
+
+/// A configuration with these values, for tests.
+#[cfg(test)]
+pub fn with(pairs: &[(&str, &str)]) -> Config {
+    config::with(pairs).expect("right")
 }

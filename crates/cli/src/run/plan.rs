@@ -1,13 +1,13 @@
 //! From the configuration to what the engine is told: a plan for each interface.
 
 use super::RunArgs;
-use crate::config::{Config, FILE, Group};
 use crate::outcome::Failure;
 use crate::port::port;
 use crate::record::id;
-use crate::retain::{self, RuleArgs};
+use crate::retain;
 use crate::signals;
 use capture::file::Port;
+use config::{Config, FILE, Group, RetentionRules};
 use engine::{Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -68,20 +68,8 @@ pub fn program(args: &RunArgs, config: &Config) -> Result<Option<ProgramPlan>, F
 /// Rules that cannot be kept.
 pub fn retention(config: &Config, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
     match &plan.store {
-        Some(store) => retain::plan(&rules(config), &store.dir, plan),
+        Some(store) => retain::plan(&RetentionRules::of(config), &store.dir, plan),
         None => Ok(None),
-    }
-}
-
-/// The rules, as `record` would have been given them.
-pub fn rules(config: &Config) -> RuleArgs {
-    let packets = &config.packets;
-    RuleArgs {
-        keep_free: packets.keep_free.0,
-        max_size: packets.max_size.map(|size| size.0),
-        max_age: packets.max_age.map(|age| age.0),
-        archive: packets.archive.clone(),
-        wait_for_readers: config.store.wait_for_readers,
     }
 }
 
@@ -90,7 +78,7 @@ fn say<T>(text: &str) -> Result<T, Failure> {
 }
 
 fn check(config: &Config) -> Result<(), Failure> {
-    if let Some(first) = crate::config::contradictions(config).into_iter().next() {
+    if let Some(first) = config::contradictions(config).into_iter().next() {
         return Err(Failure::Said(first.text));
     }
     let (packets, flow) = (&config.packets, &config.flow);
@@ -219,7 +207,7 @@ fn meter(config: &Config, number: u16, shares: u16) -> Option<MeterPlan> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{RawValue, set};
+    use config::{RawValue, set};
 
     #[test]
     fn what_cannot_be_is_refused_by_the_name_of_its_key() {

@@ -2,9 +2,9 @@
 //! ports. Everything else stays as it was, and is named. A configuration that is wrong changes nothing.
 
 use super::{Port, RunArgs, configuration, plan, sinks};
-use crate::config::{Config, Group, KEYS, TakesEffect, contradictions_now};
 use crate::outcome::Failure;
 use crate::retain;
+use config::{Config, Group, KEYS, TakesEffect, contradictions_now};
 use engine::{Pace, Plan, Retention};
 
 /// What sections of groups are called.
@@ -44,10 +44,10 @@ fn try_reload(
     }
     let (stay, come): (Vec<_>, Vec<_>) =
         next.export.targets.iter().cloned().partition(|target| config.export.targets.contains(target));
-    let mut outlets = Vec::new();
+    let mut egresses = Vec::new();
     if difference.touches("export") {
         for port in &*ports {
-            outlets.push(sinks::exports(&come, &port.label, port.number, pace)?);
+            egresses.push(sinks::exports(&come, &port.label, port.number, pace)?);
         }
     }
     let mut programs = String::new();
@@ -57,18 +57,18 @@ fn try_reload(
             programs += &format!("; {}: {}", port.label, crate::program::exchange(&port.capture, &program)?);
         }
     }
-    for (port, outlets) in ports.iter().zip(outlets) {
-        port.capture.replace_sinks(sinks::EXPORT, stay.clone(), outlets);
+    for (port, egresses) in ports.iter().zip(egresses) {
+        port.capture.replace_sinks(sinks::EXPORT, stay.clone(), egresses);
     }
     if difference.touches("packets") {
         for (port, keeping) in ports.iter_mut().zip(keeping) {
             // The old one lets go of the interface before the new one takes it.
             port.retention = None;
-            let keeper = |plan| Retention::start(plan, port.capture.observer(), retain::teller(args.json));
-            port.retention = keeping.map(keeper).transpose()?;
+            let worker = |plan| Retention::start(plan, port.capture.observer(), retain::teller(args.json));
+            port.retention = keeping.map(worker).transpose()?;
         }
     }
-    for keeping in ports.iter().filter_map(|port| port.grains.as_ref()) {
+    for keeping in ports.iter().filter_map(|port| port.data_types.as_ref()) {
         keeping.set(sinks::rules(&next));
     }
     // Asked each time: the engine knows what is in force, which is not what was configured where something failed before.
@@ -173,7 +173,8 @@ impl std::fmt::Display for Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{JoinPolicy, RawValue, set, with};
+    use crate::run::with;
+    use config::{JoinPolicy, RawValue, set};
     use group::Policy;
 
     #[test]

@@ -112,12 +112,12 @@ fn line(now: &Totals, last: &Totals) -> String {
 
 fn trouble(report: &Report) -> Option<String> {
     let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.error.clone());
-    let mut outlets = report.meter.iter().flat_map(|m| &m.sinks);
-    recorder.or_else(|| outlets.find_map(|o| o.error.as_ref().map(|trouble| format!("{}: {trouble}", o.name))))
+    let mut egresses = report.meter.iter().flat_map(|m| &m.sinks);
+    recorder.or_else(|| egresses.find_map(|o| o.error.as_ref().map(|trouble| format!("{}: {trouble}", o.name))))
 }
 
 /// The end of the summary: what became of the packets in each grain.
-pub fn grains(m: &MeterReport) -> String {
+pub fn data_types(m: &MeterReport) -> String {
     let mut out = String::from("grains (packets):\n");
     let mut row = |name: &str, value: u64, more: &str| {
         let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
@@ -174,19 +174,19 @@ mod tests {
     #[test]
     fn numbers_of_tunnels_are_told_where_there_are_any() {
         let tunnels = TunnelReport { numbered: 100, sessions: 2, missing: 7, late: 3, ..TunnelReport::default() };
-        let said = grains(&MeterReport { tunnels, ..MeterReport::default() });
+        let said = data_types(&MeterReport { tunnels, ..MeterReport::default() });
         assert!(said.contains("\nnumbers of tunnels: 100 in 2 sessions, 7 missing, 3 of them late\n"), "{said}");
-        assert!(!grains(&MeterReport::default()).contains("tunnels"));
+        assert!(!data_types(&MeterReport::default()).contains("tunnels"));
     }
     use engine::SinkReport;
 
     #[test]
     fn what_is_not_in_every_grain_is_said_and_what_is_in_all_takes_no_line() {
-        let outlet = SinkReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..SinkReport::default() };
-        let bad = MeterReport { unmetered: 12, sinks: vec![outlet], ..MeterReport::default() };
-        let said = grains(&bad);
+        let sink = SinkReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..SinkReport::default() };
+        let bad = MeterReport { unmetered: 12, sinks: vec![sink], ..MeterReport::default() };
+        let said = data_types(&bad);
         assert!(said.contains("unmetered") && said.contains("2 NOT brought there"), "{said}");
-        let good = grains(&MeterReport { packets: 5, ..MeterReport::default() });
+        let good = data_types(&MeterReport { packets: 5, ..MeterReport::default() });
         assert!(!good.contains("unmetered") && !good.contains("NOT"), "{good}");
     }
 

@@ -1,7 +1,7 @@
 //! Where flow records and rows go: the store, and collectors.
 
-use crate::config::{Age, Config, Size};
 use crate::outcome::json;
+use config::{Age, Config, Size};
 use engine::{CollectorSink, ColumnRules, EngineError, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
 use std::io::{IsTerminal, Write};
 

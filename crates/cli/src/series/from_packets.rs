@@ -149,13 +149,13 @@ impl SeriesFromPackets {
                 self.made.pass(Some(second));
             }
             match self.made.of_origin.get(&found.origin) {
-                Some(curve) => self.made.curves[*curve].count(&found),
+                Some(series_meter) => self.made.curves[*series_meter].count(&found),
                 None => {
                     // The answer lends either a packet or the list of origins: the first packet of each is copied.
                     let (data, found) = (found.data.to_vec(), FoundPacket { data: &[], ..found });
                     let interface = &self.answer.origins()[found.origin].interface;
-                    let curve = self.made.meet(found.origin, interface)?;
-                    curve.count(&FoundPacket { data: &data, ..found });
+                    let series_meter = self.made.meet(found.origin, interface)?;
+                    series_meter.count(&FoundPacket { data: &data, ..found });
                 }
             }
             if passed {
@@ -200,25 +200,20 @@ impl MadeRows {
         let key = address_key::of_interface(&self.store, interface)?;
         let since = self.oldest.get(&interface_folder(&self.store, interface)).copied().unwrap_or(u64::MAX);
         self.names.push(interface.to_owned());
-        self.curves.push(InterfaceSeries {
-            counter: SeriesMeter::new(number as u16).emitting(SeriesMeter::SILENCE_OF_CAPTURES),
-            key,
-            is_known,
-            since,
-        });
+        self.curves.push(InterfaceSeries { counter: SeriesMeter::of_capture(number as u16), key, is_known, since });
         Ok(number)
     }
 
     /// Everything before this second has been counted; without one, everything.
     fn pass(&mut self, second: Option<u64>) {
-        for (number, curve) in self.curves.iter_mut().enumerate() {
+        for (number, series_meter) in self.curves.iter_mut().enumerate() {
             let rows = match second {
-                Some(second) => curve.counter.tick(Timestamp::from_secs_nanos(second, 0)),
-                None => curve.counter.finish(),
+                Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
+                None => series_meter.counter.finish(),
             };
             // Which seconds are silent the store's own rows say, if there are any.
-            let told = rows.into_iter().filter(|row| row.total.packets > 0 || !curve.is_known);
-            self.rows.extend(told.map(|row| ((row.second, number as u16), row)));
+            let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
+            self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }
     }
 }

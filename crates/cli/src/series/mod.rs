@@ -262,14 +262,14 @@ fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut 
 /// Seconds as M3OMon tells them.
 fn legacy(mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
     let mut out = export::text::legacy::LegacySeries::new(BackgroundWriter::new(std::io::stdout()));
-    let mut told = 0;
+    let mut reported = 0;
     while let Some(row) = next {
         out.write(&row)?;
-        told += 1;
+        reported += 1;
         next = rows.next()?;
     }
     out.finish()?.finish()?;
-    Ok(told)
+    Ok(reported)
 }
 
 fn steps(

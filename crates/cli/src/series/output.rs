@@ -5,7 +5,7 @@ use super::gaps::{Gap, Gaps};
 use super::sparkline::{Sparkline, TimeAxis};
 use super::table::{self, Lines};
 use crate::flows::names::Names;
-use crate::outcome::Failure;
+use crate::outcome::{Failure, versioned};
 use crate::packets::background_writer::BackgroundWriter;
 use crate::style::{Paint, StylePart, terminal_width};
 use crate::zone::Zone;
@@ -123,7 +123,7 @@ impl<T: table::LineSubject> Output<T> {
                     "interface": interface, "from": table::moment(gap.from), "to": table::moment(gap.to),
                     "seconds": gap.to - gap.from + 1,
                 } });
-                out.get_mut().write_all(format!("{value}\n").as_bytes())?;
+                out.get_mut().write_all(format!("{}\n", versioned(value)).as_bytes())?;
             }
             // A line of CSV says the same as all others: there is none of what is unknown.
             Form::Csv(_) => {}
@@ -171,9 +171,9 @@ impl Drawing<'_> {
         let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
         let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };
         let mut text = String::new();
-        for ((interface, direction), curve) in self.sparklines {
+        for ((interface, direction), series_meter) in self.sparklines {
             let name = format!("{} {}", names.interface(*interface), table::way(*direction));
-            let (line, most) = (curve.line(&axis), show_si(curve.greatest(), "b/s"));
+            let (line, most) = (series_meter.line(&axis), show_si(series_meter.greatest(), "b/s"));
             text += &format!("{name:<NAME$} {}  to {most}\n", self.paint.part(StylePart::Sparkline, &line));
         }
         let (rule, labels) = axis.lines(self.zone);

@@ -141,14 +141,14 @@ fn label(zone: &Zone, at: Timestamp, every: u64) -> String {
 mod tests {
     use super::*;
 
-    fn curve(values: &[(u64, f64)]) -> Sparkline {
-        let mut curve = Sparkline::default();
-        values.iter().for_each(|(second, value)| curve.push(*second, *value));
-        curve
+    fn series(values: &[(u64, f64)]) -> Sparkline {
+        let mut series = Sparkline::default();
+        values.iter().for_each(|(second, value)| series.push(*second, *value));
+        series
     }
 
-    fn line(curve: &Sparkline, width: usize) -> String {
-        curve.line(&TimeAxis::of(std::iter::once(curve), 1, width).expect("values"))
+    fn line(series: &Sparkline, width: usize) -> String {
+        series.line(&TimeAxis::of(std::iter::once(series), 1, width).expect("values"))
     }
 
     #[test]
@@ -158,21 +158,21 @@ mod tests {
 
     #[test]
     fn zero_is_a_dot_and_a_gap_is_a_blank() {
-        let curve = curve(&[(10, 8.0), (11, 0.0), (12, 1.0), (15, 4.0)]);
-        assert_eq!(line(&curve, 80), "█.▁  ▄");
+        let series = series(&[(10, 8.0), (11, 0.0), (12, 1.0), (15, 4.0)]);
+        assert_eq!(line(&series, 80), "█.▁  ▄");
     }
 
     #[test]
     fn what_is_too_wide_keeps_its_peaks() {
-        let curve = curve(&[(0, 1.0), (1, 8.0), (2, 0.0), (3, 0.0), (300, 2.0), (301, 0.0)]);
-        let line = line(&curve, 151);
+        let series = series(&[(0, 1.0), (1, 8.0), (2, 0.0), (3, 0.0), (300, 2.0), (301, 0.0)]);
+        let line = line(&series, 151);
         assert_eq!((line.chars().count(), line.chars().next(), line.chars().nth(1)), (151, Some('█'), Some('.')));
         assert_eq!(line.trim_end().chars().last(), Some('▂'));
     }
 
     #[test]
     fn curves_that_begin_and_end_at_other_times_stand_over_one_axis() {
-        let (a, b) = (curve(&[(100, 1.0), (101, 2.0)]), curve(&[(102, 3.0), (105, 3.0)]));
+        let (a, b) = (series(&[(100, 1.0), (101, 2.0)]), series(&[(102, 3.0), (105, 3.0)]));
         let axis = TimeAxis::of([&a, &b].into_iter(), 1, 80).expect("values");
         assert_eq!((a.line(&axis).as_str(), b.line(&axis).as_str()), ("▄█    ", "  █  █"));
     }
@@ -181,15 +181,15 @@ mod tests {
     fn marks_are_at_round_times_of_the_zone_above_their_labels() {
         // 2026-11-21T10:41:53Z, half a minute.
         let begin = 1_795_257_713;
-        let curve = curve(&[(begin, 1.0), (begin + 29, 1.0)]);
-        let axis = TimeAxis::of(std::iter::once(&curve), 1, 80).expect("values");
+        let series = series(&[(begin, 1.0), (begin + 29, 1.0)]);
+        let axis = TimeAxis::of(std::iter::once(&series), 1, 80).expect("values");
         let (rule, labels) = axis.lines(&Zone::Utc);
         assert_eq!(rule, "───────┴─────────┴─────────┴──");
         assert_eq!(labels, "       10:42:00  10:42:10  10:42:20");
         // Of a zone that is half an hour beside it, an hour is round elsewhere.
         let india = Zone::Other(jiff::tz::TimeZone::posix("IST-5:30").expect("a rule"));
-        let curve = Sparkline { values: [(begin, 1.0), (begin + 7200, 1.0)].into() };
-        let axis = TimeAxis::of(std::iter::once(&curve), 60, 80).expect("values");
+        let series = Sparkline { values: [(begin, 1.0), (begin + 7200, 1.0)].into() };
+        let axis = TimeAxis::of(std::iter::once(&series), 60, 80).expect("values");
         let (_, labels) = axis.lines(&india);
         assert_eq!(labels.split_whitespace().take(3).collect::<Vec<_>>(), ["16:15", "16:30", "16:45"]);
     }
@@ -202,18 +202,18 @@ mod tests {
             let bits = prng.below(16);
             let span = step * prng.below(1 << bits);
             let width = 1 + prng.below(200) as usize;
-            let curve = curve(&[(begin, 1.0), (begin + span, 2.0)]);
-            let axis = TimeAxis::of(std::iter::once(&curve), step, width).expect("values");
+            let series = series(&[(begin, 1.0), (begin + span, 2.0)]);
+            let axis = TimeAxis::of(std::iter::once(&series), step, width).expect("values");
             let (rule, labels) = axis.lines(&Zone::Utc);
-            assert!(rule.chars().count() <= width && curve.line(&axis).chars().count() == rule.chars().count());
+            assert!(rule.chars().count() <= width && series.line(&axis).chars().count() == rule.chars().count());
             let marks: Vec<usize> = rule.chars().enumerate().filter(|(_, c)| *c == '┴').map(|(i, _)| i).collect();
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             for (i, c) in labels.char_indices() {
                 if c != ' ' && (i == 0 || labels[..i].ends_with(' ')) {
-                    told.push(i);
+                    reported.push(i);
                 }
             }
-            assert_eq!(marks, told, "{begin} {span} {step} {width}\n{rule}\n{labels}");
+            assert_eq!(marks, reported, "{begin} {span} {step} {width}\n{rule}\n{labels}");
             assert!(!marks.is_empty() && labels.chars().count() <= rule.chars().count() + 10);
         }
     }

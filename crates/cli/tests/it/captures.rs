@@ -30,7 +30,7 @@ fn replayed(files: &[&Path], store: &Path) {
 }
 
 /// What answers, without what only a store can tell, in an order that does not depend on the place.
-fn told(args: &[&str]) -> Vec<String> {
+fn reported(args: &[&str]) -> Vec<String> {
     let said = run(&[args, &["--json"]].concat());
     assert_eq!(said.status, Some(0), "{args:?}: {said:?}");
     let mut all: Vec<String> = objects(&said.out).into_iter().map(plain).map(|value| value.to_string()).collect();
@@ -62,32 +62,32 @@ fn flows_and_series_of_captures_are_those_of_a_store_with_the_same_packets() {
     let of_store = |what: &'static str| [what, "--store", arg(&store), "--from", "1970-01-02"];
     let of_files = |what: &'static str| [what, "-r", arg(&files[0]), arg(&files[1])];
     for what in ["flows", "series"] {
-        same(&told(&of_files(what)), &told(&of_store(what)), what);
+        same(&reported(&of_files(what)), &reported(&of_store(what)), what);
     }
     for more in [
         &["--top", "7", "--by", "packets"][..],
         &["--group", "src/24,proto", "--by", "flows"],
         &["--group", "host", "--top", "3"],
     ] {
-        let of = |args: &[&str]| told(&[args, more].concat());
+        let of = |args: &[&str]| reported(&[args, more].concat());
         same(&of(&of_files("flows")), &of(&of_store("flows")), more[1]);
     }
     // Filters, and files that are packed or come by a pipe.
-    let one = told(&["flows", "--store", arg(&store), "--from", "1970-01-02", "--limit", "1"]);
+    let one = reported(&["flows", "--store", arg(&store), "--from", "1970-01-02", "--limit", "1"]);
     let host = serde_json::from_str::<Value>(&one[0]).expect("an object")["src"].as_str().expect("a host").to_owned();
     let filter = format!("host {host}");
-    let asked = told(&["flows", "--store", arg(&store), "--from", "1970-01-02", &filter]);
+    let asked = reported(&["flows", "--store", arg(&store), "--from", "1970-01-02", &filter]);
     let Some(_) = testkit::tool(test, "gzip") else { return };
     let packed = Command::new("gzip").args(["-k", arg(&files[0]), arg(&files[1])]).status().expect("gzip");
     assert!(packed.success());
     let gz = files.each_ref().map(|file| file.with_extension("pcap.gz"));
-    same(&told(&["flows", "-r", arg(&gz[0]), arg(&gz[1]), &filter]), &asked, "packed, with a filter");
+    same(&reported(&["flows", "-r", arg(&gz[0]), arg(&gz[1]), &filter]), &asked, "packed, with a filter");
     let mut piped = common::netgrain(&["flows", "-r", "-", "--json"]);
     let said = say(piped.stdin(std::fs::File::open(&files[0]).expect("a file")));
     assert_eq!(said.status, Some(0), "{said:?}");
     let mut one: Vec<String> = objects(&said.out).into_iter().map(plain).map(|value| value.to_string()).collect();
     one.sort();
-    same(&one, &told(&["flows", "-r", arg(&files[0])]), "a pipe");
+    same(&one, &reported(&["flows", "-r", arg(&files[0])]), "a pipe");
 }
 
 #[test]
@@ -96,12 +96,13 @@ fn the_curve_of_a_filter_over_a_capture_is_that_of_the_store() {
     let file = generated(&dir, "a.pcap", "imix,flows=50,rate=1kpps,packets=3000");
     let store = dir.join("store");
     replayed(&[&file], &store);
-    let first = told(&["flows", "-r", arg(&file), "--limit", "1"]);
+    let first = reported(&["flows", "-r", arg(&file), "--limit", "1"]);
     let flow: Value = serde_json::from_str(&first[0]).expect("an object");
     let filter = format!("host {}", flow["src"].as_str().expect("a host"));
     let fields = ["--fields", "second,packets,bytes,size_to_123,peak_1ms_bytes"];
-    let of_file = told(&[&["series", "-r", arg(&file), &filter][..], &fields].concat());
-    let of_store = told(&[&["series", "--store", arg(&store), "--from", "1970-01-02", &filter][..], &fields].concat());
+    let of_file = reported(&[&["series", "-r", arg(&file), &filter][..], &fields].concat());
+    let of_store =
+        reported(&[&["series", "--store", arg(&store), "--from", "1970-01-02", &filter][..], &fields].concat());
     same(&of_file, &of_store, &filter);
     let packets = |lines: &[String]| -> u64 {
         let number = |line: &String| serde_json::from_str::<Value>(line).expect("an object")["packets"].as_u64();

@@ -137,8 +137,8 @@ fn a_split_is_named_by_number_or_time_and_merges_back() {
     assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
     assert_eq!((&report["read"], &report["written"]), (&5000.into(), &5000.into()));
     let files = walk(&parts);
-    let told: Vec<&str> = report["outputs"].as_array().expect("names").iter().filter_map(|n| n.as_str()).collect();
-    assert_eq!(told, files.iter().map(|f| arg(f)).collect::<Vec<_>>());
+    let reported: Vec<&str> = report["outputs"].as_array().expect("names").iter().filter_map(|n| n.as_str()).collect();
+    assert_eq!(reported, files.iter().map(|f| arg(f)).collect::<Vec<_>>());
     assert!(files.len() >= 5 && files[0].ends_with("p-00001.pcap"), "{files:?}");
     let names: Vec<&str> = files.iter().rev().map(|f| arg(f)).collect();
     assert_eq!(run(&[&["convert"], &names[..], &["-w", arg(&whole), "-q"]].concat()).status, Some(0));

@@ -53,8 +53,8 @@ fn parts(dir: &TempDir) -> Vec<PathBuf> {
 
 fn count(args: &[&str]) -> (u64, Option<i32>) {
     let said = run(&[&["packets", "--count", "--json"], args].concat());
-    let told = objects(&said.out).pop().unwrap_or_default();
-    (told["packets"].as_u64().unwrap_or_else(|| panic!("{said:?}")), said.status)
+    let reported = objects(&said.out).pop().unwrap_or_default();
+    (reported["packets"].as_u64().unwrap_or_else(|| panic!("{said:?}")), said.status)
 }
 
 #[test]
@@ -88,16 +88,16 @@ fn any_interval_finds_in_a_store_that_was_filled_in_disorder_what_it_finds_in_th
             assert_eq!(found, (expected, Some(i32::from(expected == 0))), "{what}");
         }
         // The curve of a filter is made of packets, the rows were made by the meter.
-        let curve = |args: &[&str]| {
+        let series = |args: &[&str]| {
             let said = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
             assert_eq!(said.status, Some(0), "{said:?}");
             let rows = objects(&said.out).into_iter().map(|row| (row["second"].clone(), row["packets"].clone()));
             rows.filter(|(_, packets)| packets != 0).collect::<Vec<_>>()
         };
         let when = ["--from", "1600000003", "--to", "1600000024"];
-        let of_packets = curve(&[&when[..], &["ip"]].concat());
+        let of_packets = series(&[&when[..], &["ip"]].concat());
         assert!(of_packets.len() > 20, "{of_packets:?}");
-        assert_eq!(of_packets, curve(&when), "segments of {segment}");
+        assert_eq!(of_packets, series(&when), "segments of {segment}");
         let said = run(&["verify", arg(&store)]);
         assert_eq!(said.status, Some(0), "{said:?}");
     }
@@ -194,7 +194,7 @@ fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_bac
         let found = |args: &[&str]| {
             let said = run(&[args, &["--store", store, "--count", "--json"]].concat());
             assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "case {number}: {args:?}");
-            objects(&said.out).pop().and_then(|told| told["packets"].as_u64())
+            objects(&said.out).pop().and_then(|reported| reported["packets"].as_u64())
         };
         assert_eq!(found(&["flows", "--packets"]), Some(sent), "case {number}");
         for (id, packets) in &of_flows {

@@ -28,7 +28,7 @@ fn number(value: &Value, field: &str) -> u64 {
 }
 
 /// Packets and bytes of each flow as its records tell them, by its id; and whether something is around it.
-fn told(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
+fn reported(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
     let said = run(&["flows", "--store", arg(store), "--json"]);
     let mut flows: BTreeMap<String, (u64, u64, bool)> = BTreeMap::new();
     for record in objects(&said.out) {
@@ -43,7 +43,7 @@ fn told(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
 fn given(store: &Path, id: &str) -> (u64, u64) {
     let said = run(&["packets", "--store", arg(store), "--flow", id, "--count", "--json"]);
     match objects(&said.out).first() {
-        Some(told) => (number(told, "packets"), number(told, "bytes")),
+        Some(reported) => (number(reported, "packets"), number(reported, "bytes")),
         None => panic!("{said:?}"),
     }
 }
@@ -79,7 +79,7 @@ fn every_flow_of_every_odd_capture_leads_to_the_packets_that_its_records_tell_of
         let dir = TempDir::new("crossing");
         let store = dir.join("store");
         made(file, &store, &[]);
-        let flows = told(&store);
+        let flows = reported(&store);
         let step = flows.len().div_ceil(FOLLOWED).max(1);
         let every = flows.iter().step_by(step);
         let special = flows.iter().filter(|(_, (.., is_around))| *is_around).take(MOST);
@@ -139,7 +139,7 @@ fn flows_in_sessions_pseudowires_and_snap_are_found_by_their_words_in_every_grai
         let packets = ask("packets");
         assert_eq!((flows, packets.out.lines().count() as u64, series), (count, count, count), "{words}: {packets:?}");
     }
-    for (id, (packets, bytes, _)) in told(&store) {
+    for (id, (packets, bytes, _)) in reported(&store) {
         assert_eq!(given(&store, &id), (packets, bytes), "{id}");
     }
 }
@@ -174,11 +174,36 @@ fn a_record_of_one_direction_leads_to_the_packets_of_that_direction() {
     let (file, store) = (dir.join("talk.pcap"), dir.join("store"));
     capture(&file, &[there.clone(), back.clone(), ping.clone(), there.clone(), back, ping, there]);
     assert_eq!(made(&file, &store, &["--set", "flow.bidirectional=false"]).status, Some(0));
-    let flows = told(&store);
+    let flows = reported(&store);
     let mut counts: Vec<u64> = flows.values().map(|flow| flow.0).collect();
     counts.sort_unstable();
     assert_eq!(counts, [2, 2, 3]);
     for (id, (packets, bytes, _)) in flows {
         assert_eq!(given(&store, &id), (packets, bytes), "{id}");
+    }
+}
+
+#[test]
+fn flows_of_a_capture_lead_to_its_packets_and_those_of_other_files_are_refused() {
+    let dir = TempDir::new("crossing-capture");
+    let dns = built(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 53).payload(b"a question"));
+    let web = built(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 443).payload(b"another"));
+    let (file, out) = (dir.join("talk.pcap"), dir.join("out.pcap"));
+    capture(&file, &[dns.clone(), web.clone(), dns.clone(), dns, web]);
+    let ask = |more: &[&str]| run(&[&["flows", "-r", arg(&file), "--packets"], more].concat());
+    for (words, packets) in [("port 53", 3), ("port 443", 2), ("udp", 5)] {
+        let said = ask(&["--count", "--json", words]);
+        assert_eq!((said.status, number(&objects(&said.out)[0], "packets")), (Some(0), packets), "{words}: {said:?}");
+    }
+    let greatest = ask(&["--top", "1", "--by", "packets", "-w", arg(&out)]);
+    assert_eq!(greatest.status, Some(0), "{greatest:?}");
+    let written = run(&["packets", "-r", arg(&out), "--count", "--json", "port 53"]);
+    assert_eq!(number(&objects(&written.out)[0], "packets"), 3, "{written:?}");
+    let records = dir.join("flows.parquet");
+    assert_eq!(run(&["flows", "-r", arg(&file), "--parquet", arg(&records)]).status, Some(0));
+    for (read, advice) in [(arg(&records), "name the capture"), ("-", "name a file")] {
+        let said = run(&["flows", "-r", read, "--packets"]);
+        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.err.contains(advice), "{}", said.err);
     }
 }

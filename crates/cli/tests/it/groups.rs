@@ -130,8 +130,8 @@ fn a_replay_through_configured_groups_puts_every_packet_into_its_files() {
     // 24 bytes, then 80 for each: 12 fit into 1000.
     assert_eq!(flows(&dir.join("some.pcap")), BTreeMap::from([(3, 12)]));
     let some = group("some");
-    let outlet = &some["members"][0]["sink"];
-    assert_eq!((&outlet["sent"], &outlet["failed"]), (&12.into(), &13.into()), "{some}");
+    let sink = &some["members"][0]["sink"];
+    assert_eq!((&sink["sent"], &sink["failed"]), (&12.into(), &13.into()), "{some}");
     assert_eq!(some["counters"]["2"], 25);
     // What is there of a run before stays, and is no reason not to run.
     let again = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB"]);
@@ -312,7 +312,7 @@ fn lines_of_members_and_programs_tell_queue_class_mark_and_group() {
         // The byte of the queue has the generation too.
         assert_eq!(engine.group("swap", &[group, &format!("{program} >-> inc 1")]).status, Some(0));
     }
-    for (group, class, told) in [("d", "3", "class 3 mark 77"), ("e", "default", "class default mark 5")] {
+    for (group, class, reported) in [("d", "3", "class 3 mark 77"), ("e", "default", "class default mark 5")] {
         let args = ["group", "join", "--socket", arg(&engine.groups), group, "--class", class, "--print", "-c", "2"];
         let mut command = netgrain(&args);
         let member = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
@@ -324,7 +324,7 @@ fn lines_of_members_and_programs_tell_queue_class_mark_and_group() {
         let mut out = String::new();
         member.0.stdout.as_mut().expect("caught").read_to_string(&mut out).expect("text");
         assert_eq!(out.lines().count(), 2, "{out}");
-        assert!(out.lines().all(|line| line.contains(" q0 ") && line.ends_with(told)), "{out}");
+        assert!(out.lines().all(|line| line.contains(" q0 ") && line.ends_with(reported)), "{out}");
         member.0.wait().expect("it ends");
     }
     let line = engine.said("group d at vb: ");
@@ -423,7 +423,7 @@ fn another_user_may_what_the_policy_lets_it_and_no_more() {
     let dir = Open::new("policy");
     let binary = dir.join("netgrain");
     let engine = Engine::start(&b, &dir.0, &["--set", "listen.owner=nobody"]);
-    let stranger = |verb: &str, more: &[&str]| {
+    let unknown_client = |verb: &str, more: &[&str]| {
         let mut command = Command::new(&binary);
         command.args(["group", verb, "--socket", arg(&engine.groups)]).args(more);
         say(command.uid(NOBODY).gid(NOBODY))
@@ -434,17 +434,17 @@ fn another_user_may_what_the_policy_lets_it_and_no_more() {
     for (verb, more) in
         [("join", &["ours", "--duration", "10ms"][..]), ("swap", &["ours", "drop"]), ("delete", &["ours"])]
     {
-        let said = stranger(verb, more);
+        let said = unknown_client(verb, more);
         assert!(said.status == Some(2) && said.err.contains("restricted to user 0"), "{verb}: {said:?}");
     }
-    let joined = stranger("join", &[&["all"], &count[..]].concat());
+    let joined = unknown_client("join", &[&["all"], &count[..]].concat());
     assert!(joined.err.contains("place 0"), "{joined:?}");
-    assert_eq!(stranger("swap", &["all", "drop udp"]).status, Some(0));
+    assert_eq!(unknown_client("swap", &["all", "drop udp"]).status, Some(0));
     let file = dir.join("stolen.pcap");
-    let said = stranger("attach", &["all", "-w", arg(&file)]);
+    let said = unknown_client("attach", &["all", "-w", arg(&file)]);
     assert!(said.status == Some(2) && said.err.contains("only root"), "{said:?}");
     assert!(!file.exists());
-    assert_eq!(stranger("create", &["theirs"]).status, Some(0));
+    assert_eq!(unknown_client("create", &["theirs"]).status, Some(0));
     assert_eq!(engine.group("swap", &["theirs", "copy"]).status, Some(0), "root may");
     // Whom the socket does not know gets nowhere.
     let mut command = Command::new(&binary);

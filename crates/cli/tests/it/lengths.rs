@@ -154,10 +154,13 @@ fn stamps_that_pcap_cannot_say_are_counted_where_pcap_is_written_and_whole_in_pc
         let said = well(run(&[&["packets", "--json"], args].concat()));
         objects(&said.out).iter().map(|packet| packet["time"].as_str().expect("a time").to_owned()).collect()
     };
-    let told = times(&["-r", arg(&file)]);
-    assert!(told[2].starts_with("2106-02-07T06:28:16") && told[3].starts_with("2106-02-08T06:28:15"), "{told:?}");
-    assert_eq!(times(&["-r", arg(&file), "--limit", "4"]), told, "one by one");
-    assert_eq!(times(&["-r", arg(&new)]), told, "pcapng has room");
+    let reported = times(&["-r", arg(&file)]);
+    assert!(
+        reported[2].starts_with("2106-02-07T06:28:16") && reported[3].starts_with("2106-02-08T06:28:15"),
+        "{reported:?}"
+    );
+    assert_eq!(times(&["-r", arg(&file), "--limit", "4"]), reported, "one by one");
+    assert_eq!(times(&["-r", arg(&new)]), reported, "pcapng has room");
     // What a replay stores is what the meter of captures makes of them.
     let rows = objects(&well(run(&["series", "-r", arg(&file), "--json"])).out);
     assert!(rows.iter().all(|row| row["time"].as_str().is_some_and(|time| time <= "2106-02-07T06:28:15Z")), "{rows:?}");

@@ -120,12 +120,12 @@ fn ring_rotation_and_retention_of_run_are_flags_that_win_over_the_file() {
     let flags = ["--ring", "32MiB", "--rotate", "1s", "--max-age", "10y", "--max-size", "1TB", "--keep-free", "none"];
     for (store, flags, ring, files) in [("one", &flags[..], "32.0 MiB", 5..=6), ("two", &[], "16.0 MiB", 1..=2)] {
         let store = dir.join(store);
-        let told = replay(&store, flags);
-        let queue = &told["report"]["queues"][0];
+        let reported = replay(&store, flags);
+        let queue = &reported["report"]["queues"][0];
         assert!(queue["ring"].as_str().expect("a ring").starts_with(ring), "{queue}");
         let published = queue["recorder"]["files"].as_u64().expect("a count");
         assert!(files.contains(&published), "{published} files");
-        assert!(told["retention"].is_object(), "{told}");
+        assert!(reported["retention"].is_object(), "{reported}");
     }
 }
 

@@ -184,8 +184,8 @@ fn tshark(mut program: Command, capture: &Path, ours: &Talks) {
         for (at, from_right) in [(3, true), (6, false)] {
             let side = usize::from(from_right != swapped);
             let unit = if words[at + 2] == "kB" { 1000 } else { 1 };
-            let told = [words[at], words[at + 1]].map(|word| word.parse::<u64>().expect("a number"));
-            assert_eq!(told, [talk.packets[side], talk.bytes[side] / unit], "{line}: {talk:?}");
+            let reported = [words[at], words[at + 1]].map(|word| word.parse::<u64>().expect("a number"));
+            assert_eq!(reported, [talk.packets[side], talk.bytes[side] / unit], "{line}: {talk:?}");
         }
         let (start, duration) = (nanos(words[12]), words[13].parse::<f64>().expect("a number"));
         assert!(start.abs_diff(talk.first) < 1000, "{line}: {talk:?}");

@@ -97,7 +97,7 @@ fn flows_and_rows_of_a_run_are_heard_on_another_machine_by_several_subscribers()
     };
     // Two that listen to the same group on one machine, of which one asks for a part.
     let (all, some) = (hear("flows", 128, &["--limit", "200"]), hear("flows", 128, &["--limit", "20", "udp"]));
-    let mut curve = hear("series", 129, &[]);
+    let mut series = hear("series", 129, &[]);
     listens(&elsewhere, 3);
     let dir = TempDir::new(test);
     let (store, target) = (dir.join("store"), format!("multicast:{},ttl=1", here.name));
@@ -106,7 +106,7 @@ fn flows_and_rows_of_a_run_are_heard_on_another_machine_by_several_subscribers()
         ["capture.ring=8MiB", "flow.idle_timeout=1s", "flow.active_timeout=1s"].map(|set| ["--set", set]).concat();
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &sets[..], &["--quiet"]].concat()));
     let rows: Vec<serde_json::Value> = {
-        let out = std::io::BufReader::new(curve.0.stdout.take().expect("caught"));
+        let out = std::io::BufReader::new(series.0.stdout.take().expect("caught"));
         out.lines().take(2).map(|line| serde_json::from_str(&line.expect("text")).expect("an object")).collect()
     };
     let (all, some) = (end(all), end(some));

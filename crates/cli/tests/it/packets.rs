@@ -106,11 +106,11 @@ fn a_store_is_counted_listed_and_told_as_objects_alike() {
     assert_eq!((objects.status, objects.out.lines().count(), objects.err.as_str()), (Some(0), 5000, ""));
     let (mut bytes, mut before) = (0, String::new());
     for (line, text) in objects.out.lines().zip(lines.out.lines()) {
-        let told = object(line);
-        let time = told["time"].as_str().expect("a time").to_owned();
+        let reported = object(line);
+        let time = reported["time"].as_str().expect("a time").to_owned();
         assert!(text.starts_with(&format!("{time} sim ")), "{text}");
         assert!(time >= before);
-        (bytes, before) = (bytes + told["length"].as_u64().expect("a length"), time);
+        (bytes, before) = (bytes + reported["length"].as_u64().expect("a length"), time);
     }
     assert_eq!(object(&counted.out)["bytes"].as_u64(), Some(bytes));
     // The same question by halves.
@@ -274,8 +274,8 @@ fn interfaces_of_different_snaplens_make_a_capture_that_libpcap_reads() {
     let said = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
     assert_eq!(said.status, Some(0), "{said:?}");
     let bytes = std::fs::read(&out).expect("a capture");
-    let told = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
-    assert!(told("at most 2000 bytes kept") && told("at most 65535 bytes kept"));
+    let reported = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+    assert!(reported("at most 2000 bytes kept") && reported("at most 65535 bytes kept"));
     let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
     let read = say(tcpdump.args(["-nr", arg(&out), "--count"]));
     assert_eq!(read.out, "200 packets\n", "{}", read.err);
@@ -442,20 +442,20 @@ fn packets_of_a_link_that_is_not_understood_are_told_by_number_and_name() {
     assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
     patch(&one, 20, &105u32.to_le_bytes());
     #[track_caller]
-    fn told(said: &Said) {
+    fn reported(said: &Said) {
         let lines: Vec<&str> =
             said.err.lines().chain(said.out.lines()).filter(|l| l.contains("not understood")).collect();
         assert!(lines.len() == 1 && lines[0].contains("100 packets are of link type 105 (IEEE802_11)"), "{said:?}");
     }
     let ask = |more: &[&str]| run(&[&["packets", "-r", arg(&one), "--count"], more].concat());
-    told(&ask(&["tcp"]));
-    told(&ask(&["not", "tcp"]));
+    reported(&ask(&["tcp"]));
+    reported(&ask(&["not", "tcp"]));
     assert_eq!(ask(&[]).err, "", "whoever asks for everything has everything");
-    told(&run(&["convert", arg(&one), "-w", arg(&out), "--filter", "tcp"]));
-    told(&run(&["index", arg(&one)]));
-    told(&ask(&["tcp"]));
+    reported(&run(&["convert", arg(&one), "-w", arg(&out), "--filter", "tcp"]));
+    reported(&run(&["index", arg(&one)]));
+    reported(&ask(&["tcp"]));
     for (n, filter) in [&[][..], &["--filter", "ip"]].into_iter().enumerate() {
         let store = dir.join(format!("store{n}"));
-        told(&run(&[&["record", "-r", arg(&one), "--store", arg(&store), "-q"], filter].concat()));
+        reported(&run(&[&["record", "-r", arg(&one), "--store", arg(&store), "-q"], filter].concat()));
     }
 }

@@ -52,11 +52,11 @@ struct Heard(Arc<Mutex<String>>);
 impl Heard {
     fn listen(mut err: impl BufRead + Send + 'static) -> Self {
         let text = Arc::new(Mutex::new(String::new()));
-        let told = Arc::clone(&text);
+        let reported = Arc::clone(&text);
         std::thread::spawn(move || {
             let mut line = String::new();
             while err.read_line(&mut line).is_ok_and(|n| n > 0) {
-                told.lock().expect("no panic").push_str(&std::mem::take(&mut line));
+                reported.lock().expect("no panic").push_str(&std::mem::take(&mut line));
             }
         });
         Self(text)

@@ -113,10 +113,10 @@ fn sources_are_initiators_whichever_host_a_filter_names() {
                 *expected.entry(r.key.src.to_string()).or_default() += u64::from(r.record_index == 0);
             }
         }
-        let told = objects(&said.out)
+        let reported = objects(&said.out)
             .into_iter()
             .map(|o| (o["src"].as_str().expect("an address").to_owned(), o["flows"].as_u64().expect("a count")));
-        assert_eq!(told.collect::<BTreeMap<_, _>>(), expected, "{words:?}");
+        assert_eq!(reported.collect::<BTreeMap<_, _>>(), expected, "{words:?}");
         assert!(expected.len() > 2 && expected.contains_key(host));
     }
 }
@@ -192,13 +192,13 @@ fn a_ranking_that_goes_on_has_every_record_in_one_of_its_periods() {
     let interval = ["--from", "2026-11-21T10:00", "--to", "2026-11-21T11:00", "--group", "src", "--json"];
     let (once, live) = (flows(&store, &interval), flows(&store, &[&interval[..], &["--live"]].concat()));
     assert_eq!((once.status, live.status), (Some(0), Some(0)), "{live:?}");
-    let mut told = objects(&live.out);
-    for group in &mut told {
+    let mut reported = objects(&live.out);
+    for group in &mut reported {
         let group = group.as_object_mut().expect("an object");
         let period = ["from", "to"].map(|end| group.remove(end).expect("a period"));
         assert!(period[0].as_str() <= period[1].as_str(), "{period:?}");
     }
-    assert_eq!(told, objects(&once.out));
+    assert_eq!(reported, objects(&once.out));
     let csv = flows(&store, &[&interval[..6], &["--csv", "--live", "--top", "2"]].concat());
     assert!(csv.out.starts_with("from,to,src,flows,packets,bytes\r\n") && csv.out.lines().count() == 3, "{}", csv.out);
     let table = flows(&store, &[&interval[..6], &["--live", "--top", "2"]].concat());

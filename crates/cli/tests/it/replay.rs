@@ -83,8 +83,8 @@ fn two_queues_of_a_port_metered_live_are_metered_alike_from_their_files() {
         std::thread::sleep(std::time::Duration::from_millis(300));
     }
     until("a row with the last packets", || {
-        let told = run(&["series", "--store", arg(&live), "--json"]);
-        let sum: u64 = objects(&told.out).iter().filter_map(|row| row["packets"].as_u64()).sum();
+        let reported = run(&["series", "--store", arg(&live), "--json"]);
+        let sum: u64 = objects(&reported.out).iter().filter_map(|row| row["packets"].as_u64()).sum();
         sum == frames.len() as u64
     });
     signal(&running.0, "INT");

@@ -72,15 +72,15 @@ fn the_oldest_go_and_what_would_go_is_told_before() {
     let at = dir.join("store");
     let before = walk(&at);
     let args = ["retain", "--store", arg(&at), "--max-age", "210min", "-i", "eth1"];
-    let told = run(&[&args[..], &["--dry-run"]].concat());
+    let reported = run(&[&args[..], &["--dry-run"]].concat());
     let pretended = run(&[&args[..], &["--dry-run", "--json"]].concat());
-    assert_eq!((told.status, walk(&at)), (Some(0), before), "{told:?}");
+    assert_eq!((reported.status, walk(&at)), (Some(0), before), "{reported:?}");
     let said = run(&[&args[..], &["--json"]].concat());
     assert_eq!(said.status, Some(0), "{said:?}");
     assert_eq!(left(&files), [false, false, true, true, true]);
     assert!(left(&others)[0] && files[..2].iter().all(|path| !path.with_extension("ngi").exists()));
     for path in &files[..2] {
-        assert!(told.out.contains(&format!("(dry run) {}: removed", path.display())), "{}", told.out);
+        assert!(reported.out.contains(&format!("(dry run) {}: removed", path.display())), "{}", reported.out);
     }
     let marked = |said: &Said| objects(&said.out).iter().filter(|o| o["dry_run"] == true).count();
     assert_eq!((marked(&pretended), marked(&said)), (3, 0), "{pretended:?}");
@@ -216,9 +216,9 @@ fn the_report_is_the_last_line_and_counts_every_file_that_went() {
     assert_eq!(said.status, Some(0), "{said:?}");
     let objects = objects(&said.out);
     let report = &objects.last().expect("a line")["retention"];
-    let told = objects.iter().filter(|o| o["event"]["kind"] == "removed").count();
-    assert_eq!(report["removed"]["files"].as_u64(), Some(told as u64), "{report}");
-    assert!(files.iter().filter(|path| !path.exists()).count() == told && told > 0, "{told} were told of");
+    let reported = objects.iter().filter(|o| o["event"]["kind"] == "removed").count();
+    assert_eq!(report["removed"]["files"].as_u64(), Some(reported as u64), "{report}");
+    assert!(files.iter().filter(|path| !path.exists()).count() == reported && reported > 0, "{reported} were told of");
 }
 
 #[test]

@@ -60,14 +60,14 @@ fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
     }
     let ask = |store: &Path, port: &str, what: &str| {
         let said = run(&[what, "--store", arg(store), "-i", port, "--json", "--from", "1970-01-02"]);
-        let mut told = objects(&said.out);
-        assert!(!told.is_empty(), "{said:?}");
-        for object in &mut told {
+        let mut reported = objects(&said.out);
+        assert!(!reported.is_empty(), "{said:?}");
+        for object in &mut reported {
             for own in ["id", "interface"] {
                 object.as_object_mut().expect("an object").remove(own);
             }
         }
-        told
+        reported
     };
     for what in ["flows", "series"] {
         let expected = ask(&one, "one", what);
@@ -286,8 +286,8 @@ fn a_collector_gets_the_kinds_that_are_asked_for_it() {
         let target = format!("tcp:127.0.0.1:{port}{kinds}");
         let said = run(&[&["run", "-r", arg(&file), "--export", &target, "--json", "-q"], &RING[..]].concat());
         assert_eq!(collector.join().expect("a collector"), (flows, rows), "{target}");
-        let outlet = &report(&said)["meter"]["sinks"][0];
-        assert_eq!((&outlet["records"], &outlet["rows"], &outlet["lost"]), (&flows.into(), &rows.into(), &0.into()));
+        let sink = &report(&said)["meter"]["sinks"][0];
+        assert_eq!((&sink["records"], &sink["rows"], &sink["lost"]), (&flows.into(), &rows.into(), &0.into()));
     }
     let said = run(&["run", "-r", arg(&file), "--export", "udp:127.0.0.1", "--set", "flow.record=false"]);
     assert!(said.status == Some(2) && said.err.contains("udp:127.0.0.1,kinds=series"), "{said:?}");
@@ -341,10 +341,13 @@ fn a_collector_counts_both_directions_of_what_run_exports() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         signal(&nfcapd, "TERM");
         nfcapd.wait().expect("nfcapd ends");
-        let told = nfdump.args(["-I", "-R", arg(folder.path())]).output().expect("nfdump runs");
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let reported = nfdump.args(["-I", "-R", arg(folder.path())]).output().expect("nfdump runs");
+        let reported = String::from_utf8_lossy(&reported.stdout).into_owned();
         let number = |name: &str| {
-            let line = told.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("no {name:?}: {told}"));
+            let line = reported
+                .lines()
+                .find_map(|l| l.strip_prefix(name))
+                .unwrap_or_else(|| panic!("no {name:?}: {reported}"));
             line.trim().parse::<u64>().expect("a number")
         };
         let flows = if target.contains("biflow") { 20 } else { 40 };
@@ -448,9 +451,9 @@ fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_n
     std::thread::sleep(std::time::Duration::from_millis(300));
     signal(&running.0, "INT");
     let report = report(&running.end(err));
-    let outlets = report["meter"]["sinks"].as_array().expect("outlets");
-    let late = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the new collector");
-    assert_eq!(late["records"], 50, "those that ended with the run: {outlets:?}");
+    let sinks = report["meter"]["sinks"].as_array().expect("outlets");
+    let late = sinks.iter().find(|o| o["name"] == target.as_str()).expect("the new collector");
+    assert_eq!(late["records"], 50, "those that ended with the run: {sinks:?}");
     assert!(std::fs::metadata(&sent).is_ok_and(|m| m.len() > 1000));
 }
 
@@ -474,8 +477,8 @@ fn a_replay_waits_for_a_dead_collector_once_and_says_what_it_did_not_get() {
     let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
     let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json", "-q"];
     let report = report_that(&run(&[&args[..], &RING[..]].concat()), 1);
-    let outlets = report["meter"]["sinks"].as_array().expect("outlets");
-    let dead = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the collector");
+    let sinks = report["meter"]["sinks"].as_array().expect("outlets");
+    let dead = sinks.iter().find(|o| o["name"] == target.as_str()).expect("the collector");
     assert_eq!((&dead["records"], &dead["lost"]), (&report["meter"]["started"], &report["meter"]["started"]));
     assert!(report["meter"]["started"].as_u64().is_some_and(|flows| flows > 20_000), "{report}");
 }
@@ -523,14 +526,13 @@ fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
     signal(&running.0, "INT");
     let report = report_that(&running.end(err), 1);
     assert_eq!((&report["lost_total"], &report["meter"]["unmetered"]), (&0.into(), &0.into()));
-    let outlets = report["meter"]["sinks"].as_array().expect("outlets");
-    let of =
-        |name: &str| outlets.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("no {name}: {outlets:?}"));
+    let sinks = report["meter"]["sinks"].as_array().expect("outlets");
+    let of = |name: &str| sinks.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("no {name}: {sinks:?}"));
     let made: u64 = report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
     assert_eq!((&of(&stays)["records"], &of(&stays)["lost"]), (&made.into(), &0.into()));
-    assert!(of("replaced")["lost"].as_u64().is_some_and(|lost| lost > 0), "what the dead one never got: {outlets:?}");
-    let told = run(&["flows", "-r", arg(&sent), "--json"]);
-    assert_eq!(objects(&told.out).len() as u64, made, "the file has every record once");
+    assert!(of("replaced")["lost"].as_u64().is_some_and(|lost| lost > 0), "what the dead one never got: {sinks:?}");
+    let reported = run(&["flows", "-r", arg(&sent), "--json"]);
+    assert_eq!(objects(&reported.out).len() as u64, made, "the file has every record once");
     let stored = run(&["flows", "--store", arg(&store), "--json"]);
     assert_eq!(objects(&stored.out).len() as u64, made);
     let rows = |args: &[&str]| objects(&run(&[&["series"], args, &["--json"]].concat()).out);

@@ -81,13 +81,13 @@ fn a_direction_leaves_the_other_away() {
 fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
     let dir = TempDir::new("series-seconds");
     let (store, rows) = store(&dir, "silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one");
-    let told = ask(&store, &["--json"]);
-    assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "{told:?}");
-    let (gaps, told): (Vec<_>, Vec<_>) = objects(&told.out).into_iter().partition(|o| o.get("gap").is_some());
-    assert_eq!(told.iter().map(|o| o["packets"].as_u64()).collect::<Vec<_>>(), {
+    let reported = ask(&store, &["--json"]);
+    assert_eq!((reported.status, reported.err.as_str()), (Some(0), ""), "{reported:?}");
+    let (gaps, reported): (Vec<_>, Vec<_>) = objects(&reported.out).into_iter().partition(|o| o.get("gap").is_some());
+    assert_eq!(reported.iter().map(|o| o["packets"].as_u64()).collect::<Vec<_>>(), {
         rows.iter().map(|r| Some(r.total.packets)).collect::<Vec<_>>()
     });
-    assert!(told.iter().all(|o| o["interface"] == "eth1"));
+    assert!(reported.iter().all(|o| o["interface"] == "eth1"));
     assert_eq!(gaps.len(), 1);
     let gap = &gaps[0]["gap"];
     assert_eq!((gap["seconds"].as_u64(), gap["from"].as_str()), (Some(20), Some("2026-11-21T10:01:40Z")));
@@ -107,9 +107,9 @@ fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
 fn legacy_lines_have_second_bits_packets_and_active_flows() {
     let dir = TempDir::new("series-legacy");
     let (store, rows) = store(&dir, "legacy_lines_have_second_bits_packets_and_active_flows");
-    let told = ask(&store, &["--format", "legacy"]);
+    let reported = ask(&store, &["--format", "legacy"]);
     let line = |r: &Row| format!("{}\t{}\t{}\t{}\n", r.second, r.total.bytes * 8, r.total.packets, r.flows_active);
-    assert_eq!((told.status, told.out), (Some(0), rows.iter().map(line).collect::<String>()));
+    assert_eq!((reported.status, reported.out), (Some(0), rows.iter().map(line).collect::<String>()));
 }
 
 #[test]
@@ -215,11 +215,73 @@ fn rows_go_through_a_parquet_file() {
     let said = ask(&store, &["--parquet", arg(&file)]);
     assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
     assert!(said.err.contains(&format!("{} rows into", rows.len())), "{}", said.err);
-    let told = run(&["series", "-r", arg(&file), "--json"]);
-    assert_eq!(told.out, ask(&store, &["--json"]).out, "gaps and names included: {}", told.err);
+    let reported = run(&["series", "-r", arg(&file), "--json"]);
+    assert_eq!(reported.out, ask(&store, &["--json"]).out, "gaps and names included: {}", reported.err);
     let minutes = run(&["series", "-r", arg(&file), "--step", "1m", "--json"]);
     assert_eq!(minutes.out, ask(&store, &["--step", "1m", "--json"]).out);
     refused(&ask(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");
     refused(&run(&["flows", "-r", arg(&file)]), "rows.parquet", "not a file of flows");
     refused(&ask(&store, &["--parquet", arg(&file), "--step", "1m"]), "--parquet", "cannot be used with");
+}
+
+/// A capture of UDP packets at these seconds, each to the port that stands beside its second.
+fn capture_at(path: &Path, packets: &[(u64, u16)]) {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for (second, port) in packets {
+        let mut room = [0; 100];
+        let frame = wire::build::Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], *port).payload(b"hello");
+        let frame = frame.write(&mut room).expect("room");
+        for word in [*second as u32, 0, frame.len() as u32, frame.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(frame.iter());
+    }
+    std::fs::write(path, file).expect("a capture");
+}
+
+#[test]
+fn a_capture_has_the_same_gaps_as_its_store_and_empty_seconds_cost_nothing() {
+    let dir = TempDir::new("series-slow");
+    let (file, store) = (dir.join("slow.pcap"), dir.join("store"));
+    // A packet each 24 minutes for 15 days, and a pause that is short enough to be known.
+    let mut packets: Vec<(u64, u16)> = (0..900).map(|n| (BEGIN + n * 1440, 53)).collect();
+    packets.insert(1, (BEGIN + 60, 53));
+    capture_at(&file, &packets);
+    let of_file = run(&["series", "-r", arg(&file), "--json", "--fields", "second,packets"]);
+    let made = run(&["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "capture.ring=8MiB"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let of_store = ask(&store, &["--json", "--fields", "second,packets"]);
+    let gaps = |said: &Said| -> Vec<String> {
+        let of = |gap: &serde_json::Value| format!("{} {} {}", gap["from"], gap["to"], gap["seconds"]);
+        objects(&said.out).iter().map(|row| &row["gap"]).filter(|gap| !gap.is_null()).map(of).collect()
+    };
+    assert_eq!(gaps(&of_file).len(), 899, "{}", of_file.err);
+    assert_eq!(gaps(&of_file), gaps(&of_store));
+    let rows = |said: &Said| objects(&said.out).iter().filter(|row| row["gap"].is_null()).count();
+    assert_eq!((rows(&of_file), rows(&of_store)), (900 + 60, 900 + 60));
+}
+
+#[test]
+fn the_series_of_a_filter_reaches_to_the_last_second_of_the_capture() {
+    let dir = TempDir::new("series-end");
+    let file = dir.join("talk.pcap");
+    capture_at(&file, &[(BEGIN, 53), (BEGIN + 1, 443), (BEGIN + 5, 443)]);
+    for filter in ["port 53", "port 443", "port 1"] {
+        let said = run(&["series", "-r", arg(&file), "--json", filter]);
+        assert_eq!((said.status, objects(&said.out).len()), (Some(0), 6), "{filter}: {said:?}");
+    }
+}
+
+#[test]
+fn an_end_that_is_counted_from_nothing_is_refused() {
+    let dir = TempDir::new("series-anchor");
+    let (file, out) = (dir.join("talk.pcap"), dir.join("out.pcap"));
+    capture_at(&file, &[(BEGIN, 53)]);
+    for verb in ["series", "flows", "packets"] {
+        refused(&run(&[verb, "-r", arg(&file), "--to", "+5min"]), "--to +SPAN", "add --from");
+    }
+    refused(&run(&["convert", arg(&file), "-w", arg(&out), "--to", "+5min"]), "--to +SPAN", "add --from");
 }

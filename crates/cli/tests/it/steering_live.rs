@@ -248,7 +248,7 @@ fn walk(test: &str, ground: &Ground, source: &str) {
     engine.end();
     let numbers: Vec<u32> = all.packets().iter().map(|p| p.0).collect();
     assert!(numbers.iter().copied().eq(0..sent), "who gets all has all, in order: {} of {sent}", numbers.len());
-    told(&members, &phases, &format!("seed {seed}, {source}"));
+    reported(&members, &phases, &format!("seed {seed}, {source}"));
 }
 
 fn join(ground: &Ground, members: &mut Vec<Member>, here: &mut Vec<usize>) -> Deed {
@@ -259,7 +259,7 @@ fn join(ground: &Ground, members: &mut Vec<Member>, here: &mut Vec<usize>) -> De
 }
 
 /// What the files say against what was done.
-fn told(members: &[Member], phases: &[(Deed, Vec<usize>)], context: &str) {
+fn reported(members: &[Member], phases: &[(Deed, Vec<usize>)], context: &str) {
     // By phase: the owner of each flow, and how many of its packets were found.
     let mut owners: Vec<BTreeMap<u32, (usize, u32)>> = vec![BTreeMap::new(); phases.len()];
     let mut seen = BTreeSet::new();

@@ -112,9 +112,9 @@ fn a_flipped_bit_is_found_told_beforehand_and_mended() {
     assert_eq!((said.status, wrong(&said)), (Some(1), vec!["checksum".to_owned()]), "{said:?}");
     assert_eq!(run(&["verify", "--quick", arg(&store)]).status, Some(0), "the packets were not to be read");
     let before = walk(&store);
-    let told = run(&["repair", "--dry-run", "--json", arg(&store)]);
-    assert_eq!((told.status, walk(&store)), (Some(1), before), "{told:?}");
-    assert!(objects(&told.out).iter().all(|o| o["repair"]["kind"] == "would_mend"), "{}", told.out);
+    let reported = run(&["repair", "--dry-run", "--json", arg(&store)]);
+    assert_eq!((reported.status, walk(&store)), (Some(1), before), "{reported:?}");
+    assert!(objects(&reported.out).iter().all(|o| o["repair"]["kind"] == "would_mend"), "{}", reported.out);
     assert_eq!(std::fs::read(&file).expect("the file"), damaged);
     let mended = run(&["repair", "--json", arg(&store)]);
     assert_eq!(mended.status, Some(0), "{mended:?}");
@@ -214,7 +214,7 @@ fn watched(store: &Path) {
     assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
 }
 
-fn grains(store: &Path) -> Vec<PathBuf> {
+fn data_types(store: &Path) -> Vec<PathBuf> {
     walk(store).into_iter().filter(|path| path.extension().is_some_and(|e| e == "parquet")).collect()
 }
 
@@ -223,7 +223,7 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
     let dir = TempDir::new("upkeep-grains");
     let store = dir.join("store");
     watched(&store);
-    let files = grains(&store);
+    let files = data_types(&store);
     assert_eq!(files.len(), 2, "{files:?}");
     let said = run(&["verify", arg(&store)]);
     assert_eq!((said.status, said.out.lines().count()), (Some(0), 1), "{said:?}");
@@ -266,18 +266,18 @@ fn what_a_killed_run_left_of_records_and_rows_is_sealed_by_repair() {
     let said = run(&["verify", "--json", arg(&store)]);
     assert_eq!(said.status, Some(1), "{said:?}");
     let left = journal("series").into_iter().chain(journal("flows")).count();
-    let told = objects(&said.out).into_iter().filter(|o| {
+    let reported = objects(&said.out).into_iter().filter(|o| {
         o["finding"]["kind"] == "leftover"
             && o["finding"]["text"].as_str().is_some_and(|t| t.contains("recorder that died"))
     });
-    assert!(told.count() >= left, "{said:?}");
+    assert!(reported.count() >= left, "{said:?}");
     assert!(said.out.contains("netgrain repair"), "{said:?}");
     assert_eq!(run(&["repair", "--dry-run", arg(&store)]).status, Some(1));
     let mended = run(&["repair", "--json", arg(&store)]);
     assert_eq!(mended.status, Some(0), "{mended:?}");
     assert!(objects(&mended.out).iter().any(|o| o["repair"]["kind"] == "sealed"), "{mended:?}");
     assert_eq!((journal("series"), journal("flows")), (None, None));
-    assert!(!grains(&store).is_empty());
+    assert!(!data_types(&store).is_empty());
     let said = run(&["verify", arg(&store)]);
     assert_eq!((said.status, said.out.contains("nothing is wrong")), (Some(0), true), "{said:?}");
 }

@@ -39,14 +39,17 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
     let file = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").remove(0).path;
     let out = python.args(["-c", SCRIPT]).arg(&file).output().expect("Python");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let told = String::from_utf8_lossy(&out.stdout).into_owned();
-    let told: Vec<&str> = told.split_whitespace().collect();
+    let reported = String::from_utf8_lossy(&out.stdout).into_owned();
+    let reported: Vec<&str> = reported.split_whitespace().collect();
     let early = |of: fn(&flow::InitialPacket) -> u64| {
         records.iter().flat_map(|r| &r.initial_packets).map(of).sum::<u64>().to_string()
     };
     let after: u64 = records.iter().filter_map(|r| Some(r.initial_packets.last()?.offset_ns)).sum();
-    assert_eq!(told[..3], [early(|_| 1), after.to_string(), early(|e| e.flags.into())]);
-    assert_eq!((told[5], told[7], told[8], told[9]), ("0", "eth1", "end_of_flow,idle_timeout", "tcp,udp"));
+    assert_eq!(reported[..3], [early(|_| 1), after.to_string(), early(|e| e.flags.into())]);
+    assert_eq!(
+        (reported[5], reported[7], reported[8], reported[9]),
+        ("0", "eth1", "end_of_flow,idle_timeout", "tcp,udp")
+    );
     let sums = [
         known(&records, |r| Some(r.directions[0].packets)),
         known(&records, |r| Some(r.directions[1].bytes)),
@@ -64,7 +67,7 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
         known(&records, |r| Some(r.key.src_port.into())),
     ];
     let sums: Vec<String> = sums.into_iter().flatten().collect();
-    assert_eq!(told[10..], sums);
+    assert_eq!(reported[10..], sums);
 }
 
 /// So many records that pages are long enough for every compressor.
@@ -137,9 +140,9 @@ fn duckdb_polars_and_pyarrow_read_our_seconds_and_agree() {
         1200,
         3 * 2400,
     ];
-    let told = String::from_utf8_lossy(&out.stdout);
-    let told: Vec<u64> = told.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-    assert_eq!(told, want, "seed {seed}");
+    let reported = String::from_utf8_lossy(&out.stdout);
+    let reported: Vec<u64> = reported.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    assert_eq!(reported, want, "seed {seed}");
 }
 
 const GIVEN: &str = r#"
@@ -182,11 +185,11 @@ fn a_file_for_others_has_the_columns_of_the_store_and_the_community_id() {
     let Some(mut python) = testkit::python_with(test, "duckdb") else { return };
     let out = python.args(["-c", GIVEN]).arg(&file).arg(&given).output().expect("Python");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    let reported = String::from_utf8_lossy(&out.stdout).into_owned();
     let ids: std::collections::BTreeSet<String> =
         records.iter().map(|r| wire::community_id(&r.key.of_packet()).to_string()).collect();
     let want = [&ids.len().to_string(), ids.first().expect("records"), "5000", "netgrain.interfaces"];
-    assert_eq!(told.split_whitespace().collect::<Vec<_>>(), want);
+    assert_eq!(reported.split_whitespace().collect::<Vec<_>>(), want);
 }
 
 /// Reads every column of these files with every reader, by itself, and counts what is null; sums of the first file.
@@ -235,12 +238,12 @@ fn read_by(test: &str, environment: &str, more: &[&str]) {
     let three = [sealed(DataFileKind::Flows), sealed(DataFileKind::Series), given];
     let out = python.args(["-c", OLD]).args(&three).args(more).output().expect("Python");
     assert!(out.status.success(), "{environment}: {}", String::from_utf8_lossy(&out.stderr));
-    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    let reported = String::from_utf8_lossy(&out.stdout).into_owned();
     let bytes: u64 = records.iter().map(|r| r.directions[0].bytes).sum();
     let ports: u64 = records.iter().map(|r| u64::from(r.key.src_port)).sum();
     // Some of those versions remark on things before.
     assert_eq!(
-        told.lines().last().unwrap_or_default(),
+        reported.lines().last().unwrap_or_default(),
         format!("{bytes} {ports} {bytes} {ports} {}", records.len()),
         "{environment}"
     );

@@ -307,7 +307,7 @@ fn flips<T: PartialEq>(
     ask: impl Fn() -> (Vec<T>, Vec<String>),
 ) -> u32 {
     let bytes = fs::read(path).expect("a file");
-    let mut told = 0;
+    let mut reported = 0;
     for _ in 0..400 {
         let at = prng.below(bytes.len() as u64) as usize;
         let mut broken = bytes.clone();
@@ -317,13 +317,13 @@ fn flips<T: PartialEq>(
         if remarks.is_empty() {
             assert!(answer == wanted, "{note}: the bit at {at} of {} was believed", bytes.len());
         } else {
-            told += 1;
+            reported += 1;
             assert!(remarks.iter().all(|remark| remark.contains(&path.display().to_string())), "{remarks:?}");
             assert!(answer.is_empty() || answer == wanted, "{note}: a part was given with the bit at {at}");
         }
     }
     fs::write(path, &bytes).expect("a file");
-    told
+    reported
 }
 
 #[test]
@@ -348,15 +348,15 @@ fn a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing() {
     };
     let (wanted, remarks) = ask();
     assert_eq!((wanted.len(), remarks.len()), (FLOWS, 0));
-    let told = flips(&of(DataFileKind::Flows), &mut prng, &format!("seed {seed}, flows"), &wanted, ask);
-    assert!(told > 390, "seed {seed}: only {told} of 400 were told");
+    let reported = flips(&of(DataFileKind::Flows), &mut prng, &format!("seed {seed}, flows"), &wanted, ask);
+    assert!(reported > 390, "seed {seed}: only {reported} of 400 were told");
     let ask = || {
         let mut answer = series(&Query::new(store.path())).expect("a store");
         (answer.by_ref().collect::<Vec<_>>(), answer.warnings())
     };
     let (wanted, _) = ask();
-    let told = flips(&of(DataFileKind::Series), &mut prng, &format!("seed {seed}, series"), &wanted, ask);
-    assert_eq!(told, 400, "seed {seed}");
+    let reported = flips(&of(DataFileKind::Series), &mut prng, &format!("seed {seed}, series"), &wanted, ask);
+    assert_eq!(reported, 400, "seed {seed}");
 }
 
 /// Records of a row group (`seal::GROUP`).
@@ -416,8 +416,8 @@ fn a_bad_column_costs_its_row_group_and_only_answers_that_need_it() {
         let remarks = scan(&all, &[Column::FwdPackets], |batch| sum += batch.numbers(0).iter().sum::<u64>());
         assert_eq!((sum, remarks.expect("a store")), (wanted, Vec::new()));
         // The file by itself.
-        let (told, errors): (Vec<_>, Vec<_>) = read_flows(&path).expect("a file").partition(Result::is_ok);
-        assert!(errors.len() == 1 && told.into_iter().flatten().collect::<Vec<_>>() == left, "{errors:?}");
+        let (reported, errors): (Vec<_>, Vec<_>) = read_flows(&path).expect("a file").partition(Result::is_ok);
+        assert!(errors.len() == 1 && reported.into_iter().flatten().collect::<Vec<_>>() == left, "{errors:?}");
     }
     // What others say too is not missed, and yet told.
     damage_column(&path, &bytes, 0, "duration_ns");

@@ -49,26 +49,26 @@ fn journaled(writer: &mut Writer, now: &mut Timestamp) {
 
 /// One look: everything until there is nothing at the moment, or ever.
 fn look(flows: &mut FlowLoop, now: Timestamp) -> (Vec<Record>, bool) {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         match flows.next(now).expect("a store") {
-            Step::One(record) => told.push(record),
-            Step::Idle => return (told, true),
-            Step::End => return (told, false),
+            Step::One(record) => reported.push(record),
+            Step::Idle => return (reported, true),
+            Step::End => return (reported, false),
         }
     }
 }
 
 fn look_at_series(rows: &mut SeriesLoop, now: Timestamp) -> (Vec<(u64, String, u64)>, bool) {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         match rows.next(now).expect("a store") {
             Step::One(row) => {
                 let name = rows.interfaces()[usize::from(row.interface)].clone();
-                told.push((row.second, name, row.total.packets));
+                reported.push((row.second, name, row.total.packets));
             }
-            Step::Idle => return (told, true),
-            Step::End => return (told, false),
+            Step::Idle => return (reported, true),
+            Step::End => return (reported, false),
         }
     }
 }
@@ -96,11 +96,11 @@ fn a_record_that_comes_later_than_was_said_is_missed_live_and_found_by_interval(
         given.id
     };
     let first = give(&mut writer, &mut now, 1);
-    let told = look(&mut flows, now);
-    assert_eq!((told.0.iter().map(|r| r.id).collect::<Vec<_>>(), told.1), (vec![first], true));
+    let reported = look(&mut flows, now);
+    assert_eq!((reported.0.iter().map(|r| r.id).collect::<Vec<_>>(), reported.1), (vec![first], true));
     let (late, in_time) = (give(&mut writer, &mut now, 60), give(&mut writer, &mut now, 15));
-    let told: Vec<u64> = look(&mut flows, now).0.iter().map(|r| r.id).collect();
-    assert_eq!(told, [in_time]);
+    let reported: Vec<u64> = look(&mut flows, now).0.iter().map(|r| r.id).collect();
+    assert_eq!(reported, [in_time]);
     let all: Vec<u64> = look(&mut FlowLoop::new(Query::new(store.path())), now).0.iter().map(|r| r.id).collect();
     assert_eq!(all, [late, in_time, first]);
 }
@@ -138,22 +138,22 @@ fn live_records_of_several_interfaces_are_told_once_whatever_is_sealed_meanwhile
         if prng.below(3) > 0 {
             // Whose clock was set back sees the same.
             let seen = if prng.below(5) == 0 { now.before(Duration::from_secs(10)) } else { now };
-            let (told, goes_on) = look(&mut flows, seen);
+            let (reported, goes_on) = look(&mut flows, seen);
             assert!(goes_on);
-            for record in told {
+            for record in reported {
                 *given.get_mut(&called(&flows, &record)).expect("one that was given") += 1;
             }
         }
         now = now.after(Duration::from_nanos(prng.below(20_000_000_000)));
     }
     writers.iter_mut().filter_map(Option::take).for_each(|writer| _ = writer.finish());
-    let (told, goes_on) = look(&mut flows, to.after(Duration::from_secs(61)));
+    let (reported, goes_on) = look(&mut flows, to.after(Duration::from_secs(61)));
     assert!(!goes_on, "the interval is over");
-    for record in told {
+    for record in reported {
         *given.get_mut(&called(&flows, &record)).expect("one that was given") += 1;
     }
     assert!(given.len() > 1000, "{}", given.len());
-    let wrong: Vec<_> = given.iter().filter(|(_, told)| **told != 1).collect();
+    let wrong: Vec<_> = given.iter().filter(|(_, reported)| **reported != 1).collect();
     assert!(wrong.is_empty(), "of {} records these were not told once: {wrong:?}", given.len());
     assert_eq!(flows.warnings(), Vec::<String>::new());
 }
@@ -179,10 +179,10 @@ fn an_interval_of_two_interfaces_is_one_list_in_the_order_of_time() {
     model.sort();
     let query = Query { from: at(START + 20, 0), to: at(START + 70, 0), ..Query::new(store.path()) };
     let mut flows = FlowLoop::new(query);
-    let (told, goes_on) = look(&mut flows, at(START, 0));
+    let (reported, goes_on) = look(&mut flows, at(START, 0));
     let name = |record: &Record| flows.interfaces()[usize::from(record.interface)].clone();
-    let told: Vec<_> = told.iter().map(|record| (record.first(), record.id, name(record))).collect();
-    assert!(!goes_on && told == model, "{} and {}", told.len(), model.len());
+    let reported: Vec<_> = reported.iter().map(|record| (record.first(), record.id, name(record))).collect();
+    assert!(!goes_on && reported == model, "{} and {}", reported.len(), model.len());
 }
 
 #[test]
@@ -197,27 +197,33 @@ fn seconds_are_told_once_when_they_have_settled_and_no_interface_holds_up_anothe
     }
     writers[1].row(&row(START, 7));
     writers.iter_mut().for_each(|writer| journaled(writer, &mut now));
-    let told = |second: u64, name: &str, packets| (START + second, name.to_owned(), packets);
+    let reported = |second: u64, name: &str, packets| (START + second, name.to_owned(), packets);
 
     // Three seconds after it began a second has settled; those behind it have not.
-    assert_eq!(look_at_series(&mut rows, at(START + 3, 0)), (vec![told(0, "eth1", 10), told(0, "eth2", 7)], true));
+    assert_eq!(
+        look_at_series(&mut rows, at(START + 3, 0)),
+        (vec![reported(0, "eth1", 10), reported(0, "eth2", 7)], true)
+    );
     // What late packets add to a second that was told is left out live, and added by interval.
     writers[0].row(&row(START, 5));
     writers[0].row(&row(START + 1, 5));
     now = now.after(Duration::from_secs(1));
     journaled(&mut writers[0], &mut now);
-    assert_eq!(look_at_series(&mut rows, at(START + 5, 0)), (vec![told(1, "eth1", 16), told(2, "eth1", 12)], true));
+    assert_eq!(
+        look_at_series(&mut rows, at(START + 5, 0)),
+        (vec![reported(1, "eth1", 16), reported(2, "eth1", 12)], true)
+    );
     // The second interface was late by itself.
     writers[1].row(&row(START + 1, 8));
     now = now.after(Duration::from_secs(1));
     journaled(&mut writers[1], &mut now);
-    assert_eq!(look_at_series(&mut rows, at(START + 8, 0)), (vec![told(1, "eth2", 8)], true));
+    assert_eq!(look_at_series(&mut rows, at(START + 8, 0)), (vec![reported(1, "eth2", 8)], true));
     assert_eq!(look_at_series(&mut rows, at(START + 131, 0)), (vec![], false));
     for writer in writers {
         writer.finish();
     }
     let all = [(0, "eth1", 15), (0, "eth2", 7), (1, "eth1", 16), (1, "eth2", 8), (2, "eth1", 12)];
-    let all: Vec<_> = all.iter().map(|(second, name, packets)| told(*second, name, *packets)).collect();
+    let all: Vec<_> = all.iter().map(|(second, name, packets)| reported(*second, name, *packets)).collect();
     assert_eq!(look_at_series(&mut SeriesLoop::new(query()), now), (all, false));
 }
 
@@ -236,9 +242,9 @@ fn a_clock_that_was_years_ahead_for_a_while_ends_no_loop() {
         writer.row(&row(second, 1));
         journaled(&mut writer, &mut now);
         let seen = moment.after(Duration::from_secs(10));
-        let told: Vec<u64> = look(&mut flows, seen).0.iter().map(|r| r.id).collect();
-        assert!(told.contains(&given.id), "{second}: {told:?}");
-        let (told, goes_on) = look_at_series(&mut rows, seen);
-        assert!(goes_on && told.contains(&(second, "eth1".to_owned(), 1)), "{second}: {told:?}");
+        let reported: Vec<u64> = look(&mut flows, seen).0.iter().map(|r| r.id).collect();
+        assert!(reported.contains(&given.id), "{second}: {reported:?}");
+        let (reported, goes_on) = look_at_series(&mut rows, seen);
+        assert!(goes_on && reported.contains(&(second, "eth1".to_owned(), 1)), "{second}: {reported:?}");
     }
 }

@@ -67,7 +67,10 @@ fn files_have_the_fields_of_the_one_table_and_null_only_where_it_says_so() {
     let wanted = |which: &dyn Fn(FieldOutputs) -> bool| {
         schema::fields().iter().filter(|f| which(f.outputs)).map(|f| f.name.to_string()).collect()
     };
-    assert_eq!(names(&kept), wanted(&|told| matches!(told, FieldOutputs::TextAndColumns | FieldOutputs::ColumnsOnly)));
+    assert_eq!(
+        names(&kept),
+        wanted(&|reported| matches!(reported, FieldOutputs::TextAndColumns | FieldOutputs::ColumnsOnly))
+    );
     assert_eq!(names(&given), wanted(&FieldOutputs::is_column));
     for column in columns(&given) {
         let field = schema::field(column.name()).expect("a field");

@@ -3,8 +3,8 @@
 use super::steering::{SteeringTarget, ends_at};
 use super::view::Layer;
 use super::{ParsedPacket, Run};
+use ir::{Field, Key};
 use lang::term::Steering;
-use lang::{Field, Key};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use wire::Fragment;

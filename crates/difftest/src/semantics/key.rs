@@ -5,8 +5,8 @@ use super::fragment::FragmentScope;
 use super::predicate::wide;
 use super::view::Layer;
 use super::{ParsedPacket, Run, Table};
+use ir::{Field, Key};
 use lang::term::{FlowMap, HeaderField};
-use lang::{Field, Key};
 
 impl Run<'_> {
     /// What flows are made of: the innermost packet but under `outer`.

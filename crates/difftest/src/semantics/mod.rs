@@ -16,9 +16,9 @@ pub use fragment::FragmentTracker;
 pub use table::Table;
 
 use crate::trial::Packet;
-use lang::ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, Log, VerdictKind};
+use ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, Log, VerdictKind};
+use ir::{Key, Prefix};
 use lang::term::{ActionTerm, Endpoint, LogItem, PacketScope};
-use lang::{Key, Prefix};
 use std::collections::BTreeMap;
 use view::View;
 

@@ -3,8 +3,8 @@
 use super::fragment::FragmentScope;
 use super::view::{Ip, Layer};
 use super::{ParsedPacket, Run};
-use lang::Prefix;
-use lang::ir::{Cmp, Op};
+use ir::Prefix;
+use ir::{Cmp, Op};
 use lang::term::{Endpoint, Gtp, HeaderField, Pred, Prop, Voip};
 use std::net::IpAddr;
 use wire::Fragment;

@@ -1,7 +1,7 @@
 //! A flow map of the model: entries by key, each with a number and a timestamp. Expired entries are removed only when
 //! the map is full.
 
-use lang::ir::Expiry;
+use ir::Expiry;
 use lang::term::FlowMap;
 use std::collections::BTreeMap;
 

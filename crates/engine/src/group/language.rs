@@ -11,12 +11,12 @@ use super::shared;
 use super::shared::SharedWorker;
 use crate::state_transfer::{self, StateTransfer};
 use group::{Compiled, Delivery, IngressInterface, MapUsage, Packet, Program, ProgramInfo, Verdict};
+use ir::fragment_tracker::CAPACITY;
+use ir::interp::Action;
+use ir::log::LogSubject;
+use ir::{self, COUNTERS, Effect, Log, Set, VerdictKind};
+use ir::{Facts, FragmentTracker, Prefix};
 use jit::{Executable, PacketAction, Worker};
-use lang::fragment_tracker::CAPACITY;
-use lang::interp::Action;
-use lang::ir::{self, COUNTERS, Effect, Log, Set, VerdictKind};
-use lang::log::LogSubject;
-use lang::{Facts, FragmentTracker, Prefix};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -150,7 +150,7 @@ fn check_for(source: &str, link_type: u16) -> Result<ir::Program, String> {
 /// determine.
 fn spread(program: &ir::Program) -> Vec<String> {
     let name = |i: &usize| program.maps.get(*i).map(|m| m.name.as_str());
-    let line = |(key, maps): (lang::Key, Vec<usize>)| {
+    let line = |(key, maps): (ir::Key, Vec<usize>)| {
         format!("{key} for {}", maps.iter().filter_map(name).collect::<Vec<_>>().join(", "))
     };
     lang::clusters(&[program]).into_iter().map(line).collect()

@@ -1,8 +1,8 @@
 //! The log limiter: a program may write at most [`MAX`] lines to standard error per second of packet time, because a
 //! line for each packet would slow the dispatcher down. All lines are counted, written or not.
 
-use lang::ir::{Log, Program};
-use lang::log::LogSubject;
+use ir::log::LogSubject;
+use ir::{Log, Program};
 
 /// Lines per second of packet time and worker.
 const MAX: u32 = 10;

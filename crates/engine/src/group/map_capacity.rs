@@ -1,7 +1,7 @@
 //! How many entries the largest map of a program may have, where all of its maps together are too large.
 
+use ir::Map;
 use jit::table::Table;
-use lang::ir::Map;
 
 /// What to write instead, so that they come to no more than so many bytes.
 pub fn advice(maps: &[Map], bytes: u64) -> String {

@@ -10,9 +10,9 @@
 
 use super::language::{self, QueueContext, Scratch, fillings};
 use group::{MapUsage, Packet, Program, Verdict};
+use ir::COUNTERS;
+use ir::FragmentTracker;
 use jit::Worker;
-use lang::FragmentTracker;
-use lang::ir::COUNTERS;
 use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

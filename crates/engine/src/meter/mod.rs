@@ -126,8 +126,8 @@ impl Metering {
     ) -> Result<Self, EngineError> {
         let table = |config| Table::new(config, plan.interface, plan.shards);
         let flows = plan.flows.as_ref().map(table).transpose().map_err(|e| EngineError::Thread(e.to_string()))?;
-        let silence = if live { SeriesMeter::SILENCE_MAX } else { SeriesMeter::SILENCE_OF_CAPTURES };
-        let series_meter = plan.series.then(|| SeriesMeter::new(plan.interface).emitting(silence));
+        let series = if live { SeriesMeter::new } else { SeriesMeter::of_capture };
+        let series_meter = plan.series.then(|| series(plan.interface));
         let work = Work::new(flows, series_meter, Sinks::new(sinks), plan.key, located);
         let lanes = QueueMerge::new(seats.into_iter().map(|seat| seat.0).collect(), live);
         let (orders, result) = channel();

@@ -91,7 +91,7 @@ impl OfCapture {
                 Ok(flows) => flows,
                 Err(e) => return Read { broken: Some(format!("thread: {e}")), ..Read::default() },
             };
-            let series_meter = plan.series.then(|| SeriesMeter::new(plan.interface));
+            let series_meter = plan.series.then(|| SeriesMeter::of_capture(plan.interface));
             let out = Handing { sender, part: Vec::new(), stop: Arc::clone(&stopped) };
             let work = Work::new(flows, series_meter, Sinks::new(vec![Box::new(out)]), plan.key, false);
             Reading { work, batch: Batch::default(), filter, last: Timestamp::ZERO, read: Read::default() }

@@ -267,6 +267,8 @@ impl Work {
     pub fn finish(&mut self) {
         if let Some(second) = self.second {
             self.settle(second);
+            // The last second has a row, also if a filter left nothing of it.
+            self.account(second, &Tally::default());
             // As they are: that nobody watches any more is no flow's end.
             self.add_flow_counts(second);
         }

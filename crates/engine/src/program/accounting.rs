@@ -5,8 +5,8 @@
 //! that and can come back; then it has new maps, and what the old ones had counted is added to theirs.
 
 use capture::afxdp::{PortMap, XdpDispatcher};
-use lang::ebpf::Role;
-use lang::ir::COUNTERS;
+use ir::COUNTERS;
+use kernel_programs::Role;
 use serde::Serialize;
 use std::ops::AddAssign;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! port ─►│ drop · forward · host         ├──── the packet ───►│ drop · forward          ├─► filter, ring
 //!        └───────────────────────────────┘                    └─────────────────────────┘
 //! ```
-//! On AF_XDP the first stages, as far as they can, run in the kernel ([`lang::ebpf`]); the rest, and on other sources
+//! On AF_XDP the first stages, as far as they can, run in the kernel ([`kernel_programs`]); the rest, and on other sources
 //! the whole program, runs in the engine thread. A packet that the program drops, forwards or passes to the host counts
 //! as *filtered* in the ledger. The descriptor of a packet that goes on to the ring has its mark and, if the program
 //! steers, its hash. Classes have no effect here: they select members of groups, and there are none before the ring.
@@ -32,10 +32,10 @@ use accounting::KernelAccounting;
 use capture::AnySource;
 use capture::afxdp::{XdpDispatcher, XdpMode};
 use egress_monitor::EgressMonitor;
+use ir::FragmentTracker;
+use ir::{COUNTERS, Effect, Expiry, Inst, Program};
 use jit::Executable;
-use lang::FragmentTracker;
-use lang::ebpf::{Clock, EmitOptions, MapValue, Metadata, Object, Role, ToUser};
-use lang::ir::{COUNTERS, Effect, Expiry, Inst, Program};
+use kernel_programs::{Clock, EmitOptions, MapValue, Metadata, Object, Role, ToUser};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -459,7 +459,7 @@ impl PortProgram {
             to_user: ToUser::Sockets,
             metadata: Metadata::Compact,
         };
-        match lang::ebpf::emit(program, &options) {
+        match kernel_programs::emit(program, &options) {
             Ok(object) => {
                 report.in_kernel = object.stages;
                 let maps = object.flow_maps().filter_map(|number| program.maps.get(usize::from(number)));
@@ -468,7 +468,7 @@ impl PortProgram {
             }
             Err(why) => {
                 report.kernel_refusal = Some(why.to_string());
-                lang::ebpf::announce(&options)
+                kernel_programs::announce(&options)
             }
         }
     }
@@ -551,7 +551,7 @@ fn compile(plan: &ProgramPlan, ground: &ProgramContext) -> Result<Program, Strin
             return refuse(&format!("it would capture again what it sends out of {}", ground.port), instead);
         }
         Access::Owned => {
-            if let Some(stage) = lang::ir::copies_to_stack(&program) {
+            if let Some(stage) = ir::copies_to_stack(&program) {
                 let text = &program.stages[stage].text;
                 let what = format!(
                     "`{text}` copies packets to the host, and an interface that is taken for capture alone gives it no copies"
@@ -561,7 +561,7 @@ fn compile(plan: &ProgramPlan, ground: &ProgramContext) -> Result<Program, Strin
                     "give them to nobody else (`detour`), or write it into a group's program (docs/reference/groups.md)",
                 );
             }
-            let placed = lang::ir::placement(&program);
+            let placed = ir::placement(&program);
             let mut here = (0..program.stages.len()).filter(|s| !placed[*s].is_kernel());
             if let Some(stage) = here.find(|s| program.effects_of(*s).has(Effect::Kernel)) {
                 let text = &program.stages[stage].text;

@@ -11,11 +11,11 @@ use super::forward_queue::ForwardQueue;
 use crate::egress::Egress;
 use base::Timestamp;
 use capture::afxdp::XdpDispatcher;
+use ir::Facts;
+use ir::interp::Action;
+use ir::{COUNTERS, Map, VerdictKind};
 use jit::{Packet, Verdict, Worker};
-use lang::Facts;
-use lang::ebpf::{KernelVerdict, METADATA_BYTES};
-use lang::interp::Action;
-use lang::ir::{COUNTERS, Map, VerdictKind};
+use kernel_programs::{KernelVerdict, METADATA_BYTES};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -367,8 +367,8 @@ impl ProgramSequence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ir::FragmentTracker;
     use jit::Executable;
-    use lang::FragmentTracker;
     use wire::build::Frame;
 
     fn judging(generation: u32, may_be_silent: bool) -> ProgramSequence {

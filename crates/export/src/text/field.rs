@@ -46,15 +46,11 @@ pub trait FieldTable: Sized + 'static {
 /// The field with this name.
 ///
 /// # Errors
-/// If there is none; the error knows the name that comes nearest.
+/// If there is none; the error names the nearest field, or all fields.
 pub fn field<T: FieldTable>(name: &str) -> Result<&'static Field<T>, UnknownField> {
     T::fields().iter().find(|field| field.name == name).ok_or_else(|| {
-        let nearest = T::fields().iter().min_by_key(|field| distance(name, &field.name));
-        UnknownField {
-            name: name.to_owned(),
-            what: T::ITEM_NAME,
-            nearest: nearest.map(|field| &*field.name).unwrap_or_default(),
-        }
+        let known = T::fields().iter().map(|field| &*field.name).collect();
+        UnknownField { name: name.to_owned(), what: T::ITEM_NAME, known }
     })
 }
 
@@ -73,32 +69,21 @@ pub struct UnknownField {
     pub name: String,
     /// Of what it was asked.
     pub what: &'static str,
-    /// The name that comes nearest.
-    pub nearest: &'static str,
+    /// The names that exist.
+    pub known: Vec<&'static str>,
 }
 
 impl fmt::Display for UnknownField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} has no field {:?}; did you mean {}?", self.what, self.name, self.nearest)
+        write!(f, "{} has no field {:?}; ", self.what, self.name)?;
+        match base::nearest(&self.name, self.known.iter().copied()) {
+            Some(near) => write!(f, "did you mean {near}?"),
+            None => write!(f, "its fields are {}", self.known.join(", ")),
+        }
     }
 }
 
 impl std::error::Error for UnknownField {}
-
-/// Letters to put in, take out or change to make one of the other (Levenshtein, 1965), row by row.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
 
 #[cfg(test)]
 mod tests {
@@ -111,6 +96,8 @@ mod tests {
     fn a_name_that_is_unknown_is_told_with_the_nearest_one() {
         let error = choose::<Record>("src,dts_port").err().expect("unknown");
         assert_eq!(error.to_string(), "a flow record has no field \"dts_port\"; did you mean dst_port?");
+        let error = choose::<Record>("foo").err().expect("unknown").to_string();
+        assert!(error.contains("; its fields are ") && error.contains(" src, "), "{error}");
         assert!(choose::<Row>("").is_err() && choose::<Rollup>("packets").is_err());
     }
 
@@ -136,10 +123,5 @@ mod tests {
         sound::<Record>();
         sound::<Row>();
         sound::<Rollup>();
-    }
-
-    #[test]
-    fn the_distance_is_that_of_single_letters() {
-        assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("src", "src")), (3, 3, 0));
     }
 }

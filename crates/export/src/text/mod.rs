@@ -18,4 +18,4 @@ mod writer;
 
 pub use field::{Field, FieldTable, UnknownField, choose, field};
 pub use value::Value;
-pub use writer::{Format, Writer};
+pub use writer::{Format, SCHEMA_VERSION, Writer};

@@ -5,6 +5,10 @@ use super::{Field, FieldTable};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+/// Version of the JSON documents of netgrain (`docs/reference/json.md`): the value of their key `schema_version`. It changes if a key
+/// disappears, or if its type or meaning changes; new keys leave it as it is.
+pub const SCHEMA_VERSION: u64 = 1;
+
 /// How lines are spelt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -70,17 +74,14 @@ impl<T: FieldTable, W: Write> Writer<T, W> {
     }
 
     fn object(&mut self, thing: &T) {
-        self.line.push(b'{');
-        let mut begun = false;
+        self.line.extend_from_slice(b"{\"schema_version\":");
+        self.line.extend_from_slice(SCHEMA_VERSION.to_string().as_bytes());
         for (field, key) in self.fields.iter().zip(&self.keys) {
             let value = field.of(thing);
             if value.is_absent() {
                 continue;
             }
-            if begun {
-                self.line.push(b',');
-            }
-            begun = true;
+            self.line.push(b',');
             self.line.extend_from_slice(key);
             value.json(interface(&self.interfaces, &value), &mut self.line);
         }

@@ -97,7 +97,7 @@ fn refusals_say_what_to_write_instead() {
         ("src port 80 or dst http", "write `port http`"),
         ("tcp[13] & 7", "compare it"),
         ("len", "compare it"),
-        ("TCP", "words are written small: `tcp`"),
+        ("TCP", "write it in lower case: `tcp`"),
         ("Host 10.0.0.1", "`host`"),
         ("http", "write `port http`"),
         ("dhcp", "`port bootps or port bootpc`"),
@@ -116,14 +116,49 @@ fn refusals_say_what_to_write_instead() {
         ("anylink mpls 5", "looks through it already"),
         ("bytes 5", "a comparison is missing"),
         ("bytes > 5x", "it is no amount"),
-        ("duration > 10", "such as `10s`"),
+        ("duration > 10", "write `10ms` or `10s`"),
         ("src duration > 10s", "no direction"),
         ("state open", "there are `midstream`"),
         ("flags Q", "letters of FSRPAUEC"),
+        ("syn-sent", "write `state syn_sent`"),
         ("established", "write `state established`"),
     ] {
         let error = LinkFilter::parse(text, link::ETHERNET).expect_err(text).to_string();
         assert!(error.contains(says), "`{text}`: {error}");
+    }
+}
+
+#[test]
+fn notations_of_nfdump_are_answered_with_the_expression_to_write() {
+    for (text, instead) in [
+        ("src ip 10.0.0.1", "write `src host 10.0.0.1`"),
+        ("dst ip in [10.0.0.1 10.0.0.2]", "write `dst host 10.0.0.1 or dst host 10.0.0.2`"),
+        ("ip 10.0.0.1", "write `host 10.0.0.1`"),
+        ("tcp and ip6 2001:db8::1", "write `host 2001:db8::1`"),
+        ("port in [80 443]", "write `port 80 or port 443`"),
+        ("tcp and src port in [80]", "write `src port 80`"),
+        ("port > 1024", "write `portrange 1025-65535`"),
+        ("tcp src port >= 1024", "write `tcp src portrange 1024-65535`"),
+        ("dst port < 1024", "write `dst portrange 0-1023`"),
+        ("port <= 1023", "write `portrange 0-1023`"),
+        ("port = 80", "write `port 80`"),
+        ("port != 80", "write `not port 80`"),
+        ("proto = tcp", "write `proto tcp`"),
+        ("host == 10.0.0.1", "write `host 10.0.0.1`"),
+        ("net 10.0.0.0/255.0.0.0", "write `net 10.0.0.0/8` or `net 10.0.0.0 mask 255.0.0.0`"),
+        ("net 10.0.0.0/255.0.255.0", "write `net 10.0.0.0 mask 255.0.255.0`"),
+        ("flags .S....", "`flags S`"),
+        ("flags S.A...", "`flags SA`"),
+        ("duration > 1000", "write `1000ms` or `1000s`"),
+        ("bytes > 1m", "write `1M`"),
+        ("inet6", "write `ip6`"),
+        ("any", "leave the filter out"),
+    ] {
+        let error = FlowFilter::parse(text).expect_err(text).to_string();
+        assert!(error.contains(instead), "`{text}`: {error}");
+        // The suggestion is itself a filter.
+        let instead = instead.split('`').nth(1).filter(|_| !instead.contains("ms`") && !instead.ends_with("1M`"));
+        instead.map(|filter| FlowFilter::parse(filter).unwrap_or_else(|e| panic!("{filter}: {e}")));
     }
 }
 

@@ -3,31 +3,9 @@
 //! silent week takes six bytes. All numbers are LEB128.
 
 use super::Rows;
-use base::{Cause, Ledger, Note, Tally};
+use base::{Ledger, Tally};
 
-const TERMS: usize = 5 + Cause::COUNT + Note::COUNT;
-
-fn terms(t: &Tally) -> [u64; TERMS] {
-    let mut out = [0; TERMS];
-    out[..5].copy_from_slice(&[t.offered, t.stored, t.stored_bytes, t.filtered, t.duplicate]);
-    out[5..5 + Cause::COUNT].copy_from_slice(&t.lost);
-    out[5 + Cause::COUNT..].copy_from_slice(&t.notes);
-    out
-}
-
-fn tally(terms: &[u64; TERMS]) -> Tally {
-    let mut t = Tally {
-        offered: terms[0],
-        stored: terms[1],
-        stored_bytes: terms[2],
-        filtered: terms[3],
-        duplicate: terms[4],
-        ..Tally::default()
-    };
-    t.lost.copy_from_slice(&terms[5..5 + Cause::COUNT]);
-    t.notes.copy_from_slice(&terms[5 + Cause::COUNT..]);
-    t
-}
+const TERMS: usize = Tally::TERMS;
 
 /// Sums of all rows read from a file. The reader rejects rows beyond the limits, so that no sum of accepted rows
 /// overflows.
@@ -44,7 +22,7 @@ impl ReadLimits {
     /// Adds these rows; false if the sums exceed the limits.
     #[must_use]
     pub fn add(&mut self, rows: &Rows) -> bool {
-        rows.runs().all(|run| self.add_terms(&terms(&run.tally)))
+        rows.runs().all(|run| self.add_terms(&run.tally.terms()))
     }
 
     fn add_terms(&mut self, terms: &[u64; TERMS]) -> bool {
@@ -87,7 +65,7 @@ pub fn encode(rows: &Rows, out: &mut Vec<u8>) {
     for run in rows.runs() {
         put(out, run.second - end);
         end = run.second + run.seconds;
-        let terms = terms(&run.tally);
+        let terms = run.tally.terms();
         let mask = terms.iter().enumerate().fold(0, |m, (i, t)| m | u64::from(*t != 0) << i);
         put(out, mask);
         if mask == 0 {
@@ -118,7 +96,7 @@ pub fn decode(mut bytes: &[u8]) -> Option<Rows> {
         }
         let seconds = if mask == 0 { take(&mut bytes)?.checked_add(1)? } else { 1 };
         end = second.checked_add(seconds)?;
-        let tally = tally(&terms);
+        let tally = Tally::from_terms(&terms);
         if tally.is_empty() {
             silence = silence.checked_add(seconds).filter(|s| *s <= Rows::MAX_SILENCE)?;
             rows.add_silence(second, seconds);
@@ -159,7 +137,7 @@ mod tests {
         for _ in 0..500 {
             let mut terms = [0; TERMS];
             terms.iter_mut().for_each(|t| *t = prng.next_u64() >> 16 >> prng.below(48) >> prng.below(2));
-            rows.add(prng.next_u64() >> 1 >> prng.below(63), &tally(&terms));
+            rows.add(prng.next_u64() >> 1 >> prng.below(63), &Tally::from_terms(&terms));
             rows.add_silence(prng.next_u64() >> 1 >> prng.below(63), 1 + prng.below(1000));
         }
         let mut bytes = Vec::new();

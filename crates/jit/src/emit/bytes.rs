@@ -1,10 +1,10 @@
 //! Bytes of a packet: whether they were captured, and what they are. The only place where they are loaded.
 
 use super::Emitter;
+use ::ir::Reg;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, Type, Value};
-use lang::ir::Reg;
 
 /// Bytes of a packet behind a promise.
 const GUARANTEED: MemFlagsData = MemFlagsData::new().with_notrap().with_readonly().with_can_move();

@@ -6,10 +6,10 @@
 
 use super::{Emitter, FOUND};
 use crate::packet::{ParseDepth, at};
+use ::ir::CommonCase;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I16X8, I32};
 use cranelift_codegen::ir::{self, ConstantData, InstBuilder, Value};
-use lang::ir::CommonCase;
 use wire::{TUNNEL_PORTS, link};
 
 /// Lanes of a vector in which all ports of tunnels lie beside each other.

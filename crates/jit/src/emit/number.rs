@@ -1,12 +1,12 @@
-//! Arithmetic, comparisons and sets: what an instruction makes of numbers, by the rules of [`lang::ir`].
+//! Arithmetic, comparisons and sets: what an instruction makes of numbers, by the rules of [`ir`].
 
 use super::Emitter;
 use crate::host::HostCall;
 use crate::refusal::Refusal;
+use ::ir::{Cmp, Op, Operand, Reg, Set};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
-use lang::ir::{Cmp, Op, Operand, Reg, Set};
 
 /// Ranges of a set that are compared one by one; a larger set is searched.
 const INLINE_RANGES: usize = 6;

@@ -3,9 +3,9 @@
 use crate::random;
 
 use base::Prng;
-use lang::Facts;
-use lang::interp::{Interpreter, ProgramState};
-use lang::ir::{Builder, Cmp, Expiry, Fact, Inst, Layer, Map, Meta, Op, Operand, Program, Var};
+use ir::Facts;
+use ir::interp::{Interpreter, ProgramState};
+use ir::{Builder, Cmp, Expiry, Fact, Inst, Layer, Map, Meta, Op, Operand, Program, Var};
 use netgrain_jit::{Executable, Packet, PacketAction, Verdict, Worker};
 use std::time::{Duration, Instant};
 use wire::build::Frame;
@@ -54,7 +54,7 @@ impl<'a> Both<'a> {
             );
             acts.extend(out.actions.iter().map(|action| PacketAction { packet: i as u32, action: *action }));
             traces.extend(out.traces);
-            dropped += usize::from(out.kind == lang::ir::VerdictKind::Drop);
+            dropped += usize::from(out.kind == ir::VerdictKind::Drop);
         }
         assert_eq!(self.worker.traces(), traces, "{context}\n{}", self.program);
         assert_eq!(self.worker.actions(), acts, "{context}\n{}", self.program);
@@ -262,7 +262,7 @@ fn tables_that_outgrow_the_caches_hold_what_the_interpreter_holds() {
     let mut prng = Prng::new(seed);
     let mut b = Builder::default();
     for (name, expiry) in [("a", Expiry::Idle(30_000)), ("b", Expiry::Never)] {
-        let (key, words, capacity) = (lang::Key::default(), 2, 12_000);
+        let (key, words, capacity) = (ir::Key::default(), 2, 12_000);
         b.tables().maps.push(Map { name: name.into(), key, words, capacity, expiry });
     }
     let (none, few) = (b.label(), b.label());
@@ -295,7 +295,7 @@ fn tables_that_outgrow_the_caches_hold_what_the_interpreter_holds() {
         time += prng.below(1000);
         let packets: Vec<_> = frames.iter().map(|f| (&f[..], Facts { time, ..Facts::default() })).collect();
         both.run(&packets, link::ETHERNET, &format!("seed {seed}, batch {batch}"));
-        most = most.max(both.memory.tables.iter().map(lang::interp::Table::len).sum::<usize>());
+        most = most.max(both.memory.tables.iter().map(ir::interp::Table::len).sum::<usize>());
     }
     assert!(most * 64 > 1 << 20, "{most} entries are in the caches");
     assert!(both.worker.refused().iter().any(|n| *n > 0), "no table was ever full");
@@ -335,7 +335,7 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
             let out = interpreter.run(frame, &facts, &mut ProgramState::of(&program, 0));
             assert_eq!(
                 *matched == 1,
-                out.kind != lang::ir::VerdictKind::Drop,
+                out.kind != ir::VerdictKind::Drop,
                 "seed {seed}, {text:?}\n{frame:02x?}\n{program}"
             );
         }
@@ -436,7 +436,7 @@ fn a_worker_takes_over_what_is_the_same() {
     let program = |names: [(&str, u32); 2]| {
         let mut b = Builder::default();
         for (name, capacity) in names {
-            let (key, expiry) = (lang::Key::default(), Expiry::Never);
+            let (key, expiry) = (ir::Key::default(), Expiry::Never);
             b.tables().maps.push(Map { name: name.into(), key, words: 1, capacity, expiry });
         }
         let n = b.meta(Meta::Sequence);
@@ -467,7 +467,7 @@ fn a_worker_takes_over_what_is_the_same() {
 
 #[test]
 fn what_is_unfit_is_refused_by_both() {
-    use lang::ir::{Block, End, Reg};
+    use ir::{Block, End, Reg};
     use netgrain_jit::Refusal;
     let code = vec![Inst::Load { to: Reg(0), base: None, offset: 0, width: 4 }];
     let program = Program { blocks: vec![Block { code, end: End::Pass }], registers: 1, ..Program::default() };

@@ -3,9 +3,9 @@
 use crate::random;
 
 use base::Prng;
-use lang::Facts;
-use lang::interp::{Execution, Interpreter, ProgramState};
-use lang::ir::VerdictKind;
+use ir::Facts;
+use ir::VerdictKind;
+use ir::interp::{Execution, Interpreter, ProgramState};
 use netgrain_jit::{Executable, Packet, Verdict};
 use std::time::Duration;
 use wire::link;

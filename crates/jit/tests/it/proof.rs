@@ -5,8 +5,8 @@ use difftest::{
     BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, ObservedAction, Packet, PacketOutcome, Record,
     Report, StateSnapshot, Trial, facts, frames,
 };
-use lang::interp::{self, Interpreter, ProgramState};
-use lang::ir::{Program, VerdictKind};
+use ir::interp::{self, Interpreter, ProgramState};
+use ir::{Program, VerdictKind};
 use netgrain_jit::{Executable, Packet as Judged, Refusal, Verdict, Worker};
 use std::time::Duration;
 

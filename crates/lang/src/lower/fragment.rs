@@ -13,10 +13,10 @@
 //! of them, and none where they are known to be whole.
 
 use super::{Lower, PacketScopeInfo};
-use crate::fragment_tracker::NONE;
-use crate::ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
-use crate::key::Field;
 use crate::term::Steering;
+use ir::fragment_tracker::NONE;
+use ir::key::Field;
+use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
 
 /// What a packet was steered by, or its ports, as a number; of a way: the hash, the second above it; 0 stands for no way at all.
 mod number {
@@ -52,7 +52,7 @@ impl Lower {
     pub(super) fn datagram(&self, steer: &Steering, sight: PacketScopeInfo) -> Option<FragmentSteering> {
         const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
         const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];
-        let by_key = |key: crate::Key, layer| match layer {
+        let by_key = |key: ir::Key, layer| match layer {
             Layer::Outer => key.fields().any(|f| PORTS.contains(&f)),
             Layer::Inner => key.fields().any(|f| !FRAME.contains(&f)),
         };

@@ -1,8 +1,8 @@
 //! Numbers from headers: addresses, ports, and the fields that are properties.
 
 use super::{Addresses, Lower, PacketScopeInfo};
-use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg, Var};
 use crate::term::{HeaderField, Prop};
+use ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg, Var};
 
 /// Protocols that have ports.
 pub const WITH_PORTS: [u8; 3] = [TCP, UDP, SCTP];

@@ -10,8 +10,8 @@
 
 use super::header::{ICMP, ICMP6};
 use super::{Lower, PacketScopeInfo};
-use crate::ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg};
-use crate::key::{Field, Key};
+use ir::key::{Field, Key};
+use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg};
 
 /// Words of a key.
 pub fn words(key: Key) -> u8 {

@@ -9,11 +9,9 @@ mod key;
 mod pred;
 mod steering;
 
-use crate::ir::{
-    ANY_CLASS, Builder, Cmp, Fact, Inst, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var, VerdictKind,
-};
-use crate::key::Key;
 use crate::term::{ActionTerm, Endpoint, FlowMap, LogItem, PacketScope, Prop};
+use ir::key::Key;
+use ir::{ANY_CLASS, Builder, Cmp, Fact, Inst, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var, VerdictKind};
 use std::sync::Arc;
 
 /// The program that does what `act` says. What steers by [`crate::term::Steering::Common`] passes.

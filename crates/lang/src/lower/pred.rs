@@ -2,9 +2,9 @@
 
 use super::header::{SCTP, TCP, UDP, WITH_PORTS};
 use super::{Lower, PacketScopeInfo};
-use crate::ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Set};
-use crate::prefix::Prefix;
 use crate::term::{Endpoint, Gtp, Pred, Voip};
+use ir::Prefix;
+use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Set};
 
 /// All ones, which is everybody on the link.
 pub(super) const MAC_ALL: u64 = 0xffff_ffff_ffff;

@@ -7,9 +7,9 @@
 use super::header::MAPPED;
 use super::pred::MAC_ALL;
 use super::{Addresses, Lower, PacketScopeInfo};
-use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
-use crate::prefix::Prefix;
 use crate::term::{Gtp, Steering, Voip};
+use ir::Prefix;
+use ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
 
 /// The numbers of the hashes. One for everything about a single address, whichever function asks: a host's packets meet.
 mod salt {

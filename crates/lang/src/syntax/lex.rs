@@ -5,7 +5,7 @@
 //! `--` to the end of the line or from `{-` to `-}`. A byte order mark at the start is no part of the text.
 
 use super::Error;
-use crate::prefix::Prefix;
+use ir::Prefix;
 use std::ops::Range;
 
 /// What a token is.

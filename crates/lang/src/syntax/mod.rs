@@ -10,7 +10,7 @@ pub use error::Error;
 pub use fmt::format;
 pub use lex::headline;
 
-use crate::prefix::Prefix;
+use ir::Prefix;
 use std::ops::Range;
 
 /// An expression and its position in the text.
@@ -142,36 +142,6 @@ pub fn goes_on(text: &str) -> bool {
     };
     // The last token marks the end of the text, so the token before it is tested.
     depth > 0 || tokens.iter().rev().nth(1).is_some_and(wants_more)
-}
-
-/// The word of `known` that is nearest to the misspelt `word`: at most two edits away, and at most half of the length
-/// of `word`.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let near = known.into_iter().map(|k| (distance(word, k), k)).min()?;
-    (near.0 <= 2.min(word.len() / 2)).then_some(near.1)
-}
-
-/// The edit distance with transpositions (optimal string alignment): insertions, deletions, substitutions and swaps of
-/// adjacent letters.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = match (i, j) {
-                (0, n) | (n, 0) => n,
-                _ => {
-                    let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                    let mut least = changed.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-                    if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                        least = least.min(rows[i - 2][j - 2] + 1);
-                    }
-                    least
-                }
-            };
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
 use super::{Arguments, Function, device};
 use crate::eval::Value;
-use crate::ir::{COUNTERS, Effect, Log};
 use crate::term::{ActionTerm, Endpoint, Gtp, LogItem, PacketScope, Pred, Steering, Voip};
+use ir::{COUNTERS, Effect, Log};
 
 const DROP: &[Effect] = &[Effect::Drop];
 const TUNNEL: &[Effect] = &[Effect::Drop, Effect::Tunnel];

@@ -15,11 +15,11 @@ pub use page::reference;
 pub(crate) use state::UNNAMED;
 
 use crate::eval::Value;
-use crate::ir::{Effect, Effects};
-use crate::key::Key;
-use crate::prefix::Prefix;
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
+use ir::Prefix;
+use ir::key::Key;
+use ir::{Effect, Effects};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -91,7 +91,7 @@ const OPERATORS: [(&str, &str); 26] = [
 
 /// Names of other versions without an equivalent here, and the advice for users.
 const REMOVED: [(&str, &str); 4] = [
-    ("crc16", "it measured the load of a processor; `netgrain bench` does that now"),
+    ("crc16", "it measured the load of a processor; `netgrain-bench` does that now"),
     ("get_persistent", "state from packet to packet is kept in a `flow_map`"),
     ("put_persistent", "state from packet to packet is kept in a `flow_map`"),
     ("return", "write `unit`"),

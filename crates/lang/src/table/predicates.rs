@@ -3,9 +3,9 @@
 use super::actions::row;
 use super::{Arguments, Function, within};
 use crate::eval::Value;
-use crate::ir::{Cmp, Effect, Op};
-use crate::prefix::Prefix;
 use crate::term::{Endpoint, Gtp, HeaderField, Pred, Prop, Voip};
+use ir::Prefix;
+use ir::{Cmp, Effect, Op};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub const TCP_HEADER: u32 = 20;

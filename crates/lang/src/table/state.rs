@@ -3,9 +3,9 @@
 use super::actions::row;
 use super::{Arguments, Function};
 use crate::eval::{MILLION, Value};
-use crate::ir::{Effect, Expiry, MAX_CAPACITY};
-use crate::key::{Field, Key};
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
+use ir::key::{Field, Key};
+use ir::{Effect, Expiry, MAX_CAPACITY};
 use std::sync::Arc;
 
 /// Default capacity of a map in entries, from Enif's flow tracker with about a million.

@@ -3,9 +3,9 @@
 use super::actions::row;
 use super::{Arguments, Function};
 use crate::eval::Value;
-use crate::ir::Effect;
-use crate::prefix::Prefix;
 use crate::term::{ActionTerm, Steering};
+use ir::Effect;
+use ir::Prefix;
 
 const PLAIN: &[Effect] = &[Effect::Fanout];
 const DROPS: &[Effect] = &[Effect::Drop, Effect::Fanout];

@@ -1,8 +1,9 @@
 //! What is said where types do not fit: what was wanted, what is there, and what was probably meant.
 
 use super::Type;
-use crate::syntax::{Binding, Error, Expr, Node, nearest};
+use crate::syntax::{Binding, Error, Expr, Node};
 use crate::table::{self, Function};
+use base::nearest;
 use std::ops::Range;
 
 /// Whoever takes what is given to this.

@@ -7,9 +7,9 @@
 
 use super::Type;
 use super::advice::{self, mismatch, order, parenthesize, too_many, unknown, whose};
-use crate::ir::Effects;
 use crate::syntax::{Binding, Error, Expr, Node, entry};
 use crate::table;
+use ir::Effects;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;

@@ -2,10 +2,11 @@
 //! that this takes is what its module says.
 
 use base::Prng;
-use netgrain_lang::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};
-use netgrain_lang::interp::{Execution, Interpreter, ProgramState};
-use netgrain_lang::ir::{ANY_CLASS, FragmentScope, Program, VerdictKind};
-use netgrain_lang::{Facts, FragmentTracker, compile};
+use ir::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};
+use ir::interp::{Execution, Interpreter, ProgramState};
+use ir::{ANY_CLASS, FragmentScope, Program, VerdictKind};
+use ir::{Facts, FragmentTracker};
+use netgrain_lang::compile;
 use std::collections::HashMap;
 use testkit::fragments;
 use wire::build::{Frame, tunnel};
@@ -171,8 +172,8 @@ fn where_the_first_part_is_for_nobody_the_others_are_not_for_the_ends_of_the_tun
     // The tunnel's ends are in the network, those inside are not.
     let [[a, b, ..], _] = GATES;
     let text = format!("main = steer_local_net \"{a}.{b}.0.0\" 16 32");
-    let stranger = written(Frame::tcp4([9; 4], 1, [8; 4], 2).payload(&[0; 600]));
-    let outer = written(Frame::ip4(GATES[0], GATES[1], IpProtocol::IPV4).payload(raw(&stranger)));
+    let unknown_client = written(Frame::tcp4([9; 4], 1, [8; 4], 2).payload(&[0; 600]));
+    let outer = written(Frame::ip4(GATES[0], GATES[1], IpProtocol::IPV4).payload(raw(&unknown_client)));
     let parts = fragments(&outer, 3, 160);
     let mut w = world(&text);
     assert_eq!(w.sees(&outer).kind, VerdictKind::Drop);
@@ -248,8 +249,8 @@ fn cut_user_packets_are_with_the_subscriber_and_cut_control_with_all() {
     for (id, frame) in (0..).zip(tcp(500)) {
         assert!(fragments(&gtp(&frame), id, 160).iter().all(|part| w.hash(part) == whole));
     }
-    let stranger = written(Frame::tcp4([9; 4], 1, B, 2).payload(&[0; 500]));
-    assert!(fragments(&gtp(&stranger), 7, 160).iter().all(|part| w.sees(part).kind == VerdictKind::Drop));
+    let unknown_client = written(Frame::tcp4([9; 4], 1, B, 2).payload(&[0; 500]));
+    assert!(fragments(&gtp(&unknown_client), 7, 160).iter().all(|part| w.sees(part).kind == VerdictKind::Drop));
     let control = written(Frame::udp4(GATES[0], 2123, GATES[1], 2123).payload(&[0x48; 500]));
     assert!(fragments(&control, 8, 160).iter().all(|part| w.sees(part).classes == ANY_CLASS));
 }

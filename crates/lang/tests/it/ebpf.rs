@@ -1,14 +1,14 @@
 //! The kernel's half: what it is made of, what is refused, and what passes to the other half.
 
-use netgrain_lang::compile;
-use netgrain_lang::ebpf::{
+use ir::interp::Execution;
+use ir::{Builder, Expiry, Fact, Inst, Layer, Meta, Program, Set, Var, VerdictKind};
+use kernel_programs::{
     COMPACT_BYTES, Clock, EmitOptions, KernelVerdict, MAPS_MAX, METADATA_BYTES, MapKind, MapValue, Metadata, Refusal,
     Role, SET_MAPS, ToUser, emit,
 };
-use netgrain_lang::interp::Execution;
-use netgrain_lang::ir::{Builder, Expiry, Fact, Inst, Layer, Meta, Program, Set, Var, VerdictKind};
+use netgrain_lang::compile;
 
-const WISH: EmitOptions = EmitOptions {
+const OPTIONS: EmitOptions = EmitOptions {
     link_type: wire::link::ETHERNET,
     hash_key: 7,
     generation: 3,
@@ -27,7 +27,7 @@ fn program(text: &str) -> Program {
 #[test]
 fn maps_are_those_that_the_stages_use() {
     let text = "flows = up_to 100 (flow_map 0 key_5tuple)\nmain = do\n  incr_fstate flows\n  when is_udp (bridge \"eth1\")\n  inc 4\n";
-    let object = emit(&program(text), &WISH).expect("all of it is for the kernel");
+    let object = emit(&program(text), &OPTIONS).expect("all of it is for the kernel");
     let roles: Vec<_> = object.maps.iter().map(|m| m.role).collect();
     for role in [Role::Flow(0), Role::Counters, Role::Devices, Role::Sockets, Role::Outcomes] {
         assert!(roles.contains(&role), "{role:?} is not among {roles:?}");
@@ -35,7 +35,7 @@ fn maps_are_those_that_the_stages_use() {
     assert!(!roles.contains(&Role::Clock), "nothing asks for the time");
     let flows = &object.maps[roles.iter().position(|r| *r == Role::Flow(0)).unwrap_or(0)];
     assert_eq!((flows.kind, flows.key, flows.value, flows.entries), (MapKind::Hash, 40, 16, 100));
-    let by_queue: Vec<_> = object.maps.iter().filter(|m| m.entries == WISH.queues).map(|m| m.role).collect();
+    let by_queue: Vec<_> = object.maps.iter().filter(|m| m.entries == OPTIONS.queues).map(|m| m.role).collect();
     assert_eq!(by_queue.len(), 2, "{by_queue:?}");
 }
 
@@ -61,7 +61,7 @@ fn large_sets_are_tries_of_exactly_their_addresses() {
         b.set(Var::State, to);
     }
     let ir = b.finish();
-    let object = emit(&ir, &WISH).expect("a filter");
+    let object = emit(&ir, &OPTIONS).expect("a filter");
     let tries: Vec<_> = object.maps.iter().filter(|m| m.kind == MapKind::LpmTrie).collect();
     assert_eq!(tries.len(), usize::from(SET_MAPS));
     for trie in &tries {
@@ -95,15 +95,15 @@ fn covered(content: &[(Vec<u8>, Vec<u8>)], number: u32) -> Vec<(u128, u128)> {
 
 #[test]
 fn what_is_not_for_the_kernel_is_refused_by_type() {
-    let refused = |text: &str, wish: &EmitOptions| emit(&program(text), wish).expect_err(text);
-    assert_eq!(refused("main = ip", &EmitOptions { link_type: 113, ..WISH }), Refusal::LinkType(113));
-    let why = refused("main = log_packet >-> ip", &WISH);
+    let refused = |text: &str, options: &EmitOptions| emit(&program(text), options).expect_err(text);
+    assert_eq!(refused("main = ip", &EmitOptions { link_type: 113, ..OPTIONS }), Refusal::LinkType(113));
+    let why = refused("main = log_packet >-> ip", &OPTIONS);
     assert!(matches!(&why, Refusal::Nothing { stage, .. } if stage == "log_packet"), "{why:?}");
     assert!(why.to_string().contains("`log_packet` writes a log"), "{why}");
-    let without = EmitOptions { metadata: Metadata::None, ..WISH };
+    let without = EmitOptions { metadata: Metadata::None, ..OPTIONS };
     assert_eq!(refused("main = inc 1", &without), Refusal::NoMetadata);
     assert!(emit(&program("main = ip >-> steer_flow"), &without).is_ok(), "a filter needs no record");
-    assert!(matches!(emit(&Program::default(), &WISH), Err(Refusal::Unfit(_))));
+    assert!(matches!(emit(&Program::default(), &OPTIONS), Err(Refusal::Unfit(_))));
 }
 
 #[test]
@@ -117,14 +117,14 @@ fn what_fits_no_stack_is_cut_earlier() {
         b.set(Var::State, r);
     }
     let ir = b.finish();
-    assert_eq!(emit(&ir, &WISH).map(|o| o.stages), Ok(1));
+    assert_eq!(emit(&ir, &OPTIONS).map(|o| o.stages), Ok(1));
     let (_, wide) = ir.split(1);
-    assert!(matches!(emit(&wide, &WISH), Err(Refusal::Stack { need, have: 512 }) if need > 900));
+    assert!(matches!(emit(&wide, &OPTIONS), Err(Refusal::Stack { need, have: 512 }) if need > 900));
 }
 
 #[test]
 fn a_rule_with_nets_for_each_of_many_customers_is_for_the_kernel_as_a_whole() {
-    let object = emit(&program(&customers(200)), &WISH).expect("marks");
+    let object = emit(&program(&customers(200)), &OPTIONS).expect("marks");
     assert_eq!(object.stages, 200);
     assert_eq!(object.maps.len(), usize::from(SET_MAPS) + 3, "tries, sockets, fates and what was seen");
 }
@@ -141,18 +141,18 @@ fn what_needs_more_maps_than_the_kernel_allows_is_cut_earlier() {
     let text: String = (0..64).map(|i| format!("m{i} = for_ms 5 (flow_map {i} key_5tuple)\n")).collect();
     let stages: Vec<_> = (0..64).map(|i| format!("incr_fstate m{i}")).collect();
     let ir = program(&format!("{text}main = {}\n", stages.join(" >-> ")));
-    let object = emit(&ir, &WISH).expect("the first of them");
+    let object = emit(&ir, &OPTIONS).expect("the first of them");
     assert_eq!(object.maps.len(), MAPS_MAX);
     assert_eq!(object.stages, MAPS_MAX - 5, "but for counters, sockets, fates, what was seen, and the clock");
     let all_at_once = program(&format!("{text}main = when ip ({})\n", stages.join(" >-> ")));
-    assert_eq!(emit(&all_at_once, &WISH).map(|_| ()), Err(Refusal::Maps { need: 69 }));
+    assert_eq!(emit(&all_at_once, &OPTIONS).map(|_| ()), Err(Refusal::Maps { need: 69 }));
 }
 
 #[test]
 fn a_program_that_is_long_three_times_over_is_for_the_kernel_all_the_same() {
     let stages = vec!["add_fstate m 1"; 170].join(" >-> ");
     let ir = program(&format!("m = idle_after 60000 (flow_map 0 key_vlan)\nmain = ip >-> {stages}\n"));
-    let object = emit(&ir, &WISH).expect("all of it");
+    let object = emit(&ir, &OPTIONS).expect("all of it");
     assert_eq!(object.stages, ir.stages.len());
 }
 
@@ -191,7 +191,7 @@ fn of_a_generation_the_lower_half_is_enough() {
 /// The record of what neither counts nor remembers can be made in user space as well.
 #[test]
 fn the_record_goes_along_where_something_else_was_done_too() {
-    let least = EmitOptions { metadata: Metadata::Compact, ..WISH };
+    let least = EmitOptions { metadata: Metadata::Compact, ..OPTIONS };
     let goes_along = |text: &str| emit(&program(text), &least).map(|o| (o.metadata, o.is_evaluated_again));
     assert_eq!(goes_along("main = ip >-> steer_flow"), Ok((Metadata::Compact, true)));
     assert_eq!(goes_along("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Full, false)));
@@ -201,10 +201,10 @@ fn the_record_goes_along_where_something_else_was_done_too() {
     let behind = goes_along("main = when is_tcp (steer_rss >-> inc 1)");
     assert_eq!(behind, Ok((Metadata::Full, false)));
     assert_eq!(goes_along("main = ip"), Ok((Metadata::Compact, false)), "every packet's record is the same");
-    let hashes = |wish: &EmitOptions| {
-        emit(&program("main = ip >-> steer_p2p"), wish).map(|o| format!("{:?}", o.code).contains("*="))
+    let hashes = |options: &EmitOptions| {
+        emit(&program("main = ip >-> steer_p2p"), options).map(|o| format!("{:?}", o.code).contains("*="))
     };
-    assert_eq!((hashes(&WISH), hashes(&least)), (Ok(true), Ok(false)), "nobody asks the kernel for the hash");
+    assert_eq!((hashes(&OPTIONS), hashes(&least)), (Ok(true), Ok(false)), "nobody asks the kernel for the hash");
 }
 
 #[test]

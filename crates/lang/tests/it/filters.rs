@@ -2,9 +2,10 @@
 
 use base::Prng;
 use filter::{Filter, LinkFilter};
-use netgrain_lang::interp::{Interpreter, ProgramState};
-use netgrain_lang::ir::VerdictKind;
-use netgrain_lang::{Facts, compile_for, packet_filter};
+use ir::Facts;
+use ir::VerdictKind;
+use ir::interp::{Interpreter, ProgramState};
+use netgrain_lang::{compile_for, packet_filter};
 use wire::build::Frame;
 use wire::{Headers, link};
 

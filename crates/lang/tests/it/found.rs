@@ -1,8 +1,9 @@
 //! Faults that random programs found (crate `difftest`), each with the smallest program that showed it.
 
-use netgrain_lang::interp::{Execution, Interpreter, ProgramState};
-use netgrain_lang::ir::VerdictKind;
-use netgrain_lang::{Facts, compile};
+use ir::Facts;
+use ir::VerdictKind;
+use ir::interp::{Execution, Interpreter, ProgramState};
+use netgrain_lang::compile;
 use wire::build::{Frame, tunnel};
 use wire::{IpProtocol, link};
 

@@ -1,12 +1,12 @@
 //! The intermediate form: what the verifier refuses, what the interpreter makes of what it lets through.
 
 use base::Prng;
-use netgrain_lang::interp::{Action, Interpreter, ProgramState};
-use netgrain_lang::ir::{
+use ir::interp::{Action, Interpreter, ProgramState};
+use ir::{
     Block, BlockId, Builder, Cmp, End, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Placement, Program, Reg,
     Set, Stage, Var, VerdictKind, VerifyError, placement,
 };
-use netgrain_lang::{Facts, Key, Prefix};
+use ir::{Facts, Key, Prefix};
 use wire::build::Frame;
 use wire::link;
 
@@ -152,10 +152,10 @@ fn sets_hold_addresses_of_both_families() {
     let set = Set::of_prefixes(prefixes);
     assert_eq!(set, Set::of_prefixes([prefixes[3], prefixes[2], prefixes[1], prefixes[0]]));
     assert!(matches!(&set, Set::Ranges(r) if r.len() == 2), "neighbours are one range: {set:?}");
-    let v4 = |a: [u8; 4]| netgrain_lang::ir::mapped(a.into());
+    let v4 = |a: [u8; 4]| ir::mapped(a.into());
     assert!(set.contains(v4([10, 255, 255, 255])) && set.contains(v4([11, 0, 0, 0])));
     assert!(!set.contains(v4([9, 255, 255, 255])) && !set.contains(v4([12, 0, 0, 0])));
-    assert!(set.contains(netgrain_lang::ir::wide("2001:db8::1".parse().unwrap())));
+    assert!(set.contains(ir::wide("2001:db8::1".parse().unwrap())));
     assert!(!Set::Host.contains(v4([10, 0, 0, 1])));
 }
 
@@ -232,7 +232,7 @@ fn the_kernel_gets_what_makes_no_copy() {
 
 #[test]
 fn a_table_is_bounded_and_forgets_what_is_idle() {
-    let mut table = netgrain_lang::interp::Table::new(&map(1, 2, Expiry::Idle(10)));
+    let mut table = ir::interp::Table::new(&map(1, 2, Expiry::Idle(10)));
     table.put(&[1], 7, 100);
     assert_eq!(table.add(&[2], 1, 105), 1);
     assert_eq!(table.add(&[3], 1, 106), 1);
@@ -241,7 +241,7 @@ fn a_table_is_bounded_and_forgets_what_is_idle() {
     assert_eq!(table.get(&[2], 116), 0, "11 after the last touch");
     table.put(&[3], 1, 116);
     assert_eq!(table.entries(116), [(vec![1], 7), (vec![3], 1)]);
-    let mut window = netgrain_lang::interp::Table::new(&map(1, 2, Expiry::Lifetime(10)));
+    let mut window = ir::interp::Table::new(&map(1, 2, Expiry::Lifetime(10)));
     assert_eq!(
         [100, 105, 110, 111].map(|now| window.add(&[1], 1, now)),
         [1, 2, 3, 1],

@@ -2,12 +2,12 @@
 
 mod datagrams;
 mod ebpf;
+mod examples_of_users;
 mod filters;
 mod found;
 mod ir;
 mod laws;
 mod printed;
 mod programs;
-mod stranger;
 mod table;
 mod tunnels;

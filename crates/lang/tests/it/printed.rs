@@ -1,13 +1,14 @@
 //! Programs as they were printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11) and written for PFQ's older versions.
 
-use netgrain_lang::interp::{Action, Execution, Interpreter, ProgramState};
-use netgrain_lang::ir::VerdictKind;
-use netgrain_lang::{Facts, compile, syntax};
+use ir::Facts;
+use ir::VerdictKind;
+use ir::interp::{Action, Execution, Interpreter, ProgramState};
+use netgrain_lang::{compile, syntax};
 use wire::build::Frame;
 use wire::link;
 
 struct World {
-    program: netgrain_lang::ir::Program,
+    program: ir::Program,
     memory: ProgramState,
 }
 

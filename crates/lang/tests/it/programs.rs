@@ -1,15 +1,16 @@
 //! Programs: the sixteen that the thesis and its code rely on, what they mean, and what is said of those that are none.
 
-use netgrain_lang::interp::{Action, Execution, Interpreter, ProgramState};
-use netgrain_lang::ir::{ANY_CLASS, Placement, VerdictKind, placement};
-use netgrain_lang::{Facts, Field, Key, compile};
+use ir::interp::{Action, Execution, Interpreter, ProgramState};
+use ir::{ANY_CLASS, Placement, VerdictKind, placement};
+use ir::{Facts, Field, Key};
+use netgrain_lang::compile;
 use wire::build::{Frame, tunnel};
 use wire::{FlowHasher, Headers, IpProtocol, link};
 
 const KEY: u64 = 0x1234_5678_9abc_def0;
 
 struct World {
-    program: netgrain_lang::ir::Program,
+    program: ir::Program,
     memory: ProgramState,
     sequence: u64,
     time: u64,
@@ -211,7 +212,7 @@ fn the_hash_of_flows_is_that_of_descriptors() {
         } else if facts.outer.fragment != 0 {
             // Later ones follow their first, which has ports; a descriptor has those of neither.
             assert_eq!(out.kind, VerdictKind::Steer);
-        } else if facts.outer == netgrain_lang::facts::LayerFacts::of_headers(&headers) {
+        } else if facts.outer == ir::facts::LayerFacts::of_headers(&headers) {
             assert_eq!(out.hash, hasher.hash(&p.bytes, &headers), "{:02x?}", p.bytes);
             compared[usize::from(facts.outer.family == 6)] += 1;
         }

@@ -1,7 +1,7 @@
 //! The table of functions: complete, without doubles, true to its word; and the page that is made from it.
 
+use ir::Effects;
 use netgrain_lang::compile;
-use netgrain_lang::ir::Effects;
 use netgrain_lang::table::{PARTS, find, names, operator, operators, reference};
 use netgrain_lang::types::Type;
 use std::collections::BTreeSet;

@@ -1,8 +1,9 @@
 //! Packets inside one another: which of them steering and state go by; and links on which frames begin otherwise.
 
-use netgrain_lang::interp::{Execution, Interpreter, ProgramState};
-use netgrain_lang::ir::{Program, VerdictKind};
-use netgrain_lang::{Facts, Field, Key, clusters, compile};
+use ir::interp::{Execution, Interpreter, ProgramState};
+use ir::{Facts, Field, Key};
+use ir::{Program, VerdictKind};
+use netgrain_lang::{clusters, compile};
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol, link};
 
@@ -54,8 +55,8 @@ fn a_subscriber_who_tunnels_is_with_his_worker_all_the_same() {
             assert_eq!((out.kind, out.hash), (VerdictKind::Steer, hash), "user packet {i}, extensions {extensions:?}");
         }
     }
-    let stranger = written(Frame::udp4([9; 4], 1, FAR, 53).raw().payload(&[0; 8]));
-    assert_eq!(sees(&users, &gtp(None, &[], &stranger)).kind, VerdictKind::Drop);
+    let unknown_client = written(Frame::udp4([9; 4], 1, FAR, 53).raw().payload(&[0; 8]));
+    assert_eq!(sees(&users, &gtp(None, &[], &unknown_client)).kind, VerdictKind::Drop);
     let only_inside = written(Frame::ip4([9; 4], FAR, IpProtocol::IPV4).raw().payload(&own[3]));
     assert_eq!(
         sees(&users, &gtp(None, &[], &only_inside)).kind,

@@ -258,16 +258,16 @@ impl<'a> BlockScan<'a> {
             return Ok(());
         }
         let Some(bytes) = self.bytes(len as usize)? else { return Ok(()) };
-        let Some(told) = InterfaceDescription::of(bytes, big) else { return Ok(()) };
+        let Some(reported) = InterfaceDescription::of(bytes, big) else { return Ok(()) };
         let Some(section) = context.sections.last_mut() else { return Ok(()) };
         section.head.extend_from_slice(bytes);
         section.interfaces.push(Interface {
             range: at..at + u64::from(len),
             head: section.head.len(),
-            name: told.name,
-            filter: told.filter,
-            snaplen: told.snaplen,
-            link_type: told.link_type,
+            name: reported.name,
+            filter: reported.filter,
+            snaplen: reported.snaplen,
+            link_type: reported.link_type,
             origin: None,
         });
         context.add(len as usize)

@@ -262,7 +262,7 @@ fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, IndexS
             "the file is not as long as it was when it was sealed"
         }
         Content::Recorded => return Ok(Some((index, file))),
-        told if told == content(capture) => return Ok(Some((index, file))),
+        reported if reported == content(capture) => return Ok(Some((index, file))),
         Content::Foreign { bytes, .. } if bytes != capture.bytes => {
             "the capture is not as long as it was when it was indexed"
         }

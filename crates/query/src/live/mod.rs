@@ -171,11 +171,11 @@ fn snapshot(
     }
     let Some(holder) = holder.filter(|_| book.query.live) else { return Ok(look) };
     look.ears = ring_reader::attach(folder, holder, book);
-    if let Some(stranger) = look.ears.values().find(|ears| !is_of(ears.name(), folder)) {
+    if let Some(unknown_client) = look.ears.values().find(|ears| !is_of(ears.name(), folder)) {
         book.warning(format!(
             "{}: the engine that answers at its recorder's socket captures {}; it is not listened to",
             folder.display(),
-            stranger.name()
+            unknown_client.name()
         ));
         look.ears.clear();
     }

@@ -589,8 +589,8 @@ impl MonotonicClock {
     }
 
     fn at(&mut self, clock: Timestamp, now: Instant) -> Timestamp {
-        let (told, then) = self.reported;
-        self.reported = (clock.max(told.after(now.saturating_duration_since(then))), now);
+        let (result, then) = self.reported;
+        self.reported = (clock.max(result.after(now.saturating_duration_since(then))), now);
         self.reported.0
     }
 }

@@ -194,11 +194,11 @@ impl Layout {
 
 impl SealedFile {
     /// Before its first block.
-    pub fn new(about: FileMeta, blocks: Blocks, told: Option<IndexLedger>, hold: &Arc<Hold>) -> Self {
+    pub fn new(about: FileMeta, blocks: Blocks, reported: Option<IndexLedger>, hold: &Arc<Hold>) -> Self {
         Self {
             meta: about,
             blocks,
-            index_ledger: told,
+            index_ledger: reported,
             chunk: None,
             number: 0,
             base: 0,
@@ -371,8 +371,8 @@ impl Cursor for SealedFile {
                 return Ok(CursorState::Packet(ts));
             }
             if !self.next_block(book) {
-                if let Some(told) = self.index_ledger.take() {
-                    told.enter(book);
+                if let Some(reported) = self.index_ledger.take() {
+                    reported.enter(book);
                 }
                 return Ok(CursorState::End);
             }

@@ -121,13 +121,13 @@ impl Default for JobQueue {
 
 impl JobQueue {
     /// Whether somebody runs this errand. Each of the first ones is a reason for another thread.
-    fn send(&mut self, errand: PrefetchJob, asked: &FileQuery) -> bool {
+    fn send(&mut self, job: PrefetchJob, asked: &FileQuery) -> bool {
         if self.threads < THREADS {
             let (receiver, asked) = (Arc::clone(&self.receiver), asked.clone());
             let hired = thread::Builder::new().name("scout".to_owned()).spawn(move || {
                 loop {
-                    let errand = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok((entry, order, sender)) = errand else { return };
+                    let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((entry, order, sender)) = job else { return };
                     // Nobody waits for it if the answer has ended.
                     let _ = sender.send(probe_index(&entry, order, &asked));
                 }
@@ -135,6 +135,6 @@ impl JobQueue {
             self.threads += usize::from(hired.is_ok());
         }
         // Where no thread can be had, whoever wants to know asks.
-        self.threads > 0 && self.errands.send(errand).is_ok()
+        self.threads > 0 && self.errands.send(job).is_ok()
     }
 }

@@ -36,15 +36,15 @@ impl OutOfOrderFile {
         about: FileMeta,
         file: Arc<File>,
         wanted: impl Iterator<Item = (Timestamp, BlockRead)>,
-        told: IndexLedger,
+        reported: IndexLedger,
         hold: &Arc<Hold>,
         book: &mut QueryContext,
     ) -> Box<dyn Cursor> {
         let mut wanted: Vec<_> = (0..).zip(wanted).map(|(number, (first, wanted))| (first, number, wanted)).collect();
         wanted.sort_by_key(|(first, number, _)| std::cmp::Reverse((*first, *number)));
-        let told = Some(told);
+        let reported = Some(reported);
         let mut mixed =
-            Self { about, file, wanted, ahead: VecDeque::new(), index_ledger: told, hold: Arc::clone(hold) };
+            Self { about, file, wanted, ahead: VecDeque::new(), index_ledger: reported, hold: Arc::clone(hold) };
         mixed.prepare(book);
         Box::new(BlockMerge::new(mixed))
     }
@@ -78,8 +78,8 @@ impl BlockSource for OutOfOrderFile {
     }
 
     fn end(&mut self, book: &mut QueryContext) {
-        if let Some(told) = self.index_ledger.take() {
-            told.enter(book);
+        if let Some(reported) = self.index_ledger.take() {
+            reported.enter(book);
         }
     }
 }

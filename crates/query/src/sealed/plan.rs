@@ -247,11 +247,11 @@ pub fn open(
     if order == FileOrder::OutOfOrder {
         let first = |number: u32| indexed.reader.blocks().get(number as usize).map_or(Timestamp::ZERO, |b| b.first);
         let wanted: Vec<_> = plan.wanted.into_iter().map(|wanted| (first(wanted.number), wanted)).collect();
-        let (wanted, told) = (wanted.into_iter(), IndexLedger::new(origin, plan.lost_after, indexed));
-        return Ok(Some(OutOfOrderFile::cursor(about, file, wanted, told, hold, book)));
+        let (wanted, reported) = (wanted.into_iter(), IndexLedger::new(origin, plan.lost_after, indexed));
+        return Ok(Some(OutOfOrderFile::cursor(about, file, wanted, reported, hold, book)));
     }
-    let told = IndexLedger::new(origin, plan.lost_after, indexed);
-    let mut file = SealedFile::new(about, Blocks::new(file, plan.wanted), Some(told), hold);
+    let reported = IndexLedger::new(origin, plan.lost_after, indexed);
+    let mut file = SealedFile::new(about, Blocks::new(file, plan.wanted), Some(reported), hold);
     file.prepare(book);
     Ok(Some(Box::new(file)))
 }

@@ -156,11 +156,11 @@ fn what_a_capture_says_was_lost_is_told_before_the_next_packet_that_is_found() {
     for filter in ["", "less 700", "less 50"] {
         let filter = if filter.is_empty() { String::new() } else { format!("{filter} or len = {}", last.wire_len) };
         let mut answer = ask_file(&path, question(&filter, Timestamp::ZERO, Timestamp::MAX));
-        let mut told = 0;
+        let mut reported = 0;
         while let Some(found) = answer.next().expect("an answer") {
-            told += found.lost;
+            reported += found.lost;
         }
-        assert_eq!(told, lost, "{filter}");
+        assert_eq!(reported, lost, "{filter}");
     }
 }
 

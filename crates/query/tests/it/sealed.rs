@@ -80,12 +80,12 @@ fn what_was_lost_is_told_once_in_the_packets_and_in_the_tally() {
     }
     stream.record(dir.path());
     let mut answer = everything(dir.path());
-    let mut told = 0;
+    let mut reported = 0;
     while let Some(found) = answer.next().expect("an answer") {
-        told += found.lost;
+        reported += found.lost;
     }
     let tally = answer.tally(0);
-    assert_eq!((told, tally.lost_total(), tally.stored, tally.residue()), (lost, lost, 3000, 0));
+    assert_eq!((reported, tally.lost_total(), tally.stored, tally.residue()), (lost, lost, 3000, 0));
     // Of a part, only the losses of its blocks; of a filter, also those of the blocks that it skips.
     let filter = Filter::parse("host 10.0.0.200").expect("a filter");
     let mut answer =

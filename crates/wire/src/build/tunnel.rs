@@ -1,9 +1,9 @@
-//! Headers of tunnels, to be put before an inner frame as the payload of an outer one.
+//! Tunnel headers. A tunnel header and the inner frame are the payload of an outer [`super::Frame`].
 
 use super::{put16, put32};
 use crate::EtherType;
 
-/// GRE (RFC 2784, 2890): of checksum, key and sequence those that are given. The checksum is written as it is.
+/// GRE (RFC 2784, 2890) with the optional fields that are `Some`. The checksum is written as given.
 pub fn gre(ethertype: EtherType, checksum: Option<u16>, key: Option<u32>, sequence: Option<u32>) -> Vec<u8> {
     let flags = [(checksum.is_some(), 0x8000_u16), (key.is_some(), 0x2000), (sequence.is_some(), 0x1000)];
     let flags: u16 = flags.into_iter().filter(|(there, _)| *there).map(|(_, flag)| flag).sum();
@@ -13,7 +13,7 @@ pub fn gre(ethertype: EtherType, checksum: Option<u16>, key: Option<u32>, sequen
     bytes
 }
 
-/// What ERSPAN type II has behind GRE with [`EtherType::ERSPAN`] and a sequence.
+/// The header of ERSPAN type II, which follows a GRE header with [`EtherType::ERSPAN`] and a sequence number.
 pub fn erspan2(session: u16) -> [u8; 8] {
     let mut bytes = [0; 8];
     put16(&mut bytes, 0, 0x1000);
@@ -21,7 +21,8 @@ pub fn erspan2(session: u16) -> [u8; 8] {
     bytes
 }
 
-/// What ERSPAN type III around Ethernet has behind GRE with [`EtherType::ERSPAN3`] and a sequence, without a subheader.
+/// The header of ERSPAN type III for Ethernet, without a subheader; it follows a GRE header with [`EtherType::ERSPAN3`]
+/// and a sequence number.
 pub fn erspan3(session: u16) -> [u8; 12] {
     let mut bytes = [0; 12];
     put16(&mut bytes, 0, 0x2000);
@@ -36,7 +37,7 @@ pub fn vxlan(vni: u32) -> [u8; 8] {
     bytes
 }
 
-/// GENEVE (RFC 8926), for UDP port 6081, with options of whole words.
+/// GENEVE (RFC 8926), for UDP port 6081. The length of the options is a multiple of 4 bytes.
 pub fn geneve(ethertype: EtherType, vni: u32, options: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 8];
     bytes[0] = (options.len() / 4) as u8;
@@ -46,8 +47,8 @@ pub fn geneve(ethertype: EtherType, vni: u32, options: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A G-PDU of GTP-U (TS 29.281), for UDP port 2152, around `inner` bytes, with extension headers given by their type and
-/// their bytes between length and next type, which are two and then whole words.
+/// A G-PDU of GTP-U (TS 29.281), for UDP port 2152, with a payload of `inner` bytes. Each extension header is given by
+/// its type and by its bytes between the length field and the type of the next header: 2 bytes plus a multiple of 4.
 pub fn gtp_u(teid: u32, sequence: Option<u16>, extensions: &[(u8, &[u8])], inner: usize) -> Vec<u8> {
     let mut bytes = vec![0x30, 255, 0, 0, 0, 0, 0, 0];
     put32(&mut bytes, 4, teid);
@@ -66,7 +67,7 @@ pub fn gtp_u(teid: u32, sequence: Option<u16>, extensions: &[(u8, &[u8])], inner
     bytes
 }
 
-/// A PPPoE session header (RFC 2516) and the PPP protocol behind it, around `inner` bytes; behind
+/// A PPPoE session header (RFC 2516) with the PPP protocol number, for a payload of `inner` bytes. It follows
 /// [`EtherType::PPPOE`].
 pub fn pppoe(session: u16, protocol: u16, inner: usize) -> [u8; 8] {
     let mut bytes = [0x11, 0, 0, 0, 0, 0, 0, 0];
@@ -76,14 +77,15 @@ pub fn pppoe(session: u16, protocol: u16, inner: usize) -> [u8; 8] {
     bytes
 }
 
-/// What SNAP (RFC 1042) has behind the length of an IEEE 802.3 frame.
+/// The LLC and SNAP headers (RFC 1042), which follow the length field of an IEEE 802.3 frame.
 pub fn snap(ethertype: EtherType) -> [u8; 8] {
     let mut bytes = [0xaa, 0xaa, 3, 0, 0, 0, 0, 0];
     put16(&mut bytes, 6, ethertype.0);
     bytes
 }
 
-/// What a Teredo server (RFC 4380 §5.1.1) may put before IPv6: an authentication without client id, and an origin.
+/// The headers that a Teredo server (RFC 4380 §5.1.1) may put before IPv6: an authentication header without client ID,
+/// and an origin indication.
 pub fn teredo(authentication: bool, origin: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     if authentication {

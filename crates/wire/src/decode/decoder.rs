@@ -1,47 +1,48 @@
-//! The general case of [`Decoded::of`]: from the link inwards, one layer of IP after the other.
+//! The general case of [`Decoded::of`]: from the link layer inwards, one IP layer after the other.
 
 use super::{DecodeError, Decoded, FragmentKey, MAX_TUNNELS, Tunnel, TunnelKind};
 use crate::bytes::{be16, chunk};
 use crate::{EtherType, Family, Fragment, IpProtocol, udp};
 
-/// Where the walk is. Each step says either where the next header begins, or that there is none.
+/// The state of the decoder. Each step returns the offset of the next header, or `None` if there is none.
 pub(super) struct Decoder<'a> {
     pub frame: &'a [u8],
-    /// Where what is looked at ends on the wire: the frame, then the IP packet, then what a tunnel carries.
+    /// End of the current layer on the wire: of the frame, then of the IP packet, then of the tunnel payload.
     pub end: usize,
-    /// Where what IP carries begins, captured or not; 0 where that cannot be told, or its header contradicts itself.
+    /// Offset of the payload of IP, captured or not; 0 if it is unknown or the header contradicts itself.
     pub above: usize,
-    /// Whether the next VLAN tag is the outermost of its Ethernet header.
+    /// True if the next VLAN tag is the outermost of its Ethernet header.
     pub first_tag: bool,
-    /// The outermost part of a datagram; `None` where that does not matter, and parts are not looked into.
+    /// The outermost fragment; `None` if the caller does not need it, and then fragments of tunnel packets are not
+    /// decoded.
     part: Option<FragmentKey>,
-    /// The tunnels so far that number their packets, entered or not, and how many they are.
+    /// The tunnels with sequence numbers found so far, entered or not, and their number.
     pub numbered: [Option<Tunnel>; MAX_TUNNELS as usize],
     pub count: usize,
     pub out: Decoded,
 }
 
-/// What a tunnel carries, and where.
+/// The payload of a tunnel: its protocol and offset.
 pub(super) struct TunnelPayload {
     pub at: usize,
     pub what: NextHeader,
     pub tunnel: Tunnel,
-    /// Only a port says so: it must prove to be right.
+    /// True if only a UDP port suggests the tunnel, so the inner header must be validated.
     pub guessed: bool,
 }
 
-/// What begins at an offset.
+/// The protocol of the header at an offset.
 #[derive(Clone, Copy)]
 pub(super) enum NextHeader {
     Ethernet,
     Typed(EtherType),
     Ppp,
-    /// IP of the version that its first half-byte says.
+    /// IP; the version is in the first four bits.
     Ip,
 }
 
-/// Writes what a frame is over whatever was there. In place, so that the common case, which is written there too, need
-/// not be put together from registers with this one.
+/// Decodes a frame and overwrites `out`. The result is written in place, because returning it by value would force the
+/// common case, which writes to the same place, through registers.
 #[inline(never)]
 pub(super) fn decode(frame: &[u8], wire: usize, link_type: u16, out: &mut Decoded) {
     *out = Decoder::new(frame, wire).decode(link_type);
@@ -53,7 +54,7 @@ impl<'a> Decoder<'a> {
         Self { frame, end: wire, above: 0, first_tag: true, part: None, numbered, count: 0, out: Decoded::default() }
     }
 
-    /// The same, into first fragments as well.
+    /// As [`Self::decode`], but also decodes the contents of first fragments of tunnel packets.
     pub fn through_parts(frame: &'a [u8], wire: usize, link_type: u16) -> (Decoded, FragmentKey) {
         let mut walk = Self { part: Some(FragmentKey::default()), ..Self::new(frame, wire) };
         walk.run(link_type);
@@ -66,14 +67,14 @@ impl<'a> Decoder<'a> {
         self.out
     }
 
-    /// Keeps what the packet is a part of, if it is one and none around it was.
+    /// Stores the fragmentation state of this packet, unless an outer packet is a fragment.
     fn note_part(&mut self) {
         if let Some(part @ FragmentKey { fragment: Fragment::Whole, .. }) = &mut self.part {
             *part = FragmentKey { fragment: self.out.fragment, l3: self.out.l3 };
         }
     }
 
-    /// The rest of a first fragment's datagram is as if the capture had left it out.
+    /// Treats the missing rest of a fragmented datagram like bytes that the capture truncated.
     fn complete(&mut self) {
         self.frame = &self.frame[..self.end.min(self.frame.len())];
         let claimed = match self.out.protocol {
@@ -90,7 +91,7 @@ impl<'a> Decoder<'a> {
             let Some(inside) = self.tunnel() else { break };
             let guessed = inside.guessed;
             if !self.enter(inside) {
-                // What only a port has said is not a number.
+                // A sequence number in a tunnel that only a UDP port suggests does not count.
                 self.count = if guessed { count } else { self.count };
                 break;
             }
@@ -98,7 +99,7 @@ impl<'a> Decoder<'a> {
         self.out.is_common_case = self.out.is_common_case();
     }
 
-    /// What the IP packet carries, if it is a tunnel.
+    /// Decodes the tunnel header above IP, if there is one.
     fn tunnel(&mut self) -> Option<TunnelPayload> {
         let is_tunnel = match self.out.protocol {
             IpProtocol::IPV4 | IpProtocol::IPV6 | IpProtocol::GRE => true,
@@ -131,8 +132,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The first part of a fragmented tunnel packet has the number of all of it, though what is inside is not looked at: without it
-    /// there would seem to be a gap at each packet that was too long.
+    /// Counts the sequence number in the first fragment of a tunnel packet, although its content is not decoded.
+    /// Otherwise each tunnel packet that exceeds the MTU would count as a missing number.
     fn number_of_first_part(&mut self) {
         if self.out.fragment != Fragment::First || self.above == 0 {
             return;
@@ -149,7 +150,7 @@ impl<'a> Decoder<'a> {
         (self.out, self.end, self.count) = (out, end, if is_number { self.count } else { count });
     }
 
-    /// A tunnel carried by the IP packet that is looked at.
+    /// Describes the tunnel that the current IP packet carries.
     pub fn carrier(&mut self, kind: TunnelKind, id: u32, sequence: Option<u32>) -> Tunnel {
         let tunnel = Tunnel { kind, id, sequence, outer_l3: self.out.l3 };
         if sequence.is_some()
@@ -161,7 +162,7 @@ impl<'a> Decoder<'a> {
         tunnel
     }
 
-    /// Goes into a tunnel; stays outside and says why if there is no IP packet in it.
+    /// Enters a tunnel. Returns false, with a decode error, if the tunnel does not carry an IP packet.
     pub fn enter(&mut self, inside: TunnelPayload) -> bool {
         let outer = self.out;
         if outer.depth == MAX_TUNNELS {
@@ -203,8 +204,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// `N` bytes at `at`, where a header must be. If they are not there, that is the fault of the sender (`short`) or of
-    /// the capture.
+    /// `N` bytes of a header at `at`. If they are missing, the decode error is `short` when the packet ends there, and
+    /// truncation when only the capture ends there.
     pub fn need<const N: usize>(&mut self, at: usize, short: DecodeError) -> Option<&'a [u8; N]> {
         if at + N > self.end {
             return self.decode_error(short);
@@ -215,7 +216,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Notes what is odd, if nothing as bad was noted before.
+    /// Stores a decode error unless an equally severe error was stored before.
     #[inline(never)]
     pub fn decode_error<T>(&mut self, odd: DecodeError) -> Option<T> {
         if self.out.error.is_none_or(|known| odd.is_malformed() && !known.is_malformed()) {
@@ -225,7 +226,7 @@ impl<'a> Decoder<'a> {
         None
     }
 
-    /// An offset as it is reported: 0 where nothing was captured.
+    /// An offset as the result reports it: 0 if no byte there was captured.
     pub fn offset(&self, at: usize) -> u16 {
         if at < self.frame.len() { u16::try_from(at).unwrap_or(0) } else { 0 }
     }

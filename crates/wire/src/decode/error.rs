@@ -1,11 +1,12 @@
-//! What is odd about a frame, by name: every frame that is not decoded to its end says why.
+//! Decode errors: every frame that is not decoded to its transport header has the reason.
 //!
-//! A frame has at most one of these. What contradicts itself comes before what is merely unusual, and of two alike the
-//! outer one is said. The caller counts: one number per [`DecodeError`], at [`DecodeError::index`].
+//! A frame has at most one decode error. A contradiction takes precedence over a merely unsupported header; of two
+//! equally severe errors the outer error is reported. The caller counts errors per [`DecodeError`] with
+//! [`DecodeError::index`].
 
 use std::fmt;
 
-/// Why a frame was not decoded to its end, or what in it cannot be.
+/// The reason why a frame was not decoded to its transport header, or the contradiction found in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "Odd::meaning says each in a sentence, and docs/reference/decoding.md repeats it")]
@@ -45,7 +46,7 @@ const fn entry(odd: DecodeError, malformed: bool, name: &'static str, meaning: &
 const MALFORMED: bool = true;
 const UNUSUAL: bool = false;
 
-/// In the order of the numbers.
+/// Names and descriptions, in the order of the error numbers.
 static TABLE: [Entry; DecodeError::COUNT] = [
     entry(DecodeError::LinkUnknown, UNUSUAL, "link_unknown", "the link type of the capture is not understood"),
     entry(
@@ -134,30 +135,30 @@ static TABLE: [Entry; DecodeError::COUNT] = [
 ];
 
 impl DecodeError {
-    /// How many there are.
+    /// The number of decode errors.
     pub const COUNT: usize = Self::FragmentOrphan as usize + 1;
 
-    /// All of them, in the order of [`DecodeError::index`].
+    /// All decode errors, in the order of [`DecodeError::index`].
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|entry| entry.odd)
     }
 
-    /// Its place in a list of counters, below [`DecodeError::COUNT`].
+    /// The index in an array of counters, below [`DecodeError::COUNT`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name as a counter.
+    /// The name in counters and records.
     pub fn name(self) -> &'static str {
         TABLE[self.index()].name
     }
 
-    /// What it says of a frame, in a few words.
+    /// A short description for people.
     pub fn description(self) -> &'static str {
         TABLE[self.index()].meaning
     }
 
-    /// Whether a header contradicts its length or what is around it.
+    /// True if a header contradicts its length or the header around it.
     pub fn is_malformed(self) -> bool {
         TABLE[self.index()].malformed
     }

@@ -1,4 +1,4 @@
-//! GRE and what is made of it: NVGRE, ERSPAN, PPTP.
+//! GRE and the tunnels based on it: NVGRE, ERSPAN, PPTP.
 //!
 //! ```text
 //!  0       1       2       3
@@ -8,9 +8,9 @@
 //! | checksum, key, sequence: 4 bytes each, those that are there
 //! +-------------------------------+
 //! ```
-//! ERSPAN (draft-foschiano-erspan-03) puts a header of its own behind it, whose session stands in the lowest ten bits of
-//! its first word: none in type I, 8 bytes in type II, 12 in type III, and 8 more where its last bit says so. Type I is
-//! told from type II by the sequence number, which it does not have.
+//! ERSPAN (draft-foschiano-erspan-03) has a header of its own after GRE: none in type I, 8 bytes in type II, 12 bytes
+//! in type III plus 8 bytes if the last bit of the header is set. The session ID is in the lowest ten bits of the first
+//! word. Types I and II have the same ethertype; only type II has a GRE sequence number.
 
 use super::decoder::{Decoder, NextHeader, TunnelPayload};
 use super::{DecodeError, TunnelKind};
@@ -77,7 +77,7 @@ impl Decoder<'_> {
                     0 => NextHeader::Ethernet,
                     2 => NextHeader::Ip,
                     _ => {
-                        // Not looked through, and counted by the sender like any other.
+                        // The content is not decoded, but the packet counts in the sequence of the sender.
                         self.carrier(TunnelKind::Erspan3, be32(head, 0) & erspan::SESSION, sequence);
                         return self.decode_error(DecodeError::TunnelHeader);
                     }
@@ -90,8 +90,8 @@ impl Decoder<'_> {
         Some(TunnelPayload { at: next, what, tunnel: self.carrier(kind, id, sequence), guessed: false })
     }
 
-    /// The enhanced header: key (length and call) always, sequence and acknowledgement by their flags. Without a sequence
-    /// number there is no payload.
+    /// The enhanced GRE header of PPTP: the key (payload length and call ID) is always present, sequence number and
+    /// acknowledgement number depend on flags. A packet without sequence number has no payload.
     fn pptp(&mut self, flags: u16, mut next: usize) -> Option<TunnelPayload> {
         let key = self.gre_word(true, &mut next)?.unwrap_or(0);
         let sequence = self.gre_word(flags & at::SEQUENCE != 0, &mut next)?;
@@ -101,7 +101,7 @@ impl Decoder<'_> {
         Some(TunnelPayload { at: next, what: NextHeader::Ppp, tunnel, guessed: false })
     }
 
-    /// A word that is there or not; `None` if it should be there.
+    /// Reads an optional word; `None` if the flag says that the word is present but it was not captured.
     fn gre_word(&mut self, there: bool, next: &mut usize) -> Option<Option<u32>> {
         if !there {
             return Some(None);

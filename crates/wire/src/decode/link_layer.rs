@@ -1,4 +1,5 @@
-//! What lies below IP: link headers, VLAN tags, MPLS labels; with the steps of `below.rs`, which [`crate::Headers`] takes too.
+//! The layers below IP: link headers, VLAN tags, MPLS labels. The single steps are in `shim.rs`; [`crate::Headers`]
+//! uses them too.
 
 use super::DecodeError;
 use super::decoder::Decoder;
@@ -40,7 +41,7 @@ impl Decoder<'_> {
         Some(EtherType(be16(head, ethernet::at::ETHERTYPE)))
     }
 
-    /// Which IP begins with this byte.
+    /// The ethertype of the IP packet that begins with this byte, by its version.
     pub fn ip_version(&mut self, at: usize) -> Option<EtherType> {
         match self.need::<1>(at, DecodeError::LinkShort)?[0] >> 4 {
             4 => Some(EtherType::IPV4),
@@ -49,8 +50,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// Looks through tags, labels, PPPoE and SNAP to the network layer. The bounds on tags and labels bound the loop: PPPoE
-    /// leads to labels or to IP, SNAP to anything but itself.
+    /// Follows tags, labels, PPPoE and SNAP to the network layer. The loop ends because tags and labels are bounded,
+    /// PPPoE leads to labels or IP only, and SNAP never leads to SNAP.
     pub fn below(&mut self, mut ethertype: EtherType, mut at: usize) -> Option<()> {
         let (mut tags, mut labels) = (0, 0);
         loop {
@@ -77,7 +78,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// What a step found, or why it could not be taken.
+    /// The result of a step, or `None` after storing its decode error.
     fn step<T>(&mut self, found: Result<T, DecodeError>) -> Option<T> {
         found.map_err(|odd| self.decode_error::<()>(odd)).ok()
     }
@@ -99,7 +100,7 @@ impl Decoder<'_> {
         Some((EtherType(be16(tag, vlan::at::ETHERTYPE)), at + vlan::at::END))
     }
 
-    /// To the bottom of the stack, and what lies under it, if that can be told.
+    /// Follows the label stack to its bottom and determines the payload protocol, if possible.
     fn labels(&mut self, mut at: usize, labels: &mut usize) -> Option<(EtherType, usize)> {
         let top = at;
         while *labels < mpls::MAX_LABELS {
@@ -131,7 +132,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// What PPP carries, and where; the ethertype 0 stands for what is not looked into.
+    /// Ethertype and offset of the payload of PPP; ethertype 0 means a protocol that is not decoded.
     pub fn ppp(&mut self, at: usize) -> Option<(EtherType, usize)> {
         let found = shim::ppp(self.frame, at, self.end);
         self.step(found)

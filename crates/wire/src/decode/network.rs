@@ -1,4 +1,4 @@
-//! IPv4, IPv6 with its extension headers, and what is known of the header above.
+//! IPv4, IPv6 with its extension headers, and the transport header.
 
 use super::DecodeError;
 use super::decoder::Decoder;
@@ -20,7 +20,7 @@ impl Decoder<'_> {
         if len < ipv4::at::END {
             return self.decode_error(DecodeError::IpHeader);
         }
-        // A frame that the card or kernel merged may be longer than the field can say, and then says 0.
+        // A frame that the NIC or the kernel merged may exceed the range of the field, which is then 0.
         if total != 0 || self.end - at <= usize::from(u16::MAX) {
             self.bound(at, total, len);
         }
@@ -37,7 +37,7 @@ impl Decoder<'_> {
         self.reached(at, Family::V6)?;
         self.out.protocol = IpProtocol(head[ipv6::at::NEXT]);
         match usize::from(be16(head, ipv6::at::PAYLOAD_LEN)) {
-            // A jumbogram (RFC 2675), or a frame that the card or kernel merged.
+            // A jumbogram (RFC 2675), or a frame that the NIC or the kernel merged.
             0 if self.out.protocol == IpProtocol::HOP_BY_HOP || self.end - at > usize::from(u16::MAX) => (),
             len => self.bound(at, ipv6::at::END + len, ipv6::at::END),
         }
@@ -46,8 +46,8 @@ impl Decoder<'_> {
         self.transport(next)
     }
 
-    /// Along the extension headers. Behind a fragment header the walk ends: later fragments have nothing more, and all
-    /// fragments must give the same protocol.
+    /// Follows the extension headers. The loop ends after a fragment header, because later fragments have no further
+    /// header and all fragments must give the same protocol.
     fn extensions(&mut self, mut next: usize) -> Option<usize> {
         for _ in 0..ipv6::MAX_EXTENSIONS {
             let kind = self.out.protocol;
@@ -67,7 +67,7 @@ impl Decoder<'_> {
         }
         match self.out.fragment {
             Fragment::Whole if self.out.protocol.is_extension() => self.decode_error(DecodeError::ExtensionsTooMany),
-            // Further extensions are part of what was fragmented.
+            // Extension headers after the fragment header belong to the fragmented part.
             Fragment::First if self.out.protocol.is_extension() => {
                 self.carried(next, self.end - next);
                 None
@@ -76,7 +76,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The header is there. One that is too far inside for an offset of 16 bits counts as not captured.
+    /// Stores the offset of the network header. A header whose offset exceeds 16 bits counts as not captured.
     fn reached(&mut self, at: usize, family: Family) -> Option<()> {
         if at > usize::from(u16::MAX) {
             return self.decode_error(DecodeError::Cut);
@@ -86,8 +86,8 @@ impl Decoder<'_> {
         Some(())
     }
 
-    /// The packet at `at` says that it has `len` bytes, of which `header` are its own. What cannot be is not believed: the
-    /// packet then ends where what is around it does.
+    /// Sets the end of the packet at `at` with total length `len` and header length `header`. If the length is
+    /// impossible, the packet ends where the enclosing layer ends.
     fn bound(&mut self, at: usize, len: usize, header: usize) {
         if len < header || at + len > self.end {
             self.decode_error::<()>(DecodeError::IpLength);
@@ -96,7 +96,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Ports, and where what is carried begins. Later fragments have no header: all is carried.
+    /// Decodes ports and payload offset. Later fragments have no transport header; all their bytes are payload.
     fn transport(&mut self, at: usize) -> Option<()> {
         let have = self.end.saturating_sub(at);
         let protocol = self.out.protocol;
@@ -110,11 +110,11 @@ impl Decoder<'_> {
             IpProtocol::UDP => udp::at::END,
             IpProtocol::ICMP | IpProtocol::ICMPV6 => icmp::at::END,
             IpProtocol::SCTP => sctp::at::END,
-            // Of the others we know no least length, only that there is something.
+            // For other protocols the minimum header length is unknown; at least one byte must be present.
             _ if have == 0 => return None,
             _ => 1,
         };
-        // The first fragment of a datagram may be shorter than the header; a whole datagram may not.
+        // Only the first fragment of a datagram may be shorter than the transport header.
         if have < least {
             return if whole { self.decode_error(DecodeError::TransportShort) } else { None };
         }
@@ -139,7 +139,7 @@ impl Decoder<'_> {
                     return self.decode_error(DecodeError::Cut);
                 };
                 let len = usize::from(be16(field, 0));
-                // 0 stands for "longer than the field can say" in a jumbogram.
+                // In a jumbogram a length of 0 means that the length exceeds the field.
                 let jumbo = len == 0 && have > usize::from(u16::MAX);
                 if !jumbo && (len < udp::at::END || whole && len > have) {
                     self.above = 0;
@@ -155,7 +155,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Ports, or type and code: they stand in the first four bytes, which even the shortest first fragment has.
+    /// Ports, or type and code of ICMP, from the first four bytes, which even the shortest first fragment contains.
     fn ports(&mut self, at: usize) -> Option<()> {
         let protocol = self.out.protocol;
         let is_icmp = matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6);

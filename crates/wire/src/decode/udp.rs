@@ -1,6 +1,6 @@
 //! Tunnels over UDP: VXLAN, GENEVE, GTP-U, Teredo, and GRE in UDP.
 //!
-//! A port proves nothing, so each must look right before it is believed:
+//! A UDP port does not identify a protocol, so each header is validated:
 //!
 //! | tunnel | port | header |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly, or without a payload (a bubble, which may have trailers); one address in 2001::/32, or the source link-local |
 //! | GRE (RFC 8086) | to 4754 | as over IP |
 //!
-//! And in all of them, an IP header must follow that fits (see [`super::Decoded`]).
+//! In all cases a valid IP header must follow (see [`super::Decoded`]).
 
 use super::decoder::{Decoder, NextHeader, TunnelPayload};
 use super::{DecodeError, TunnelKind};
@@ -31,7 +31,7 @@ mod vxlan {
     pub const FLAGS: usize = 0;
     pub const VALID: u8 = 0x08;
     pub const TYPED: u8 = 0x04;
-    /// With `TYPED`, what is carried: 1 IPv4, 2 IPv6, 3 Ethernet.
+    /// If `TYPED` is set, the payload protocol: 1 IPv4, 2 IPv6, 3 Ethernet.
     pub const NEXT: usize = 3;
     pub const VNI: usize = 4;
     pub const END: usize = 8;
@@ -49,7 +49,7 @@ mod geneve {
 
 mod gtp {
     pub const FLAGS: usize = 0;
-    /// Version 1 and the bit that says it is not GTP'; the spare bit beside them is for the receiver to ignore.
+    /// Version 1 and the bit that distinguishes GTP from GTP'. The receiver ignores the spare bit beside them.
     pub const VERSION: u8 = 0xf0;
     pub const VERSION_1: u8 = 0x30;
     pub const EXTENDED: u8 = 4;
@@ -60,35 +60,36 @@ mod gtp {
     pub const LEN: usize = 2;
     pub const TEID: usize = 4;
     pub const END: usize = 8;
-    /// Behind it, if any of the lowest three flags is set: sequence, N-PDU number, type of the next extension.
+    /// The optional word, present if any of the lowest three flags is set: sequence number, N-PDU number, type of the
+    /// next extension header.
     pub const NEXT: usize = 3;
     pub const OPTIONAL_LEN: usize = 4;
-    /// 3GPP has defined six; no message has more than two.
+    /// 3GPP has defined six extension headers; no message has more than two.
     pub const MAX_EXTENSIONS: usize = 8;
 }
 
 mod teredo {
     pub const AUTHENTICATION: u16 = 1;
     pub const ORIGIN: u16 = 0;
-    /// Indicator, lengths of client id and value, nonce, confirmation.
+    /// Indicator, lengths of client ID and authentication value, nonce, confirmation byte.
     pub const AUTHENTICATION_LEN: usize = 13;
     pub const ORIGIN_LEN: usize = 8;
     pub const PREFIX: [u8; 4] = [0x20, 0x01, 0, 0];
 }
 
-/// Ports that tunnels over UDP have, ascending: whoever wants to know before decoding whether there may be one asks about these.
+/// The UDP ports of tunnels, ascending. Callers can test before decoding whether a packet may be a tunnel packet.
 pub const TUNNEL_PORTS: [u16; 7] =
     [port::GTP_U, port::TEREDO, port::GRE, port::VXLAN, port::VXLAN_GPE, port::GENEVE, port::VXLAN_LINUX];
 
-/// Whether these ports are worth a look. Each of ours has a slot of its own, so that there is one comparison and no branch: on which
-/// side of each of them a port lies cannot be predicted.
+/// True if one of these ports may belong to a tunnel. A perfect hash maps each tunnel port to its own slot, so the test
+/// is one comparison instead of an unpredictable binary search.
 #[inline(always)]
 pub(super) fn may_be_tunnel(src: u32, dst: u32) -> bool {
     (OWN[slot(dst)] == dst) | (src == port::TEREDO as u32)
 }
 
 const SLOTS: usize = 16;
-/// Found by trying: it gives every port another slot.
+/// A factor found by search for which the hash gives each tunnel port its own slot.
 const FACTOR: u32 = 0x7f31_4877;
 
 #[inline(always)]
@@ -134,8 +135,8 @@ impl Decoder<'_> {
     fn vxlan(&mut self, at: usize, is_gpe: bool) -> Option<TunnelPayload> {
         let head: &[u8; vxlan::END] = self.need(at, DecodeError::TunnelImplausible)?;
         let flags = head[vxlan::FLAGS];
-        // VXLAN ignores what is reserved (RFC 7348 §5), and the flag that says that a type is there is reserved in it: only the
-        // port of VXLAN-GPE makes it one.
+        // VXLAN ignores reserved bits (RFC 7348 §5), among them the bit that announces a payload protocol in VXLAN-GPE.
+        // Therefore the bit counts on the port of VXLAN-GPE only.
         let what = match (is_gpe && flags & vxlan::TYPED != 0, head[vxlan::NEXT]) {
             (true, 1 | 2) => NextHeader::Ip,
             (true, 4..) => return self.decode_error(DecodeError::TunnelImplausible),
@@ -189,8 +190,8 @@ impl Decoder<'_> {
         Some(TunnelPayload { at: next, what: NextHeader::Ip, tunnel, guessed: true })
     }
 
-    /// Notes the number of a G-PDU, or of GRE in UDP, of which this is the first part only, which may end before its length says; no if it
-    /// is none around IP.
+    /// Reads the sequence number from the first fragment of a G-PDU or of GRE in UDP, whose captured bytes may end
+    /// before the stated length. Returns false if the datagram is not such a tunnel packet.
     pub fn tunnel_id_of_first_fragment(&mut self) -> bool {
         let inside = self.above + udp::at::END;
         self.end = usize::from(u16::MAX) + self.above;
@@ -201,7 +202,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// Each begins with its length in words and ends with the type of the next.
+    /// Each extension header begins with its length in words of 4 bytes and ends with the type of the next extension
+    /// header.
     fn gtp_extensions(&mut self, mut kind: u8, mut next: usize) -> Option<usize> {
         for _ in 0..gtp::MAX_EXTENSIONS {
             if kind == 0 {

@@ -1,10 +1,10 @@
 //! An object in the kernel, tried out packet by packet.
 
-use lang::ebpf::{
+use ir::{COUNTERS, MAX_MAPS, Program as Ir};
+use kernel_programs::{
     COMPACT_BYTES, Clock, EmitOptions, KernelVerdict, METADATA_BYTES, MapKind as Kind, MapValue, Metadata, Object,
     PacketOutcome, QueueGenerations, Role, ToUser,
 };
-use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::{Frames, MapKind, MapSpec, Program, RawMap};
 use std::io;
 use std::os::fd::AsFd;

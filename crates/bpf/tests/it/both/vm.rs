@@ -2,8 +2,8 @@
 //! was not there, or that nobody wrote, ends the test.
 
 use super::kernel::{Answer, Machine, handed};
-use lang::ebpf::{MapKind, MapValue, Object, PacketOutcome, QueueGenerations, Role};
-use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
+use ir::{COUNTERS, MAX_MAPS, Program as Ir};
+use kernel_programs::{MapKind, MapValue, Object, PacketOutcome, QueueGenerations, Role};
 use netgrain_bpf::Insn;
 use std::collections::BTreeMap;
 

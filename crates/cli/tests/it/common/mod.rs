@@ -127,8 +127,8 @@ pub fn is_a_whole_walk(demo: &serde_json::Value) {
     assert_eq!((&verdict["complete"], number(&verdict["frames"])), (&true.into(), sent));
     assert_eq!((number(&report["meter"]["in_rows"]), number(&report["meter"]["unmetered"])), (sent + scanned, 0));
     let steps = demo["steps"].as_array().expect("steps");
-    let grains: Vec<_> = steps.iter().filter_map(|step| step["data_type"].as_str()).collect();
-    assert_eq!(grains, ["series", "flows", "flows", "flows", "packets", "packets"]);
+    let data_types: Vec<_> = steps.iter().filter_map(|step| step["data_type"].as_str()).collect();
+    assert_eq!(data_types, ["series", "flows", "flows", "flows", "packets", "packets"]);
     assert!(steps.iter().all(|step| step["result"]["text"].as_str().is_some_and(|text| !text.is_empty())), "{demo}");
     assert!(demo["query"]["text"].as_str().is_some_and(|text| !text.starts_with("0 packets")), "{demo}");
 }

@@ -3,7 +3,7 @@
 use super::things;
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
-use netgrain_export::text::{FieldTable, Format, Value, Writer, choose};
+use netgrain_export::text::{FieldTable, Format, SCHEMA_VERSION, Value, Writer, choose};
 use serde_json::{Value as Json, json};
 use series::{Row, quantities};
 use std::io::{self, Write};
@@ -60,7 +60,8 @@ fn round_trip<T: FieldTable>(things: &[T]) {
     for (thing, read) in things.iter().zip(&read) {
         let object = read.as_object().expect("an object");
         let reported: Vec<_> = T::fields().iter().filter(|field| !field.of(thing).is_absent()).collect();
-        assert_eq!(object.len(), reported.len());
+        assert_eq!(object.len(), reported.len() + 1);
+        assert_eq!(object["schema_version"], SCHEMA_VERSION);
         for field in reported {
             let value = field.of(thing);
             assert!(same(&value, &object[&*field.name]), "{}: {value:?} {}", field.name, object[&*field.name]);
@@ -102,7 +103,7 @@ fn only_the_chosen_fields_are_told_in_their_order() {
     let fields = choose::<Row>("bytes,second").expect("known");
     let mut writer = Writer::new(Vec::new(), Format::Ndjson, Some(fields)).expect("memory");
     writer.write(&Row { second: 7, ..Row::default() }).expect("memory");
-    assert_eq!(writer.into_inner(), b"{\"bytes\":0,\"second\":7}\n");
+    assert_eq!(writer.into_inner(), b"{\"schema_version\":1,\"bytes\":0,\"second\":7}\n");
 }
 
 /// Written out by hand: that each name reads the number it says.
@@ -157,6 +158,7 @@ fn every_field_of_a_record_says_what_it_is() {
         lost: 16,
     };
     let mut expected = json!({
+        "schema_version": SCHEMA_VERSION,
         "id": "171", "interface": "2", "interface_id": 2, "age_ns": 0, "second": 0, "flow_start": "1970-01-01T00:00:09.000000000Z",
         "first": "1970-01-01T00:00:00.000000001Z", "last": "1970-01-01T00:01:41.000000002Z",
         "duration_ns": 101_000_000_001u64, "record_index": 10, "end_reason": "active_timeout",

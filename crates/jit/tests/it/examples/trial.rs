@@ -1,9 +1,9 @@
 //! One example over frames: as machine code and interpreted, against what is wished of it.
 
 use super::frames::Known;
-use lang::Facts;
-use lang::interp::Action;
-use lang::ir::{ANY_CLASS, VerdictKind};
+use ir::Facts;
+use ir::interp::Action;
+use ir::{ANY_CLASS, VerdictKind};
 use netgrain_jit::{Executable, Packet, Verdict, Worker};
 use std::collections::HashMap;
 use std::path::Path;

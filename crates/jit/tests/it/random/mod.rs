@@ -5,10 +5,8 @@
 //! packets have, so that comparisons go both ways.
 
 use base::Prng;
-use lang::ir::{
-    Builder, Cmp, Expiry, Fact, FragmentScope, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var,
-};
-use lang::{Facts, Key, Prefix};
+use ir::{Builder, Cmp, Expiry, Fact, FragmentScope, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
+use ir::{Facts, Key, Prefix};
 use wire::EtherType;
 use wire::build::Frame;
 

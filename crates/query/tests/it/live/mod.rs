@@ -218,11 +218,11 @@ fn a_socket_that_refuses_and_one_that_has_gone_cost_a_remark_and_the_last_second
     assert_whole(&found, 1000, &answer.warnings(), "from files");
     assert!(answer.warnings().iter().any(|r| r.contains("no engine answers there")), "{:?}", answer.warnings());
     // A listener that talks another language: any other socket.
-    let stranger = std::os::unix::net::UnixDatagram::bind(dir.join("s")).expect("a socket");
+    let unknown_client = std::os::unix::net::UnixDatagram::bind(dir.join("s")).expect("a socket");
     let mut answer = begin(&store, Query::default());
     assert_whole(&numbers(&mut answer), 1000, &answer.warnings(), "from files");
     assert_eq!(answer.warnings().len(), 1, "{:?}", answer.warnings());
-    drop(stranger);
+    drop(unknown_client);
     // Whoever does not want the ring is not told about it.
     let mut answer = begin(&store, Query { live: false, ..Query::default() });
     assert_whole(&numbers(&mut answer), 1000, &answer.warnings(), "not live");

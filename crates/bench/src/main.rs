@@ -1,0 +1,164 @@
+//! The binary `netgrain-bench`: each stage by itself, with dummies in place of its neighbours, so that the bottleneck has a
+//! name. It is apart from `netgrain`, which thus has neither the code of measurements nor their dependencies.
+#![forbid(unsafe_code)]
+
+mod baseline;
+mod capture;
+mod columns;
+mod conversations;
+mod cpu_placement;
+mod disk;
+mod flow;
+mod generator;
+mod group;
+mod idle;
+mod lang;
+mod live;
+mod member_processes;
+mod output;
+mod process;
+mod query;
+mod record;
+mod replay;
+mod ring;
+mod stats;
+mod stenographer;
+mod volume;
+mod xdp;
+
+use crate::capture::CaptureArgs;
+use crate::columns::ColumnsArgs;
+use crate::disk::DiskArgs;
+use crate::flow::FlowArgs;
+use crate::generator::GeneratorArgs;
+use crate::group::GroupArgs;
+use crate::lang::LangArgs;
+use crate::live::LiveArgs;
+use crate::member_processes::MemberArgs;
+use crate::query::QueryArgs;
+use crate::record::RecordArgs;
+use crate::replay::ReplayArgs;
+use crate::ring::{ListenerArgs, RingArgs};
+use crate::stenographer::StenographerArgs;
+use crate::xdp::XdpArgs;
+use clap::Parser;
+use clap::error::ErrorKind;
+use output::Stop;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Measures a stage of netgrain by itself, with dummies in place of its neighbours.
+#[derive(Parser)]
+#[command(name = "netgrain-bench", version, about, propagate_version = true, max_term_width = 110)]
+struct Bench {
+    #[command(subcommand)]
+    stage: Stage,
+}
+
+/// What to measure.
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Stage {
+    /// The ring: one producer, and lossy listeners in other processes
+    Ring(RingArgs),
+    /// A process that `netgrain-bench ring` starts
+    #[command(hide = true)]
+    RingListener(ListenerArgs),
+    /// The engine: simulated frames, stamped and hashed into the ring, without listeners
+    Capture(CaptureArgs),
+    /// The volume: direct sequential writes, and what they are enough for
+    Disk(DiskArgs),
+    /// The whole recorder, from simulated frames to files, beside direct writing and fio
+    Record(RecordArgs),
+    /// Finding packets again in a store, beside tcpdump -r and the volume's own reading
+    Query(QueryArgs),
+    /// Flow metering: conversations and floods from memory, beside nfpcapd, softflowd and argus
+    Flow(FlowArgs),
+    /// A capture file through the whole program, packets, index, flows and rows, beside nfpcapd
+    Replay(ReplayArgs),
+    /// Flow records to Parquet and the greatest senders among them, beside nfdump
+    Columns(ColumnsArgs),
+    /// A group: a dispatcher that steers by flow, and members in other processes
+    Group(GroupArgs),
+    /// A process that `netgrain-bench group` starts
+    #[command(hide = true)]
+    GroupMember(MemberArgs),
+    /// Stenographer beside us: the same packets, the same questions (root)
+    Stenographer(StenographerArgs),
+    /// The packet language: programs as machine code and interpreted, filters beside libpcap's
+    Lang(LangArgs),
+    /// Programs in the kernel: what they cost an interface, and how they are swapped under load (root)
+    Xdp(XdpArgs),
+    /// A live interface under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
+    Live(LiveArgs),
+    /// A process that `netgrain-bench live` and `netgrain-bench stenographer` start
+    #[command(hide = true)]
+    Generator(GeneratorArgs),
+}
+
+fn main() -> ExitCode {
+    sys::memory_limit::keep_heaps_within_limit();
+    let outcome = match Bench::try_parse() {
+        Ok(bench) => bench.stage.run(&mut std::io::stdout()),
+        // Help and version are answers, not failures.
+        Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+        Err(e) => Err(one_line(&e)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            let _ = writeln!(std::io::stderr(), "netgrain-bench: {text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The mistake in the command line, the value that was perhaps meant, and where the help is.
+fn one_line(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let mistake: Vec<_> = lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
+    let mistake = mistake.join(" ").replace(" tip: ", "; ").replace(" [possible", "; [possible");
+    format!("{}; see netgrain-bench --help", mistake.trim_start_matches("error: "))
+}
+
+impl Stage {
+    /// Measures and prints. A closed pipe is no error.
+    ///
+    /// # Errors
+    /// In one line, what could not be measured and what to do.
+    fn run(&self, out: &mut dyn Write) -> Result<(), String> {
+        let outcome = match self {
+            Self::Ring(args) => ring::run(args, out),
+            Self::RingListener(args) => ring::listen(args, out),
+            Self::Capture(args) => capture::run(args, out),
+            Self::Disk(args) => disk::run(args, out),
+            Self::Record(args) => record::run(args, out),
+            Self::Query(args) => query::run(args, out),
+            Self::Flow(args) => flow::run(args, out),
+            Self::Replay(args) => replay::run(args, out),
+            Self::Columns(args) => columns::run(args, out),
+            Self::Group(args) => group::run(args, out),
+            Self::GroupMember(args) => member_processes::member(args, out),
+            Self::Stenographer(args) => stenographer::run(args, out),
+            Self::Lang(args) => lang::run(args, out),
+            Self::Xdp(args) => xdp::run(args, out),
+            Self::Live(args) => live::run(args, out),
+            Self::Generator(args) => generator::run(args, out),
+        };
+        match outcome {
+            Ok(()) | Err(Stop::Closed) => Ok(()),
+            Err(Stop::Said(text)) => Err(text),
+        }
+    }
+}
+
+/// A span in seconds that a measurement may last.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.001..=86_400.0).contains(&s) => Ok(s),
+        _ => Err(format!("{text:?} is not a number of seconds from 0.001 to 86400")),
+    }
+}

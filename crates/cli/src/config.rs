@@ -1,0 +1,52 @@
+//! `netgrain config`: checks and prints a configuration.
+
+use crate::outcome::{Failure, Outcome};
+use clap::Args;
+use config::Config;
+use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  netgrain config --dump > netgrain.toml
+  netgrain config --check netgrain.toml
+  netgrain config --dump netgrain.toml         what is in force with this file")]
+pub struct ConfigArgs {
+    /// Say what is wrong with the file, all of it, with lines
+    #[arg(long, conflicts_with_all = ["dump", "manual"], requires = "file")]
+    pub check: bool,
+    /// Print every key with its meaning and its value: of the file, or the default
+    #[arg(long, required_unless_present_any = ["check", "manual"])]
+    pub dump: bool,
+    /// Print the text of docs/reference/configuration.md
+    #[arg(long, hide = true, conflicts_with = "dump")]
+    pub manual: bool,
+    /// Configuration of netgrain run
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// Runs the verb. No if something is wrong with the file.
+pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
+    let mut out = std::io::stdout().lock();
+    if args.manual {
+        out.write_all(config::manual().as_bytes())?;
+        return Ok(Outcome::Yes);
+    }
+    let mut config = Config::default();
+    if let Some(path) = &args.file {
+        let wrong = config::everything(path, &mut config).map_err(Failure::Said)?;
+        if !wrong.is_empty() {
+            let mut err = std::io::stderr().lock();
+            for one in &wrong {
+                // Whoever does not listen still gets the exit status.
+                let _ = writeln!(err, "netgrain: {}: {one}", path.display());
+            }
+            return Ok(Outcome::No);
+        }
+    }
+    if args.dump {
+        out.write_all(config::dump(&config).as_bytes())?;
+    }
+    Ok(Outcome::Yes)
+}

@@ -1,0 +1,443 @@
+//! The documents of `--json` are those of the schemas in `docs/reference/schemas`, and `docs/reference/json.md` is made of the schemas.
+//! With `NETGRAIN_WRITE_DOCS=1` the page and the descriptions of records and rows are written instead of compared.
+
+use crate::common;
+
+use common::{Said, arg, objects, run};
+use export::text::{FieldTable, SCHEMA_VERSION};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use testkit::TempDir;
+
+/// All schemas by name, without `.schema.json`.
+fn schemas() -> BTreeMap<String, Value> {
+    let read = |path: PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".schema.json"));
+        let text = std::fs::read_to_string(&path).expect("a schema");
+        (name.expect("a name").to_owned(), serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path:?}: {e}")))
+    };
+    let files = std::fs::read_dir(docs().join("schemas")).expect("the schemas");
+    files.map(|file| read(file.expect("a file").path())).collect()
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference")
+}
+
+fn writes() -> bool {
+    std::env::var_os("NETGRAIN_WRITE_DOCS").is_some()
+}
+
+/// The keywords of JSON Schema that our schemas use. Another keyword is a violation, so that none is ignored.
+const KEYWORDS: [&str; 16] = [
+    "$schema",
+    "$id",
+    "$defs",
+    "$ref",
+    "title",
+    "description",
+    "type",
+    "const",
+    "enum",
+    "anyOf",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "minimum",
+    "minItems",
+];
+
+/// Compares values with one schema file.
+struct Validator<'a> {
+    root: &'a Value,
+    violations: Vec<String>,
+}
+
+impl Validator<'_> {
+    fn violation(&mut self, at: &str, text: impl AsRef<str>) {
+        self.violations.push(format!("{at}: {}", text.as_ref()));
+    }
+
+    fn check(&mut self, schema: &Value, value: &Value, at: &str) {
+        let empty = serde_json::Map::new();
+        let keywords = schema.as_object().unwrap_or(&empty);
+        for keyword in keywords.keys().filter(|k| !KEYWORDS.contains(&k.as_str()) && *k != "maxItems") {
+            self.violation(at, format!("the schema has the unknown keyword {keyword}"));
+        }
+        if let Some(target) = schema["$ref"].as_str() {
+            let target = self.root.pointer(target.trim_start_matches('#')).unwrap_or_else(|| panic!("{target}"));
+            self.check(target, value, at);
+        }
+        if let Some(choices) = schema["anyOf"].as_array() {
+            let fits = |choice: &&Value| {
+                let mut inner = Validator { root: self.root, violations: Vec::new() };
+                inner.check(choice, value, at);
+                inner.violations.is_empty()
+            };
+            if choices.iter().find(fits).is_none() {
+                // The violations of the first choice say more than that none fits.
+                self.check(&choices[0], value, at);
+            }
+        }
+        if keywords.get("const").is_some_and(|c| c != value)
+            || schema["enum"].as_array().is_some_and(|all| !all.contains(value))
+        {
+            self.violation(at, format!("{value} is not permitted"));
+        }
+        let types: Vec<&str> = match &schema["type"] {
+            Value::String(one) => vec![one],
+            Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        if !types.is_empty() && !types.iter().any(|of| is_of_type(value, of)) {
+            self.violation(at, format!("{value} is not of type {types:?}"));
+        }
+        if let (Some(minimum), Some(number)) = (schema["minimum"].as_f64(), value.as_f64())
+            && number < minimum
+        {
+            self.violation(at, format!("{number} is below {minimum}"));
+        }
+        if let Value::Array(items) = value {
+            let len = items.len() as u64;
+            if schema["minItems"].as_u64().is_some_and(|n| len < n)
+                || schema["maxItems"].as_u64().is_some_and(|n| len > n)
+            {
+                self.violation(at, format!("{len} items"));
+            }
+            if keywords.contains_key("items") {
+                items.iter().for_each(|item| self.check(&schema["items"], item, &format!("{at}[]")));
+            }
+        }
+        if let Value::Object(object) = value {
+            for key in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                if !object.contains_key(key) {
+                    self.violation(at, format!("the key {key} is missing"));
+                }
+            }
+            for (key, value) in object {
+                match (&schema["properties"][key], &schema["additionalProperties"]) {
+                    (Value::Null, Value::Bool(false)) => {
+                        self.violation(at, format!("the key {key} is not in the schema"))
+                    }
+                    (Value::Null, Value::Object(_)) => {
+                        self.check(&schema["additionalProperties"], value, &format!("{at}.{key}"));
+                    }
+                    (Value::Null, _) => {}
+                    (property, _) => self.check(property, value, &format!("{at}.{key}")),
+                }
+            }
+        }
+    }
+}
+
+fn is_of_type(value: &Value, of: &str) -> bool {
+    match of {
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("the schema has the unknown type {other}"),
+    }
+}
+
+fn violations(schema: &Value, document: &Value) -> Vec<String> {
+    let mut validator = Validator { root: schema, violations: Vec::new() };
+    validator.check(schema, document, "");
+    validator.violations
+}
+
+/// Validates documents and remembers which schemas had one.
+struct Documents {
+    schemas: BTreeMap<String, Value>,
+    seen: BTreeSet<String>,
+}
+
+impl Documents {
+    fn are(&mut self, name: &str, documents: &[Value]) {
+        assert!(!documents.is_empty(), "no document {name}");
+        let schema = self.schemas.get(name).unwrap_or_else(|| panic!("no schema {name}"));
+        for document in documents {
+            let found = violations(schema, document);
+            assert!(found.is_empty(), "{name}.schema.json: {found:#?}\n{document}");
+            assert_eq!(document["schema_version"], SCHEMA_VERSION, "{document}");
+        }
+        self.seen.insert(name.to_owned());
+    }
+
+    /// Each line by the first of these keys that it has; the last pair, with the key "", takes all others.
+    fn sorted(&mut self, said: &Said, kinds: &[(&str, &str)]) {
+        for document in objects(&said.out) {
+            let kind = kinds.iter().find(|(key, _)| key.is_empty() || document.get(key).is_some());
+            let (_, name) = kind.unwrap_or_else(|| panic!("a document of no kind: {document}"));
+            self.are(name, &[document]);
+        }
+    }
+}
+
+/// The objects of standard error; the other lines are for people.
+fn objects_of_error(said: &Said) -> Vec<Value> {
+    said.err
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+const CAPTURE: [(&str, &str); 3] = [("live", "capture-live"), ("report", "capture-report"), ("event", "capture-event")];
+
+#[test]
+fn every_document_is_as_its_schema_says() {
+    let dir = TempDir::new("json-schemas");
+    let mut all = Documents { schemas: schemas(), seen: BTreeSet::new() };
+    let capture = dir.join("one.pcap");
+    let made = run(&["gen", "-w", arg(&capture), "imix,flows=300,rate=1kpps,packets=3000", "--json"]);
+    all.are("gen", &objects(&made.out));
+    all.are("check", &objects(&run(&["check", arg(&capture), "--json"]).out));
+    let (recorded, store, archive) = (dir.join("recorded"), dir.join("store"), dir.join("archive"));
+    // A simulation that lasts longer than a second has a status.
+    let sim = ["--sim", "imix,flows=50,rate=1kpps,duration=1500ms", "--name", "s", "--keep-free", "1%", "--json"];
+    all.sorted(&run(&[&["record", "--store", arg(&recorded)], &sim[..]].concat()), &CAPTURE);
+    let replay = ["run", "-r", arg(&capture), "--store", arg(&store), "--name", "a", "--json"];
+    all.sorted(&run(&replay), &CAPTURE);
+    let store_of = ["--store", arg(&store), "-i", "a", "--json"];
+    let ask = |verb: &[&str]| run(&[verb, &store_of[..]].concat());
+    all.are("flow-record", &objects(&ask(&["flows"]).out));
+    all.are("flows-explain", &objects_of_error(&ask(&["flows", "--explain"])));
+    for ranking in [&["--top", "3"][..], &["--group", "src,dport,proto,tunnel,vlan"], &["--group", "flow"]] {
+        all.are("flow-ranking", &objects(&ask(&[&["flows"], ranking].concat()).out));
+    }
+    all.sorted(&ask(&["series"]), &[("gap", "series-gap"), ("", "series-row")]);
+    all.sorted(&ask(&["series", "--step", "1min"]), &[("gap", "series-gap"), ("", "series-rollup")]);
+    all.are("packet", &objects(&ask(&["packets"]).out));
+    all.are("packets-count", &objects(&ask(&["packets", "--count"]).out));
+    all.are("packets-count", &objects(&ask(&["packets", "-w", arg(&dir.join("out.pcap"))]).out));
+    all.are("packets-explain", &objects_of_error(&ask(&["packets", "--explain"])));
+    all.are("convert", &objects(&run(&["convert", arg(&capture), "-w", arg(&dir.join("c.pcapng")), "--json"]).out));
+    all.are("index", &objects(&run(&["index", arg(&capture), "--json"]).out));
+    all.sorted(
+        &run(&["doctor", "--json", "--store", arg(&store)]),
+        &[("summary", "doctor-summary"), ("", "doctor-finding")],
+    );
+    let retain = ["retain", "--store", arg(&store), "-i", "a", "--max-size", "1", "--archive", arg(&archive), "--json"];
+    std::fs::create_dir_all(&archive).expect("a folder");
+    let program = ["-e", "main = ip >-> when is_tcp (mark 4) >-> steer_flow", "--json"];
+    all.are("lang-check", &objects(&run(&[&["lang", "check"], &program[..]].concat()).out));
+    all.are("lang-check", &objects(&run(&["lang", "check", "-e", "main = nothing", "--json"]).out));
+    all.are("lang-explain", &objects(&run(&[&["lang", "explain"], &program[..]].concat()).out));
+    all.are("lang-run", &objects(&run(&[&["lang", "run", "-r", arg(&capture)], &program[..]].concat()).out));
+    damage(&store);
+    let kinds = [("finding", "verify-finding"), ("verified", "verify-totals")];
+    all.sorted(&run(&["verify", "--json", arg(&store)]), &kinds);
+    all.are("repair", &objects(&run(&["repair", "--json", arg(&store)]).out));
+    let _ = run(&retain);
+    // Changes of the machine's settings are left to the tests of doctor; a replay of one capture without silence has no gap.
+    let unseen: Vec<_> = all.schemas.keys().filter(|name| !all.seen.contains(*name)).map(String::as_str).collect();
+    let elsewhere: BTreeSet<_> = ["doctor-change", "series-gap", "capture-event"].into();
+    assert!(unseen.iter().all(|name| elsewhere.contains(name)), "schemas without a document: {unseen:?}");
+}
+
+/// Flips a byte in the first packet file of a store.
+fn damage(store: &Path) {
+    let files = common::walk(store);
+    let file = files.iter().find(|file| file.extension().is_some_and(|e| e == "pcap")).expect("a packet file");
+    let mut bytes = std::fs::read(file).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x55;
+    std::fs::write(file, bytes).expect("ours");
+}
+
+/// Packets of captures with what generated frames do not have: tags, ICMP, ARP, fragments, tunnels.
+#[test]
+fn documents_of_real_captures_are_as_their_schemas_say() {
+    let Some(traces) = testkit::traces("documents_of_real_captures_are_as_their_schemas_say") else { return };
+    let mut all = Documents { schemas: schemas(), seen: BTreeSet::new() };
+    let small = |file: &PathBuf| file.metadata().is_ok_and(|m| m.len() < 20_000);
+    let captures = common::walk(&traces).into_iter().filter(|f| f.extension().is_some_and(|e| e == "pcap") && small(f));
+    for capture in captures.take(40) {
+        let ask = |verb: &str| run(&[verb, "-r", arg(&capture), "--json"]);
+        all.sorted(&ask("packets"), &[("", "packet")]);
+        all.sorted(&ask("flows"), &[("", "flow-record")]);
+        all.sorted(&ask("series"), &[("gap", "series-gap"), ("", "series-row")]);
+    }
+    assert!(["packet", "flow-record", "series-row"].iter().all(|name| all.seen.contains(*name)));
+}
+
+#[test]
+fn a_document_with_another_key_or_without_one_is_a_violation() {
+    let schemas = schemas();
+    let schema = &schemas["gen"];
+    let good = serde_json::json!({"schema_version": 1, "made": 1, "sent": 1, "dropped": 0, "bytes": 60, "nanos": 1});
+    assert!(violations(schema, &good).is_empty());
+    for key in good.as_object().expect("an object").keys() {
+        let mut less = good.clone();
+        less.as_object_mut().expect("an object").remove(key);
+        assert_eq!(violations(schema, &less).len(), 1, "{key}");
+        let mut other = good.clone();
+        other[key] = "text".into();
+        assert_eq!(violations(schema, &other).len(), 1, "{key}");
+    }
+    let mut more = good.clone();
+    more["colour"] = 1.into();
+    assert_eq!(violations(schema, &more), [": the key colour is not in the schema"]);
+}
+
+/// Calls `see` with every object schema below this one.
+fn objects_below(schema: &Value, at: &str, see: &mut impl FnMut(&str, &Value)) {
+    match schema {
+        Value::Object(keywords) => {
+            if schema["properties"].is_object() {
+                see(at, schema);
+            }
+            for (key, inner) in keywords {
+                objects_below(inner, &format!("{at}/{key}"), see);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|inner| objects_below(inner, at, see)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_of_a_schema_has_a_description_and_no_object_is_open() {
+    for (name, schema) in schemas() {
+        objects_below(&schema, &name, &mut |at, object| {
+            assert_eq!(object["additionalProperties"], false, "{at}");
+            for (key, property) in object["properties"].as_object().expect("keys") {
+                assert!(property["description"].as_str().is_some_and(|text| !text.is_empty()), "{at}: {key}");
+            }
+            for key in object["required"].as_array().expect("required keys").iter().filter_map(Value::as_str) {
+                assert!(object["properties"].get(key).is_some(), "{at}: {key} is required and not described");
+            }
+        });
+        assert_eq!(schema["properties"]["schema_version"]["const"], SCHEMA_VERSION, "{name}");
+    }
+}
+
+/// The properties of a schema of records or rows are the table of their fields.
+fn compare<T: FieldTable>(name: &str) {
+    let mut schema = schemas().remove(name).expect("a schema");
+    let properties = schema["properties"].as_object_mut().expect("keys");
+    let keys: BTreeSet<&str> = properties.keys().map(String::as_str).filter(|key| *key != "schema_version").collect();
+    let fields: BTreeSet<&str> = T::fields().iter().map(|field| &*field.name).collect();
+    assert_eq!(keys, fields, "{name}.schema.json");
+    let mut differ = false;
+    for field in T::fields() {
+        let unit = if field.unit.is_empty() { String::new() } else { format!(" ({})", field.unit) };
+        let description = Value::from(format!("{}{unit}", field.meaning));
+        let property = &mut properties[&*field.name]["description"];
+        differ |= *property != description;
+        *property = description;
+    }
+    if differ && writes() {
+        let text = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
+        return std::fs::write(docs().join(format!("schemas/{name}.schema.json")), text).expect("ours");
+    }
+    assert!(
+        !differ,
+        "{name}.schema.json has other descriptions than the code; run this test with NETGRAIN_WRITE_DOCS=1"
+    );
+}
+
+#[test]
+fn records_and_rows_have_the_fields_of_their_tables() {
+    compare::<flow::Record>("flow-record");
+    compare::<series::Row>("series-row");
+    compare::<series::Rollup>("series-rollup");
+}
+
+fn type_in_words(property: &Value) -> String {
+    if let Some(target) = property["$ref"].as_str() {
+        return format!("object `{}`", target.rsplit('/').next().unwrap_or_default());
+    }
+    if let Some(choices) = property["anyOf"].as_array() {
+        return choices.iter().map(type_in_words).collect::<Vec<_>>().join(" or ");
+    }
+    if let Some(all) = property["enum"].as_array() {
+        return all.iter().filter_map(Value::as_str).map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ");
+    }
+    match &property["type"] {
+        Value::String(of) if of == "array" => format!("list of {}", type_in_words(&property["items"])),
+        Value::String(of) if of == "object" && property["additionalProperties"].is_object() => {
+            "object of integers".into()
+        }
+        Value::String(of) => of.clone(),
+        Value::Array(all) => all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        _ if property.get("const").is_some() => format!("`{}`", property["const"]),
+        _ => "any value".into(),
+    }
+}
+
+/// The rows of an object: its keys, and behind each key the keys of the object that is written at its place.
+fn rows(object: &Value, prefix: &str, out: &mut String) {
+    let required: Vec<&str> = object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (key, property) in object["properties"].as_object().into_iter().flatten() {
+        let optional = if required.contains(&key.as_str()) { "" } else { " *" };
+        let (of, text) = (type_in_words(property), property["description"].as_str().unwrap_or_default());
+        let text = text.replace('|', "\\|");
+        let _ = writeln!(out, "| `{prefix}{key}`{optional} | {of} | {text} |");
+        let (inner, brackets) = if property["items"].is_object() { (&property["items"], "[]") } else { (property, "") };
+        if inner["properties"].is_object() {
+            rows(inner, &format!("{prefix}{key}{brackets}."), out);
+        }
+    }
+}
+
+fn page() -> String {
+    let mut out = String::from(ABOUT);
+    let schemas = schemas();
+    for (name, schema) in &schemas {
+        let text = |key: &str| schema[key].as_str().unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "\n## {}\n\n{}\n\nSchema: `schemas/{name}.schema.json`.\n",
+            text("title"),
+            text("description")
+        );
+        let _ = writeln!(out, "| key | type | meaning |\n|---|---|---|");
+        rows(schema, "", &mut out);
+        for (def, object) in schema["$defs"].as_object().into_iter().flatten() {
+            // An object of several documents is shown once, in the report.
+            if name == "capture-live" || schemas["capture-live"]["$defs"].get(def).is_none() {
+                let _ = writeln!(out, "\n### Object `{def}`\n\n| key | type | meaning |\n|---|---|---|");
+                rows(object, "", &mut out);
+            }
+        }
+    }
+    out
+}
+
+const ABOUT: &str = "# JSON documents
+
+This page lists the documents that netgrain writes with `--json`. Each document is one object on one line (NDJSON). Documents are
+written on standard output; a verb that uses standard output for packets, and `--explain`, write them on standard error.
+
+Each document has the key `schema_version`. It changes if a key disappears or if the type or the meaning of a key changes; a new key
+leaves it as it is, so readers must ignore keys that they do not know. All schemas have version 1. The schemas are JSON Schema (2020-12)
+in `docs/reference/schemas`; tests run the verbs and compare each document with its schema.
+
+A key marked * is absent if it does not apply. Times are RFC 3339 in UTC unless the key says nanoseconds or seconds; integers of 64 bits
+that identify something are decimal numbers in quotes. Counters of bytes count bytes of frames on the wire without FCS, unless the
+description says otherwise. `groups.md` has the documents of `netgrain group`; `netgrain listen` and `netgrain demo` write documents with
+`schema_version` that have no schema yet.
+
+This page is made from the schemas by `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain --test it json_schemas`.
+";
+
+#[test]
+fn the_page_is_made_of_the_schemas() {
+    let (path, made) = (docs().join("json.md"), page());
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    if written != made && writes() {
+        return std::fs::write(&path, made).expect("ours");
+    }
+    assert!(
+        written == made,
+        "docs/reference/json.md is not what the schemas say; run this test with NETGRAIN_WRITE_DOCS=1"
+    );
+}

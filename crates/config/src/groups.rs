@@ -1,0 +1,326 @@
+//! `[[group]]` of the configuration: groups that are there before the first packet. As the sections' keys, those of a group
+//! are in one table, from which come the values, what `--dump` prints and what `docs/reference/configuration.md` says.
+
+use super::read::{ConfigError, raw_value, suggestion};
+use super::value::{RawValue, Setting, quoted};
+use base::units::parse_bytes;
+use engine::{GroupPlan, MemberPlan};
+use group::{FILE_BYTES_DEFAULT, PacketSink, Policy, WEIGHT_MAX};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::DeValue;
+
+/// What the section is about.
+pub const ABOUT: &str = "Who gets what of the packets while they are captured (docs/reference/groups.md); as many sections as there \
+    are groups. SIGHUP makes and ends groups and swaps the programs that have changed; the others run on.";
+
+macro_rules! keys {
+    ($($(#[doc = $meaning:literal])+ $key:ident: $type:ty = $default:expr;)+) => {
+        /// One group.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Group {
+            $($(#[doc = $meaning])+ pub $key: $type,)+
+            /// The program's text, wherever it stands.
+            pub source: Option<String>,
+        }
+
+        impl Default for Group {
+            fn default() -> Self {
+                Self { $($key: $default,)+ source: None }
+            }
+        }
+
+        /// Names, kinds and meanings of all keys.
+        const KEYS: &[(&str, &str, &str)] = &[$((stringify!($key), <$type as Setting>::KIND, concat!($($meaning),+)),)+];
+
+        impl Group {
+            fn set(&mut self, key: &str, given: &RawValue) -> Option<Result<(), String>> {
+                $(if key == stringify!($key) {
+                    return Some(<$type as Setting>::read(given).map(|value| self.$key = value));
+                })+
+                None
+            }
+
+            fn show(&self, key: &str) -> String {
+                $(if key == stringify!($key) {
+                    return self.$key.show();
+                })+
+                String::new()
+            }
+        }
+    };
+}
+
+keys! {
+    /// What it is called: letters, digits, - _ and points.
+    name: String = String::new();
+    /// Its program: a word with a filter, or the packet language; without program and file everything is copied.
+    program: Option<String> = None;
+    /// A file with its program, seen from the folder of the configuration.
+    file: Option<PathBuf> = None;
+    /// Who may join and change it: processes of the engine's user, or everybody who may use the socket.
+    policy: JoinPolicy = JoinPolicy(Policy::Restricted);
+    /// Steer as PFQ did: any change of members moves nearly all flows.
+    fold: bool = false;
+    /// The interfaces that its packets come from; all without.
+    interfaces: Vec<String> = Vec::new();
+    /// Members that the engine empties itself: `interface:NAME`, `file:PATH`; behind them `,weight=N`, `,class=NAME` and, for
+    /// files, `,most=SIZE` if wanted.
+    members: Vec<Member> = Vec::new();
+}
+
+/// Who may join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinPolicy(pub Policy);
+
+impl Setting for JoinPolicy {
+    const KIND: &'static str = "restricted or shared";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        match given {
+            RawValue::Text(text) if text == "restricted" => Ok(Self(Policy::Restricted)),
+            RawValue::Text(text) if text == "shared" => Ok(Self(Policy::Shared)),
+            other => Err(format!("{other} is not {}", Self::KIND)),
+        }
+    }
+
+    fn show(&self) -> String {
+        quoted(self.0.name())
+    }
+}
+
+/// A member that the engine empties itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member(pub MemberPlan);
+
+impl Setting for Member {
+    const KIND: &'static str = "interface:NAME or file:PATH";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        let RawValue::Text(text) = given else { return Err(format!("{given} where {} belongs", Self::KIND)) };
+        let mut parts = text.split(',').map(str::trim);
+        let mut to = match parts.next().and_then(|first| first.split_once(':')) {
+            Some(("interface", name)) if !name.is_empty() => PacketSink::Port(name.to_owned()),
+            Some(("file", path)) if !path.is_empty() => {
+                PacketSink::File { path: path.into(), max_bytes: FILE_BYTES_DEFAULT }
+            }
+            _ => return Err(format!("{text:?}: write {}", Self::KIND)),
+        };
+        let (mut classes, mut weight) = (Vec::new(), 1);
+        for part in parts {
+            match (part.split_once('='), &mut to) {
+                (Some(("class", name)), _) => classes.push(name.to_owned()),
+                (Some(("weight", n)), _) => {
+                    let n = n.parse().ok().filter(|n| (1..=WEIGHT_MAX).contains(n));
+                    weight = n.ok_or_else(|| format!("{part}: a weight is from 1 to {WEIGHT_MAX}"))?;
+                }
+                (Some(("most", size)), PacketSink::File { max_bytes: most, .. }) => {
+                    *most = parse_bytes(size).map_err(|e| e.to_string())?;
+                }
+                _ => return Err(format!("{part:?}: write weight=N, class=NAME or, for a file, most=SIZE")),
+            }
+        }
+        Ok(Self(MemberPlan { to, classes, weight }))
+    }
+
+    fn show(&self) -> String {
+        let MemberPlan { to, classes, weight } = &self.0;
+        let mut text = match to {
+            PacketSink::Port(name) => format!("interface:{name}"),
+            PacketSink::File { path, max_bytes: most } => format!("file:{},most={most}", path.display()),
+        };
+        classes.iter().for_each(|class| text += &format!(",class={class}"));
+        if *weight != 1 {
+            text += &format!(",weight={weight}");
+        }
+        quoted(&text)
+    }
+}
+
+impl Group {
+    /// What the engine is told.
+    pub fn plan(&self) -> GroupPlan {
+        GroupPlan {
+            name: self.name.clone(),
+            program: self.source.clone(),
+            policy: self.policy.0,
+            fold: self.fold,
+            ports: (!self.interfaces.is_empty()).then(|| self.interfaces.clone()),
+            members: self.members.iter().map(|m| m.0.clone()).collect(),
+        }
+    }
+
+    /// Whether packets of this interface come to it.
+    pub fn has(&self, port: &str) -> bool {
+        self.interfaces.is_empty() || self.interfaces.iter().any(|p| p == port)
+    }
+
+    /// This group once it is as `new` says, as far as one that is there can be: who is in it and by which rules stays.
+    pub fn settled(&self, new: &Self) -> Self {
+        let (interfaces, members) = (self.interfaces.clone(), self.members.clone());
+        Self { policy: self.policy, fold: self.fold, interfaces, members, ..new.clone() }
+    }
+
+    /// Keys of which the next start makes what `new` says.
+    pub fn waiting(&self, new: &Self) -> Vec<&'static str> {
+        let differs = |key: &&str| self.show(key) != new.show(key);
+        ["policy", "fold", "interfaces", "members"].into_iter().filter(differs).collect()
+    }
+
+    /// Reads one section; paths in it are seen from `folder`.
+    fn read(table: &Spanned<DeValue<'_>>, folder: &Path, wrong: &mut Vec<(usize, String)>) -> Self {
+        let mut group = Self::default();
+        let (mut at, start) = (table.span().start, table.span().start);
+        let DeValue::Table(keys) = table.get_ref() else {
+            wrong.push((at, "group: write [[group]] and its keys below it".into()));
+            return group;
+        };
+        for (key, value) in keys {
+            let name = key.get_ref().as_ref();
+            if ["program", "file"].contains(&name) {
+                at = key.span().start;
+            }
+            match group.set(name, &raw_value(value)) {
+                Some(Ok(())) => {}
+                Some(Err(text)) => wrong.push((key.span().start, format!("group.{name}: {text}"))),
+                None => {
+                    let known = KEYS.iter().map(|k| k.0);
+                    wrong.push((key.span().start, format!("no key {name} in a group{}", suggestion(name, known))));
+                }
+            }
+        }
+        let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+        if group.name.is_empty() || !group.name.chars().all(plain) {
+            wrong.push((start, "group.name: a name of letters, digits, - _ and points".into()));
+        }
+        if let Err(text) = group.settle(folder) {
+            wrong.push((at, text));
+        }
+        group
+    }
+
+    /// Gets the program's text and looks whether it is one.
+    fn settle(&mut self, folder: &Path) -> Result<(), String> {
+        for member in &mut self.members {
+            if let PacketSink::File { path, .. } = &mut member.0.to {
+                *path = folder.join(&*path);
+            }
+        }
+        self.source = match (&self.program, &mut self.file) {
+            (Some(_), Some(_)) => return Err("group.program and group.file: one of them".into()),
+            (Some(program), None) => Some(program.clone()),
+            (None, Some(file)) => {
+                *file = folder.join(&*file);
+                let text = std::fs::read_to_string(&*file);
+                Some(text.map_err(|e| format!("group.file: {}: {e}", file.display()))?)
+            }
+            (None, None) => None,
+        };
+        self.source.as_deref().map_or(Ok(()), engine::check_group_program).map_err(|e| format!("group.program: {e}"))
+    }
+}
+
+/// Reads all sections.
+pub fn read(
+    value: &Spanned<DeValue<'_>>,
+    folder: &Path,
+    line: impl Fn(usize) -> usize,
+) -> Result<Vec<Group>, Vec<ConfigError>> {
+    let DeValue::Array(tables) = value.get_ref() else {
+        let text = "group: write [[group]], in double brackets: there may be several".into();
+        return Err(vec![ConfigError { line: line(value.span().start), text }]);
+    };
+    let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
+    let mut groups = Vec::new();
+    for table in tables {
+        let group = Group::read(table, folder, &mut wrong);
+        if !names.insert(group.name.clone()) {
+            wrong.push((table.span().start, format!("group.name: there are two groups {:?}", group.name)));
+        }
+        groups.push(group);
+    }
+    let wrong: Vec<ConfigError> = wrong.into_iter().map(|(at, text)| ConfigError { line: line(at), text }).collect();
+    if wrong.is_empty() { Ok(groups) } else { Err(wrong) }
+}
+
+/// All of them as a file says it.
+pub fn dump(groups: &[Group]) -> String {
+    let mut out = format!("\n# Groups: {}\n", ABOUT);
+    if groups.is_empty() {
+        out += "# [[group]]\n";
+        for (key, _, meaning) in KEYS {
+            let _ = writeln!(out, "# {key} = {}   # {}", Group::default().show(key), meaning.trim());
+        }
+    }
+    for group in groups {
+        out += "[[group]]\n";
+        for (key, ..) in KEYS {
+            let _ = writeln!(out, "{key} = {}", group.show(key));
+        }
+    }
+    out
+}
+
+/// The section of `docs/reference/configuration.md`.
+pub fn manual() -> String {
+    let mut out = format!("\n## [[group]] *\n\n{ABOUT}\n\n| key | default | kind | meaning |\n|---|---|---|---|\n");
+    for (key, kind, meaning) in KEYS {
+        let _ = writeln!(out, "| `{key}` | `{}` | {kind} | {} |", Group::default().show(key), meaning.trim());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, dump, read::read};
+    use testkit::TempDir;
+
+    fn wrongs(text: &str) -> Vec<String> {
+        read(text, "".as_ref(), &mut Config::default()).expect_err("wrong").iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn groups_are_read_and_dumped_as_themselves() {
+        let text = "[[group]]\nname = \"web\"\nprogram = \"steer tcp port 443\"\npolicy = \"shared\"\n\
+            members = [\"interface:eth2,weight=2\", \"file:/data/web.pcap,most=1MiB,class=user\"]\n\
+            [[group]]\nname = \"all\"\ninterfaces = [\"eth1\"]\n";
+        let mut config = Config::default();
+        read(text, "".as_ref(), &mut config).expect("right");
+        let [web, all] = &config.group[..] else { panic!("two groups: {:?}", config.group) };
+        assert_eq!((web.source.as_deref(), web.members.len()), (Some("steer tcp port 443"), 2));
+        assert!(web.has("eth7") && web.plan().members[0].weight == 2);
+        assert!(!all.has("eth7") && all.has("eth1") && all.plan().program.is_none());
+        let mut back = Config::default();
+        read(&dump(&config), "".as_ref(), &mut back).expect("right");
+        assert_eq!(back, config);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_group_is_said_with_its_line() {
+        let said = wrongs(
+            "[[group]]\nname = \"a\"\nprogarm = \"copy\"\n[[group]]\nname = \"a\"\nprogram = \"main = ipp\"\n\
+             [[group]]\nname = \"b/c\"\nmembers = [\"prot:eth1\"]\npolicy = \"private\"\n",
+        );
+        assert_eq!(said[0], "line 3: no key progarm in a group; did you mean program?");
+        assert!(said.iter().any(|s| s.starts_with("line 4: group.name: there are two groups \"a\"")), "{said:?}");
+        assert!(said.iter().any(|s| s.starts_with("line 6: group.program: program, line 1, column 8")), "{said:?}");
+        assert!(said.iter().any(|s| s.starts_with("line 7: group.name")), "{said:?}");
+        assert!(said.iter().any(|s| s.contains("write interface:NAME or file:PATH")), "{said:?}");
+        assert!(said.iter().any(|s| s.contains("restricted or shared")), "{said:?}");
+        assert!(wrongs("[group]\nname = \"a\"\n")[0].contains("double brackets"));
+    }
+
+    #[test]
+    fn a_program_may_be_in_a_file_beside_the_configuration() {
+        let dir = TempDir::new("groups");
+        std::fs::write(dir.join("web.ng"), "main = ip >-> steer_flow\n").expect("written");
+        let config = dir.join("c.toml");
+        std::fs::write(&config, "[[group]]\nname = \"web\"\nfile = \"web.ng\"\n").expect("written");
+        let read = crate::load(&config).map_err(|_| ()).expect("right");
+        assert_eq!(read.group[0].source.as_deref(), Some("main = ip >-> steer_flow\n"));
+        std::fs::write(&config, "[[group]]\nname = \"web\"\nfile = \"wbe.ng\"\n").expect("written");
+        assert!(crate::load(&config).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! The configuration of `netgrain run`: one table of keys ([`table`]), read from one TOML file ([`read`]), what cannot be
+//! although each value may ([`validate`]), and the file and the page in which all keys are printed.
+#![forbid(unsafe_code)]
+
+mod groups;
+mod program;
+mod read;
+mod retention;
+mod table;
+pub mod units;
+mod validate;
+mod value;
+
+pub use groups::{Group, JoinPolicy, Member};
+pub use program::read_program;
+pub use read::set;
+pub use retention::{KeepFree, MIN_AGE, RetentionRules};
+pub use table::*;
+pub use validate::{FILE, METRICS_FORM, Problem, check_metrics_address, contradictions, contradictions_now};
+pub use value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size, SourceKind};
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// A file larger than this is not a configuration.
+const FILE_MAX: u64 = 1 << 20;
+
+/// All that is wrong with a file, in its order: what cannot be read, and what is left of it where `run` would refuse it.
+///
+/// # Errors
+/// In one line: that the file cannot be read.
+pub fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, String> {
+    let text = text_of(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let wrong = read::read(&text, folder, config).err().unwrap_or_default();
+    let mut all: Vec<(usize, String)> = wrong.into_iter().map(|wrong| (wrong.line, wrong.text)).collect();
+    let places = read::positions(&text);
+    // A key that is not in the file has no line; what it contradicts has.
+    let line = |finding: &Problem| places.get(&finding.key).copied().unwrap_or(usize::MAX);
+    all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
+    all.sort();
+    let say = |(line, text)| if line == usize::MAX { text } else { read::ConfigError { line, text }.to_string() };
+    Ok(all.into_iter().map(say).collect())
+}
+
+/// The defaults with a file over them.
+///
+/// # Errors
+/// In one line: that the file cannot be read, or the first thing that is wrong with it.
+pub fn load(path: &Path) -> Result<Config, String> {
+    let mut config = Config::default();
+    let wrong = apply(path, &mut config)?;
+    let Some(first) = wrong.first() else { return Ok(config) };
+    let more = match wrong.len() - 1 {
+        0 => String::new(),
+        n => format!(" (and {n} more: netgrain config --check {})", path.display()),
+    };
+    Err(format!("{}: {first}{more}", path.display()))
+}
+
+fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::ConfigError>, String> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Ok(read::read(&text_of(path)?, folder, config).err().unwrap_or_default())
+}
+
+fn text_of(path: &Path) -> Result<String, String> {
+    let fail = |e: &dyn std::fmt::Display| {
+        format!("{}: {e}; name a configuration (netgrain config --dump prints one)", path.display())
+    };
+    let length = path.metadata().map_err(|e| fail(&e))?.len();
+    if length > FILE_MAX {
+        return Err(fail(&format!("{length} bytes are no configuration")));
+    }
+    std::fs::read_to_string(path).map_err(|e| fail(&e))
+}
+
+/// Every key, as a file that says what is in force.
+pub fn dump(config: &Config) -> String {
+    let mut out = String::new();
+    for (section, about) in SECTIONS {
+        let _ = writeln!(out, "{}#{about}\n[{section}]", if out.is_empty() { "" } else { "\n" });
+        for key in KEYS.iter().filter(|k| k.section() == *section) {
+            for line in wrapped(key.description.trim(), 110) {
+                let _ = writeln!(out, "# {line}");
+            }
+            let _ = writeln!(out, "{} = {}", key.key(), config.show(key.name));
+        }
+    }
+    out + &groups::dump(&config.group)
+}
+
+/// `docs/reference/configuration.md`.
+pub fn manual() -> String {
+    let mut out = String::from(ABOUT);
+    let usual = Config::default();
+    for (section, about) in SECTIONS {
+        let _ = writeln!(
+            out,
+            "\n## [{section}]\n\n{}\n\n| key | default | kind | meaning |\n|---|---|---|---|",
+            about.trim()
+        );
+        for key in KEYS.iter().filter(|k| k.section() == *section) {
+            let reload = if key.when == TakesEffect::Reload { " *" } else { "" };
+            let (name, shown, kind) = (key.key(), usual.show(key.name), key.kind);
+            let _ = writeln!(out, "| `{name}`{reload} | `{shown}` | {kind} | {} |", key.description.trim());
+        }
+    }
+    out + &groups::manual()
+}
+
+const ABOUT: &str = "# Configuration of `netgrain run`
+
+One TOML file, `netgrain run --config FILE`. Every key is optional. Flags come after the file and win; any key can be a
+flag: `--set flow.idle_timeout=15s`. A key that does not exist is refused, with the one that was perhaps meant.
+
+    netgrain config --dump > netgrain.toml     every key with its meaning and its default
+    netgrain config --check netgrain.toml      everything that is wrong, with lines; exit 1 if anything is
+
+Checked is what `run` refuses before it opens anything: keys, values, targets, filter, programs, addresses, accounts. Whether
+interfaces are there and collectors listen, a start finds out (`netgrain doctor`).
+
+Sizes are written `512MiB`, `2G`, `200GB`; spans `30s`, `5min`, `1h30min`, `90d`; `\"none\"` stands for nothing where a key
+allows it. SIGHUP reads the file again: keys marked * change at once, every other key that differs is named and stays as
+it was until the next start. A file that is wrong changes nothing. This page is printed by `netgrain config --manual`.
+";
+
+/// Words of a text in lines of at most so many letters.
+fn wrapped(text: &str, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("never empty");
+        if !last.is_empty() && last.len() + 1 + word.len() > most {
+            lines.push(word.to_owned());
+        } else {
+            last.push_str(if last.is_empty() { "" } else { " " });
+            last.push_str(word);
+        }
+    }
+    lines
+}
+
+/// The defaults with these values of keys, each as a flag gives it.
+///
+/// # Errors
+/// The first key or value that is wrong.
+pub fn with(pairs: &[(&str, &str)]) -> Result<Config, String> {
+    let mut config = Config::default();
+    for (key, value) in pairs {
+        set(&mut config, key, &RawValue::from_flag(value))?;
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dumped_is_a_configuration_and_the_same() {
+        let config = with(&[("flow.idle_timeout", "7s"), ("capture.interfaces", "a,b"), ("packets.keep_free", "5%")])
+            .expect("right");
+        let mut back = Config::default();
+        read::read(&dump(&config), Path::new(""), &mut back).expect("right");
+        assert_eq!(back, config);
+        assert_eq!(back.capture.interfaces, ["a", "b"]);
+    }
+
+    #[test]
+    fn the_manual_in_docs_is_what_the_table_says() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            text == manual(),
+            "docs/reference/configuration.md is old: netgrain config --manual > docs/reference/configuration.md"
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! A configuration file: TOML, checked key by key. What is wrong is said with its line, all of it at once, and a key that
+//! is not there with the one that was perhaps meant.
+
+use super::groups;
+use super::table::{Config, KEYS, Key};
+use super::value::RawValue;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Line of the file, counted from 1.
+    pub line: usize,
+    /// What, and what would be right.
+    pub text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.text)
+    }
+}
+
+/// Puts what a file in this folder says over `config`.
+///
+/// # Errors
+/// Everything that is wrong, in the order of the file; `config` is then worth nothing.
+pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<ConfigError>> {
+    let line = |at: usize| line_of(text, at);
+    let document = match DeTable::parse(text) {
+        Ok(document) => document.into_inner(),
+        Err(e) => {
+            let at = e.span().map_or(text.len(), |s| s.start);
+            return Err(vec![ConfigError { line: line(at), text: e.message().replace('\n', "; ") }]);
+        }
+    };
+    let mut wrong = Vec::new();
+    for (section, content) in &document {
+        if section.get_ref() == "group" {
+            match groups::read(content, folder, line) {
+                Ok(groups) => config.group = groups,
+                Err(more) => wrong.extend(more),
+            }
+            continue;
+        }
+        let at = section.span().start;
+        let mut say = |at, text| wrong.push(ConfigError { line: line(at), text });
+        let name = section.get_ref();
+        let known: Vec<&str> = sections().chain(["group"]).collect();
+        match content.get_ref() {
+            DeValue::Table(keys) if known.contains(&name.as_ref()) => {
+                for (key, value) in keys {
+                    let full = format!("{name}.{}", key.get_ref());
+                    if let Err(text) = set(config, &full, &raw_value(value)) {
+                        say(key.span().start, text);
+                    }
+                }
+            }
+            DeValue::Table(_) => say(at, format!("no section [{name}]{}", suggestion(name, known.into_iter()))),
+            _ => say(at, format!("{name}: keys belong into a section{}", belongs(name))),
+        }
+    }
+    wrong.sort_by_key(|w| w.line);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// The lines at which keys stand, as `section.key`, and groups, as `group.N`; of what is no TOML, none.
+pub fn positions(text: &str) -> BTreeMap<String, usize> {
+    let mut places = BTreeMap::new();
+    let Ok(document) = DeTable::parse(text) else { return places };
+    for (section, content) in document.get_ref() {
+        let section = section.get_ref();
+        match content.get_ref() {
+            DeValue::Table(keys) => {
+                let each =
+                    keys.keys().map(|key| (format!("{section}.{}", key.get_ref()), line_of(text, key.span().start)));
+                places.extend(each);
+            }
+            DeValue::Array(tables) => {
+                let each = tables.iter().enumerate();
+                places.extend(each.map(|(i, table)| (format!("{section}.{i}"), line_of(text, table.span().start))));
+            }
+            _ => {}
+        }
+    }
+    places
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count()
+}
+
+/// Sets one key, `section.key`.
+///
+/// # Errors
+/// What is wrong, with the key's name.
+pub fn set(config: &mut Config, name: &str, given: &RawValue) -> Result<(), String> {
+    match config.set(name, given) {
+        Some(done) => done.map_err(|e| format!("{name}: {e}")),
+        None => Err(format!("no key {name}{}", suggestion(name, KEYS.iter().map(|k| k.name)))),
+    }
+}
+
+fn sections() -> impl Iterator<Item = &'static str> {
+    let mut last = "";
+    KEYS.iter().map(Key::section).filter(move |s| std::mem::replace(&mut last, s) != *s)
+}
+
+/// For a key at the top of a file: where one of that name is.
+fn belongs(name: &str) -> String {
+    KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!(": [{}] has one", k.section()))
+}
+
+pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
+    match value.get_ref() {
+        DeValue::String(text) => RawValue::Text(text.to_string()),
+        DeValue::Boolean(yes) => RawValue::Yes(*yes),
+        DeValue::Integer(n) => {
+            i64::from_str_radix(n.as_str(), n.radix()).map_or(RawValue::Else("integer"), RawValue::Whole)
+        }
+        DeValue::Float(number) => RawValue::Text(number.as_str().to_owned()),
+        DeValue::Array(values) => RawValue::List(values.iter().map(raw_value).collect()),
+        other => RawValue::Else(other.type_str()),
+    }
+}
+
+/// `; did you mean x?` if a known name is near: the whole name, or its last part in another section.
+pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
+    let known: Vec<&str> = known.collect();
+    let in_another_section = || {
+        let part = base::nearest(name.rsplit('.').next()?, known.iter().copied().map(last))?;
+        known.iter().copied().find(|k| last(k) == part)
+    };
+    match base::nearest(name, known.iter().copied()).or_else(in_another_section) {
+        Some(key) => format!("; did you mean {key}?"),
+        None => "; see netgrain config --dump".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrongs(text: &str) -> Vec<String> {
+        read(text, Path::new(""), &mut Config::default()).expect_err("wrong").iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once_with_its_line() {
+        let said = wrongs("[flow]\nidle_timeot = \"30s\"\nactive_timeout = \"soon\"\n\n[stoer]\ndir = \"/data\"\n");
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert_eq!(said[0], "line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?");
+        assert!(said[1].starts_with("line 3: flow.active_timeout: \"soon\" is not a span"), "{said:?}");
+        assert_eq!(said[2], "line 5: no section [stoer]; did you mean store?");
+    }
+
+    #[test]
+    fn a_key_without_its_section_is_told_where_it_belongs() {
+        assert_eq!(wrongs("idle_timeout = 3"), ["line 1: idle_timeout: keys belong into a section: [flow] has one"]);
+        assert_eq!(
+            wrongs("[store]\nidle_timeout = 3"),
+            ["line 2: no key store.idle_timeout; did you mean flow.idle_timeout?"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_toml_is_said_with_its_line() {
+        let said = wrongs("[flow]\nidle_timeout = \n");
+        assert!(said.len() == 1 && said[0].starts_with("line 2: "), "{said:?}");
+    }
+
+    #[test]
+    fn what_nobody_could_have_meant_suggests_nothing() {
+        assert_eq!(wrongs("[flow]\nzyxwvutsr = 1"), ["line 2: no key flow.zyxwvutsr; see netgrain config --dump"]);
+    }
+}

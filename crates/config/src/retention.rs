@@ -1,0 +1,122 @@
+//! The rules of retention as a user writes them, and the rules of files that follow from them.
+
+use crate::table::Config;
+use crate::units::MIN_SEGMENT;
+use base::units::show_bytes;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+use store::DiskDevice;
+use store::device::{Housekeeping, Space};
+use upkeep::retention::{Free, ParseFreeError, Rules};
+
+/// Files an interface must have room for: one that is written, one ahead of it, one that is being completed, and one to
+/// keep.
+const MIN_FILES: u64 = 4;
+
+/// No file is younger than this when it is removed for its age.
+pub const MIN_AGE: Duration = Duration::from_secs(1);
+
+/// The room that is kept free on the volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KeepFree {
+    /// A full volume is waited for.
+    None,
+    /// So much.
+    Some(Free),
+}
+
+impl FromStr for KeepFree {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        text.parse().map(Self::Some).map_err(|e: ParseFreeError| e.to_string())
+    }
+}
+
+/// The rules for the packet files of an interface.
+#[derive(Clone, Debug)]
+pub struct RetentionRules {
+    /// Room to keep free; where nothing is said, a recorder makes room for its next files.
+    pub keep_free: Option<KeepFree>,
+    /// Bytes that each interface may take.
+    pub max_size: Option<u64>,
+    /// Age of the oldest file.
+    pub max_age: Option<Duration>,
+    /// Folder to which files go instead of being removed.
+    pub archive: Option<PathBuf>,
+    /// How long a query that holds files is waited for.
+    pub wait_for_readers: Duration,
+}
+
+impl RetentionRules {
+    /// The rules of the `packets` section.
+    pub fn of(config: &Config) -> Self {
+        let packets = &config.packets;
+        Self {
+            keep_free: packets.keep_free.0,
+            max_size: packets.max_size.map(|size| size.0),
+            max_age: packets.max_age.map(|age| age.0),
+            archive: packets.archive.clone(),
+            wait_for_readers: config.store.wait_for_readers,
+        }
+    }
+
+    /// The rules for the files of a store; `segment` is the size of the files that a recorder makes.
+    ///
+    /// # Errors
+    /// Rules that would keep nothing, or that this volume or archive cannot have.
+    pub fn for_files_of(&self, store: &Path, segment: Option<u64>) -> Result<Rules, String> {
+        let smallest = segment.unwrap_or(MIN_SEGMENT);
+        if let Some(most) = self.max_size.filter(|most| most / MIN_FILES < smallest) {
+            let advice = match segment {
+                Some(_) => "let it be more, or give a smaller --segment",
+                None => "this would empty the store: let it be more, with its unit, as in 200GB",
+            };
+            let (most, smallest) = (show_bytes(most), show_bytes(smallest));
+            return Err(format!("--max-size {most} is less than {MIN_FILES} files of {smallest}: {advice}"));
+        }
+        if self.max_age.is_some_and(|age| age < MIN_AGE) {
+            return Err("--max-age: less than a second would empty the store: write 30d, 12h".into());
+        }
+        if let Some(KeepFree::Some(Free::Bytes(wanted))) = self.keep_free
+            && let Some(Space { total, .. }) = volume(store)
+            && wanted > total / 2
+        {
+            return Err(format!(
+                "--keep-free {}: the volume of {} has {}, of which at most half is kept free: write less, or up to 50%",
+                show_bytes(wanted),
+                store.display(),
+                show_bytes(total)
+            ));
+        }
+        if let Some(archive) = &self.archive {
+            let inside = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            if !archive.is_dir() {
+                let archive = archive.display();
+                return Err(format!("--archive {archive}: no folder there; mount its volume, or make it"));
+            }
+            if inside(archive).starts_with(inside(store)) {
+                let archive = archive.display();
+                return Err(format!("--archive {archive}: lies in the store; name a folder outside of it"));
+            }
+        }
+        let keep_free = match self.keep_free {
+            Some(KeepFree::Some(free)) => Some(free),
+            Some(KeepFree::None) | None => None,
+        };
+        let archive = self.archive.clone();
+        let wait = self.wait_for_readers;
+        Ok(Rules { keep_free, max_size: self.max_size, max_age: self.max_age, ahead: 0, archive, wait })
+    }
+}
+
+/// The volume on which a store lies, or will.
+fn volume(store: &Path) -> Option<Space> {
+    let whole = std::path::absolute(store).ok()?;
+    let there = whole.ancestors().find(|folder| folder.is_dir())?;
+    DiskDevice::plain().space(there).ok().filter(|space| space.total > 0)
+}

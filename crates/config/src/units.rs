@@ -1,0 +1,74 @@
+//! Values that the command line and the configuration write alike.
+
+/// Processors as given on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuList(pub Vec<usize>);
+
+/// Reads `2`, `2,3` or `4-7`.
+///
+/// # Errors
+/// The text, and the form that is right.
+pub fn cpu_list(text: &str) -> Result<CpuList, String> {
+    let bad = || format!("{text:?} is not a list of processors: write 2 or 2,3 or 4-7");
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
+        if first > last || last > 4096 {
+            return Err(bad());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(CpuList(cpus))
+}
+
+/// A ring of less has no room for a segment's gap.
+pub const MIN_RING: u64 = 8 << 20;
+
+/// The smallest files that a recorder makes.
+pub const MIN_SEGMENT: u64 = 2 << 20;
+
+/// Permission bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode(pub u32);
+
+/// Reads `660`.
+///
+/// # Errors
+/// The text, and the form that is right.
+pub fn octal(text: &str) -> Result<Mode, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
+        _ => Err(format!("{text:?} is not a mode: write 660 or 600")),
+    }
+}
+
+/// `1000000`, `1M`, `100k`.
+///
+/// # Errors
+/// The text, and the form that is right.
+pub fn count(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text:?} is not a whole number: write 100k, 1M, 1000000");
+    let (digits, scale) = match text.chars().last() {
+        Some('k') => (&text[..text.len() - 1], 1000),
+        Some('M') => (&text[..text.len() - 1], 1_000_000),
+        Some('G') => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_modes_and_counts() {
+        assert_eq!(cpu_list("2,4-6").unwrap().0, [2, 4, 5, 6]);
+        assert!(cpu_list("a").is_err() && cpu_list("6-4").is_err());
+        assert_eq!(octal("660").unwrap().0, 0o660);
+        assert!(octal("9").is_err());
+        assert_eq!(count("2M"), Ok(2_000_000));
+        assert!(count("many").is_err());
+    }
+}

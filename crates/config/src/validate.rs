@@ -1,0 +1,221 @@
+//! What can be wrong with values that are each of the right kind: too small, too large, not known to the engine or to this
+//! machine, or not fitting together. `run` refuses the first of it and `config --check` says all of it, from the same list.
+
+use super::table::Config;
+use super::value::Size;
+use crate::program::read_program;
+use crate::retention::RetentionRules;
+use crate::units::{MIN_RING, MIN_SEGMENT};
+use engine::{Destination, ProgramPlan};
+use filter::Filter;
+use std::net::ToSocketAddrs;
+use std::path::Path;
+use sys::privilege;
+
+/// More parts than this gain nothing: one thread decodes for all of them.
+const MAX_SHARDS: u64 = 64;
+
+/// Most letters of an interface's name, alternative ones included (if_link.h: ALTIFNAMSIZ with its zero).
+const MAX_LETTERS: usize = 127;
+
+/// In front of a target that is a file.
+pub const FILE: &str = "file:";
+
+/// What an address looks like.
+pub const METRICS_FORM: &str = "write an address and a port, as in 127.0.0.1:9600";
+
+/// One thing that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The key that is to be changed, as `section.key`, or `group.N` for the Nth group from 0.
+    pub key: String,
+    /// What is wrong, with the name of the key.
+    pub text: String,
+}
+
+impl Problem {
+    fn new(key: &str, text: impl std::fmt::Display) -> Self {
+        Self { key: key.to_owned(), text: format!("{key}: {text}") }
+    }
+}
+
+/// All of it. Whether interfaces and collectors are there, only a run finds out.
+pub fn contradictions(config: &Config) -> Vec<Problem> {
+    let mut found = contradictions_now(config);
+    names(config, &mut found);
+    found
+}
+
+/// The same of what can change while it runs: what was settled at the start (accounts, addresses) is not asked for again.
+pub fn contradictions_now(config: &Config) -> Vec<Problem> {
+    let mut found = numbers(config);
+    ports(config, &mut found);
+    targets(config, &mut found);
+    words(config, &mut found);
+    keeping(config, &mut found);
+    found
+}
+
+/// Values out of their range.
+fn numbers(config: &Config) -> Vec<Problem> {
+    let (packets, flow) = (&config.packets, &config.flow);
+    let ring = config.capture.ring.is_some_and(|Size(ring)| ring < MIN_RING);
+    let rotate = packets.rotate.is_some_and(|span| span.as_secs() == 0 || span.subsec_nanos() > 0);
+    let capacity = 1..=flow::Config::MAX_FLOWS as u64;
+    let most = u64::from(u16::MAX);
+    let rules = [
+        (ring, "capture.ring", "at least 8MiB"),
+        (packets.segment.0 < MIN_SEGMENT, "packets.segment", "at least 2MiB"),
+        (rotate, "packets.rotate", "a number of whole seconds, at least 1s"),
+        (!(1..=256).contains(&packets.depth.0), "packets.depth", "from 1 to 256"),
+        (!(1..=MAX_SHARDS).contains(&flow.shards.0), "flow.shards", "from 1 to 64"),
+        (flow.capacity.is_some_and(|flows| !capacity.contains(&flows.0)), "flow.capacity", "from 1 to 1073741824"),
+        (flow.payload.0 > most, "flow.payload", "at most 65535"),
+        (flow.initial_packets.0 > most, "flow.initial_packets", "at most 65535"),
+        (flow.idle_timeout.is_zero(), "flow.idle_timeout", "more than nothing"),
+        (flow.active_timeout.is_some_and(|span| span.is_zero()), "flow.active_timeout", "more than nothing"),
+        (
+            flow.protocol_idle_timeouts.iter().any(|of| of.idle.is_zero()),
+            "flow.protocol_idle_timeouts",
+            "more than nothing for each protocol",
+        ),
+    ];
+    rules.into_iter().filter(|rule| rule.0).map(|(_, key, text)| Problem::new(key, text)).collect()
+}
+
+fn ports(config: &Config, found: &mut Vec<Problem>) {
+    let (ports, key) = (&config.capture.interfaces, "capture.interfaces");
+    for (i, port) in ports.iter().enumerate() {
+        let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
+        if port.is_empty() || port.len() > MAX_LETTERS || [".", ".."].contains(&&**port) || !port.chars().all(plain) {
+            found.push(Problem::new(key, format!("{port:?} is no name of an interface; ip link names them")));
+        }
+        if ports[..i].contains(port) {
+            found.push(Problem::new(key, format!("{port} stands there twice; name it once")));
+        }
+    }
+    let socket = &config.listen.socket;
+    if ports.len() > 1 && socket != Path::new("auto") && socket != Path::new("none") {
+        found.push(Problem::new("listen.socket", "one socket is for one interface; write auto or none for several"));
+    }
+    // Files and simulations have other names than ports: what is captured is not known before it runs.
+    for (i, group) in config.group.iter().enumerate().filter(|_| !ports.is_empty()) {
+        for port in group.interfaces.iter().filter(|port| !ports.contains(port)) {
+            let text = format!(
+                "group {}: no interface {port} among those that are captured ({})",
+                group.name,
+                ports.join(", ")
+            );
+            found.push(Problem { key: format!("group.{i}"), text });
+        }
+    }
+}
+
+fn targets(config: &Config, found: &mut Vec<Problem>) {
+    let (targets, several) = (&config.export.targets, config.capture.interfaces.len() > 1);
+    let made = (config.flow.record, config.series.record);
+    let mut say = |text: String| found.push(Problem::new("export.targets", text));
+    if !targets.is_empty() && made == (false, false) {
+        say("nothing to export: flow.record or series.record must be true".into());
+    }
+    for (i, target) in targets.iter().enumerate() {
+        let to = match Destination::parse(target) {
+            Ok(to) => to,
+            Err(text) => {
+                say(text);
+                continue;
+            }
+        };
+        if targets[..i].contains(target) {
+            say(format!("{target} stands there twice; name it once"));
+        }
+        if target.starts_with(FILE) && several {
+            say(format!("{target}: a file is of one interface; run them apart, or export to a collector"));
+        }
+        if made == (false, false) || (to.flows && made.0) || (to.series && made.1) {
+            continue;
+        }
+        let (kinds, key, other) =
+            if to.flows { ("flow records", "flow.record", "series") } else { ("rows", "series.record", "flows") };
+        say(format!(
+            "{target} gets {kinds}, of which none are made: {key} must be true, or write {target},kinds={other}"
+        ));
+    }
+}
+
+/// Texts in a language: the filter, the interfaces' program.
+fn words(config: &Config, found: &mut Vec<Problem>) {
+    if let Some(Err(e)) = config.capture.filter.as_deref().map(Filter::parse) {
+        found.push(Problem::new("capture.filter", e));
+    }
+    let sound = |path: &Path| {
+        let ProgramPlan { name, text } = read_program(path)?;
+        lang::compile(&text).map(drop).map_err(|e| {
+            let (line, column) = e.place(&text);
+            format!("{name}, line {line}, column {column}: {}", e.what)
+        })
+    };
+    if let Some(Err(text)) = config.capture.program.as_deref().map(sound) {
+        found.push(Problem::new("capture.program", text));
+    }
+}
+
+/// Names that this machine must know: accounts, addresses.
+fn names(config: &Config, found: &mut Vec<Problem>) {
+    let (listen, status) = (&config.listen, &config.status);
+    for (key, name, file) in
+        [("listen.owner", &listen.owner, "/etc/passwd"), ("listen.group", &listen.group, "/etc/group")]
+    {
+        if let Some(name) = name.as_ref().filter(|name| sys::unix::id_of(name, Path::new(file)).is_none()) {
+            found.push(Problem::new(key, format!("{name}: not a number and not in {file}")));
+        }
+    }
+    if let Some(name) = status.user.as_ref().filter(|name| privilege::account(name).is_none()) {
+        found.push(Problem::new("status.user", format!("{name}: not a name or number of /etc/passwd")));
+    }
+    if let Some(Err(text)) = status.metrics.as_deref().map(check_metrics_address) {
+        found.push(Problem::new("status.metrics", text));
+    }
+}
+
+/// Rules by which packets are kept that would keep none, or say where and not when.
+fn keeping(config: &Config, found: &mut Vec<Problem>) {
+    let Some(store) = config.store.dir.as_ref().filter(|_| config.packets.record) else { return };
+    if let Err(text) = RetentionRules::of(config).for_files_of(store, Some(config.packets.segment.0)) {
+        // Retention speaks of flags, which have the names of the keys.
+        let flag = text.trim_start_matches("--").split([' ', ':']).next().unwrap_or_default().replace('-', "_");
+        let key = format!("packets.{flag}");
+        found.push(Problem::new(&key, text));
+    }
+}
+
+/// Whether metrics could be served at an address: nothing is opened for it.
+///
+/// # Errors
+/// What is wrong with its form, or that this machine does not know its name, and what to write.
+pub fn check_metrics_address(address: &str) -> Result<(), String> {
+    if let Some(port) = address.strip_prefix(':').filter(|port| port.parse::<u16>().is_ok()) {
+        return Err(format!(
+            "{address}: the address before the port is missing: write 127.0.0.1:{port} to serve this machine alone, or \
+             0.0.0.0:{port} to serve others too"
+        ));
+    }
+    address.to_socket_addrs().map(drop).map_err(|e| format!("{address}: {e}; {METRICS_FORM}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_checked_before_anything_is_opened() {
+        for good in ["127.0.0.1:9600", "[::1]:80", "0.0.0.0:0"] {
+            assert_eq!(check_metrics_address(good), Ok(()));
+        }
+        let said = check_metrics_address(":80").unwrap_err();
+        assert!(said.contains("127.0.0.1:80") && said.contains("0.0.0.0:80"), "{said}");
+        for bad in ["", ":", "80", "127.0.0.1", "127.0.0.1:x", ":x"] {
+            assert!(check_metrics_address(bad).is_err_and(|said| said.contains(METRICS_FORM)), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! What a key may hold: read from TOML or from a flag, shown so that it reads back as itself.
+
+use crate::retention::KeepFree;
+use crate::units::{self, CpuList, Mode};
+use base::units::{parse_age, parse_bytes, parse_span};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use upkeep::retention::Free;
+use wire::IpProtocol;
+
+/// A value as somebody wrote it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RawValue {
+    /// In quotes, or the right side of a flag.
+    Text(String),
+    /// A whole number.
+    Whole(i64),
+    /// Yes or no.
+    Yes(bool),
+    /// Several.
+    List(Vec<RawValue>),
+    /// What no key takes; its kind in TOML's words.
+    Else(&'static str),
+}
+
+impl RawValue {
+    /// From a flag: what TOML would understand without quotes, otherwise text; several are separated by commas.
+    pub fn from_flag(text: &str) -> Self {
+        match text {
+            "true" => Self::Yes(true),
+            "false" => Self::Yes(false),
+            _ => text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Whole),
+        }
+    }
+
+    /// As text, where a number is as good as one in quotes.
+    fn text(&self) -> Result<String, String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::Whole(n) => Ok(n.to_string()),
+            other => Err(format!("{other} where one text or number belongs")),
+        }
+    }
+}
+
+impl fmt::Display for RawValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Whole(n) => n.fmt(f),
+            Self::Yes(yes) => yes.fmt(f),
+            Self::List(_) => f.write_str("a list"),
+            Self::Else(what) => write!(f, "a value of kind {what}"),
+        }
+    }
+}
+
+/// What a key may hold.
+pub trait Setting: Sized {
+    /// For the manual.
+    const KIND: &'static str;
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    fn read(given: &RawValue) -> Result<Self, String>;
+
+    /// As TOML.
+    fn show(&self) -> String;
+}
+
+impl Setting for bool {
+    const KIND: &'static str = "true or false";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        match given {
+            RawValue::Yes(yes) => Ok(*yes),
+            other => Err(format!("{other} is neither true nor false")),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Setting for String {
+    const KIND: &'static str = "text";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        given.text()
+    }
+
+    fn show(&self) -> String {
+        quoted(self)
+    }
+}
+
+impl Setting for PathBuf {
+    const KIND: &'static str = "path";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        given.text().map(Self::from)
+    }
+
+    fn show(&self) -> String {
+        quoted(&self.to_string_lossy())
+    }
+}
+
+/// A number of things; `1M` and `100k` are understood as in flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count(pub u64);
+
+impl Setting for Count {
+    const KIND: &'static str = "number";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        let text = given.text()?;
+        units::count(&text)
+            .map(Self)
+            .map_err(|_| format!("{given} is not a whole number from 0 on: write 64, 100k, 1M"))
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl Setting for Size {
+    const KIND: &'static str = "size";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        parse_bytes(&given.text()?).map(Self).map_err(|e| e.to_string())
+    }
+
+    fn show(&self) -> String {
+        for (unit, scale) in [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1u64 << 10)] {
+            if self.0 >= scale && self.0.is_multiple_of(scale) {
+                return quoted(&format!("{}{unit}", self.0 / scale));
+            }
+        }
+        self.0.to_string()
+    }
+}
+
+/// How old something may become before it is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age(pub Duration);
+
+impl Setting for Age {
+    const KIND: &'static str = "age";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        parse_age(&given.text()?).map(Self).map_err(|e| e.to_string())
+    }
+
+    fn show(&self) -> String {
+        self.0.show()
+    }
+}
+
+impl Setting for Duration {
+    const KIND: &'static str = "span";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        parse_span(&given.text()?).map_err(|e| e.to_string())
+    }
+
+    fn show(&self) -> String {
+        let nanos = self.as_nanos();
+        for (unit, scale) in
+            [("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000)]
+        {
+            if nanos > 0 && nanos.is_multiple_of(scale) {
+                return quoted(&format!("{}{unit}", nanos / scale));
+            }
+        }
+        quoted(&if nanos == 0 { "0s".to_owned() } else { format!("{nanos}ns") })
+    }
+}
+
+/// Under which addresses are hashed: sixteen hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Secret(pub u64);
+
+impl FromStr for Secret {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let value = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        value.map(Self).ok_or_else(|| format!("{text:?} is not a secret: sixteen hexadecimal digits"))
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Setting for Secret {
+    const KIND: &'static str = "sixteen hexadecimal digits";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        match given {
+            // From a flag, digits alone come as a number, without the zeros before them.
+            RawValue::Whole(n) if *n >= 0 => format!("{n:016}").parse(),
+            other => other.text()?.parse(),
+        }
+    }
+
+    fn show(&self) -> String {
+        quoted(&self.to_string())
+    }
+}
+
+/// The idle timeout of one protocol, as `udp=10s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleOf {
+    /// Which.
+    pub protocol: IpProtocol,
+    /// How long its flows may be silent.
+    pub idle: Duration,
+}
+
+impl Setting for IdleOf {
+    const KIND: &'static str = "PROTOCOL=SPAN";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        let text = given.text()?;
+        let (protocol, idle) =
+            text.split_once('=').ok_or_else(|| format!("{text:?}: write PROTOCOL=SPAN, as in udp=10s"))?;
+        let (protocol, idle) = (protocol.trim(), idle.trim());
+        let known = IpProtocol::from_name(protocol).or_else(|| protocol.parse().ok().map(IpProtocol));
+        let unknown = || format!("{protocol:?} is no protocol above IP: write tcp, udp, icmp, …, or its number");
+        let idle = Duration::read(&RawValue::Text(idle.to_owned()))?;
+        Ok(Self { protocol: known.ok_or_else(unknown)?, idle })
+    }
+
+    fn show(&self) -> String {
+        quoted(&format!("{}={}", self.protocol, self.idle.show().trim_matches('"')))
+    }
+}
+
+impl<T: Setting> Setting for Vec<T> {
+    const KIND: &'static str = "list";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        match given {
+            RawValue::List(values) => values.iter().map(T::read).collect(),
+            // One is a list of one, and a flag has no brackets.
+            RawValue::Text(text) if text.is_empty() => Ok(Self::new()),
+            RawValue::Text(text) => text.split(',').map(|part| T::read(&RawValue::from_flag(part.trim()))).collect(),
+            one => Ok(vec![T::read(one)?]),
+        }
+    }
+
+    fn show(&self) -> String {
+        let each: Vec<String> = self.iter().map(T::show).collect();
+        format!("[{}]", each.join(", "))
+    }
+}
+
+/// `"none"` where there is nothing.
+impl<T: Setting> Setting for Option<T> {
+    const KIND: &'static str = T::KIND;
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        match given {
+            RawValue::Text(text) if text == "none" => Ok(None),
+            other => T::read(other).map(Some).map_err(|e| format!("{e}, or none")),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| quoted("none"), T::show)
+    }
+}
+
+impl Setting for CpuList {
+    const KIND: &'static str = "processors";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        units::cpu_list(&given.text()?)
+    }
+
+    fn show(&self) -> String {
+        let each: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        quoted(&each.join(","))
+    }
+}
+
+impl Setting for Mode {
+    const KIND: &'static str = "octal";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        units::octal(&given.text()?)
+    }
+
+    fn show(&self) -> String {
+        quoted(&format!("{:o}", self.0))
+    }
+}
+
+/// The way to take packets from an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// AF_XDP on an interface that is dedicated or that the host does not use, otherwise TPACKET.
+    Auto,
+    /// AF_XDP.
+    AfXdp,
+    /// TPACKET_V3.
+    Tpacket,
+}
+
+impl SourceKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::AfXdp => "af-xdp",
+            Self::Tpacket => "tpacket",
+        }
+    }
+}
+
+impl Setting for SourceKind {
+    const KIND: &'static str = "auto, af-xdp or tpacket";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        let text = given.text()?;
+        let kinds = [Self::Auto, Self::AfXdp, Self::Tpacket];
+        kinds
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| format!("{given} is not one of {}", Self::KIND))
+    }
+
+    fn show(&self) -> String {
+        quoted(self.name())
+    }
+}
+
+/// What packets leave free; `auto` where nobody said.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Keep(pub Option<KeepFree>);
+
+impl Setting for Keep {
+    const KIND: &'static str = "size, percentage, none or auto";
+
+    fn read(given: &RawValue) -> Result<Self, String> {
+        match given {
+            RawValue::Text(text) if text == "auto" => Ok(Self(None)),
+            other => other.text()?.parse().map(|keep| Self(Some(keep))),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self.0 {
+            None => quoted("auto"),
+            Some(KeepFree::None) => quoted("none"),
+            Some(KeepFree::Some(Free::Bytes(bytes))) => Size(bytes).show(),
+            Some(KeepFree::Some(Free::Percent(percent))) => quoted(&format!("{percent}%")),
+        }
+    }
+}
+
+/// Of TOML's strings: what JSON would write too.
+pub fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn back<T: Setting + PartialEq + fmt::Debug>(value: T) {
+        let shown = value.show();
+        let given = RawValue::from_flag(shown.trim_matches('"'));
+        assert_eq!(T::read(&given), Ok(value), "{shown}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_would_be_right() {
+        let text = |t: &str| RawValue::Text(t.to_owned());
+        let wrong = [
+            bool::read(&text("yes")).expect_err("no bool"),
+            Duration::read(&text("soon")).expect_err("no span"),
+            Size::read(&RawValue::Yes(true)).expect_err("no size"),
+            Count::read(&text("many")).expect_err("no count"),
+            SourceKind::read(&text("pcap")).expect_err("no kind"),
+            Option::<Size>::read(&text("nothing")).expect_err("no size"),
+            Vec::<Count>::read(&text("1,x")).expect_err("no count"),
+            Vec::<IdleOf>::read(&text("udp=10s, icmp")).expect_err("no span"),
+            IdleOf::read(&text("upd=10s")).expect_err("no protocol"),
+            IdleOf::read(&text("udp=soon")).expect_err("no span"),
+            Secret::read(&text("abc")).expect_err("no secret"),
+        ];
+        let right = [
+            "true nor false",
+            "10s, 5min",
+            "one text or number",
+            "100k",
+            "tpacket",
+            "or none",
+            "100k",
+            "udp=10s",
+            "write tcp, udp",
+            "10s, 5min",
+            "sixteen",
+        ];
+        for (said, part) in wrong.iter().zip(right) {
+            assert!(said.contains(part), "{said:?} does not say {part:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back_as_itself() {
+        for span in [0, 1, 999, 1_000_000_000, 30_000_000_000, 300_000_000_000, 90_000_000_000, 86_400_000_000_000] {
+            back(Duration::from_nanos(span));
+        }
+        for size in [0, 1, 1023, 1024, 1 << 20, 3 << 30, (1 << 40) + 1] {
+            back(Size(size));
+        }
+        back(Some(Count(7)));
+        back(Secret(0x12));
+        back(IdleOf { protocol: IpProtocol::UDP, idle: Duration::from_millis(1500) });
+        back(IdleOf { protocol: IpProtocol(253), idle: Duration::from_secs(120) });
+        back(Some(Secret(u64::MAX)));
+        back(None::<Size>);
+        back(Keep(Some(KeepFree::Some(Free::Percent(2.5)))));
+        back(Keep(Some(KeepFree::None)));
+        back(Keep(None));
+    }
+}

@@ -1,0 +1,281 @@
+//! Fragment tracking. Later fragments lack the transport header, so they use the steering value or the ports of the
+//! first fragment of their datagram.
+//!
+//! Source, destination, identification and protocol identify a datagram (RFC 791 §3.2, RFC 8200 §4.5). The tracker
+//! stores one number for each datagram and *form* (a form is one way of steering, or a query for ports). The first
+//! fragment determines the number, and later fragments read it. If a later fragment arrives before the first, the later
+//! fragment determines the number, and all others, including the first, use it: the fragments of a datagram stay
+//! together in any order. Fragments are neither held back nor reassembled.
+//!
+//! Identifications are reused. Hence a first fragment with another number than the previous first fragment begins a new
+//! datagram, and entries expire after [`TIMEOUT`] of *packet* time. Memory is fixed: if the four entries of a bucket
+//! are in use, a new datagram evicts the oldest of them ([`Counts::evicted`]). Each stored datagram is either held or
+//! was removed for one of the counted reasons, so [`Counts::held`] is exactly their difference.
+//!
+//! Several threads may use the tracker at once, because fragments of a datagram may arrive on different queues and
+//! interfaces. Only packets that are fragments take a lock, and each lock covers one sixteenth of the entries.
+
+use crate::FragmentScope;
+use crate::facts::Facts;
+use base::hash;
+use std::fmt;
+use std::ops::AddAssign;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How long a datagram is stored: 30 s, the reassembly timeout of hosts.
+pub const TIMEOUT: u64 = 30_000_000_000;
+
+/// Capacity in datagrams: 16 384, in 1 MiB, which is allocated at the first fragment.
+pub const CAPACITY: usize = 1 << 14;
+
+/// The number that means "no value": later fragments get no value either, although they would have one by themselves.
+/// (Two hashes with all bits set would look the same: one pair in 2⁶⁴.)
+pub const NONE: u64 = u64::MAX;
+
+/// Entries of a bucket.
+const BUCKET_ENTRIES: usize = 4;
+
+/// Number of shards, each with its own lock.
+const SHARDS: usize = 16;
+
+/// The key of a datagram: addresses as two words each (IPv4 in its IPv6 form); identification, protocol and form.
+type Key = [u64; 5];
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    key: Key,
+    /// The number for all fragments; 0 if the entry is free.
+    number: u64,
+    /// The number of the first fragment; 0 until the first fragment arrives.
+    first: u64,
+    /// The time of the first packet of the datagram.
+    since: u64,
+}
+
+// One cache line per entry.
+const _: () = assert!(size_of::<Entry>() == 64);
+
+/// Counters of fragment tracking. Each form is tracked separately: a datagram with two forms is counted twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Datagrams that were stored.
+    pub datagrams: u64,
+    /// Later fragments whose datagram was found.
+    pub matched: u64,
+    /// Later fragments whose first fragment was not known or not steered.
+    pub orphaned: u64,
+    /// Datagrams that were evicted before their timeout.
+    pub evicted: u64,
+    /// Datagrams that had expired when another datagram took their entry.
+    pub expired: u64,
+    /// Datagrams whose identification was reused by another datagram.
+    pub replaced: u64,
+}
+
+impl Counts {
+    /// Datagrams that are stored now; expired datagrams keep their entry until another datagram needs it.
+    pub const fn held(&self) -> u64 {
+        self.datagrams - self.evicted - self.expired - self.replaced
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, o: Self) {
+        self.datagrams += o.datagrams;
+        self.matched += o.matched;
+        self.orphaned += o.orphaned;
+        self.evicted += o.evicted;
+        self.expired += o.expired;
+        self.replaced += o.replaced;
+    }
+}
+
+#[derive(Clone, Default)]
+struct Shard {
+    /// Empty until the first fragment.
+    buckets: Box<[[Entry; BUCKET_ENTRIES]]>,
+    counts: Counts,
+}
+
+/// The fragment tracker.
+#[derive(Default)]
+pub struct FragmentTracker {
+    shards: [Mutex<Shard>; SHARDS],
+    /// A secret, so that remote senders cannot direct datagrams to one bucket.
+    secret: u64,
+}
+
+impl FragmentTracker {
+    /// An empty tracker.
+    pub fn new(secret: u64) -> Self {
+        Self { secret, ..Self::default() }
+    }
+
+    /// The number for a packet: `number`, unless the packet is a fragment of a datagram for which another number is
+    /// stored. 0 means no number and is not stored; [`NONE`] of a first fragment is stored, and the function returns 0
+    /// for it.
+    pub fn number(&self, frame: &[u8], facts: &Facts, parts: FragmentScope, form: u32, mut number: u64) -> u64 {
+        let inner = (facts.inner.l3, facts.inner.fragment);
+        let of = match parts {
+            FragmentScope::Outer => [None, Some((facts.outer.l3, facts.outer.fragment))],
+            FragmentScope::Inner => [Some(inner), None],
+            FragmentScope::Enclosing => {
+                [(inner.0 != facts.part_l3).then_some(inner), Some((facts.part_l3, facts.part))]
+            }
+        };
+        let mut settled = false;
+        // From the innermost packet outwards: the number of an inner packet applies to the enclosing datagram.
+        for (l3, fragment) in of.into_iter().flatten().filter(|part| part.1 != 0) {
+            if let Some(key) = key(frame, usize::from(l3), form) {
+                number = self.insert(&key, fragment == FIRST, number, facts.time);
+                settled = true;
+            }
+        }
+        if settled && number == NONE { 0 } else { number }
+    }
+
+    /// The counters of all fragments so far.
+    pub fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        self.shards.iter().for_each(|shard| all += lock(shard).counts);
+        all
+    }
+
+    fn insert(&self, key: &Key, is_first: bool, number: u64, now: u64) -> u64 {
+        let state = key.iter().fold(self.secret, |state, word| hash::combine(state, *word)) as usize;
+        let mut shard = lock(&self.shards[state % SHARDS]);
+        let bucket = state / SHARDS % (CAPACITY / BUCKET_ENTRIES / SHARDS);
+        if is_first { shard.first(bucket, key, number, now) } else { shard.later(bucket, key, number, now) }
+    }
+}
+
+/// The value of [`crate::Fact::Fragment`] for a first fragment.
+const FIRST: u8 = 1;
+
+/// Ignores poisoning: a panic under the lock leaves the entries in a valid state.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shard {
+    fn first(&mut self, bucket: usize, key: &Key, number: u64, now: u64) -> u64 {
+        match self.find(bucket, key, now) {
+            Some(entry) if number == 0 => {
+                *entry = Entry::default();
+                self.counts.replaced += 1;
+            }
+            Some(entry) if entry.first == 0 || entry.first == number => {
+                // A first fragment with the same number may belong to another datagram, so the entry's time is renewed
+                // to keep it from expiring in the middle of that datagram.
+                if entry.first != 0 {
+                    entry.since = now;
+                }
+                entry.first = number;
+                return entry.number;
+            }
+            // Another datagram with the same identification.
+            Some(entry) => {
+                *entry = Entry { number, first: number, since: now, ..*entry };
+                self.counts.replaced += 1;
+                self.counts.datagrams += 1;
+            }
+            None => self.insert(bucket, Entry { key: *key, number, first: number, since: now }),
+        }
+        number
+    }
+
+    fn later(&mut self, bucket: usize, key: &Key, number: u64, now: u64) -> u64 {
+        if let Some(entry) = self.find(bucket, key, now) {
+            let found = (entry.number, entry.first != 0);
+            *(if found.1 { &mut self.counts.matched } else { &mut self.counts.orphaned }) += 1;
+            return found.0;
+        }
+        self.counts.orphaned += 1;
+        let number = if number == NONE { 0 } else { number };
+        self.insert(bucket, Entry { key: *key, number, first: 0, since: now });
+        number
+    }
+
+    fn find(&mut self, bucket: usize, key: &Key, now: u64) -> Option<&mut Entry> {
+        let places = self.buckets.get_mut(bucket)?;
+        places.iter_mut().find(|entry| entry.key == *key && entry.holds(now))
+    }
+
+    /// Stores the entry, unless its number is 0.
+    fn insert(&mut self, bucket: usize, new: Entry) {
+        if new.number == 0 {
+            return;
+        }
+        if self.buckets.is_empty() {
+            self.buckets = vec![[Entry::default(); BUCKET_ENTRIES]; CAPACITY / BUCKET_ENTRIES / SHARDS].into();
+        }
+        let places = &mut self.buckets[bucket];
+        let free = places.iter().position(|entry| !entry.holds(new.since));
+        let at = free.unwrap_or_else(|| (0..BUCKET_ENTRIES).min_by_key(|way| places[*way].since).unwrap_or(0));
+        match free {
+            None => self.counts.evicted += 1,
+            Some(_) => self.counts.expired += u64::from(places[at].number != 0),
+        }
+        places[at] = new;
+        self.counts.datagrams += 1;
+    }
+}
+
+impl Entry {
+    /// Packet time may step back, even by years: an entry too far in the future counts as expired.
+    const fn holds(&self, now: u64) -> bool {
+        self.number != 0 && now.abs_diff(self.since) <= TIMEOUT
+    }
+}
+
+/// The key of the IP packet at `l3`. It contains the protocol only for IPv4, as the RFCs define.
+fn key(frame: &[u8], l3: usize, form: u32) -> Option<Key> {
+    let id = u64::from(wire::fragments::identification(frame, l3)?);
+    let word = |at: usize, len: usize| {
+        let bytes = frame.get(l3 + at..l3 + at + len)?;
+        Some(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
+    };
+    let form = u64::from(form) << 40;
+    if word(0, 1)? >> 4 == 4 {
+        const MAPPED: u64 = 0xffff_0000_0000;
+        return Some([0, MAPPED | word(12, 4)?, 0, MAPPED | word(16, 4)?, form | word(9, 1)? << 32 | id]);
+    }
+    Some([word(8, 8)?, word(16, 8)?, word(24, 8)?, word(32, 8)?, form | id])
+}
+
+impl Clone for FragmentTracker {
+    fn clone(&self) -> Self {
+        Self { shards: std::array::from_fn(|i| Mutex::new(lock(&self.shards[i]).clone())), secret: self.secret }
+    }
+}
+
+impl fmt::Debug for FragmentTracker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    #[test]
+    fn what_was_remembered_is_held_or_was_forgotten_for_a_reason_that_is_counted() {
+        let mut prng = Prng::new(7);
+        let datagrams = FragmentTracker::new(1);
+        let mut now = 0;
+        for step in 0..200_000_u32 {
+            // More datagrams than the capacity, some of them repeated.
+            let id = if prng.below(2) == 0 { prng.below(100) } else { prng.below(1 << 20) };
+            let number = [0, 1, 2, NONE][prng.below(4) as usize];
+            datagrams.insert(&[id, 1, 2, 3, 4], prng.below(2) == 0, number, now);
+            now += prng.below(if step % 50_000 == 0 { 2 * TIMEOUT } else { 1_000_000 });
+        }
+        let counts = datagrams.counts();
+        let held = |shard: &Mutex<Shard>| lock(shard).buckets.as_flattened().iter().filter(|e| e.number != 0).count();
+        assert_eq!(counts.held(), datagrams.shards.iter().map(held).sum::<usize>() as u64, "{counts:?}");
+        let Counts { datagrams: all, matched: followed, orphaned, evicted: displaced, expired, replaced } = counts;
+        assert!([all, followed, orphaned, displaced, expired, replaced].iter().all(|n| *n > 1000), "{counts:?}");
+    }
+}

@@ -1,0 +1,442 @@
+//! The intermediate representation (IR): all front ends compile to it and all back ends run it. This page is the
+//! contract of the back ends. [`interp`] is the reference semantics, [`Facts`] the values of a packet that a program may
+//! read beside its bytes.
+//!
+//! ```text
+//! program = tables (devices, messages, maps, sets) + blocks b0 b1 … bn
+//! block   = instructions, one after the other, then one end: jump · if · fits · pass · drop
+//! ```
+//! **Control.** Execution begins in b0. The end of a block leads only to blocks with a greater number, so every program
+//! terminates after at most as many instructions as it contains. `pass` ends the program with the current record,
+//! `drop` with the kind set to [`VerdictKind::Drop`].
+//!
+//! **Values.** Every value is an unsigned 64-bit number in a register. Registers are variables: an instruction may
+//! overwrite a register. Arithmetic wraps; `x / 0` is 0 and `x % 0` is `x` (RFC 9669); shift counts are taken modulo
+//! 64. Truth values are 0 and 1. [`Inst::Mix`] is [`base::hash::mix64`].
+//!
+//! **The packet.** [`Inst::Load`] reads 1 to 8 bytes in network order. On every path to a load, an [`End::Fits`] must
+//! have tested that these bytes were captured. [`verify`](Program::verify) proves this, so a back end may load without
+//! a check of its own. [`Inst::Fact`] and [`Inst::Meta`] read the results of the header parser ([`crate::facts::Facts`]
+//! is their fixed layout). These reads never fail: an unknown offset is 0.
+//!
+//! **The record.** Six variables ([`Var`]) hold the verdict: kind, classes, hash, hash2, mark, state. Initially the
+//! kind is [`VerdictKind::Copy`], the classes are [`DEFAULT_CLASS`], the mark is the packet's mark and the others are
+//! 0: a program that only passes delivers a copy to each member of the default class. All variables except the classes
+//! keep 32 bits.
+//!
+//! **Effects** happen in order when their instruction is executed, and a later drop does not undo them:
+//! [`Inst::Forward`], [`Inst::Kernel`], [`Inst::Log`], [`Inst::Count`], and writes to maps. [`Inst::Kernel`] is
+//! idempotent.
+//!
+//! **Maps** hold a number for each key. A key is a list of words of the length that the map declares; the IR computes
+//! the key explicitly, symmetry included. An entry that expired by [`Expiry`] counts as absent. With [`Expiry::Idle`]
+//! every `get`, `put` and `add` that finds or creates the entry touches it: its timestamp becomes the packet's time if
+//! that is later; [`Inst::Has`] does not touch the entry. With [`Expiry::Lifetime`] the timestamp is the time of
+//! creation. Time is packet time; a packet older than the timestamp expires nothing. An absent entry reads as 0. A full
+//! map (expired entries do not count) refuses new entries: `put` and `add` change nothing, `add` returns the result
+//! that it would have returned otherwise, and [`crate::interp::Table::refused`] counts the refusal.
+//!
+//! **Fragments.** [`Inst::Datagram`] yields the value that applies to all fragments of a datagram (for steering, or the
+//! ports), and stores the value in the [`FragmentTracker`](crate::FragmentTracker). For a packet that is not a
+//! fragment, the result is the operand.
+//!
+//! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only with a jump
+//! to the first block of the next stage, with `pass` or with `drop`, and no register is live across the boundary. Hence
+//! a program can be split between two stages ([`Program::split`]): only the record passes from one part to the other.
+#![forbid(unsafe_code)]
+
+mod build;
+mod common_case;
+mod cost;
+mod effects;
+pub mod facts;
+pub mod fragment_tracker;
+mod inst;
+pub mod interp;
+pub mod key;
+pub mod log;
+mod placement;
+mod prefix;
+mod print;
+mod simplify;
+mod split;
+mod tables;
+mod verify;
+
+pub use build::{Builder, Label};
+pub use common_case::CommonCase;
+pub use cost::Cost;
+pub use effects::{Effect, Effects};
+pub use facts::Facts;
+pub use fragment_tracker::FragmentTracker;
+pub use inst::{Block, End, Inst, Log};
+pub use key::{Field, Key};
+pub use placement::KernelPrefix;
+pub use placement::{Placement, copies_to_stack, placement};
+pub use prefix::Prefix;
+pub use simplify::Start;
+pub use tables::{Expiry, Map, Set, mapped, wide};
+pub use verify::VerifyError;
+
+/// Maximum number of blocks of a program.
+pub const MAX_BLOCKS: usize = 1 << 15;
+/// Maximum number of instructions of a program, block ends not counted.
+pub const MAX_INSTRUCTIONS: usize = 1 << 16;
+/// Maximum number of registers of a program.
+pub const MAX_REGISTERS: u16 = 1 << 13;
+/// Maximum number of words of a map's key.
+pub const MAX_KEY_WORDS: usize = 8;
+/// Maximum number of maps of a program.
+pub const MAX_MAPS: usize = 64;
+/// Maximum number of `forward` instructions on one path through a program.
+pub const MAX_FORWARDS: u32 = 16;
+/// Number of counters of a group.
+pub const COUNTERS: u8 = 64;
+/// Maximum capacity of a map, in entries.
+pub const MAX_CAPACITY: u32 = 1 << 26;
+/// Maximum offset of a load or bounds test from its base, in bytes.
+pub const MAX_OFFSET: u32 = 1 << 16;
+
+/// The initial class mask: class 0.
+pub const DEFAULT_CLASS: u64 = 1;
+/// The class of control members, which `broadcast` omits.
+pub const CONTROL_CLASS: u8 = 63;
+/// All classes except [`CONTROL_CLASS`].
+pub const ANY_CLASS: u64 = !(1 << CONTROL_CLASS);
+
+/// A register's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reg(pub u16);
+
+/// A block's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// An operand: a register or a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// The value of a register.
+    Reg(Reg),
+    /// A constant.
+    Imm(u64),
+}
+
+impl From<Reg> for Operand {
+    fn from(r: Reg) -> Self {
+        Self::Reg(r)
+    }
+}
+
+impl From<u64> for Operand {
+    fn from(n: u64) -> Self {
+        Self::Imm(n)
+    }
+}
+
+/// Arithmetic on two numbers; the module documentation defines the edge cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient; division by zero yields 0.
+    Div,
+    /// Remainder; modulo zero yields the dividend.
+    Rem,
+    /// Bitwise and.
+    And,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+    /// Shift left by the count modulo 64.
+    Shl,
+    /// Logical shift right by the count modulo 64.
+    Shr,
+    /// The smaller number.
+    Min,
+    /// The greater number.
+    Max,
+}
+
+impl Op {
+    /// Evaluates the operation.
+    pub const fn apply(self, a: u64, b: u64) -> u64 {
+        match self {
+            Self::Add => a.wrapping_add(b),
+            Self::Sub => a.wrapping_sub(b),
+            Self::Mul => a.wrapping_mul(b),
+            Self::Div if b == 0 => 0,
+            Self::Div => a / b,
+            Self::Rem if b == 0 => a,
+            Self::Rem => a % b,
+            Self::And => a & b,
+            Self::Or => a | b,
+            Self::Xor => a ^ b,
+            Self::Shl => a.wrapping_shl(b as u32),
+            Self::Shr => a.wrapping_shr(b as u32),
+            Self::Min => {
+                if a < b {
+                    a
+                } else {
+                    b
+                }
+            }
+            Self::Max => {
+                if a > b {
+                    a
+                } else {
+                    b
+                }
+            }
+        }
+    }
+}
+
+/// An unsigned comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cmp {
+    /// `a == b`
+    Eq,
+    /// `a != b`
+    Ne,
+    /// `a < b`
+    Lt,
+    /// `a <= b`
+    Le,
+    /// `a > b`
+    Gt,
+    /// `a >= b`
+    Ge,
+    /// `a & b != 0`
+    AnyBit,
+    /// `a & b == b`
+    AllBits,
+}
+
+impl Cmp {
+    /// The negated comparison, if it exists.
+    pub const fn turned(self) -> Option<Self> {
+        match self {
+            Self::Eq => Some(Self::Ne),
+            Self::Ne => Some(Self::Eq),
+            Self::Lt => Some(Self::Ge),
+            Self::Ge => Some(Self::Lt),
+            Self::Gt => Some(Self::Le),
+            Self::Le => Some(Self::Gt),
+            Self::AnyBit | Self::AllBits => None,
+        }
+    }
+
+    /// Evaluates the comparison.
+    pub const fn holds(self, a: u64, b: u64) -> bool {
+        match self {
+            Self::Eq => a == b,
+            Self::Ne => a != b,
+            Self::Lt => a < b,
+            Self::Le => a <= b,
+            Self::Gt => a > b,
+            Self::Ge => a >= b,
+            Self::AnyBit => a & b != 0,
+            Self::AllBits => a & b == b,
+        }
+    }
+}
+
+/// Selects one of the nested IP packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    /// The outermost IP packet.
+    Outer,
+    /// The innermost IP packet, behind all tunnels; the outermost if there is no tunnel.
+    Inner,
+}
+
+/// Selects the IP packets whose fragmentation [`Inst::Datagram`] considers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FragmentScope {
+    /// The outermost packet.
+    Outer,
+    /// The innermost packet.
+    Inner,
+    /// The innermost packet and the outermost enclosing packet that is a fragment: the value of the inner packet then
+    /// applies to the enclosing datagram.
+    Enclosing,
+}
+
+/// A packet fact of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fact {
+    /// The ethertype behind all VLAN tags and MPLS labels; 0 if there is none.
+    Ethertype,
+    /// 4, 6, or 0 for anything else. For 4, the 20 bytes from [`Fact::L3`] were captured; for 6, the 40 bytes.
+    Family,
+    /// The protocol above IP, behind the extension headers; 0 if the family is 0.
+    Protocol,
+    /// 0 for an unfragmented datagram, 1 for a first fragment, 2 for a later fragment.
+    Fragment,
+    /// Offset of the network header.
+    L3,
+    /// Offset of the transport header; 0 if there is none: not IP, a later fragment, or not captured.
+    L4,
+}
+
+/// A packet fact of the whole packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Meta {
+    /// The wire length in bytes.
+    WireLen,
+    /// The caplen in bytes.
+    CapLen,
+    /// The timestamp in nanoseconds since 1970.
+    Time,
+    /// The number of the interface on which the packet arrived, as the engine numbers its sources.
+    Port,
+    /// The number of the receive queue.
+    Queue,
+    /// The hash that the NIC computed; 0 if there is none.
+    Rss,
+    /// The number of packets that this worker had evaluated before.
+    Sequence,
+    /// 1 if this host sent the packet.
+    Outgoing,
+    /// 1 if the packet begins with a complete Ethernet header.
+    Ethernet,
+    /// The ID of the outermost VLAN tag plus 4096; 0 if there is no tag.
+    Vlan,
+    /// The number of tunnels around the innermost packet.
+    Depth,
+    /// The fragmentation of the outermost packet that is a fragment, among the innermost packet and its enclosing
+    /// packets: 1 for a first fragment, 2 for a later fragment; 0 if none of them is a fragment.
+    Part,
+    /// One plus the index in [`Program::devices`] of the device on which the packet arrived; 0 if the list does not
+    /// contain the device.
+    Ingress,
+    /// The secret key of the hashes: the same on all workers of an engine.
+    HashKey,
+}
+
+/// A variable of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Var {
+    /// A [`VerdictKind`] as a number.
+    Kind,
+    /// The class mask; bit n is class n.
+    Classes,
+    /// The hash for steering, or the index for [`VerdictKind::Pick`].
+    Hash,
+    /// The second hash of [`VerdictKind::DoubleSteer`].
+    Hash2,
+    /// The packet's mark. It stays with the packet after the program.
+    Mark,
+    /// The state of this evaluation. It is lost after the program.
+    State,
+}
+
+/// The delivery of a packet. Only members of at least one of the record's classes are considered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum VerdictKind {
+    /// No delivery.
+    Drop = 0,
+    /// A copy to each member.
+    #[default]
+    Copy = 1,
+    /// To the member that wins the rendezvous hashing for `hash`.
+    Steer = 2,
+    /// To the winners of the rendezvous hashing for `hash` and for `hash2`; one copy if both are the same member.
+    DoubleSteer = 3,
+    /// To the member with this index modulo the number of members, in the order of their slots; a new member takes the
+    /// lowest free slot.
+    Pick = 4,
+}
+
+impl VerdictKind {
+    /// The kind with this number; an unknown number is a drop.
+    pub const fn from_number(n: u64) -> Self {
+        match n {
+            1 => Self::Copy,
+            2 => Self::Steer,
+            3 => Self::DoubleSteer,
+            4 => Self::Pick,
+            _ => Self::Drop,
+        }
+    }
+}
+
+/// A step of the pipeline as the user wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// The source text of the stage.
+    pub text: String,
+    /// The first block of the stage.
+    pub first: BlockId,
+}
+
+/// A program in the IR.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// The blocks in order; execution begins in b0.
+    pub blocks: Vec<Block>,
+    /// The number of registers in use.
+    pub registers: u16,
+    /// Names of the devices.
+    pub devices: Vec<String>,
+    /// Texts of log messages.
+    pub messages: Vec<String>,
+    /// The flow maps.
+    pub maps: Vec<Map>,
+    /// The sets of addresses.
+    pub sets: Vec<Set>,
+    /// The steps of the pipeline, in order; their first blocks ascend and the first is b0.
+    pub stages: Vec<Stage>,
+    /// The first tcpdump filter in the program, and the link type for which it was compiled.
+    pub filter: Option<(String, u16)>,
+}
+
+impl Program {
+    /// Checks that the program applies to frames of this link type, as pcap numbers it.
+    ///
+    /// # Errors
+    /// The filter that was compiled for another link type.
+    pub fn fits_link(&self, link_type: u16) -> Result<(), LinkMismatch> {
+        match &self.filter {
+            Some((filter, made_for)) if link_type != *made_for => {
+                Err(LinkMismatch { filter: filter.clone(), made_for: *made_for, link_type })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A tcpdump filter was compiled for another link type than that of the frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkMismatch {
+    /// The filter as the user wrote it.
+    pub filter: String,
+    /// The link type for which the filter was compiled, as pcap numbers it.
+    pub made_for: u16,
+    /// The link type of the frames, as pcap numbers it.
+    pub link_type: u16,
+}
+
+impl std::fmt::Display for LinkMismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let link = |link_type: u16| match wire::link::name(link_type) {
+            Some(name) => name.to_owned(),
+            None => format!("link type {link_type}"),
+        };
+        let (made_for, link) = (link(self.made_for), link(self.link_type));
+        write!(
+            f,
+            "the filter {:?} looks where {made_for} has its headers, and these frames are {link}; \
+                   write it in words of the language, such as `tcp` and `port 80`, which know all links",
+            self.filter
+        )
+    }
+}
+
+impl std::error::Error for LinkMismatch {}

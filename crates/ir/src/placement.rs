@@ -1,0 +1,282 @@
+//! Offload placement: selects the stages of a program that run in the kernel.
+//!
+//! A program that is attached to an interface in the kernel (XDP) has *one* outcome for each packet: to user space, to
+//! the host's stack, out of one device, or drop. It cannot copy packets, write logs, or read values that only a worker
+//! in user space has. It does not need to: if the program reaches such an operation for a packet, the kernel passes the
+//! packet to user space *undecided*, and the whole program runs there. That is correct as long as the kernel had no
+//! effect for the packet before. Hence the part for the kernel is the longest sequence of stages from the start with
+//! these properties:
+//!
+//! * no counter is changed and no map is written or touched on any path to an operation that the kernel cannot do;
+//! * each stage completes in the kernel for some packet, since otherwise it would be in the kernel only nominally;
+//! * no map is used in the kernel and in user space: its state is in one place.
+//!
+//! The record accompanies the packet, so stages that only set the record (marks, classes, hashes, steering) can run in
+//! either place. If the record is the only result, the kernel decides which packets pass, and user space computes the
+//! record (`kernel_programs::Metadata`). If the stages inspect tunnels, a packet that may be a tunnel is left undecided
+//! before any other operation (`netgrain-kernel-programs`), so for all other packets the innermost packet is the outermost.
+//! Fragments are left undecided too if the stages use fragment tracking, unless its only result is the record that user
+//! space computes.
+
+use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
+
+/// The place where a stage runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// In the kernel, before user space spends any work on the packet.
+    Kernel {
+        /// Descriptions of the packets that the stage leaves to user space.
+        undecided: Vec<&'static str>,
+    },
+    /// In user space, for this reason.
+    User(String),
+}
+
+impl Placement {
+    /// True for a stage in the kernel.
+    pub const fn is_kernel(&self) -> bool {
+        matches!(self, Self::Kernel { .. })
+    }
+}
+
+/// The place of each stage: the longest sequence of stages from the start that the kernel can run, and the reason why
+/// it is not longer.
+pub fn placement(program: &Program) -> Vec<Placement> {
+    let stages = program.stages.len();
+    let found = (1..=stages).rev().find_map(|n| KernelPrefix::of(program, n).ok().map(|study| (n, study)));
+    let in_kernel = found.as_ref().map_or(0, |f| f.0);
+    let mut reason = (in_kernel < stages).then(|| KernelPrefix::of(program, in_kernel + 1).err()).flatten();
+    (0..stages)
+        .map(|stage| match (&found, reason.take()) {
+            (Some((n, study)), why) if stage < *n => {
+                reason = why;
+                Placement::Kernel { undecided: study.undecided(program, stage) }
+            }
+            (_, Some(why)) => Placement::User(why),
+            (_, None) => Placement::User("behind a stage in user space".into()),
+        })
+        .collect()
+}
+
+/// The first stage that may pass a packet to the host's stack although the packet has another recipient, earlier or
+/// later: the kernel would have to copy the packet, which XDP cannot do.
+pub fn copies_to_stack(program: &Program) -> Option<usize> {
+    let forwards = |inst: &Inst| matches!(inst, Inst::Forward { .. });
+    let of = |inst: &Inst| *inst == Inst::Kernel;
+    let blocks = &program.blocks;
+    // For each block: whether a packet may have been forwarded before it, and whether it may still have a recipient
+    // after it. Control flow is forward only.
+    let (mut sent, mut goes_on) = (vec![false; blocks.len()], vec![true; blocks.len()]);
+    for (at, block) in blocks.iter().enumerate() {
+        if sent[at] || block.code.iter().any(forwards) {
+            for target in block.end.targets() {
+                // The verifier reports targets that do not exist.
+                if let Some(sent) = sent.get_mut(target.0 as usize) {
+                    *sent = true;
+                }
+            }
+        }
+    }
+    let mut copies = |at: usize| {
+        let block = &blocks[at];
+        let mut targets = block.end.targets().map(|t| goes_on.get(t.0 as usize).copied().unwrap_or(true));
+        let after = block.end == End::Pass || targets.any(|on| on);
+        goes_on[at] = after || block.code.iter().any(forwards);
+        block.code.iter().any(of) && (sent[at] || goes_on[at])
+    };
+    let found = (0..blocks.len()).rev().filter(|at| copies(*at)).last()?;
+    (0..program.stages.len()).find(|stage| program.blocks_of(*stage).contains(&found))
+}
+
+/// An operation that the kernel cannot do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    Copy,
+    Log,
+    Local,
+}
+
+impl Obstacle {
+    /// The reason to report for a stage that always reaches the operation.
+    const fn why(self) -> &'static str {
+        match self {
+            Self::Copy => "copies the packet, and the kernel gives each packet one fate",
+            Self::Log => "writes a log",
+            Self::Local => "asks what only the worker in user space knows",
+        }
+    }
+
+    /// A description of the packets that reach the operation, if only some packets do.
+    const fn recipients(self) -> &'static str {
+        match self {
+            Self::Copy => "packets that are copied",
+            Self::Log => "packets that are logged",
+            Self::Local => "packets that are asked for what only the worker knows",
+        }
+    }
+}
+
+/// The first stages of a program as the kernel would run them.
+#[derive(Clone, Debug)]
+pub struct KernelPrefix {
+    /// For each block, the first instruction that the kernel cannot run. The path in the kernel ends there.
+    pub stops: Vec<Option<(usize, Obstacle)>>,
+    /// For each block, whether a packet that the kernel decides reaches the block.
+    pub reached: Vec<bool>,
+}
+
+/// The operations that are reachable from a point of the program.
+#[derive(Clone, Copy, Default)]
+struct Reachable {
+    passes: bool,
+    forwards: bool,
+    kernel: bool,
+}
+
+impl KernelPrefix {
+    /// The first `stages` stages, or the reason why the kernel cannot run them.
+    pub fn of(program: &Program, stages: usize) -> Result<Self, String> {
+        let study = Self::of_some(program, stages)?;
+        for stage in 0..stages {
+            study.lets_some_through(program, stage)?;
+        }
+        let cut = study.reached.len();
+        let both = program.maps_of(0..cut) & program.maps_of(cut..program.blocks.len());
+        if both != 0 {
+            let map = &program.maps[both.trailing_zeros() as usize].name;
+            return Err(format!("the map `{map}` would be in the kernel and in user space"));
+        }
+        Ok(study)
+    }
+
+    /// Like `of`, but also accepts stages that leave all of these packets undecided, because they decide other packets.
+    pub fn of_some(program: &Program, stages: usize) -> Result<Self, String> {
+        let cut = program.stages.get(stages).map_or(program.blocks.len(), |s| s.first.0 as usize);
+        let stops = stops(program, cut);
+        let mut reached = vec![false; cut];
+        let mut acted = vec![false; cut];
+        if let Some(first) = reached.first_mut() {
+            *first = true;
+        }
+        for at in 0..cut {
+            if !reached[at] {
+                continue;
+            }
+            let block = &program.blocks[at];
+            let len = stops[at].map_or(block.code.len(), |s| s.0);
+            let acts = acted[at] || block.code[..len].iter().any(|i| program.acts(i));
+            match stops[at] {
+                Some((_, what)) if acts => return Err(format!("{} after something was counted or kept", what.why())),
+                Some(_) => (),
+                None => block.end.targets().map(|t| t.0 as usize).filter(|t| *t < cut).for_each(|t| {
+                    reached[t] = true;
+                    acted[t] |= acts;
+                }),
+            }
+        }
+        Ok(Self { stops, reached })
+    }
+
+    fn lets_some_through(&self, program: &Program, stage: usize) -> Result<(), String> {
+        let blocks = program.blocks_of(stage);
+        let end = blocks.end;
+        let mut why = None;
+        for at in blocks.filter(|b| self.reached[*b]) {
+            match (self.stops[at], program.blocks[at].end) {
+                (Some((_, what)), _) => why = why.or(Some(what)),
+                (None, End::Pass | End::Drop) => return Ok(()),
+                (None, other) if other.targets().any(|t| t.0 as usize >= end) => return Ok(()),
+                _ => (),
+            }
+        }
+        why.map_or(Ok(()), |what| Err(what.why().to_owned()))
+    }
+
+    /// Descriptions of the packets that a stage leaves to user space.
+    fn undecided(&self, program: &Program, stage: usize) -> Vec<&'static str> {
+        let mut all = Vec::new();
+        if program.effects_of(stage).has(Effect::Tunnel) {
+            all.push("packets that may be tunnels");
+        }
+        if program.effects_of(stage).has(Effect::Datagram) {
+            all.push("fragments, whose datagrams are remembered there");
+        }
+        for at in program.blocks_of(stage).filter(|b| self.reached[*b]) {
+            if let Some((_, what)) = self.stops[at]
+                && !all.contains(&what.recipients())
+            {
+                all.push(what.recipients());
+            }
+        }
+        all
+    }
+}
+
+/// For each block, the first operation that the kernel cannot do. A packet that is forwarded or passed to the stack
+/// must reach its end without any further effect.
+fn stops(program: &Program, cut: usize) -> Vec<Option<(usize, Obstacle)>> {
+    let mut ahead = vec![Reachable::default(); cut];
+    let mut stops = vec![None; cut];
+    for at in (0..cut).rev() {
+        let block = &program.blocks[at];
+        let mut now = Reachable { passes: block.end == End::Pass, ..Reachable::default() };
+        for target in block.end.targets().map(|t| t.0 as usize) {
+            // The verifier reports targets that are not forward.
+            let then = ahead.get(target).copied().unwrap_or(Reachable { passes: true, ..Reachable::default() });
+            now = Reachable {
+                passes: now.passes | then.passes,
+                forwards: now.forwards | then.forwards,
+                kernel: now.kernel | then.kernel,
+            };
+        }
+        for (i, inst) in block.code.iter().enumerate().rev() {
+            let obstacle = match inst {
+                Inst::Log(_) => Some(Obstacle::Log),
+                Inst::Meta { meta: Meta::Sequence | Meta::Rss, .. } => Some(Obstacle::Local),
+                Inst::Member { set, .. } if program.sets.get(usize::from(*set)) == Some(&Set::Host) => {
+                    Some(Obstacle::Local)
+                }
+                Inst::Forward { .. } if now.passes || now.forwards || now.kernel => Some(Obstacle::Copy),
+                Inst::Kernel if now.passes || now.forwards => Some(Obstacle::Copy),
+                _ => None,
+            };
+            match (obstacle, inst) {
+                (Some(what), _) => {
+                    stops[at] = Some((i, what));
+                    now = Reachable::default();
+                }
+                (None, Inst::Forward { .. }) => now.forwards = true,
+                (None, Inst::Kernel) => now.kernel = true,
+                _ => (),
+            }
+        }
+        ahead[at] = now;
+    }
+    stops
+}
+
+impl Program {
+    /// True if the instruction changes state that outlives the packet.
+    fn acts(&self, inst: &Inst) -> bool {
+        match inst {
+            Inst::Count { .. } | Inst::MapPut { .. } | Inst::MapAdd { .. } | Inst::MapDelete { .. } => true,
+            Inst::MapGet { map, .. } => {
+                self.maps.get(usize::from(*map)).is_some_and(|m| matches!(m.expiry, Expiry::Idle(_)))
+            }
+            _ => false,
+        }
+    }
+
+    /// The maps that the blocks use, as a bit mask.
+    fn maps_of(&self, blocks: std::ops::Range<usize>) -> u64 {
+        let insts = self.blocks[blocks].iter().flat_map(|b| &b.code);
+        insts.fold(0, |all, inst| match inst {
+            Inst::Has { map, .. }
+            | Inst::MapGet { map, .. }
+            | Inst::MapPut { map, .. }
+            | Inst::MapAdd { map, .. }
+            | Inst::MapDelete { map, .. } => all | 1 << (map % 64),
+            _ => all,
+        })
+    }
+}

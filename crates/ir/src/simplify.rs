@@ -1,0 +1,471 @@
+//! What is known on the way to a block is not asked again: stages ask for the same properties, since each is written as if it
+//! were alone, and no register crosses from one to the next.
+//!
+//! One pass in the order of the blocks, as the verifier makes it. Registers hold *values*: two that were made in the same way
+//! from the same packet are the same value, whatever register and stage they are in. Along each edge goes what the branch
+//! proved: comparisons that hold or do not, and bytes that were captured. A branch that is thereby decided becomes a jump; a
+//! value that is a number becomes that number; what nothing leads to any more is emptied.
+//!
+//! The result means the same, but the verifier need not be able to see that: a promise may have been made for another
+//! register with the same value. It is for back ends alone.
+
+use super::{
+    Block, BlockId, Cmp, CommonCase, DEFAULT_CLASS, End, Fact, Inst, Layer, Meta, Op, Operand, Program, Reg, Var,
+    VerdictKind,
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// A program with more blocks times registers is left as it is, so that compiling stays bounded.
+const MAX_STATE: usize = 1 << 22;
+
+/// What is known of the record at the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It is the one that every program begins with.
+    Fresh,
+    /// Nothing: another part of the program left it behind.
+    Resumed,
+}
+
+impl Program {
+    /// The same program without questions whose answers are known; for back ends, because [`Program::verify`] may not see any more that all
+    /// loads are promised. Blocks and stages keep their numbers.
+    pub fn simplified(&self, start: Start) -> Self {
+        self.with(simplify(&self.blocks, self.registers, start, None))
+    }
+
+    /// What is left of the program for packets that are as `plain` says.
+    pub fn simplified_for(&self, plain: CommonCase, start: Start) -> Self {
+        let blocks = self.blocks.iter().map(|block| {
+            let code = block.code.iter().map(|inst| plain.known(inst)).collect();
+            Block { code, ..*block }
+        });
+        let blocks: Vec<_> = blocks.collect();
+        self.with(simplify(&blocks, self.registers, start, Some(plain)))
+    }
+
+    /// With other blocks.
+    fn with(&self, blocks: Vec<Block>) -> Self {
+        Self { blocks, ..self.clone() }
+    }
+}
+
+fn simplify(program: &[Block], registers: u16, start: Start, plain: Option<CommonCase>) -> Vec<Block> {
+    if program.len() * usize::from(registers).max(64) > MAX_STATE {
+        return program.to_vec();
+    }
+    let mut pass = Pass { values: Values::default(), opaque: 0, protocol: None };
+    let mut before: Vec<Option<KnownValues>> = vec![None; program.len()];
+    before[0] = Some(pass.start(registers, start, plain));
+    let mut blocks = Vec::with_capacity(program.len());
+    for (at, block) in program.iter().enumerate() {
+        let Some(mut known) = before[at].take() else {
+            blocks.push(Block { code: vec![], end: End::Pass });
+            continue;
+        };
+        let code = block.code.iter().map(|inst| pass.inst(inst, &mut known)).collect();
+        let (end, edges) = pass.end(block.end, known);
+        for (to, then) in edges {
+            match &mut before[to] {
+                Some(known) => pass.meet(known, &then),
+                empty => *empty = Some(then),
+            }
+        }
+        blocks.push(Block { code, end });
+    }
+    shorten(&mut blocks);
+    blocks
+}
+
+/// Leads past blocks in which nothing happens; a branch of which both ways then lead to the same place is none.
+fn shorten(blocks: &mut [Block]) {
+    // Control goes forward only: behind a block all is short already.
+    for at in (0..blocks.len()).rev() {
+        let past = |to: BlockId| match &blocks[to.0 as usize] {
+            Block { code, end: End::Jump(further) } if code.is_empty() => *further,
+            _ => to,
+        };
+        let end = match blocks[at].end {
+            End::Jump(to) => End::Jump(past(to)),
+            End::If { yes, no, .. } | End::Fits { yes, no, .. } if past(yes) == past(no) => End::Jump(past(yes)),
+            End::If { cmp, a, b, yes, no } => End::If { cmp, a, b, yes: past(yes), no: past(no) },
+            End::Fits { base, offset, len, yes, no } => End::Fits { base, offset, len, yes: past(yes), no: past(no) },
+            end @ (End::Pass | End::Drop) => end,
+        };
+        blocks[at].end = end;
+    }
+}
+
+/// A value's number: equal numbers are equal values.
+type Value = u32;
+
+/// How a value is made. The packet does not change while a program looks at it, so loads are values too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Expr {
+    Const(u64),
+    Fact(Layer, Fact),
+    Meta(Meta),
+    Mark,
+    Load(Option<Value>, u32, u8),
+    Op(Op, Value, Value),
+    Is(Cmp, Value, Value),
+    Mix(Value),
+    Member(u16, Value, Value),
+    /// Of which nothing is known but that it is itself.
+    Opaque(u32),
+}
+
+#[derive(Default)]
+struct Values {
+    numbers: HashMap<Expr, Value>,
+    exprs: Vec<Expr>,
+}
+
+impl Values {
+    fn of(&mut self, expr: Expr) -> Value {
+        *self.numbers.entry(expr).or_insert_with(|| {
+            self.exprs.push(expr);
+            self.exprs.len() as Value - 1
+        })
+    }
+
+    fn constant(&self, value: Value) -> Option<u64> {
+        match self.exprs[value as usize] {
+            Expr::Const(n) => Some(n),
+            _ => None,
+        }
+    }
+}
+
+/// A comparison in one of its spellings: `Eq`, `Lt`, `AnyBit` or `AllBits`.
+type Comparison = (u8, Value, Value);
+
+/// What is known at a place.
+#[derive(Clone)]
+struct KnownValues {
+    registers: Vec<Value>,
+    record: [Value; 6],
+    answers: BTreeMap<Comparison, bool>,
+    numbers: BTreeMap<Value, u64>,
+    proven: BTreeMap<Option<Value>, u32>,
+}
+
+struct Pass {
+    values: Values,
+    opaque: u32,
+    /// Which of the values is one of [`CommonCase::PROTOCOLS`], if one is.
+    protocol: Option<Value>,
+}
+
+impl Pass {
+    fn start(&mut self, registers: u16, start: Start, plain: Option<CommonCase>) -> KnownValues {
+        let (zero, mark) = (self.values.of(Expr::Const(0)), self.values.of(Expr::Mark));
+        let mut record = [zero; 6];
+        record[Var::Kind as usize] = self.values.of(Expr::Const(VerdictKind::Copy as u64));
+        record[Var::Classes as usize] = self.values.of(Expr::Const(DEFAULT_CLASS));
+        record[Var::Mark as usize] = mark;
+        if start == Start::Resumed {
+            record = record.map(|_| self.unknown());
+        }
+        let registers = vec![zero; registers.into()];
+        let (answers, numbers, mut promised): (_, _, BTreeMap<_, _>) = Default::default();
+        if let Some(plain) = plain {
+            promised.insert(None, plain.captured());
+            self.protocol = Some(self.values.of(Expr::Load(None, plain.protocol(), 1)));
+        }
+        KnownValues { registers, record, answers, numbers, proven: promised }
+    }
+
+    fn unknown(&mut self) -> Value {
+        self.opaque += 1;
+        self.values.of(Expr::Opaque(self.opaque))
+    }
+
+    /// What holds on this way and on the other.
+    fn meet(&mut self, known: &mut KnownValues, other: &KnownValues) {
+        let mut joined: HashMap<(Value, Value), Value> = HashMap::new();
+        let pairs = known.registers.iter_mut().zip(&other.registers).chain(known.record.iter_mut().zip(&other.record));
+        for (a, b) in pairs {
+            if a != b {
+                // Two registers that meet the same two values are still the same.
+                *a = *joined.entry((*a, *b)).or_insert_with(|| self.unknown());
+            }
+        }
+        known.answers.retain(|q, answer| other.answers.get(q) == Some(answer));
+        known.numbers.retain(|v, n| other.numbers.get(v) == Some(n));
+        known.proven.retain(|base, end| match other.proven.get(base) {
+            Some(theirs) => {
+                *end = (*end).min(*theirs);
+                true
+            }
+            None => false,
+        });
+    }
+
+    fn operand(&mut self, operand: Operand, known: &KnownValues) -> Value {
+        match operand {
+            Operand::Reg(r) => known.registers[usize::from(r.0)],
+            Operand::Imm(n) => self.values.of(Expr::Const(n)),
+        }
+    }
+
+    /// The operand, as a number if it is one.
+    fn plain(&self, operand: Operand, known: &KnownValues) -> Operand {
+        match operand {
+            Operand::Reg(r) => self.values.constant(known.registers[usize::from(r.0)]).map_or(operand, Operand::Imm),
+            Operand::Imm(_) => operand,
+        }
+    }
+
+    /// The instruction as it is to be emitted, and what it makes known.
+    fn inst(&mut self, inst: &Inst, known: &mut KnownValues) -> Inst {
+        let of = |r: &Reg| known.registers[usize::from(r.0)];
+        let mut inst = inst.clone();
+        let value = match &mut inst {
+            Inst::Const { value, .. } => self.values.of(Expr::Const(*value)),
+            Inst::Copy { from, .. } => of(from),
+            Inst::Op { op, a, b, .. } => {
+                let (x, y) = (of(a), self.operand(*b, known));
+                *b = self.plain(*b, known);
+                match (self.values.constant(x), self.values.constant(y)) {
+                    (Some(x), Some(y)) => self.values.of(Expr::Const(op.apply(x, y))),
+                    _ => self.values.of(Expr::Op(*op, x, y)),
+                }
+            }
+            Inst::Is { cmp, a, b, .. } => {
+                let (x, y) = (of(a), self.operand(*b, known));
+                *b = self.plain(*b, known);
+                match self.answer(*cmp, x, y, known) {
+                    Some(answer) => self.values.of(Expr::Const(answer.into())),
+                    None => self.values.of(Expr::Is(*cmp, x, y)),
+                }
+            }
+            Inst::Mix { from, .. } => {
+                let from = of(from);
+                match self.values.constant(from) {
+                    Some(n) => self.values.of(Expr::Const(base::hash::mix64(n))),
+                    None => self.values.of(Expr::Mix(from)),
+                }
+            }
+            Inst::Fact { layer, fact, .. } => self.values.of(Expr::Fact(*layer, *fact)),
+            Inst::Meta { meta, .. } => self.values.of(Expr::Meta(*meta)),
+            Inst::Load { base, offset, width, .. } => {
+                let place = base.as_ref().map(of);
+                if let Some(from_start) = self.absolute(place, *offset) {
+                    (*base, *offset) = (None, from_start);
+                }
+                self.values.of(Expr::Load(base.as_ref().and(place), *offset, *width))
+            }
+            Inst::Get { var, .. } => known.record[*var as usize],
+            Inst::Member { set, hi, lo, .. } => self.values.of(Expr::Member(*set, of(hi), of(lo))),
+            Inst::Has { .. } | Inst::MapGet { .. } => self.unknown(),
+            Inst::MapAdd { by: other, .. } | Inst::Datagram { value: other, .. } => {
+                *other = self.plain(*other, known);
+                self.unknown()
+            }
+            Inst::Set { var, from } => {
+                let (var, value) = (*var, self.operand(*from, known));
+                *from = self.plain(*from, known);
+                known.record[var as usize] = self.kept(var, value);
+                return inst;
+            }
+            Inst::MapPut { value: other, .. } | Inst::Count { by: other, .. } => {
+                *other = self.plain(*other, known);
+                return inst;
+            }
+            Inst::MapDelete { .. } | Inst::Forward { .. } | Inst::Kernel | Inst::Log(_) => return inst,
+        };
+        let Some(to) = inst.target() else { return inst };
+        known.registers[usize::from(to.0)] = value;
+        match self.values.constant(value) {
+            Some(value) => Inst::Const { to, value },
+            None => inst,
+        }
+    }
+
+    /// The offset from the frame's first byte, where the base is a number.
+    fn absolute(&self, base: Option<Value>, offset: u32) -> Option<u32> {
+        let base = u32::try_from(self.values.constant(base?)?).ok()?;
+        base.checked_add(offset).filter(|at| *at < 1 << 31)
+    }
+
+    /// What a variable of the record keeps of a value.
+    fn kept(&mut self, var: Var, value: Value) -> Value {
+        match (var, self.values.constant(value)) {
+            (Var::Classes, _) => value,
+            (Var::Kind, Some(n)) => self.values.of(Expr::Const(VerdictKind::from_number(n) as u64)),
+            (Var::Kind, None) => self.unknown(),
+            (_, Some(n)) => self.values.of(Expr::Const(n & u64::from(u32::MAX))),
+            (_, None) => {
+                let mask = self.values.of(Expr::Const(u32::MAX.into()));
+                self.values.of(Expr::Op(Op::And, value, mask))
+            }
+        }
+    }
+
+    /// The end as it is to be emitted, and what is known where it leads.
+    fn end(&mut self, end: End, mut known: KnownValues) -> (End, Vec<(usize, KnownValues)>) {
+        match end {
+            End::Pass | End::Drop => (end, vec![]),
+            End::Jump(to) => (end, vec![(to.0 as usize, known)]),
+            End::If { cmp, a, b, yes, no } => {
+                let (x, y) = (known.registers[usize::from(a.0)], self.operand(b, &known));
+                if let Some(answer) = self.answer(cmp, x, y, &known) {
+                    let to = if answer { yes } else { no };
+                    return (End::Jump(to), vec![(to.0 as usize, known)]);
+                }
+                let b = self.plain(b, &known);
+                let mut otherwise = known.clone();
+                self.learn(cmp, x, y, true, &mut known);
+                self.learn(cmp, x, y, false, &mut otherwise);
+                (End::If { cmp, a, b, yes, no }, vec![(yes.0 as usize, known), (no.0 as usize, otherwise)])
+            }
+            End::Fits { base, offset, len, yes, no } => {
+                let place = base.map(|r| known.registers[usize::from(r.0)]);
+                let (base, place, offset) = match self.absolute(place, offset) {
+                    Some(from_start) => (None, None, from_start),
+                    None => (base, place, offset),
+                };
+                let end = End::Fits { base, offset, len, yes, no };
+                if known.proven.get(&place).is_some_and(|have| *have >= offset + len) {
+                    return (End::Jump(yes), vec![(yes.0 as usize, known)]);
+                }
+                let otherwise = known.clone();
+                let have = known.proven.entry(place).or_default();
+                *have = (*have).max(offset + len);
+                (end, vec![(yes.0 as usize, known), (no.0 as usize, otherwise)])
+            }
+        }
+    }
+
+    /// The comparison as a question, and whether its answer is to be turned. A comparison of a comparison with 0 or 1 is the
+    /// inner one.
+    fn question(&self, cmp: Cmp, a: Value, b: Value) -> (Comparison, bool) {
+        if let (Expr::Is(inner, x, y), Some(n @ (0 | 1)), Cmp::Eq | Cmp::Ne) =
+            (self.values.exprs[a as usize], self.values.constant(b), cmp)
+        {
+            let (question, turned) = self.question(inner, x, y);
+            return (question, turned ^ ((n == 0) == (cmp == Cmp::Eq)));
+        }
+        match cmp {
+            Cmp::Eq => ((0, a.min(b), a.max(b)), false),
+            Cmp::Ne => ((0, a.min(b), a.max(b)), true),
+            Cmp::Lt => ((1, a, b), false),
+            Cmp::Ge => ((1, a, b), true),
+            Cmp::Gt => ((1, b, a), false),
+            Cmp::Le => ((1, b, a), true),
+            Cmp::AnyBit => ((2, a, b), false),
+            Cmp::AllBits => ((3, a, b), false),
+        }
+    }
+
+    fn answer(&self, cmp: Cmp, a: Value, b: Value, known: &KnownValues) -> Option<bool> {
+        let number = |v: Value| self.values.constant(v).or_else(|| known.numbers.get(&v).copied());
+        if let (Some(a), Some(b)) = (number(a), number(b)) {
+            return Some(cmp.holds(a, b));
+        }
+        if let (true, Some(b)) = (self.protocol == Some(a), number(b)) {
+            let [one, other] = CommonCase::PROTOCOLS.map(|a| cmp.holds(a, b));
+            if one == other {
+                return Some(one);
+            }
+        }
+        let (question, turned) = self.question(cmp, a, b);
+        known.answers.get(&question).map(|answer| answer ^ turned)
+    }
+
+    fn learn(&self, cmp: Cmp, a: Value, b: Value, holds: bool, known: &mut KnownValues) {
+        let (question, turned) = self.question(cmp, a, b);
+        let answer = holds ^ turned;
+        known.answers.insert(question, answer);
+        let (kind, x, y) = question;
+        if kind == 0 && answer {
+            for (value, other) in [(x, y), (y, x)] {
+                if let Some(n) = self.values.constant(other) {
+                    known.numbers.insert(value, n);
+                }
+            }
+        }
+        if let (0, false, Some(protocol)) = (kind, answer, self.protocol) {
+            let other = if x == protocol { y } else { x };
+            let is_not = self.values.constant(other).filter(|_| x == protocol || y == protocol);
+            let [one, another] = CommonCase::PROTOCOLS;
+            match is_not {
+                Some(n) if n == one => _ = known.numbers.insert(protocol, another),
+                Some(n) if n == another => _ = known.numbers.insert(protocol, one),
+                _ => (),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Builder;
+
+    fn branches(program: &Program) -> usize {
+        program.blocks.iter().filter(|b| matches!(b.end, End::If { .. } | End::Fits { .. })).count()
+    }
+
+    fn ask(b: &mut Builder, fact: Fact, value: u64) {
+        let (end, no) = (b.label(), b.label());
+        let r = b.fact(Layer::Outer, fact);
+        b.require(r, Cmp::Eq, value, no);
+        let l3 = b.fact(Layer::Outer, Fact::L3);
+        b.fits(Some(l3), 0, 20, no);
+        let ttl = b.load(Some(l3), 8, 1);
+        b.set(Var::State, ttl);
+        b.jump(end);
+        b.place(no);
+        b.discard();
+        b.place(end);
+    }
+
+    #[test]
+    fn what_a_stage_proved_the_next_one_need_not_ask() {
+        let mut b = Builder::default();
+        for _ in 0..3 {
+            b.stage("family");
+            ask(&mut b, Fact::Family, 4);
+        }
+        b.stage("another");
+        ask(&mut b, Fact::Family, 6);
+        let program = b.finish();
+        assert_eq!((branches(&program), branches(&program.simplified(Start::Fresh))), (8, 2));
+    }
+
+    #[test]
+    fn what_only_one_way_proved_is_asked_again() {
+        let mut b = Builder::default();
+        let (no, both) = (b.label(), b.label());
+        let r = b.fact(Layer::Outer, Fact::Protocol);
+        b.require(r, Cmp::Eq, 6, no);
+        b.set(Var::Mark, 42);
+        b.jump(both);
+        b.place(no);
+        b.set(Var::Mark, 43);
+        b.place(both);
+        let (again, end) = (b.fact(Layer::Outer, Fact::Protocol), b.label());
+        b.require(again, Cmp::Eq, 6, end);
+        let mark = b.get(Var::Mark);
+        b.require(mark, Cmp::Eq, 42, end);
+        b.discard();
+        b.place(end);
+        let program = b.finish();
+        assert_eq!(branches(&program.simplified(Start::Fresh)), branches(&program));
+    }
+
+    #[test]
+    fn a_test_that_was_kept_as_a_number_is_the_same_test() {
+        let mut b = Builder::default();
+        let (r, no) = (b.fact(Layer::Outer, Fact::Protocol), b.label());
+        b.require(r, Cmp::Lt, 17, no);
+        let is = b.reg();
+        b.push(Inst::Is { to: is, cmp: Cmp::Ge, a: r, b: Operand::Imm(17) });
+        b.require(is, Cmp::Eq, 0, no);
+        b.set(Var::Mark, 1);
+        b.place(no);
+        assert_eq!(branches(&b.finish().simplified(Start::Fresh)), 1);
+    }
+}

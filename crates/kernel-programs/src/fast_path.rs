@@ -1,0 +1,82 @@
+//! Fast paths for the [`CommonCase`]s: untagged Ethernet, IPv4 without options or IPv6 without extension headers, no
+//! fragment, and a complete TCP or UDP header of minimal length.
+//!
+//! In such a packet all offsets are constants, so a dozen comparisons replace the header parser
+//! ([`super::parse_headers`]). The program behind the comparisons is specialised for the known values: nothing remains
+//! of `ip >-> steer_flow`. A packet for which a comparison fails goes through the header parser unchanged. Both paths
+//! must agree; the random packets of `crates/bpf/tests` use both.
+
+use super::compile::{Emitter, Specialisation};
+use super::parse_headers::{ETHERNET, FRAME, HEADER, raw};
+use ebpf::{Alu, Condition, Label, Reg as R, Size};
+use ir::CommonCase;
+use wire::IpProtocol;
+
+/// Minimal header lengths, in bytes.
+const TCP: i16 = 20;
+const UDP: i16 = 8;
+
+impl<'a> Emitter<'a> {
+    /// Emits the fast paths. Packets without a fast path continue after them, with FRAME unchanged.
+    pub(super) fn fast_paths(&mut self, ways: &'a [(CommonCase, Specialisation)]) {
+        let Some((shortest, _)) = ways.first() else { return };
+        let other = self.asm.label();
+        let a = &mut self.asm;
+        a.mov_reg(R::R2, FRAME);
+        a.alu(Alu::Add, R::R2, shortest.captured() as i32);
+        a.jump_if_reg(Condition::Gt, R::R2, R::R0, other);
+        a.load(Size::H, HEADER, FRAME, ETHERNET - 2);
+        for (sort, form) in ways {
+            let next = self.asm.label();
+            self.asm.jump_if(Condition::Ne, HEADER, raw(sort.ethertype()), next);
+            if sort != shortest {
+                self.captured(FRAME, sort.captured() as i32, other);
+            }
+            self.is_plain(*sort, other);
+            self.body(form);
+            self.asm.place(next);
+        }
+        self.asm.place(other);
+    }
+
+    /// Continues if a packet with this ethertype is of this common case. The caller has tested that the bytes up to the
+    /// end of a UDP header were captured; r0 is the end of the frame.
+    fn is_plain(&mut self, sort: CommonCase, other: Label) {
+        let [tcp, known] = [(); 2].map(|()| self.asm.label());
+        // The field with the packet length, and the number of header bytes that the field includes.
+        let (length, includes) = match sort {
+            CommonCase::V4 => (ETHERNET + 2, 20),
+            CommonCase::V6 => (ETHERNET + 4, 0),
+        };
+        let transport = sort.l4() as i16;
+        let a = &mut self.asm;
+        a.load(Size::B, R::R1, FRAME, ETHERNET);
+        match sort {
+            CommonCase::V4 => {
+                a.jump_if(Condition::Ne, R::R1, 0x45, other);
+                a.load(Size::H, R::R1, FRAME, ETHERNET + 6);
+                a.jump_if(Condition::Set, R::R1, raw(0x3fff), other);
+            }
+            CommonCase::V6 => {
+                a.alu(Alu::Shr, R::R1, 4);
+                a.jump_if(Condition::Ne, R::R1, 6, other);
+            }
+        }
+        a.load(Size::H, R::R1, FRAME, length);
+        a.big_endian(R::R1, 16);
+        a.alu_reg(Alu::Sub, R::R0, FRAME);
+        a.alu(Alu::Sub, R::R0, i32::from(transport - includes));
+        a.jump_if_reg(Condition::Gt, R::R1, R::R0, other);
+        a.load(Size::B, R::R2, FRAME, sort.protocol() as i16);
+        a.jump_if(Condition::Eq, R::R2, IpProtocol::TCP.0.into(), tcp);
+        a.jump_if(Condition::Ne, R::R2, IpProtocol::UDP.0.into(), other);
+        a.jump_if(Condition::Lt, R::R1, (includes + UDP).into(), other);
+        if self.needs.inner {
+            self.no_tunnel(FRAME, transport);
+        }
+        self.asm.jump(known);
+        self.asm.place(tcp);
+        self.asm.jump_if(Condition::Lt, R::R1, (includes + TCP).into(), other);
+        self.asm.place(known);
+    }
+}

@@ -1,0 +1,79 @@
+//! Reasons why a program cannot run in the kernel, and advice for the user.
+
+use super::MAPS_MAX;
+use ir::VerifyError;
+use std::fmt;
+
+/// The reason why a program cannot run in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The program failed verification, so no back end can run it.
+    Unfit(VerifyError),
+    /// The kernel cannot run the first stage.
+    Nothing {
+        /// The source text of the stage.
+        stage: String,
+        /// The reason.
+        why: String,
+    },
+    /// Frames of the interface do not begin with an Ethernet header.
+    LinkType(u16),
+    /// The program counts or uses maps, but the driver leaves no space for metadata, so user space would not learn the
+    /// decision.
+    NoMetadata,
+    /// More values are live at once than the kernel's stack holds.
+    Stack {
+        /// Required bytes.
+        need: usize,
+        /// Available bytes.
+        have: usize,
+    },
+    /// The program needs more maps than a kernel program may use.
+    Maps {
+        /// Required maps.
+        need: usize,
+    },
+    /// The program has more instructions than a jump can span.
+    TooLong {
+        /// Distance of the jump, in slots.
+        distance: i64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unfit(e) => write!(f, "the program cannot run: {e}"),
+            Self::Nothing { stage, why } => {
+                write!(f, "nothing to do in the kernel: `{stage}` {why}; the program runs in user space as a whole")
+            }
+            Self::LinkType(link_type) => {
+                write!(f, "frames of link type {link_type} are not for XDP, which takes Ethernet (1)")
+            }
+            Self::NoMetadata => f.write_str(
+                "the program counts or remembers, and this driver lets no record go along with a packet; \
+                 run it in user space",
+            ),
+            Self::Stack { need, have } => write!(
+                f,
+                "the program needs {need} bytes of stack in the kernel, where there are {have}; make shorter stages of the longest"
+            ),
+            Self::Maps { need } => write!(
+                f,
+                "the program needs {need} maps in the kernel, where {MAPS_MAX} are possible; use fewer flow maps in its first stage"
+            ),
+            Self::TooLong { distance } => write!(
+                f,
+                "the program is too long for the kernel: a jump over {distance} instructions, at most 32767 are possible"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<VerifyError> for Refusal {
+    fn from(e: VerifyError) -> Self {
+        Self::Unfit(e)
+    }
+}

@@ -1,0 +1,157 @@
+//! The book in `docs/`: every page is in its table of contents, every relative link leads to a page and a heading that
+//! exist, and mdBook builds it where mdBook is installed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// The table of contents that mdBook reads.
+const CONTENTS: &str = "docs/SUMMARY.md";
+
+/// Pages outside the book whose links are checked too.
+const OUTSIDE: &[&str] = &["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "records/README.md"];
+
+/// Appends a complaint for each page that the table of contents lacks and for each broken link.
+pub fn check(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
+    let mut pages = BTreeMap::new();
+    read_pages(root, Path::new("docs"), &mut pages)?;
+    for page in OUTSIDE {
+        let text = std::fs::read_to_string(root.join(page)).map_err(|e| format!("{page}: {e}"))?;
+        pages.insert(PathBuf::from(page), text);
+    }
+    let contents = pages.get(Path::new(CONTENTS)).ok_or(format!("{CONTENTS} is missing"))?;
+    let listed: BTreeSet<PathBuf> =
+        links(contents).filter_map(|(_, link)| target(Path::new(CONTENTS), link)).map(|(page, _)| page).collect();
+    for page in pages.keys().filter(|page| page.starts_with("docs") && *page != Path::new(CONTENTS)) {
+        if !listed.contains(page) {
+            complaints.push(format!("{}: {CONTENTS} does not list the page", page.display()));
+        }
+    }
+    for (page, text) in &pages {
+        for (line, link) in links(text) {
+            let Some((to, heading)) = target(page, link) else { continue };
+            let place = format!("{}:{line}", page.display());
+            if !root.join(&to).exists() {
+                complaints.push(format!("{place}: {link}: {} does not exist", to.display()));
+            } else if let Some(heading) = heading
+                && let Some(text) = pages.get(&to)
+                && !headings(text).contains(heading)
+            {
+                complaints.push(format!("{place}: {link}: {} has no such heading", to.display()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Builds the book as HTML in `output`, if mdBook is installed or `mdbook` names the program.
+pub fn build(root: &Path, mdbook: Option<&Path>, output: &Path) -> Result<(), String> {
+    let Some(mdbook) = mdbook else {
+        println!("book: mdbook is not installed; the book was checked and not built");
+        return Ok(());
+    };
+    let status = Command::new(mdbook).arg("build").arg(root.join("docs")).arg("--dest-dir").arg(output).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("mdbook ended with {status}")),
+        Err(e) => Err(format!("{} does not start: {e}", mdbook.display())),
+    }
+}
+
+/// Reads all pages below `folder`, by their paths from the root.
+fn read_pages(root: &Path, folder: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Result<(), String> {
+    let with_path = |e: std::io::Error| format!("{}: {e}", folder.display());
+    for entry in std::fs::read_dir(root.join(folder)).map_err(with_path)? {
+        let path = folder.join(entry.map_err(with_path)?.file_name());
+        if root.join(&path).is_dir() {
+            read_pages(root, &path, pages)?;
+        } else if path.extension().is_some_and(|e| e == "md") {
+            let text = std::fs::read_to_string(root.join(&path)).map_err(|e| format!("{}: {e}", path.display()))?;
+            pages.insert(path, text);
+        }
+    }
+    Ok(())
+}
+
+/// Line number and target of each link `[text](target)` outside code.
+fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_fenced = false;
+    let lines = text.lines().enumerate().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        !is_fenced && !is_fence
+    });
+    lines.flat_map(|(index, line)| {
+        // Every second piece between backticks is prose; a link whose text is code begins in a piece of prose too.
+        let prose = line.split('`').step_by(2);
+        prose
+            .flat_map(|piece| piece.split("](").skip(1))
+            .filter_map(move |rest| Some((index + 1, rest.split_once(')')?.0)))
+    })
+}
+
+/// The file that a link on `page` leads to, as a path from the root, and the heading; nothing for a link to a host.
+fn target<'a>(page: &Path, link: &'a str) -> Option<(PathBuf, Option<&'a str>)> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (path, heading) = link.split_once('#').map_or((link, None), |(path, heading)| (path, Some(heading)));
+    if path.is_empty() {
+        return Some((page.to_owned(), heading));
+    }
+    let mut to = page.parent().unwrap_or(Path::new("")).to_owned();
+    for part in Path::new(path).components() {
+        match part {
+            Component::ParentDir => _ = to.pop(),
+            Component::CurDir => {}
+            part => to.push(part),
+        }
+    }
+    Some((to, heading))
+}
+
+/// The anchors of the headings of a page, as mdBook and GitHub make them: lower case, spaces as hyphens, no punctuation.
+fn headings(text: &str) -> BTreeSet<String> {
+    let mut is_fenced = false;
+    let mut anchors: BTreeMap<String, usize> = BTreeMap::new();
+    let mut all = BTreeSet::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_fenced = !is_fenced;
+        }
+        let Some(title) = line.strip_prefix('#').filter(|_| !is_fenced) else { continue };
+        let title = title.trim_start_matches('#').trim();
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let anchor: String = kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
+        let count = anchors.entry(anchor.clone()).or_default();
+        all.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
+        *count += 1;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{headings, links, target};
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn links_in_code_are_no_links() {
+        let text = "a [b](c.md) `[d](e.md)`\n```\n[f](g.md)\n```\n[h](i.md#j)\n";
+        assert_eq!(links(text).collect::<Vec<_>>(), [(1, "c.md"), (5, "i.md#j")]);
+    }
+
+    #[test]
+    fn a_link_leads_to_a_path_from_the_root_and_a_heading() {
+        let page = Path::new("docs/reference/run.md");
+        assert_eq!(target(page, "../design/x.md#a-b"), Some((PathBuf::from("docs/design/x.md"), Some("a-b"))));
+        assert_eq!(target(page, "#here"), Some((page.to_owned(), Some("here"))));
+        assert_eq!(target(page, "https://example.org/"), None);
+    }
+
+    #[test]
+    fn headings_become_anchors() {
+        let anchors = headings("# A `run`, twice\n## Same\n## Same\n```\n# no\n```\n");
+        assert_eq!(anchors.into_iter().collect::<Vec<_>>(), ["a-run-twice", "same", "same-1"]);
+    }
+}
