@@ -196,8 +196,8 @@ mod tests {
         assert!(examples::commands().len() > 50);
     }
 
-    /// The README and the pages of the book for users.
-    fn pages() -> String {
+    /// The lines of the shell blocks of the README and of the book's pages for users.
+    fn shell_lines() -> Vec<String> {
         let mut all = include_str!("../../../README.md").to_owned();
         for folder in ["start", "how-to"] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(folder);
@@ -205,14 +205,15 @@ mod tests {
                 all += &std::fs::read_to_string(entry.expect("an entry").path()).expect("a page");
             }
         }
-        all
+        let blocks = all.split("\n```sh").skip(1).filter_map(|rest| rest.split("\n```").next());
+        blocks.flat_map(|block| block.lines().skip(1).map(str::to_owned)).collect()
     }
 
     #[test]
     fn the_commands_of_the_readme_and_the_book_are_understood() {
-        let pages = pages();
+        let all = shell_lines();
         let plain = |line: &&str| !line.contains(['…', '[', '<', '$', '\\']);
-        let lines: Vec<&str> = pages.lines().filter_map(|l| l.strip_prefix("netgrain ")).filter(plain).collect();
+        let lines: Vec<&str> = all.iter().filter_map(|l| l.strip_prefix("netgrain ")).filter(plain).collect();
         assert!(lines.len() > 80, "{lines:?}");
         for line in lines {
             let words = examples::words(line.split(" 2>").next().unwrap_or(line).trim_end_matches(" &"));

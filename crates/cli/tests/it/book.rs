@@ -1,7 +1,7 @@
 //! The shell blocks of the README and of the book's pages for users, run as they stand there.
 //!
 //! Each page is one script: its blocks run in order, in one `bash -eu -o pipefail`, in a temporary folder inside a network
-//! namespace of its own with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` stands for a folder of the test. The
+//! namespace of its own with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a folder of the test. The
 //! word after `sh` in a fence says where a block runs:
 //!
 //! | fence | the block |
@@ -128,8 +128,10 @@ fn run_page(test: &str, page: &str) {
     }
     fs::create_dir(ground.dir.join("data")).expect("a folder for stores");
     std::os::unix::fs::symlink(repository().join("dist"), ground.dir.join("dist")).expect("a link");
-    let data = format!("{}/", ground.dir.join("data").display());
-    fs::write(ground.dir.join("page.sh"), script.replace("/data/", &data)).expect("the script");
+    // The mount point is short because the path of a socket in a store has at most 107 bytes. `/run` is the test's own.
+    let mount = "mkdir /run/data\nmount --bind data /run/data\n";
+    let script = format!("{mount}{}", script.replace("/data/", "/run/data/"));
+    fs::write(ground.dir.join("page.sh"), script).expect("the script");
     let output = File::create(ground.dir.join("output")).expect("a file for the output");
     let path: String = folders.iter().map(|folder| format!("{}:", folder.display())).collect();
     let line = format!("export PATH='{path}'\"$PATH:/usr/sbin:/sbin\" && exec bash -eu -o pipefail page.sh");
