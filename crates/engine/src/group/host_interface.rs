@@ -65,7 +65,6 @@ impl HostInterface {
     /// Creates the veth pair for this captured interface.
     ///
     /// # Errors
-    ///
     /// A text with the operation that the kernel refused.
     pub fn open(port: &str) -> Result<Self, String> {
         let fail = |what: &str, e: io::Error| {

@@ -82,7 +82,6 @@ struct Run {
 /// Compiles a program from its source.
 ///
 /// # Errors
-///
 /// A text with the error, its position in the source and the correction.
 pub fn compile(source: &str, ground: &ProgramContext) -> Result<Arc<dyn Compiled>, String> {
     let mut program = check_for(source, ground.link_type)?;
@@ -135,7 +134,6 @@ pub fn compile(source: &str, ground: &ProgramContext) -> Result<Arc<dyn Compiled
 /// Checks that a group can run this program.
 ///
 /// # Errors
-///
 /// As [`compile`].
 pub fn check(source: &str) -> Result<ir::Program, String> {
     check_for(source, wire::link::ETHERNET)

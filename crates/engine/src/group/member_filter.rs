@@ -11,7 +11,6 @@ use wire::Headers;
 /// Compiles a member's filter.
 ///
 /// # Errors
-///
 /// A text with the position in the filter.
 pub fn of(text: &str, link_type: u16) -> Result<Arc<dyn MemberFilter>, String> {
     let filter = LinkFilter::parse(text, link_type).map_err(|e| format!("filter: {e}"))?;

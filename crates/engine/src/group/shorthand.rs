@@ -30,7 +30,6 @@ struct ShorthandProgram {
 /// Parses a shorthand program; `None` if the source is in the packet language.
 ///
 /// # Errors
-///
 /// The error in the filter.
 pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, String> {
     let text = source.trim();

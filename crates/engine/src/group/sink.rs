@@ -53,7 +53,6 @@ pub type SinkThread = (JoinHandle<()>, Arc<SinkCounts>);
 /// Starts a thread that empties the branches into this sink until the branches end.
 ///
 /// # Errors
-///
 /// A text with the reason why the sink cannot be opened.
 pub fn open(
     to: &PacketSink,
