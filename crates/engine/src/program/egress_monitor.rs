@@ -80,8 +80,8 @@ impl EgressMonitor {
 }
 
 impl EgressState {
-    /// `is_ready` is `None` if the interface does not exist; `books` are the packets taken and refused so far. Returns
-    /// a warning if the state changed.
+    /// `is_ready` is `None` if the interface does not exist; `books` are the numbers of packets taken and refused so
+    /// far. Returns a warning if the state changed.
     fn refresh(&mut self, is_ready: Option<bool>, books: (u64, u64), now: Instant) -> Option<String> {
         let (taken, refused) = (books.0 > self.taken, books.1 > self.refused);
         (self.taken, self.refused) = books;
