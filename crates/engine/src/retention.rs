@@ -354,7 +354,8 @@ impl Demand {
     fn see(&mut self, up: Duration, written: u64, total: u64) -> u64 {
         let passed = up.saturating_sub(self.seen).as_secs_f64();
         self.seen = up;
-        // The oldest entry kept is at least one second old. The bytes since then are scaled to one second.
+        // The newest entry that is at least one second old is the oldest entry kept; the bytes since then are scaled to
+        // one second.
         self.looks.push_back((up, written));
         while self.looks.get(1).is_some_and(|(at, _)| up.saturating_sub(*at) >= SECOND) {
             self.looks.pop_front();

@@ -1,9 +1,9 @@
 //! The HTTP server of `/metrics`: HTTP/1.1 (RFC 9112), one thread, one request per connection.
 //!
-//! Any host that reaches the address may connect, and the process records packets beside the server. Everything that a
-//! client can take therefore has a limit: connections, file descriptors ([`sys::limits::is_available_to_clients`]), bytes of a
-//! request's head, and time. Where all connections are taken, the longest-waiting one that has not sent a whole request
-//! is closed, so connections that never send a request do not keep a scrape out.
+//! Any host that reaches the address may connect, and the process records packets beside the server. All resources that
+//! a client can take therefore have a limit: connections, file descriptors ([`sys::limits::is_available_to_clients`]),
+//! bytes of a request's head, and time. If all connections are taken, the server closes the longest-waiting connection
+//! that has not sent a complete request, so connections that never send a request do not block a scrape.
 
 use super::exposition_of;
 use crate::status::Report;

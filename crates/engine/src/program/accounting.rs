@@ -29,7 +29,7 @@ pub(super) struct KernelAccounting {
     tables: Vec<Table>,
 }
 
-/// A flow map of the kernel half.
+/// A flow map of the kernel part.
 #[derive(Clone, Debug)]
 struct Table {
     /// The map's index in the program.

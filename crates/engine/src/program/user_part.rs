@@ -38,7 +38,7 @@ pub(crate) struct UserPart {
     pub all_in_kernel: bool,
     /// The instance that evaluates packets.
     pub worker: Worker,
-    /// One plus the index of the port among the program's devices, or 0.
+    /// One plus the index of the interface among the program's devices, or 0.
     pub ingress: u16,
     /// True if the program also forwards packets that this host sent.
     pub forwards_own: bool,
