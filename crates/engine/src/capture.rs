@@ -85,8 +85,7 @@ impl Capture {
     }
 
     /// As [`Capture::start`], with sinks for flow records and rows. `store` is the directory with the data of this
-    /// interface;
-    /// `outlets` makes the sinks, given the interface's name, after the interface is claimed there.
+    /// interface; `sinks` makes the sinks from the interface's name, after the claim on that directory.
     ///
     /// # Errors
     /// [`EngineError`]; everything opened before the error is closed again.
@@ -377,7 +376,6 @@ impl Capture {
     /// # Errors
     /// A text, possibly with the verifier log; the previous program continues. A capture that started without a program
     /// has none to swap.
-    /// exchange.
     pub fn swap_program(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, EngineError> {
         match &self.program {
             Some(program) => program.swap(plan).map_err(EngineError::Program),

@@ -20,7 +20,7 @@ impl Egress {
     /// Opens the interface of this name.
     ///
     /// # Errors
-    /// A text that says why nothing can be sent through it.
+    /// A text with the reason why nothing can be sent through the interface.
     pub fn open(name: &str) -> Result<Self, String> {
         let fail = |what: &str, e: io::Error| format!("interface {name}: {what}: {e}");
         let index = index_of(name).map_err(|e| {

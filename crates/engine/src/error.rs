@@ -1,4 +1,4 @@
-//! The reasons why a capture could not start or failed, as texts that say what to do.
+//! The reasons why a capture could not start or failed, as texts with advice.
 
 use capture::SourceError;
 use std::fmt;
@@ -11,19 +11,19 @@ pub enum EngineError {
     Source(SourceError),
     /// The capture filter is invalid.
     Filter(filter::FilterError),
-    /// The interface's program failed; the text says why.
+    /// The interface's program failed; with the reason.
     Program(String),
     /// There is no memory for the ring; with the number of bytes requested.
     Ring(u64, std::io::Error),
-    /// There is no memory for the flow table; the text says how much is needed.
+    /// There is no memory for the flow table; with the bytes needed.
     Flows(String),
     /// The listeners' socket failed; with its path.
     Socket(std::path::PathBuf, std::io::Error),
-    /// The store failed; the text says why.
+    /// The store failed; with the reason.
     Store(String),
     /// Another process records this interface into this store, or the claim failed otherwise.
     Claim(ClaimError),
-    /// A group of the configuration failed; the text says why.
+    /// A group of the configuration failed; with the reason.
     Group(String),
     /// A thread could not be started, or panicked.
     Thread(String),

@@ -1,6 +1,6 @@
-//! The sending loops of `netgrain gen`. Flat out and in one size, an XDP program makes the frames inside the kernel
-//! (`capture::live_frames`), where the port can count them; otherwise traffic from `gen`, paced by its pacer, goes into
-//! AF_XDP's memory in place.
+//! The sending loops of `netgrain gen`. Without a rate and with one frame size, an XDP program makes the frames in the
+//! kernel (`capture::live_frames`) if the interface can count them there. Otherwise the traffic of `gen`, paced by its
+//! pacer, is written directly into the UMEM of AF_XDP.
 
 use base::Timestamp;
 use base::units::Rate;
@@ -13,49 +13,51 @@ use std::time::{Duration, Instant};
 use sys::clock::Clock;
 use sys::netlink::Netlink;
 
-/// Frames filled between two looks at the clock and the stop flag.
+/// Frames filled between two checks of the clock and the stop flag.
 const BATCH: u64 = 64;
 
-/// Longest sleep while nothing is due, so that stopping is prompt.
+/// The longest sleep while no frame is due, so that the loop stops promptly.
 const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
-/// Below this much time to the next frame the loop spins: a sleep would be late by the kernel's timer slack (50 µs) and the wake-up.
+/// With less time than this to the next frame the loop spins: a sleep would end late by the kernel's timer slack (50
+/// µs) and the wake-up.
 const SPIN: Duration = Duration::from_micros(60);
 
 /// Bytes of an Ethernet header, which the MTU does not count.
 const LINK_HEADER: usize = 14;
 
-/// Live frames at a rate leave in bursts of so many: one system call costs as much as a few dozen frames.
+/// At a rate, live frames are sent in bursts of this size: one system call costs as much as a few dozen frames.
 const LIVE_BURST: u64 = 512;
 
-/// What was sent.
+/// The counters of the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sent {
-    /// Frames made; their sequence numbers are 0 to this, excluded.
+    /// Frames made; their sequence numbers are 0 to `made - 1`.
     pub made: u64,
-    /// Frames the driver took; of live frames, those that the other end took.
+    /// Frames that the driver accepted; for live frames, those that the other end received.
     pub sent: u64,
-    /// Frames the driver dropped for want of room at the other end.
+    /// Frames that the driver dropped because the other end had no space.
     pub dropped: u64,
-    /// Bytes of all frames made, without frame check sequence.
+    /// Bytes of all frames made, without FCS.
     pub bytes: u64,
-    /// From the first frame to the last.
+    /// Nanoseconds from the first frame to the last.
     pub nanos: u64,
 }
 
-/// How frames get onto the port.
+/// The method by which frames are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// Live frames where they serve, else AF_XDP.
+    /// Live frames if they suit the traffic and the interface, otherwise AF_XDP.
     #[default]
     Auto,
-    /// Made by an XDP program inside the kernel: one size, flows in turn, on veth ports; flat out, or in bursts at a rate.
+    /// Frames made by an XDP program in the kernel: one size, flows in turn, on veth interfaces; without a rate, or in
+    /// bursts at a rate.
     LiveFrames,
-    /// Through an AF_XDP socket: every traffic, on every port.
+    /// Frames sent through an AF_XDP socket: all traffic, on all interfaces.
     AfXdp,
 }
 
-/// Traffic that is ready to leave.
+/// Traffic that is ready to be sent.
 pub struct Generator {
     spec: Spec,
     out: Out,
@@ -68,13 +70,13 @@ enum Out {
 }
 
 impl Generator {
-    /// Opens the port for the traffic of `spec`. `queue` is for AF_XDP.
+    /// Opens the interface for the traffic of `spec`. `queue` is for AF_XDP.
     ///
     /// # Errors
-    /// Those of [`LiveFrames::open`] if these are demanded, and those of [`Transmitter::open`].
+    /// Those of [`LiveFrames::open`] if `method` requires live frames, and those of [`Transmitter::open`].
     pub fn open(spec: &Spec, interface: &str, queue: u16, method: Method) -> Result<Self, SourceError> {
         let mut description = format!("AF_XDP transmit on {interface} queue {queue}");
-        // At a rate, live frames leave in bursts; whoever wants them so must ask for them.
+        // At a rate, live frames are sent in bursts, so they are used only if requested.
         if method == Method::LiveFrames || method == Method::Auto && spec.rate == Rate::Flat {
             match live_frames(spec, interface) {
                 Ok(out) => {
@@ -82,7 +84,7 @@ impl Generator {
                     return Ok(Self { spec: spec.clone(), out, description });
                 }
                 Err(e) if method == Method::LiveFrames => return Err(e),
-                // Mixed traffic was never meant for live frames; in all other cases people want to know why not.
+                // For traffic that live frames could send, the description has the reason why they are not used.
                 Err(e) if suits_live_frames(spec) => description.push_str(&format!(" (no live frames: {e})")),
                 Err(_) => (),
             }
@@ -94,15 +96,15 @@ impl Generator {
         Ok(Self { spec: spec.clone(), out, description })
     }
 
-    /// One line for people: how the frames leave.
+    /// Returns one line that describes how the frames are sent.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Sends until the specification's limits, or until told to stop. `progress` is called about once a second.
+    /// Sends until a limit of the specification or a stop request. `progress` is called about once a second.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The error of the kernel.
     pub fn run(self, stop: &AtomicBool, progress: impl FnMut(Sent)) -> Result<Sent, SourceError> {
         match self.out {
             Out::LiveFrames(out) => send_live_frames(&self.spec, *out, stop, progress),
@@ -111,9 +113,9 @@ impl Generator {
     }
 }
 
-/// Refuses frames that the port would drop one by one for their length.
+/// Refuses frames that the interface would drop because of their length.
 fn fits(interface: &str, longest: usize) -> Result<(), SourceError> {
-    // Whether there is such a port, the transmitter finds out and says better.
+    // If the interface does not exist, the transmitter reports that with a better text.
     let Ok(link) = Netlink::route().and_then(|mut n| n.link(interface)) else { return Ok(()) };
     if longest <= link.mtu as usize + LINK_HEADER {
         return Ok(());
@@ -183,18 +185,18 @@ fn send_live_frames(
     let elapsed = started.elapsed();
     out.flush()?;
     let counts = out.counts()?;
-    // What is still under way after the flush never reached the other end.
+    // Frames still under way after the flush never reached the other end.
     Ok(reported(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
 }
 
-/// How long to sleep until a burst of frames is due, or until it is time to look at the stop flag.
+/// Returns the time to sleep until a burst of frames is due or the stop flag must be checked.
 fn live_pause(pacer: &Pacer, burst: u64, frame_bytes: u64, elapsed: Duration) -> Duration {
     let mut last = pacer.clone();
     last.sent(burst - 1, (burst - 1) * frame_bytes);
     last.departure().since(Timestamp::ZERO.after(elapsed)).clamp(SPIN, IDLE_SLEEP)
 }
 
-/// How long to sleep when the next frame is so far ahead; `None` where that is too near.
+/// Returns the time to sleep if the next frame is due in `ahead`; `None` if that is too soon for a sleep.
 fn pause(ahead: Duration) -> Option<Duration> {
     ahead.checked_sub(SPIN).filter(|nap| !nap.is_zero()).map(|nap| nap.min(IDLE_SLEEP))
 }
@@ -268,7 +270,7 @@ mod tests {
             elapsed += live_pause(&pacer, LIVE_BURST, 60, elapsed);
             naps += 1;
         }
-        // The 512th frame is due after 51.1 ms: a nap of a millisecond each.
+        // The 512th frame is due after 51.1 ms, and each sleep lasts a millisecond.
         assert_eq!((elapsed.as_micros(), naps), (51_100, 52));
         let fast = Pacer::new(Rate::Bits(10e9), Timestamp::ZERO);
         assert_eq!(live_pause(&fast, LIVE_BURST, 60, Duration::ZERO), SPIN);

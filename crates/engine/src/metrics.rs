@@ -1,4 +1,4 @@
-//! `/metrics` in the Prometheus text format, from the same [`Report`] as everything else.
+//! `/metrics` in the Prometheus text format, from the same [`Report`] as the other outputs.
 
 mod groups;
 mod server;
@@ -12,12 +12,12 @@ use crate::status::Report;
 use flow::Lateness;
 use std::fmt::Write as _;
 
-/// The exposition of a report (Prometheus text format 0.0.4).
+/// Returns the exposition of a report (Prometheus text format 0.0.4).
 pub fn exposition(report: &Report) -> String {
     exposition_of(std::slice::from_ref(report))
 }
 
-/// The same of several interfaces: the samples of a family stand together, as the format wants it.
+/// Returns the exposition of several interfaces: the samples of a family must be consecutive in this format.
 fn exposition_of(reports: &[Report]) -> String {
     let mut families: Vec<Family> = Vec::new();
     for report in reports {
@@ -26,20 +26,20 @@ fn exposition_of(reports: &[Report]) -> String {
     families.into_iter().map(|family| family.head + &family.samples).collect()
 }
 
-/// The lines of one name.
+/// The lines of one metric family.
 struct Family {
     head: String,
     samples: String,
 }
 
-/// The families so far, and the interface whose samples are added.
+/// The families so far, and the interface of the samples that are being added.
 struct Page<'a> {
     families: &'a mut Vec<Family>,
     interface: String,
 }
 
 impl Page<'_> {
-    /// The samples of the family of this name; the first call with a name makes its head.
+    /// Returns the samples of the family of this name; the first call with a name writes its `HELP` and `TYPE` lines.
     fn of(&mut self, name: &str, kind: &str, help: &str) -> &mut String {
         let head = format!("# HELP netgrain_{name} {help}\n# TYPE netgrain_{name} {kind}\n");
         let i = self.families.iter().position(|f| f.head == head).unwrap_or_else(|| {
@@ -49,7 +49,7 @@ impl Page<'_> {
         &mut self.families[i].samples
     }
 
-    /// Samples: labels behind `interface`, each with a comma before it, and values.
+    /// Adds samples: labels after `interface`, each with a comma before it, and values.
     fn family(&mut self, name: &str, kind: &str, help: &str, samples: &[(String, f64)]) {
         let interface = self.interface.clone();
         let lines = self.of(name, kind, help);
@@ -58,7 +58,8 @@ impl Page<'_> {
         }
     }
 
-    /// A histogram: upper bounds of all buckets but the last, how many observations are in each bucket, and their sum.
+    /// Adds a histogram: the upper bounds of all buckets but the last, the number of observations in each bucket, and
+    /// their sum.
     fn histogram(&mut self, name: &str, help: &str, bounds: &[f64], counts: &[u64], sum: f64) {
         let interface = self.interface.clone();
         let lines = self.of(name, "histogram", help);
@@ -212,7 +213,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     }
 }
 
-/// What the meter has made of the packets.
+/// Adds the metrics of the meter.
 fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     let mut family =
         |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);
@@ -285,7 +286,7 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
 }
 
-/// What the port's program does with packets, counts and remembers.
+/// Adds the metrics of the interface's program.
 fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
     let unsent = [("kernel", program.kernel.unsent), ("user", program.user.unsent)];
     let unsent = unsent.map(|(place, n)| (format!(",place=\"{place}\""), n as f64));
@@ -324,7 +325,7 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     );
 }
 
-/// What makes room, where it does.
+/// Adds the metrics of the retention worker.
 fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f64)) {
     let (removed, archived) = (&kept.removed, &kept.archived);
     let mut counter = |what: &str, help: &str, files: u64, bytes: u64| {

@@ -1,7 +1,7 @@
-//! Files that the recorder could not give their names because their volume failed for a while: mended and published as
-//! soon as it works again, while the recording goes on, and once more at its end. A sync that failed is not repeated,
-//! so such a file is read and compared with its checksums, as after a kill ([`upkeep::recovery`]). Each queue mends its
-//! own files, since only its recorder knows what they lack.
+//! Publication of files that the recorder left under their hidden names because the volume failed for a while: they are
+//! recovered as soon as the volume works again, while the recording continues, and once more at its end. A failed sync
+//! is not repeated, so such a file is read and compared with its checksums, as after a kill ([`upkeep::recovery`]).
+//! Each queue recovers its own files, because only its recorder has the counts of the packets that they lack.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use store::offered_page::OrphanedCount;
 use sys::priority::{Background, lower_priority};
 use upkeep::recovery::{Event, Outcome, Recovery};
 
-/// How long the end of a recording waits for it; the next recorder takes up what is left.
+/// How long the end of a recording waits for the recovery; the next recorder continues with the rest.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often the end looks whether it is done.
+/// Interval of the checks for the end of the recovery.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a volume on which mending failed is left alone.
+/// How long the recovery pauses after a failure of the volume.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Of one queue. Clones are of the same.
+/// The republisher of one queue; clones share their state.
 #[derive(Clone)]
 pub(crate) struct Republisher(Arc<Shared>);
 
 struct Shared {
-    /// The folder of the interface.
+    /// The directory of the interface.
     root: PathBuf,
     queue: u16,
     stop: Arc<AtomicBool>,
@@ -36,49 +36,50 @@ struct Shared {
 
 #[derive(Default)]
 struct Work {
-    /// Where files were left.
+    /// Directories with hidden files.
     folders: BTreeSet<PathBuf>,
     thread: Option<JoinHandle<()>>,
-    /// Not before then, after a failure.
+    /// Time of the next attempt after a failure.
     not_before: Option<Instant>,
-    /// What is to be said.
+    /// Messages that were not taken yet.
     messages: Vec<String>,
 }
 
 impl Republisher {
-    /// Nothing was left yet.
+    /// A republisher without files.
     pub fn new(root: PathBuf, queue: u16) -> Self {
         let (stop, mended, work) = (Arc::default(), AtomicU64::new(0), Mutex::default());
         Self(Arc::new(Shared { root, queue, stop, recovered: mended, work }))
     }
 
-    /// Files that have their names after all.
+    /// Returns the number of files that were published later.
     pub fn has_recovered(&self) -> u64 {
         self.0.recovered.load(Ordering::Relaxed)
     }
 
-    /// What was done since the last call.
+    /// Returns the messages since the last call.
     pub fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut self.work().messages)
     }
 
-    /// This file was left under its hidden name.
+    /// Registers a file that was left under its hidden name.
     pub fn left(&self, path: &Path) {
         self.work().folders.extend(path.parent().map(Path::to_owned));
     }
 
-    /// The volume has just taken another file.
+    /// Called when the volume has taken another file: starts the recovery.
     pub fn volume_works(&self) {
         let mut work = self.work();
         let rests = work.not_before.is_some_and(|at| Instant::now() < at);
         if work.folders.is_empty() || rests || work.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
-        // The recorder that counts lives: nothing of its tail is missing.
+        // The recorder still counts its packets, so no orphaned packets are entered.
         self.begin(&mut work, OrphanedCount::of(self.0.queue, 0, 0, None, 0));
     }
 
-    /// The recording has ended, with these last words of the recorder, if it left files: waits for the mending, for a while.
+    /// Ends with the recording: recovers the remaining files with the final counts of the recorder in `tail`, and waits
+    /// up to `GRACE`.
     pub fn finish(&self, tail: Option<OrphanedCount>) {
         self.await_thread();
         let mut work = self.work();
@@ -103,7 +104,8 @@ impl Republisher {
         let folders = std::mem::take(&mut work.folders);
         let again = folders.clone();
         let job = move || {
-            // Where it is refused, mending competes with other threads of its kind; capture's are above.
+            // If the priority cannot be lowered, recovery competes with other threads of normal priority; capture
+            // threads have a higher one.
             let _ = lower_priority(Background::Batch);
             this.recover(folders, &tail);
         };
@@ -152,7 +154,7 @@ mod tests {
     use crate::{Capture, Format, Plan, SourcePlan, StorePlan};
     use testkit::TempDir;
 
-    /// A capture of 3000 packets: the folder of its interface, its file, and the index.
+    /// Records 3000 packets; returns the directory of the interface, the packet file and the index.
     fn recorded(dir: &TempDir) -> (PathBuf, PathBuf, PathBuf) {
         let source =
             SourcePlan::Sim { spec: "200,packets=3000".parse().expect("a specification"), start: None, name: None };

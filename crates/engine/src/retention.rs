@@ -1,6 +1,7 @@
-//! The threads that make room while a capture records: [`upkeep::retention`] with the clocks of this machine, below capture
-//! in priority, and copying to an archive only while the disk has nothing else to do and the rings are nearly empty. What
-//! may wait for the archive's volume is done without any lock, so that room is made and a capture ends while it hangs.
+//! The retention threads of a running capture: [`upkeep::retention`] with the clocks of this machine, at a lower
+//! priority than capture. Files are copied to the archive only while the disk is otherwise idle and the rings are
+//! nearly empty. Operations that may wait for the archive's volume run without any lock, so that files are removed and
+//! a capture can end while that volume hangs.
 
 use crate::error::EngineError;
 use crate::observer::Observer;
@@ -19,72 +20,73 @@ use upkeep::retention::{
     ClockReading, Event, MoveJob, Progress, RetentionScope, RetentionState, RetentionWorker, Rules,
 };
 
-/// How often free space is looked at: 10 Gb/s that come without warning write less than one file of 64 MiB meanwhile.
+/// How often free space is checked: within this time, 10 Gb/s that arrive without warning write less than one file of
+/// 64 MiB.
 const PERIOD: Duration = Duration::from_millis(50);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the recorder has written at its fastest is expected again; after so long without, half as much.
+/// The highest write rate so far is expected again; after this time without it, half of it.
 const HALVED_AFTER: Duration = Duration::from_secs(60);
 
-/// How long copying waits when the writer has no time for it, and how long an answer to that holds.
+/// How long the archive thread waits while the disk is busy, and how long the result of that check is valid.
 const YIELD_TIME: Duration = Duration::from_millis(20);
 
-/// A ring fuller than this says that the disk is needed for packets.
+/// With a ring fuller than this, the disk is needed for packets.
 const SLACK_FILL: f64 = 0.1;
 
-/// A recorder makes the folder of an hour just before its first file.
+/// An hour directory is removed after it was empty for this long: a recorder creates it just before its first file.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
-/// How long the end waits for the archive's volume to answer.
+/// How long the end waits for the archive's volume.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Scheduled after everything else.
+/// The lowest scheduling priority.
 const NICE: i32 = 19;
 
-/// What is kept of what a capture records.
+/// The retention settings of a capture.
 #[derive(Clone, Debug)]
 pub struct RetentionPlan {
     /// The store.
     pub store: PathBuf,
-    /// Bytes of each file that the recorder makes ahead of need, in each queue.
+    /// Bytes that the recorder preallocates for each file, in each queue.
     pub segment: u64,
-    /// What to keep; `ahead` is filled in.
+    /// The retention rules; [`Retention::start`] sets `ahead`.
     pub rules: Rules,
 }
 
-/// Runs until dropped.
+/// The retention worker of a capture; runs until dropped.
 pub struct Retention {
     shared: Arc<Shared>,
     keeping: Option<JoinHandle<()>>,
     archiving: Option<JoinHandle<()>>,
 }
 
-/// What the two threads have in common: one decides and removes, which must go on while the disk is busy; the other copies
-/// to the archive, which must not.
+/// The shared state of the two threads. The retention thread decides and removes, also while the disk is busy; the
+/// archive thread copies to the archive, only while it is not.
 struct Shared {
     stop: AtomicBool,
     began: Instant,
-    /// A file is on its way to the archive.
+    /// True while a file is being moved to the archive.
     moving: AtomicBool,
     work: Mutex<Work>,
     state: RetentionHandle,
     rules: Rules,
 }
 
-/// What a capture knows of its retention: nothing, where it has none.
+/// The retention status of a capture; `None` if it has no retention worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RetentionHandle(Arc<Mutex<Option<RetentionStatus>>>);
 
 #[derive(Clone, Debug)]
 struct RetentionStatus {
     state: RetentionState,
-    /// See [`horizon`].
+    /// Result of [`horizon`].
     horizon: Option<Duration>,
 }
 
 impl RetentionHandle {
-    /// How things stand.
+    /// Returns the report.
     pub fn report(&self) -> Option<RetentionReport> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let RetentionStatus { state, horizon } = known.as_ref()?;
@@ -102,47 +104,47 @@ struct Work {
     tell: Box<dyn FnMut(&Event) + Send>,
 }
 
-/// So many files and bytes, for documents.
+/// A number of files and bytes, for JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileTotals {
-    /// Packet files.
+    /// Number of packet files.
     pub files: u64,
-    /// Bytes of the volume that they took, with their indexes.
+    /// Bytes of the volume that they occupied, with their indexes.
     pub bytes: u64,
 }
 
-/// How retention stands, for documents.
+/// The report of the retention worker, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RetentionReport {
     /// Published packet files that are kept.
     pub files: u64,
-    /// Bytes of the volume that everything of the interface takes, files in work included.
+    /// Bytes of the volume that the interface occupies, growing files included.
     pub bytes: u64,
-    /// The first moment of the oldest file kept.
+    /// The begin of the oldest file kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
     /// The same in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_second: Option<u64>,
-    /// How far back the files will reach when the rules begin to remove them, at the rate of the files kept now; unknown
-    /// without a file.
+    /// How far back in time the files will reach when the rules begin to remove them, at the rate of the files kept
+    /// now; unknown if there are no files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub horizon_seconds: Option<f64>,
-    /// Removed since the start.
+    /// Files removed since the start.
     pub removed: FileTotals,
-    /// Moved to the archive since the start.
+    /// Files moved to the archive since the start.
     pub archived: FileTotals,
-    /// How many of the removed files the archive should have had.
+    /// Removed files that should have been moved to the archive.
     pub unarchived_files: u64,
-    /// And how many of the bytes.
+    /// Bytes of these files.
     pub unarchived_bytes: u64,
-    /// Hours whose files should go, but queries hold them.
+    /// Hour directories with files that the rules would remove but that queries hold.
     pub held_hours: u64,
     /// Free bytes of the volume.
     pub free: u64,
-    /// All its bytes.
+    /// Bytes of the volume.
     pub total: u64,
-    /// What cannot be done at this moment.
+    /// The operation that currently fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -168,16 +170,17 @@ impl From<&RetentionState> for RetentionReport {
 }
 
 impl Retention {
-    /// Looks after the interface of this capture. `tell` hears of every file that goes, from the thread that does it.
+    /// Starts the threads for the interface of this capture. `tell` is called with each event, on the thread that
+    /// caused it.
     ///
     /// # Errors
-    /// When the system refuses the thread.
+    /// The system refuses a thread.
     pub fn start(
         plan: RetentionPlan,
         capture: Observer,
         tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Self, EngineError> {
-        // The capture may have chosen smaller files, for a small volume.
+        // The capture may have chosen smaller files for a small volume.
         let segment = plan.segment.min(capture.segment);
         let ahead = segment.saturating_mul(capture.queues.len() as u64);
         let rules = Rules { ahead, ..plan.rules };
@@ -216,13 +219,13 @@ impl Retention {
         thread.map_err(|e| EngineError::Thread(e.to_string()))
     }
 
-    /// How things stand.
+    /// Returns the report.
     pub fn report(&self) -> RetentionReport {
         self.shared.state.report().unwrap_or_default()
     }
 
-    /// Ends it and says how things stand then, looked at anew, because the recorder has just given its last files their names
-    /// and the room back that it had made ahead. Nothing is told of after this, so what is printed next is the last word.
+    /// Ends the threads, scans the store again and returns the final report: the recorder has just published its last
+    /// files and freed its preallocated space. No event follows.
     pub fn end(self) -> RetentionReport {
         let shared = Arc::clone(&self.shared);
         drop(self);
@@ -244,7 +247,7 @@ impl Drop for Retention {
         let asked = Instant::now();
         while !archiving.is_finished() {
             if asked.elapsed() >= STOP_TIMEOUT {
-                // It holds no lock and ends by itself as soon as its volume answers, or with the process.
+                // The thread holds no lock, and ends when its volume responds or the process ends.
                 let text =
                     "the archive's volume does not answer; a copy (….moving) may stay there until the next start";
                 self.shared.report(&Event::Warning(text.to_owned()));
@@ -257,9 +260,10 @@ impl Drop for Retention {
 }
 
 impl Shared {
-    /// The thread that decides.
+    /// The loop of the retention thread.
     fn keep(&self, mut demand: Demand, capture: &Observer) {
-        // Without the right to it, retention competes with other threads of its kind; capture's are above.
+        // Without the privilege, retention competes with other threads of normal priority; capture threads have a
+        // higher one.
         let _ = sys::cpu::set_nice(NICE);
         while !self.stop.load(Ordering::Relaxed) {
             let up = self.began.elapsed();
@@ -281,9 +285,9 @@ impl Shared {
         }
     }
 
-    /// The thread that copies.
+    /// The loop of the archive thread.
     fn archive(&self, mut slack: Slack) {
-        // Where it is refused, only the rings' fill throttles the copy.
+        // If the priority cannot be lowered, only the fill level of the rings throttles the copy.
         let _ = lower_priority(Background::Batch);
         let mut device = DiskDevice::plain();
         let mut out: Option<MoveJob> = None;
@@ -300,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// One piece of the way to the archive; only what concerns the store itself is done with the keeper.
+    /// One step of a move job; the lock is held only for the parts that concern the store.
     fn go_on_archiving(&self, out: &mut Option<MoveJob>, device: &mut DiskDevice) -> bool {
         let retention_worker = || self.work.lock().unwrap_or_else(PoisonError::into_inner);
         if out.is_none() {
@@ -326,32 +330,32 @@ impl Shared {
         retention_worker.take_events().iter().for_each(tell);
         self.moving.store(retention_worker.is_moving(), Ordering::Relaxed);
         self.state.set(retention_worker.state(), horizon(retention_worker.state(), &self.rules, now()));
-        // Where one query follows the other, the moment between two of them is short.
+        // With many queries in succession, the time between two of them is short.
         let held = retention_worker.state().held > 0;
         if held && progress == Progress::Idle { Progress::Waiting } else { progress }
     }
 }
 
-/// How much room the recorder will need before it can be made: what its next files take when they are made, or, where
-/// files are small for the rate, what it may write in a second, which is the most that it has written in one. A burst is not
-/// taken for a rate: what waited in the ring while the disk stalled is written in a moment, and not again.
+/// The free space that the recorder will need soon: the preallocation of its next files or, if files are small for the
+/// write rate, the bytes of one second at the highest rate so far. A burst is not taken for a rate: after a stall of
+/// the disk, the packets that waited in the ring are written at once, and only once.
 #[derive(Clone, Debug, Default)]
 struct Demand {
     files: u64,
     seen: Duration,
-    /// When so many bytes were written, for a second back.
+    /// Times and bytes written so far, for the last second.
     looks: VecDeque<(Duration, u64)>,
-    /// Bytes, in the second of the most.
+    /// The most bytes written in one second.
     peak: f64,
 }
 
 impl Demand {
-    /// `written`: bytes since the start; `total`: bytes of the volume, 0 where that is not known.
+    /// `written` are the bytes since the start, `total` the bytes of the volume or 0 if they are unknown.
     fn see(&mut self, up: Duration, written: u64, total: u64) -> u64 {
         let passed = up.saturating_sub(self.seen).as_secs_f64();
         self.seen = up;
-        // The last look that is a second old or more stays: from there on is a whole second, and what came in the time beyond it
-        // is counted by its share.
+        // The newest entry that is at least one second old is the oldest entry kept; the bytes since then are scaled to
+        // one second.
         self.looks.push_back((up, written));
         while self.looks.get(1).is_some_and(|(at, _)| up.saturating_sub(*at) >= SECOND) {
             self.looks.pop_front();
@@ -365,8 +369,8 @@ impl Demand {
     }
 }
 
-/// How far back the files of an interface will reach when the rules begin to remove them, if it goes on as it did since
-/// its oldest file began, and others take no more of the volume than now.
+/// Returns how far back in time the files of an interface will reach when the rules begin to remove them, if the rate
+/// since the oldest file continues and other data on the volume does not grow.
 fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Duration> {
     let kept = now.since(state.oldest?);
     if state.bytes == 0 || kept.is_zero() {
@@ -379,7 +383,7 @@ fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Dura
     [reach, rules.max_age].into_iter().flatten().min()
 }
 
-/// Whether the writer has time.
+/// Checks, at most once per `YIELD_TIME`, that the disk is not needed for packets.
 struct Slack {
     capture: Arc<Observer>,
     stop_requested: Option<Instant>,
@@ -404,7 +408,7 @@ impl Slack {
     }
 }
 
-/// What the clock of this machine says.
+/// Returns the system time.
 fn now() -> Timestamp {
     Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }
@@ -442,7 +446,7 @@ mod tests {
     fn a_burst_behind_a_stall_is_what_it_is_and_no_rate() {
         let mut demand = Demand { files: 16 << 20, ..Demand::default() };
         let mut up = Duration::ZERO;
-        // 10 MB/s, then the disk stalls for 5 s, and then 50 MB come at once.
+        // 10 MB/s, then the disk stalls for 5 s, and then 50 MB are written at once.
         let mut most = 0;
         for look in 0..400u64 {
             up += PERIOD;
@@ -454,7 +458,7 @@ mod tests {
             most = most.max(demand.see(up, written, 1 << 30));
         }
         assert!((50_000_000..60_000_000).contains(&most), "{most} bytes, and not a gigabyte a second");
-        // A volume is not emptied for a rate that it could not hold for a few seconds anyway.
+        // The reserve is limited for a rate that would fill the volume within seconds.
         let mut demand = Demand { files: 16 << 20, ..Demand::default() };
         let ahead = (0..100u64).map(|look| demand.see(PERIOD * look as u32, look * 62_500_000, 400 << 20)).max();
         assert_eq!(ahead, Some(50 << 20));
@@ -471,7 +475,7 @@ mod tests {
             "10 Gb/s, and not {ahead:?} bytes"
         );
         let (up, written) = (40 * PERIOD, 39 * 62_500_000);
-        // A second later nothing more comes.
+        // One second later nothing more is written.
         demand.see(up + SECOND, written, 0);
         let after = demand.see(up + SECOND + HALVED_AFTER, written, 0);
         assert!((600_000_000..=626_000_000).contains(&after), "it may come again: {after}");

@@ -154,7 +154,7 @@ pub struct RecorderReport {
     pub writer_cpu_seconds: f64,
     /// Processor seconds of the thread that computes checksums and indexes.
     pub index_cpu_seconds: f64,
-    /// A text that says how the files are written.
+    /// A text that describes how the files are written.
     pub device: String,
     /// The current problem, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,5 @@
-//! What fits the volume that a capture records to: a file in work cannot be removed, so files that are large for the volume leave
-//! retention nothing to make room with, and recording would stop for good once it is full.
+//! The file size that suits the volume of a capture. A growing file cannot be removed: if files are large for the
+//! volume, retention has nothing to remove, and recording would stop for good once the volume is full.
 
 use crate::error::EngineError;
 use crate::plan::{DEFAULT_SEGMENT, Plan, SourcePlan};
@@ -9,28 +9,28 @@ use std::path::Path;
 use store::DiskDevice;
 use store::device::{Housekeeping, Space};
 
-/// The files of all queues together take one of so many parts of the volume at most, where nobody chose their size: then there
-/// are always some that can go.
+/// Without a configured file size, the growing files of all queues together take at most `1/PARTS` of the volume: then
+/// there are always files that retention can remove.
 pub(crate) const PARTS: u64 = 8;
 
-/// Files of less are more index and preparation than packets.
+/// The least file size: in smaller files, index and preparation outweigh the packets.
 const MIN: u64 = 2 * BLOCK;
 
-/// Bytes of each file, and what to say of it if that was not what the plan has.
+/// Bytes of each file, and a warning if they differ from the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentSize {
     pub segment: u64,
     pub warning: Option<String>,
 }
 
-/// The size of files that fits, for so many queues.
+/// Returns the file size for this number of queues.
 ///
 /// # Errors
-/// For a port whose files cannot work on this volume, with numbers.
+/// The files of a live interface cannot work on this volume; the text has the figures.
 pub(crate) fn fit(plan: &Plan, queues: u16) -> Result<SegmentSize, EngineError> {
     let as_planned = SegmentSize { segment: plan.segment, warning: None };
     let Some(store) = &plan.store else { return Ok(as_planned) };
-    // A volume that does not say how large it is will say when it is full.
+    // If the volume does not report its size, the plan is not changed, and writes fail when it is full.
     let Some(space) = DiskDevice::plain().space(&store.dir).ok().filter(|space| space.total > 0) else {
         return Ok(as_planned);
     };
@@ -38,7 +38,7 @@ pub(crate) fn fit(plan: &Plan, queues: u16) -> Result<SegmentSize, EngineError> 
     fit_to(space, plan.segment, queues, goes_on, &store.dir)
 }
 
-/// `goes_on`: packets come without end, and files will have to go for them.
+/// `goes_on` means that packets arrive without end, so files will have to be removed.
 fn fit_to(space: Space, segment: u64, queues: u16, goes_on: bool, store: &Path) -> Result<SegmentSize, EngineError> {
     let queues = u64::from(queues.max(1));
     let share = space.total / PARTS / queues / BLOCK * BLOCK;

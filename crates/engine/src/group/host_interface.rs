@@ -1,16 +1,19 @@
-//! The way back to the host, for a port that is taken for capture alone: a device beside it.
+//! The host interface of a dedicated interface: a veth pair that returns packets to the host stack.
 //!
 //! ```text
 //! program says kernel ──► branch ──► ng7e ═══ ng7 ──► the host            (7: the port's number)
 //!                     port ◄──────── ng7e ═══ ng7 ◄── what the host sends through it
 //! ```
-//! It is a veth pair. The host's end has the port's own link address, so that frames for this host are taken for such; who
-//! moves the port's IP address to it has a port that answers. The pair goes when the capture ends. One that a killed engine left
-//! behind goes with the next start of any engine on the machine ([`sweep`]), if that is certain. A tap device or a network namespace would go with its process
-//! at once, but a service that may neither see `/dev/net/tun` nor make namespaces (`dist/systemd`) could have none.
+//! The host's end has the link address of the captured interface, so the host accepts the frames that are addressed to
+//! it. If the administrator moves the interface's IP address to the host's end, the host remains reachable. The engine
+//! removes the pair when the capture ends. The next start of any engine on the machine removes a pair that a killed
+//! engine left behind ([`sweep`]), if its process is certainly gone. The kernel would remove a tap device or a network
+//! namespace together with its process, but a service that may neither see `/dev/net/tun` nor create namespaces
+//! (`dist/systemd`) cannot create either.
 //!
-//! Whose a pair is stands on the host's end, as its alias: our name and the process ([`Process`]). Invariant: only a pair with this mark, whose
-//! process is certainly gone, is ever removed by another engine; whatever else has such a name is somebody's.
+//! The alias of the host's end names the owner of the pair: the mark `netgrain host` and the process ([`Process`]).
+//! Invariant: an engine removes a pair that it did not create only if the pair has this mark and its process is
+//! certainly gone; any other interface of such a name may belong to other software.
 
 use crate::egress::link_of;
 use group::PacketSink;
@@ -24,45 +27,45 @@ use sys::netlink::{Link, Netlink, Veth};
 use sys::packet::PacketSocket;
 use sys::process::Process;
 
-/// How often the thread looks whether it should end.
+/// How often the thread checks whether it must end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Largest frame on the way out: the largest Ethernet frame there is, without merging.
+/// The largest frame that the host sends: the largest Ethernet frame without segmentation offload.
 const FRAME_MAX: usize = 16 << 10;
 
-/// Before the process, in the alias.
+/// The alias text before the process.
 const MARK: &str = "netgrain host ";
 
-/// linux/if_ether.h: every protocol.
+/// Every protocol (linux/if_ether.h).
 const ETH_P_ALL: u16 = 3;
 
-/// See the module's text.
+/// See the module documentation.
 pub struct HostInterface {
-    /// What the host calls its end.
+    /// The name of the host's end.
     pub name: String,
     /// The end into which packets for the host are sent.
     entrance: String,
-    /// The number of the host's end.
+    /// The interface index of the host's end.
     outer: u32,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whose a pair is.
+/// The state of the process that owns a pair.
 enum Owner {
-    /// A process that is there.
+    /// The process exists.
     Living,
-    /// One that is certainly gone.
+    /// The process certainly does not exist.
     Dead,
-    /// Not marked, or the process cannot be seen from here.
+    /// The pair has no mark, or the process is not visible from here.
     Unknown,
 }
 
 impl HostInterface {
-    /// Makes the device for this port.
+    /// Creates the veth pair for this captured interface.
     ///
     /// # Errors
-    /// In words, what the kernel refuses.
+    /// A text with the operation that the kernel refused.
     pub fn open(port: &str) -> Result<Self, String> {
         let fail = |what: &str, e: io::Error| {
             format!(
@@ -74,7 +77,7 @@ impl HostInterface {
         let (name, entrance) = (format!("ng{}", link.index), format!("ng{}e", link.index));
         if let Ok(there) = netlink.link(&name) {
             match Owner::of(&there) {
-                // An engine was killed since this one began.
+                // The engine that created it was killed after this engine had started.
                 Owner::Dead => netlink.delete_link(there.index).map_err(|e| fail(&name, e))?,
                 Owner::Living => return Err(format!("{name} is there already: another engine has it for {port}")),
                 Owner::Unknown => {
@@ -88,13 +91,13 @@ impl HostInterface {
         netlink.add_veth(&veth).map_err(|e| fail(&name, e))?;
         let outer = netlink.link(&name).map_err(|e| fail(&name, e))?.index;
         let mut host = Self { name, entrance, outer, stop: Arc::default(), thread: None };
-        // From here on the pair goes with the value.
+        // From here on, dropping the value removes the pair.
         let thread = host.begin(&mut netlink, link.index, link.mac).map_err(|e| fail(&host.name, e))?;
         host.thread = Some(thread);
         Ok(host)
     }
 
-    /// Where a packet is put in truth that is for this device.
+    /// Returns the end into which packets for this sink are sent, if the sink is this host interface.
     pub fn entrance_of(&self, to: &PacketSink) -> Option<PacketSink> {
         matches!(to, PacketSink::Port(name) if *name == self.name).then(|| PacketSink::Port(self.entrance.clone()))
     }
@@ -105,7 +108,7 @@ impl HostInterface {
         if let Some(mac) = mac {
             netlink.set_mac(outer, mac)?;
         }
-        // What the host sends must be whole frames by the time it is taken here.
+        // The kernel must hand over whole frames with checksums, because they are sent unchanged.
         for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso] {
             offload.set(&self.name, false)?;
         }
@@ -113,7 +116,7 @@ impl HostInterface {
         from.ignore_outgoing()?;
         from.bind(inner, Some(ETH_P_ALL))?;
         to.bind(port, None)?;
-        // A host that speaks of its own accord (IPv6 looks for its routers) would be heard on the wire.
+        // Without this, IPv6 router solicitations of the host would be sent on the wire.
         netlink.set_no_ipv6_address(outer)?;
         for link in [inner, outer] {
             netlink.set_up(link, true)?;
@@ -134,8 +137,8 @@ impl Owner {
     }
 }
 
-/// Removes the pairs that engines left behind which were killed; what is to be said of it. A pair that looks like one of them, but may be
-/// somebody's, is left alone and named. Where it may not be done (no CAP_NET_ADMIN) nothing is.
+/// Removes the pairs of killed engines and returns messages about them. A pair that may belong to other software is
+/// left alone and reported. Without CAP_NET_ADMIN nothing is removed.
 pub fn sweep() -> Vec<String> {
     let Ok(mut netlink) = Netlink::route() else { return Vec::new() };
     let links = netlink.links().unwrap_or_default();
@@ -148,7 +151,8 @@ pub fn sweep() -> Vec<String> {
     for link in links.iter().filter(pair) {
         let name = &link.name;
         match Owner::of(link) {
-            // By its number, which no other device gets: somebody else may have been faster, and made another of the name.
+            // The pair is removed by index, which the kernel does not reuse: another process may have replaced the
+            // interface by another one of the same name.
             Owner::Dead if netlink.delete_link(link.index).is_ok() => {
                 said.push(format!("{name}, which an engine that was killed had left behind, is removed"));
             }
@@ -162,7 +166,8 @@ pub fn sweep() -> Vec<String> {
     said
 }
 
-/// What the host sends goes out of the port; what the port refuses, the host's protocols send again.
+/// Sends the host's frames out of the captured interface. A frame that the interface refuses is lost; the host's
+/// protocols retransmit.
 fn send(from: &PacketSocket, to: &PacketSocket, stop: &AtomicBool) {
     let mut frame = vec![0; FRAME_MAX];
     while !stop.load(Ordering::Relaxed) {
@@ -173,7 +178,7 @@ fn send(from: &PacketSocket, to: &PacketSocket, stop: &AtomicBool) {
                 }
             }
             Ok(None) => drop(from.wait_readable(CHECK_INTERVAL)),
-            // The device is down or gone for the moment.
+            // The interface is down or does not exist at the moment.
             Err(_) => std::thread::sleep(CHECK_INTERVAL),
         }
     }
@@ -185,7 +190,7 @@ impl Drop for HostInterface {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // Where it cannot be deleted any more (rights given up), the next start does it.
+        // If the removal fails (privileges dropped), the next start removes the pair.
         if let Ok(mut netlink) = Netlink::route() {
             let _ = netlink.delete_link(self.outer);
         }
@@ -209,15 +214,16 @@ mod tests {
             sandbox.netlink().set_alias(link_of(name).expect("it is there").index, &alias).expect("an alias");
         };
         sandbox.veth("p", "q");
-        // As after `kill -9`: the pairs of ports that are not there any more.
+        // As after `kill -9`: pairs of interfaces that do not exist any more.
         for (name, other, alias) in [
             ("ng99", "ng99e", format!("{MARK}{before}")),
-            // Of an engine that lives, of one of which nobody knows, and of older engines or strangers.
+            // Pairs of a running engine, of an engine that is not visible from here, of older engines and of other
+            // software.
             ("ng98", "ng98e", format!("{MARK}{this}")),
             ("ng97", "ng97e", format!("{MARK}{elsewhere}")),
             ("ng96", "ng96e", before.to_string()),
             ("ng95", "ng95e", format!("{MARK}{before} ")),
-            // Not one of ours, whatever is on it.
+            // These names are not those of the engine's pairs, whatever their alias.
             ("ngx", "ngxe", format!("{MARK}{before}")),
             ("ng5", "r", format!("{MARK}{before}")),
         ] {
@@ -246,7 +252,8 @@ mod tests {
         const SEALED: &str = "NETGRAIN_TEST_SEALED";
         let Some(sandbox) = Sandbox::new(test) else { return };
         if std::env::var_os(SEALED).is_none() {
-            // As it is for a service with ProtectKernelTunables=yes (systemd.exec(5)), in a process of its own.
+            // The settings are read-only as in a service with ProtectKernelTunables=yes (systemd.exec(5)), in a
+            // separate process.
             let Some(mut unshare) = testkit::tool(test, "unshare") else { return };
             let seal =
                 "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$0\" --exact \"$1\"";

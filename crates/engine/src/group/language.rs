@@ -1,9 +1,11 @@
-//! Programs of the packet language, as machine code where this host lets us, else by the interpreter, which means the same.
+//! Programs in the packet language, as machine code if the host permits it, otherwise interpreted with the same
+//! results.
 //!
-//! A program that remembers has one worker for all queues of its group ([`crate::group::shared`]): the queues are dealt by the
-//! card or the kernel, not by the program's keys, and an entry must be known to every packet of its key. One without maps has
-//! a worker for each queue, and nothing is shared but which way the parts of datagrams go ([`Datagrams`]): they may come over different
-//! queues and ports. The next program goes on with that too.
+//! A program with flow maps has one worker for all queues of its group ([`crate::group::shared`]): the NIC or the
+//! kernel distributes packets over queues, not by the keys of the program, and all packets of a key must find the same
+//! map entry. A program without maps has a worker for each queue. The workers share only the fragment tracking
+//! ([`FragmentTracker`]), because the fragments of a datagram may arrive on different queues and interfaces. The next
+//! program takes over the fragment tracking too.
 
 use super::log_limiter::LogLimiter;
 use super::map_capacity;
@@ -24,11 +26,11 @@ use std::sync::Arc;
 use std::time::Instant;
 use sys::netlink::Netlink;
 
-/// A program that was found fit.
+/// A program that passed all checks.
 struct LoadedProgram {
     judge: Executable,
     text: String,
-    /// The counters that it uses, and their names.
+    /// The numbers of the program's counters, and their names.
     counters: Arc<[u8]>,
     names: Vec<String>,
     wants_kernel: bool,
@@ -36,21 +38,21 @@ struct LoadedProgram {
     context: ProgramContext,
 }
 
-/// The counter of what it wrote.
+/// The name of the counter of log lines.
 const LOGGED: &str = "logged";
 
-/// Where a program runs.
+/// The context in which a program runs.
 #[derive(Clone, Debug)]
 pub struct ProgramContext {
-    /// Of the frames, as pcap numbers it.
+    /// The pcap link type of the frames.
     pub link_type: u16,
-    /// Of the hashes; the same on all queues.
+    /// The key of the flow hash, the same on all queues.
     pub hash_key: u64,
-    /// The ports that the frames come from.
+    /// The interfaces from which the frames come.
     pub from: Vec<IngressInterface>,
 }
 
-/// What is the same for all packets of one queue's instance, and how it asks a worker.
+/// The properties that all packets of one queue's instance share.
 #[derive(Clone, Debug)]
 pub struct QueueContext {
     link_type: u16,
@@ -61,26 +63,26 @@ pub struct QueueContext {
     label: Arc<str>,
 }
 
-/// What a queue's instance works with.
+/// Reused memory of one queue's instance.
 #[derive(Debug, Default)]
 pub struct Scratch {
     verdicts: Vec<jit::Verdict>,
     log_limiter: LogLimiter,
 }
 
-/// One queue's instance.
+/// The instance of one queue.
 struct Run {
     queue_context: QueueContext,
     worker: Worker,
-    /// What its counters stood at when it took over: the group keeps what was counted before.
+    /// The worker's counters at the state transfer: the group keeps the earlier counts itself.
     base: [u64; COUNTERS as usize],
     scratch: Scratch,
 }
 
-/// Makes a program of its source.
+/// Compiles a program from its source.
 ///
 /// # Errors
-/// In words, with the place in the source and what to write instead.
+/// A text with the error, its position in the source and the correction.
 pub fn compile(source: &str, ground: &ProgramContext) -> Result<Arc<dyn Compiled>, String> {
     let mut program = check_for(source, ground.link_type)?;
     let wants_kernel = program.effects().has(Effect::Kernel);
@@ -129,7 +131,7 @@ pub fn compile(source: &str, ground: &ProgramContext) -> Result<Arc<dyn Compiled
     }))
 }
 
-/// Whether it is a program that a group can run.
+/// Checks that a group can run this program.
 ///
 /// # Errors
 /// As [`compile`].
@@ -137,7 +139,7 @@ pub fn check(source: &str) -> Result<ir::Program, String> {
     check_for(source, wire::link::ETHERNET)
 }
 
-/// The same for frames of this link type.
+/// [`check`] for frames of this link type.
 fn check_for(source: &str, link_type: u16) -> Result<ir::Program, String> {
     let program = lang::compile_for(source, link_type).map_err(|e| explain(&e, source))?.program;
     if program.devices.len() > usize::from(u8::MAX) + 1 {
@@ -146,8 +148,8 @@ fn check_for(source: &str, link_type: u16) -> Result<ir::Program, String> {
     Ok(program)
 }
 
-/// By what packets can be spread so that members share no state: for each cluster of maps, the largest key that all of them
-/// determine.
+/// Returns the keys by which packets can be distributed so that members share no state: for each cluster of maps, the
+/// largest key that all its maps determine.
 fn spread(program: &ir::Program) -> Vec<String> {
     let name = |i: &usize| program.maps.get(*i).map(|m| m.name.as_str());
     let line = |(key, maps): (ir::Key, Vec<usize>)| {
@@ -165,7 +167,7 @@ fn counters_of(program: &ir::Program) -> Vec<u8> {
     used.collect::<BTreeSet<u8>>().into_iter().collect()
 }
 
-/// The addresses of a port as of now; none of a file's.
+/// Returns the current addresses of an interface; empty for a file.
 fn addresses_of(port: &str) -> Vec<IpAddr> {
     let ask = || {
         let mut netlink = Netlink::route()?;
@@ -180,13 +182,14 @@ fn whole(address: IpAddr) -> Option<Prefix> {
     Prefix::new(address, if address.is_ipv4() { 32 } else { 128 })
 }
 
-/// Whether the program asks which way packets go, and so may forward what this host sent; see [`Compiled::knows_direction`].
+/// True if the program reads the direction of packets, and so may forward packets that this host sent; see
+/// [`Compiled::knows_direction`].
 pub fn knows_direction(program: &ir::Program) -> bool {
     let asks = |inst: &ir::Inst| matches!(inst, ir::Inst::Meta { meta: ir::Meta::Outgoing, .. });
     program.blocks.iter().flat_map(|b| &b.code).any(asks)
 }
 
-/// In one line, as an answer is: where, what, and what to write instead.
+/// Formats an error in one line: position, error and correction.
 fn explain(e: &lang::Error, source: &str) -> String {
     let (line, column) = e.place(source);
     let help = e.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
@@ -253,7 +256,7 @@ impl Compiled for LoadedProgram {
 
     fn state_transfer(&self, before: &dyn Compiled) -> Option<String> {
         let before: &dyn Any = before;
-        // A program in a word remembers nothing.
+        // A shorthand program has no state.
         let before: &Self = before.downcast_ref()?;
         let (was, now) = (&before.judge, &self.judge);
         let wall = |_, _| state_transfer::changes_form(was.report().native, now.report().native);
@@ -303,12 +306,12 @@ impl Program for Run {
     }
 }
 
-/// What a program that has a worker for each queue knows of datagrams.
+/// Returns the fragment tracking of a program that has one worker for each queue.
 pub fn datagrams_of(program: &dyn Any) -> Option<Arc<FragmentTracker>> {
     program.downcast_ref::<Run>().map(|run| Arc::clone(run.worker.datagrams()))
 }
 
-/// What is remembered of datagrams, in the words of groups.
+/// Converts the counters of the fragment tracking to those of groups.
 pub fn reported(datagrams: &FragmentTracker) -> group::FragmentCounts {
     let counts = datagrams.counts();
     group::FragmentCounts {
@@ -323,7 +326,7 @@ pub fn reported(datagrams: &FragmentTracker) -> group::FragmentCounts {
     }
 }
 
-/// How full a worker's maps are.
+/// Returns the fill levels of a worker's maps.
 pub fn fillings(worker: &Worker) -> Vec<MapUsage> {
     let one = |(map, used, refused): (&ir::Map, u64, u64)| MapUsage {
         map: map.name.clone(),
@@ -335,7 +338,7 @@ pub fn fillings(worker: &Worker) -> Vec<MapUsage> {
 }
 
 impl QueueContext {
-    /// Lets a worker judge a batch.
+    /// Evaluates a batch with a worker, and carries out its actions.
     pub fn requests(&self, worker: &mut Worker, desk: &mut Scratch, batch: &[Packet<'_>], out: &mut [Verdict]) {
         let mut packets: Vec<jit::Packet<'_>> = batch.iter().map(|p| self.packet(p)).collect();
         let Scratch { verdicts, log_limiter: limiter } = desk;
@@ -348,7 +351,7 @@ impl QueueContext {
             let at = *packet as usize;
             match (action, out.get_mut(at), batch.get(at)) {
                 (Action::Forward(device), Some(out), _) => {
-                    // The verifier has seen to it that there are no more than there is room for.
+                    // The verifier has limited the number of forwards to the space here.
                     let _ = out.forwards.push(*device as u8);
                 }
                 (Action::Log(log), _, Some(packet)) => {
@@ -362,14 +365,14 @@ impl QueueContext {
         }
     }
 
-    /// What a worker has counted since its counters stood at `base`.
+    /// Returns the worker's counters minus `base`.
     pub fn counted(&self, worker: &Worker, base: &[u64; COUNTERS as usize]) -> Vec<u64> {
         let now = worker.counters();
         self.counters.iter().map(|n| usize::from(*n)).map(|n| now[n].wrapping_sub(base[n])).collect()
     }
 
-    /// With what the source knows. Cards tell their hash to nobody here; the ring's own stands in for it, so that steering
-    /// by it spreads flows as the card would.
+    /// Converts a packet with the facts of its descriptor. The NIC's hash is not available here; the hash of the ring
+    /// stands in for it, because steering by it distributes flows as the NIC would.
     fn packet<'a>(&self, packet: &Packet<'a>) -> jit::Packet<'a> {
         let desc = packet.desc;
         let facts = Facts {
@@ -388,7 +391,7 @@ impl QueueContext {
 }
 
 impl Scratch {
-    /// Lines that the program wanted to write.
+    /// Returns the number of log lines that the program requested.
     pub fn lines(&self) -> u64 {
         self.log_limiter.wanted
     }
@@ -420,7 +423,7 @@ mod tests {
         IngressInterface { name: name.into(), number: 3 }
     }
 
-    /// So many queues of that port.
+    /// `n` queues of one interface.
     fn queues(n: usize) -> Vec<IngressInterface> {
         vec![source("nosuch0"); n]
     }
@@ -518,7 +521,7 @@ mod tests {
         assert_eq!(passed(&judge(&mut old[0], &[tcp])) + passed(&judge(&mut old[1], &[tcp])), 2);
         let mut new = of(THREE).instances(&queues(2), "g").expect("small");
         let (mut first, mut second) = (new.remove(0), new.remove(0));
-        // The first queue swaps and judges at once; the second still judges with the old program meanwhile.
+        // The first queue swaps and evaluates at once, while the second queue still evaluates with the old program.
         first.transfer_state(&mut *old[0]);
         let waiting = std::thread::spawn(move || {
             let out = judge(&mut first, &[tcp; 2]);
@@ -531,7 +534,8 @@ mod tests {
         assert_eq!(passed(&judge(&mut second, &[tcp])), 0);
     }
 
-    /// The first queue may have taken everything over between the moment at which the second leaves and the one at which it says so.
+    /// The first queue may complete the state transfer between two steps of the second queue: leaving the old worker
+    /// and naming it.
     #[test]
     fn a_queue_that_swaps_after_the_memory_has_gone_over_does_not_take_it_back() {
         let (mut old, mut new) = (
@@ -629,7 +633,7 @@ mod tests {
 
     #[test]
     fn packets_for_this_host_are_those_to_the_ports_addresses() {
-        // Every machine has a loopback with this address, or none at all.
+        // Every machine has either a loopback interface with this address or none.
         let ground = ProgramContext { from: vec![source("lo")], ..ground() };
         let program = compile("main = ip_host", &ground).expect("sound");
         if program.about(1).notes[0].contains("no addresses") {

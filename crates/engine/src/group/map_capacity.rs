@@ -1,15 +1,15 @@
-//! How many entries the largest map of a program may have, where all of its maps together are too large.
+//! The largest permitted capacity of a program's largest map, for a program whose maps are too large together.
 
 use ir::Map;
 use jit::table::Table;
 
-/// What to write instead, so that they come to no more than so many bytes.
+/// Returns advice about the capacity with which the maps take at most `bytes` bytes.
 pub fn advice(maps: &[Map], bytes: u64) -> String {
     let Some(largest) = maps.iter().max_by_key(|map| Table::bytes_of(map)) else { return "it has none".into() };
     let all = maps.iter().map(Table::bytes_of).fold(0, u64::saturating_add);
     let room = bytes.saturating_sub(all - Table::bytes_of(largest));
     let fits = |n: u32| Table::bytes_of(&Map { capacity: n, ..largest.clone() }) <= room;
-    // Between what fits and what does not.
+    // Bisection: `low` fits and `high` does not.
     let (mut low, mut high) = (0, largest.capacity);
     while high - low > 1 {
         let n = low + (high - low) / 2;

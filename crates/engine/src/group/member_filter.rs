@@ -1,4 +1,4 @@
-//! Members' own filters, as machine code where this host allows it.
+//! Member filters, as machine code if the host permits it.
 
 use filter::{Filter, LinkFilter};
 use group::{MemberFilter, Packet};
@@ -8,13 +8,13 @@ use ring::flag;
 use std::sync::Arc;
 use wire::Headers;
 
-/// Makes a member's filter.
+/// Compiles a member's filter.
 ///
 /// # Errors
-/// In words, with the place in the text.
+/// A text with the position in the filter.
 pub fn of(text: &str, link_type: u16) -> Result<Arc<dyn MemberFilter>, String> {
     let filter = LinkFilter::parse(text, link_type).map_err(|e| format!("filter: {e}"))?;
-    // Machine code is given neither the direction nor what the header walk finds, and has no loops.
+    // Machine code has neither the direction nor the results of the header parser, and has no loops.
     if let Ok(program) = packet_filter::program(&filter)
         && let Ok(matcher) = Matcher::of(&program)
     {
@@ -41,7 +41,7 @@ impl MemberFilter for Native {
     }
 }
 
-/// Where this host refuses machine code, and for what machine code is not given.
+/// An interpreted filter: for hosts that refuse machine code, and for filters that machine code does not support.
 struct Slow {
     text: String,
     filter: Filter,

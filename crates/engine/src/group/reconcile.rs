@@ -1,33 +1,33 @@
-//! Groups that are planned: there before the first packet, changed when the plan is.
+//! Groups of the configuration: created before the first packet and changed when the configuration changes.
 
 use group::{LoadResult, PacketSink, Policy, Registry, Request};
 use std::path::PathBuf;
 
-/// A group that is there from the start.
+/// A group of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPlan {
-    /// Its name.
+    /// The group's name.
     pub name: String,
-    /// Its program; without, everything is copied.
+    /// The program; without a program all packets are copied.
     pub program: Option<String>,
-    /// Who may join and change it.
+    /// The accounts that may join and change the group.
     pub policy: Policy,
-    /// Steer as PFQ did.
+    /// True for steering as in PFQ.
     pub fold: bool,
-    /// The ports that its packets come from; without, all of the engine's.
+    /// The interfaces that the packets come from; `None` for all interfaces of the engine.
     pub ports: Option<Vec<String>>,
-    /// Where the engine itself puts packets of it.
+    /// The sinks that the engine serves for this group.
     pub members: Vec<MemberPlan>,
 }
 
-/// A member that the engine empties itself.
+/// A member that the engine itself serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlan {
-    /// Where its packets go.
+    /// The sink of its packets.
     pub to: PacketSink,
-    /// Classes by name or number; none is the default one.
+    /// Classes by name or number; empty for the default class.
     pub classes: Vec<String>,
-    /// Its part of what is steered.
+    /// The member's share of steered packets.
     pub weight: u8,
 }
 
@@ -58,10 +58,10 @@ impl GroupPlan {
     }
 }
 
-/// What was done, or could not be, in words.
+/// A message about a success or a failure.
 pub type ReconcileMessages = Result<String, String>;
 
-/// The groups, empty, before the dispatchers work: those that could be made.
+/// Creates the groups without members before the dispatchers start; returns the groups that were created.
 pub fn create(registry: &Registry, plans: &[GroupPlan], said: &mut Vec<ReconcileMessages>) -> Vec<GroupPlan> {
     let mut there = Vec::new();
     for plan in plans {
@@ -73,7 +73,7 @@ pub fn create(registry: &Registry, plans: &[GroupPlan], said: &mut Vec<Reconcile
     there
 }
 
-/// And those members that the engine empties: the plans with those that sit.
+/// Attaches the members that the engine serves; returns the plans with the attached members only.
 pub fn attach(registry: &Registry, plans: Vec<GroupPlan>, said: &mut Vec<ReconcileMessages>) -> Vec<GroupPlan> {
     let sit = |mut plan: GroupPlan| {
         let wanted = std::mem::take(&mut plan.members);
@@ -83,7 +83,7 @@ pub fn attach(registry: &Registry, plans: Vec<GroupPlan>, said: &mut Vec<Reconci
     plans.into_iter().map(sit).collect()
 }
 
-/// Lets those of the wanted members sit that do not yet; who sits is in the plan then. How many came.
+/// Attaches those wanted members that are not attached yet, adds them to the plan and returns their number.
 fn seat(registry: &Registry, plan: &mut GroupPlan, wanted: &[MemberPlan], said: &mut Vec<ReconcileMessages>) -> usize {
     let mut came = 0;
     for member in wanted {
@@ -103,7 +103,7 @@ fn seat(registry: &Registry, plan: &mut GroupPlan, wanted: &[MemberPlan], said: 
     came
 }
 
-/// A file that is there already, of a run before, stays as it is: its packets are evidence. The next free name beside it.
+/// Returns the sink, under the next free file name if the file already exists: packets of an earlier run are kept.
 fn beside(to: &PacketSink) -> (PacketSink, Option<String>) {
     let PacketSink::File { path, max_bytes: most } = to else { return (to.clone(), None) };
     let numbered = |n: u32| {
@@ -119,8 +119,9 @@ fn beside(to: &PacketSink) -> (PacketSink, Option<String>) {
     (PacketSink::File { path: free, max_bytes: *most }, Some(text))
 }
 
-/// From one plan to another; says what it did and what it could not do, and what is in force now. What failed is not in force,
-/// so the next change tries it again. Policy, fold, ports and members of a group that is there stay: they are those that it began with.
+/// Changes the groups from one plan to another; returns messages about successes and failures, and the plan now in
+/// force. A change that failed is not in force, so the next change tries it again. An existing group keeps its policy,
+/// steering, interfaces and members.
 pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec<ReconcileMessages>, Vec<GroupPlan>) {
     let engine = registry.engine();
     let (mut said, mut in_force) = (Vec::new(), Vec::new());
@@ -131,7 +132,7 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
         });
     }
     for new in to {
-        // Somebody may have deleted it meanwhile.
+        // A client may have deleted the group meanwhile.
         let there = from.iter().find(|old| old.name == new.name && registry.program(engine, &old.name).is_ok());
         let Some(old) = there else {
             match registry.create(engine, &new.create()) {
@@ -158,7 +159,7 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
             });
             said.extend(refusing);
         }
-        // Those that could not sit before.
+        // Members that could not be attached before.
         let came = seat(registry, &mut now, &new.members, &mut said);
         if came > 0 {
             said.push(Ok(format!("group {}: {came} more of its members are there", new.name)));
@@ -168,7 +169,7 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
     (said, in_force)
 }
 
-/// The queues that did not take a program.
+/// Returns messages about the queues that did not take the program.
 fn without(plan: &GroupPlan, loaded: &LoadResult) -> impl Iterator<Item = ReconcileMessages> {
     loaded.unresponsive.iter().map(|queue| Err(plan.failed(&queue.to_string())))
 }
@@ -189,7 +190,7 @@ mod tests {
     fn a_queue_that_does_not_take_a_program_is_told_of_and_the_program_is_in_force() {
         let producer = Producer::new(Config { bytes: 16 << 20, ..Config::default() }).expect("memory");
         let (offer, orders) = (OfferedRing::of(&producer), Arc::<CommandQueue>::default());
-        // Its dispatcher ends before its stream.
+        // The dispatcher ends before its stream.
         drop(Dispatcher::new(&offer, Arc::clone(&orders), true));
         let source = IngressInterface { name: "p0".into(), number: 0 };
         let registry = Registry::new(
@@ -218,11 +219,11 @@ mod tests {
         let (said, force) = change(&registry, &[], &wanted);
         let without = GroupPlan { members: Vec::new(), ..late.clone() };
         assert_eq!((said.len(), &force), (4, &vec![good.clone(), without]), "{said:?}");
-        // The same again: what is there is left alone, the others are tried.
+        // With the same plan, existing groups are left alone and the others are tried again.
         let (said, force) = change(&registry, &force, &wanted);
         let port = said.get(1).and_then(|s| s.as_ref().err());
         assert!(said.len() == 2 && port.is_some_and(|why| why.contains("there is no interface nosuch0")), "{said:?}");
-        // The cause has gone.
+        // The cause of the failure is removed.
         late.members[0].to = PacketSink::File { path: file.clone(), max_bytes: 1000 };
         let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late.clone()]);
         let expected = ["group b is there", "group late: 1 more of its members are there"];
@@ -231,7 +232,7 @@ mod tests {
         let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late]);
         assert_eq!(said, [], "who sits is not seated again");
         let _ = std::fs::remove_file(file);
-        // A swap that failed, and its end.
+        // A swap that fails, then a swap that succeeds.
         let (said, force) = change(&registry, &force, &[plan("a", "main = ")]);
         assert!(matches!(said.last(), Some(Err(why)) if why.starts_with("group a: ")) && force == [good], "{said:?}");
         let (said, force) = change(&registry, &force, &[plan("a", "main = tcp")]);

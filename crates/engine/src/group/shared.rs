@@ -1,12 +1,13 @@
-//! One worker for several queues: the instance of a program that remembers.
+//! One worker for several queues: the instance of a program with flow maps.
 //!
-//! Enif's rule asks that all packets of an entry meet at one worker. The queues of a port, and the ports of a link, are dealt by somebody else, so
-//! here they take turns at the same worker, a batch at a time. A swap reaches the queues one batch apart; whoever comes
-//! first waits until nobody is left at the worker before, and only then what it remembers goes over, whole. Nothing that
-//! was written in between is lost or written twice.
+//! PFQ/lang (Enif) requires that all packets of a map entry are evaluated by the same worker. The NIC or the kernel
+//! distributes the packets over the queues of an interface, and the network over several interfaces, so here all queues
+//! use the same worker in turn, one batch at a time. A swap reaches the queues one batch apart. The first queue that
+//! runs the new program waits until no queue uses the old worker, and only then takes over all its state. So no update
+//! made in between is lost or made twice.
 //!
-//! Invariant: a worker is judged with only under its lock, and after its memory has gone over nobody judges with it any
-//! more, unless a queue stood still for longer than [`TIMEOUT`].
+//! Invariant: a worker evaluates packets only under its lock, and not after its state was taken over, unless a queue
+//! did not run for longer than [`TIMEOUT`].
 
 use super::language::{self, QueueContext, Scratch, fillings};
 use group::{MapUsage, Packet, Program, Verdict};
@@ -17,11 +18,11 @@ use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a queue waits for the others in a swap. They need a batch, or the nap of a dispatcher that has nothing to do; the
-/// ring holds what comes meanwhile.
+/// The longest time that a queue waits in a swap for the other queues. They need one batch, or the sleep of an idle
+/// dispatcher; the ring holds the packets that arrive meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// See the module's text.
+/// See the module documentation.
 pub struct SharedWorker {
     inner: Mutex<Inner>,
     left: Condvar,
@@ -29,26 +30,27 @@ pub struct SharedWorker {
 
 struct Inner {
     worker: Worker,
-    /// Queues that may still judge with it.
+    /// Queues that may still use this worker.
     users: usize,
-    /// Whose memory it is to take over, as soon as nobody judges with it.
+    /// The worker whose state this one takes over as soon as no queue uses it.
     before: Option<Arc<SharedWorker>>,
-    /// It has taken it over. A queue may come to say whose only then, and twice would take it back.
+    /// True if the state was taken over. A queue may name the old worker only after that; a second transfer would
+    /// restore older state.
     has_transferred_state: bool,
 }
 
-/// One queue's way to it.
+/// One queue's access to the worker.
 struct Handle {
     shared: Arc<SharedWorker>,
     asking: QueueContext,
     desk: Scratch,
-    /// What this queue's packets have counted.
+    /// The counts of this queue's packets.
     counted: Vec<u64>,
     left: bool,
 }
 
 impl SharedWorker {
-    /// An instance for each queue, by what it says of its packets, all with this worker.
+    /// Makes an instance for each queue, all with this worker.
     pub fn handles(queues: Vec<QueueContext>, worker: Worker) -> Vec<Box<dyn Program>> {
         let inner = Inner { worker, users: queues.len(), before: None, has_transferred_state: false };
         let shared = Arc::new(Self { inner: Mutex::new(inner), left: Condvar::new() });
@@ -63,17 +65,17 @@ impl SharedWorker {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under the lock leaves a worker behind that is as good as after any batch.
+        // A panic under the lock leaves the worker in the same state as after any batch.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it knows of datagrams; until it has taken that over, what the one before knows.
+    /// Returns the fragment tracking; before the state transfer, that of the previous worker.
     fn datagrams(&self) -> Arc<FragmentTracker> {
         let inner = self.lock();
         inner.before.as_ref().map_or_else(|| Arc::clone(inner.worker.datagrams()), |before| before.datagrams())
     }
 
-    /// Its worker, with what it is to remember.
+    /// Locks the worker after the state transfer.
     fn settled(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.lock();
         if let Some(before) = inner.before.take() {
@@ -87,13 +89,13 @@ impl SharedWorker {
     }
 }
 
-/// What a program that has one worker for all queues knows of datagrams.
+/// Returns the fragment tracking of a program that has one worker for all queues.
 pub fn datagrams_of(program: &dyn Any) -> Option<Arc<FragmentTracker>> {
     program.downcast_ref::<Handle>().map(|handle| handle.shared.datagrams())
 }
 
 impl Handle {
-    /// This queue judges with it no more.
+    /// Records that this queue no longer uses the worker.
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
             self.shared.lock().users -= 1;
@@ -116,7 +118,7 @@ impl Program for Handle {
     }
 
     fn maps(&self) -> Vec<MapUsage> {
-        // Each queue tells of all: whoever asks takes those of one that still runs.
+        // Each queue reports the maps of all queues: the caller uses the report of one running queue.
         fillings(&self.shared.lock().worker)
     }
 
@@ -127,14 +129,14 @@ impl Program for Handle {
     fn transfer_state(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
         if let Some(before) = before.downcast_mut::<Self>() {
-            // First, because whoever waits for it holds the lock that comes next.
+            // This comes first, because a queue that waits for it holds the lock taken next.
             before.leave();
             let mut inner = self.shared.lock();
             if !inner.has_transferred_state {
                 inner.before.get_or_insert_with(|| Arc::clone(&before.shared));
             }
         } else if let Some(datagrams) = language::datagrams_of(before) {
-            // The same for all queues, whoever says it first.
+            // The tracker is the same for all queues, so the first call sets it.
             self.shared.lock().worker.follow(datagrams);
         }
     }
@@ -200,7 +202,7 @@ mod tests {
                 "{context}: before the next packet, too"
             );
             assert_eq!(hash(&mut new[1], &parts[2]), flow, "{context}: by the next program");
-            // The first one comes to it last.
+            // The first queue is the last to reach its fragment.
             let parts = testkit::fragments(&cut, 100 + id, 96);
             let alone = hash(&mut new[0], &parts[3]);
             assert!(alone != flow && hash(&mut new[1], &parts[0]) == alone, "{context}");

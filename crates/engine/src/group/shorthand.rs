@@ -1,12 +1,12 @@
-//! Programs in a word or two, for those who need no language: `copy`, `steer`, `drop`, each with a capture filter if wanted.
+//! Programs without the packet language: `copy`, `steer` and `drop`, each with an optional capture filter.
 //!
 //! ```text
 //! steer                     each packet to one member, always the same for the same flow, in both directions
 //! steer tcp port 443        only these; the others are dropped
 //! copy not port 22          each to every member of the default class
 //! ```
-//! `steer` goes by the flow hash that the ring has anyway, so it costs next to nothing. Packets that belong to no flow (ARP,
-//! say) all go to the same member.
+//! `steer` uses the flow hash that each descriptor has already, so it costs almost nothing. All packets without a flow
+//! (such as ARP) go to the same member.
 
 use filter::Filter;
 use group::{Compiled, Delivery, IngressInterface, Packet, Program, Verdict};
@@ -27,10 +27,10 @@ struct ShorthandProgram {
     link_type: u16,
 }
 
-/// A program, if this is one in words; nothing if it is in the language.
+/// Parses a shorthand program; `None` if the source is in the packet language.
 ///
 /// # Errors
-/// What is wrong with its filter.
+/// The error in the filter.
 pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, String> {
     let text = source.trim();
     let (word, filter) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -41,7 +41,7 @@ pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, 
         _ => return Ok(None),
     };
     if filter.trim_start().starts_with('=') {
-        // A binding of the language that has this name.
+        // The source is a binding of the packet language with this name.
         return Ok(None);
     }
     let filter = match filter.trim() {
@@ -70,7 +70,7 @@ struct Run {
 
 impl Program for Run {
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
-        // What the port's program said stays.
+        // The mark of the interface's program is kept.
         batch.iter().zip(out.iter_mut()).for_each(|(p, v)| v.mark = p.desc.mark);
         match self.word {
             Shorthand::Copy => {}
@@ -83,7 +83,7 @@ impl Program for Run {
         for (p, v) in batch.iter().zip(out) {
             let matches = filter.matches(p.bytes, p.wire_len, &Headers::of(p.bytes, p.wire_len, self.link_type));
             v.delivery = match (self.word, matches) {
-                // What is not to be dropped is copied.
+                // Packets that `drop` does not match are copied.
                 (Shorthand::Drop, false) => Delivery::Copy,
                 (Shorthand::Drop, true) | (_, false) => Delivery::Drop,
                 _ => v.delivery,

@@ -1,9 +1,9 @@
-//! Where the engine itself puts a group's packets: a thread for each outlet empties its branches into a port or a file.
+//! The sinks of groups in the engine: one thread per sink empties its branches into an interface or a file.
 //!
-//! The dispatcher never waits for an outlet. What it is too slow for finds no room in the branch and is counted there as
-//! lost. What is not put there has failed: overwritten in the ring before its turn, refused by the port (larger than its
-//! MTU), captured in part only (for a port, because that would be another packet), sent by this host already ([`OwnTraffic`]), or more
-//! than the file was to have.
+//! The dispatcher never waits for a sink. Packets for which a slow sink has no space in the branch are counted there as
+//! lost. A packet that the sink does not write is counted as failed if it was overwritten in the ring before its turn,
+//! was refused by the interface (larger than its MTU), was captured only in part (an interface would send another
+//! packet), or exceeds the size limit of the file. Packets that this host sent are counted apart ([`OwnTraffic`]).
 
 use crate::egress::{Egress, index_of};
 use group::{PacketSink, SinkCounts, SinkResult};
@@ -16,43 +16,44 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Descriptors taken at a time.
+/// The most descriptors taken at a time.
 const BATCH: usize = 256;
 
-/// Sleep when there is nothing to do.
+/// Sleep while the branches are empty.
 const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
-/// How often a port that takes nothing is looked for under its name.
+/// How often a sink searches for an interface by name while the interface takes nothing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bytes of a file that are written at once, at most, but for the last packet.
+/// The most bytes of a file that are written at once, except for the last packet.
 const PIECE: usize = 1 << 20;
 
-/// Remarks that are kept; the oldest go.
+/// The most warnings kept; the oldest are removed.
 const WARNINGS_MAX: usize = 32;
 
-/// Of files: packets are nobody else's business.
+/// File mode: only the owner may read the packets.
 const MODE: u32 = 0o600;
 
-/// What is to become of packets that this host sent itself, where the outlet is a port. One that leaves by the port on which it
-/// was seen is seen there again, and between two engines that forward to each other's ports none would ever come to rest.
+/// The treatment of packets that this host sent, if the sink is an interface. Such a packet, sent out of the interface
+/// on which it was captured, would be captured there again, and two engines that forward to each other's interfaces
+/// would circulate it for ever.
 pub struct OwnTraffic<'a> {
-    /// Where those of each branch were seen; they never leave by it.
+    /// The interface on which each branch captures; its packets never leave by the same interface.
     pub ports: Vec<&'a str>,
-    /// Whether they leave by others.
+    /// True if these packets may leave by other interfaces.
     pub outgoing: bool,
 }
 
-/// What a person should know of outlets that fail, in order.
+/// Warnings about sinks that fail, in order.
 pub type Warnings = Arc<Mutex<Vec<String>>>;
 
-/// A thread that empties branches, and its books.
+/// A thread that empties branches, and its counters.
 pub type SinkThread = (JoinHandle<()>, Arc<SinkCounts>);
 
-/// Begins to empty the branches into this outlet, until they end.
+/// Starts a thread that empties the branches into this sink until the branches end.
 ///
 /// # Errors
-/// In words, why nothing can be put there.
+/// A text with the reason why the sink cannot be opened.
 pub fn open(
     to: &PacketSink,
     branches: &[&Branch],
@@ -69,21 +70,21 @@ pub fn open(
     }
 }
 
-/// A place for packets.
+/// The writing side of a sink.
 trait PacketSinkWriter: Send + 'static {
-    /// Puts packets of a branch there, by its number, and counts what became of each.
+    /// Writes packets of the branch with this number, and counts the outcome of each packet.
     fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], books: &SinkCounts);
 }
 
-/// They are sent through a port.
+/// Sends packets out of an interface.
 struct InterfaceSink {
     egress: Egress,
-    /// When it was last looked for.
+    /// Time of the last search for the interface.
     last_check: Instant,
-    /// What this host sent leaves by it, too: for each branch.
+    /// For each branch: true if packets that this host sent leave by this interface.
     outgoing: Vec<bool>,
     buffer: Vec<u8>,
-    /// Frames one behind the other, and where each ends.
+    /// Frames without gaps, and the end of each.
     frames: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -91,14 +92,14 @@ struct InterfaceSink {
 impl InterfaceSink {
     fn open(name: &str, own: &OwnTraffic<'_>) -> Result<Self, String> {
         let egress = Egress::open(name)?;
-        // By their numbers: a port may have other names.
+        // Interfaces are compared by index, because an interface can have several names.
         let others = |port: &&str| own.outgoing && index_of(port).ok() != Some(egress.index());
         let outgoing = own.ports.iter().map(others).collect();
         let (buffer, frames, ends) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { egress, last_check: Instant::now(), outgoing, buffer, frames, ends })
     }
 
-    /// Sends what has been collected, a system call for many.
+    /// Sends the collected frames, several with one system call.
     fn send(&mut self, books: &SinkCounts) {
         let mut from = 0;
         let frames: Vec<&[u8]> =
@@ -144,17 +145,17 @@ impl PacketSinkWriter for InterfaceSink {
     }
 }
 
-/// They are written to a pcap file of bounded size. What the books have as put is in the file: it is there for whoever looks, and an
-/// engine that is killed takes nothing of it along.
+/// Writes packets to a pcap file of limited size. A packet counted as written is in the file, so a reader finds it
+/// there, and a killed engine loses none of the counted packets.
 struct PcapSink {
     name: String,
     file: File,
-    /// Bytes that it may still take; nothing once it has ended.
+    /// Bytes that the file may still take; `None` once the file has ended.
     bytes_left: Option<u64>,
-    /// Bytes of whole packets in it.
+    /// Bytes of complete packets in the file.
     whole: u64,
     buffer: Vec<u8>,
-    /// Records one behind the other that are to be written, and where each ends.
+    /// Records to be written, without gaps, and the end of each.
     records: Vec<u8>,
     ends: Vec<usize>,
     remarks: Warnings,
@@ -175,7 +176,7 @@ impl PcapSink {
         Ok(Self { name, file, bytes_left: room, whole, buffer, records, ends, remarks })
     }
 
-    /// Nothing more is written, and somebody should know.
+    /// Ends the file and adds a warning.
     fn end(&mut self, why: &str) {
         self.bytes_left = None;
         let text = format!(
@@ -189,12 +190,12 @@ impl PcapSink {
         remarks.push(text);
     }
 
-    /// Whether it is among those that will be written.
+    /// Collects a packet; true if it will be written.
     fn take(&mut self, listener: &Listener, desc: &Desc) -> bool {
         let Some(room) = self.bytes_left else { return false };
         let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
         let Some(left) = room.checked_sub(len) else {
-            // It ends here, even if smaller ones would still fit: a file without holes says what it is worth.
+            // The file ends here, even if a smaller packet would still fit: the file then has no gaps.
             self.end(&format!("is full since {}", desc.timestamp()));
             return false;
         };
@@ -205,7 +206,7 @@ impl PcapSink {
         true
     }
 
-    /// Writes what was taken, a system call for many; only now they are counted.
+    /// Writes the collected records, several with one system call, and counts them.
     fn write(&mut self, books: &SinkCounts) {
         let mut written = 0;
         let mut outcome = Ok(());
@@ -224,7 +225,7 @@ impl PcapSink {
         self.records.clear();
         self.ends.clear();
         if let Err(e) = outcome {
-            // A reader is spared the packet of which only a part is there.
+            // Removes an incomplete record at the end of the file.
             let _ = self.file.set_len(self.whole);
             self.end(&format!("cannot be written any more: {e}"));
         }

@@ -1,4 +1,4 @@
-//! A collector as an outlet: IPFIX or NetFlow v9 by an exporter of its own, which never holds the meter up.
+//! A collector as a sink: each has an exporter for IPFIX or NetFlow v9 that never blocks the meter.
 
 use super::report::SinkReport;
 use super::sink::Sink;
@@ -11,37 +11,37 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// In front of a target that is to be told in NetFlow v9 instead of IPFIX.
+/// The prefix of a target that gets NetFlow v9 instead of IPFIX.
 const NETFLOW: &str = "netflow9+";
 
 /// How long a replay waits for a collector that takes nothing.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where to, in which protocol, and what.
+/// An export target with its protocol and the kinds and fields of its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Where to.
+    /// Transport and address.
     pub target: Target,
-    /// In which protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Flow records go there.
+    /// True if flow records are exported.
     pub flows: bool,
-    /// Rows go there.
+    /// True if rows are exported.
     pub series: bool,
-    /// Which fields of them.
+    /// The exported fields.
     pub fields: Fields,
 }
 
 impl Destination {
-    /// Reads `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:…`, `multicast:…`, `file:PATH`, each with `,kinds=flows`,
-    /// `series` or `both` behind it if it is to get others than usual, and `,fields=standard`, `biflow` or `full` if its records
-    /// are to have others than usual ([`Fields`]).
+    /// Parses `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:…`, `multicast:…` or `file:PATH`. An optional suffix
+    /// `,kinds=flows`, `series` or `both` selects the data types, and `,fields=standard`, `biflow` or `full` the fields
+    /// of the records ([`Fields`]).
     ///
     /// # Errors
-    /// What is wrong with the text, and what would be right.
+    /// The error in the text, and the correction.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (mut rest, mut kinds, mut fields) = (text, None, None);
-        // What is for the target itself (`,ttl=3`) stands before these two.
+        // Options of the target itself (`,ttl=3`) stand before these two.
         while let Some((before, said)) = rest.rsplit_once(',') {
             match said.split_once('=') {
                 Some(("kinds", of)) if kinds.is_none() => kinds = Some(of),
@@ -69,7 +69,7 @@ impl Destination {
             }
         };
         let fields = match (protocol, fields) {
-            // It has no others.
+            // NetFlow v9 has no other fields.
             (Protocol::NetflowV9, None) | (_, Some("standard")) => Fields::Standard,
             (Protocol::NetflowV9, Some(other @ ("biflow" | "full"))) => {
                 return Err(format!(
@@ -89,16 +89,16 @@ impl Destination {
     }
 }
 
-/// What sort of packets the records and rows are made of.
+/// The source of the packets from which records and rows are made.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// They come when they come.
+    /// Packets arrive in real time.
     Live,
-    /// They are made up: their time is their own, and they wait for nobody.
+    /// Simulated packets with simulated time; the source does not wait.
     Simulated,
-    /// They can wait for a collector, until somebody wants the end.
+    /// Packets of files: the source waits for a collector until it is stopped.
     Replay {
-        /// Somebody does.
+        /// True if the replay is to be stopped.
         stop: Arc<AtomicBool>,
     },
 }
@@ -117,16 +117,17 @@ pub struct CollectorSink {
 }
 
 impl CollectorSink {
-    /// Begins; whether the collector is there shows later.
+    /// Starts an exporter. It connects later, so an unreachable collector is no error here.
     ///
     /// # Errors
-    /// When the target is not understood, or the system refuses a thread.
+    /// The target is invalid, or the system refuses a thread.
     pub fn new(target: &str, interface: (u16, String), pace: Pace) -> Result<Self, EngineError> {
         let to = Destination::parse(target).map_err(EngineError::Store)?;
         let mut settings =
             Settings { protocol: to.protocol, flows: to.flows, series: to.series, ..Settings::new(to.target) };
-        // Collectors tell exporters apart by address and domain, not by port: each interface has a domain of its own, or the
-        // sequence numbers of two would be taken for one. Groups add the interface themselves.
+        // Collectors distinguish exporters by address and observation domain, not by port. Each interface has a domain
+        // of its own, so that a collector does not mix the sequence numbers of two interfaces. Multicast groups add the
+        // interface themselves.
         if !matches!(settings.target, Target::Multicast { .. }) {
             settings.encode.domain = settings.encode.domain.wrapping_add(interface.0.into());
         }
@@ -155,7 +156,7 @@ impl CollectorSink {
 
 impl Drop for CollectorSink {
     fn drop(&mut self) {
-        // One that never came into use, because something else of a reload was refused, still has its thread.
+        // A sink that was never used, because another part of the reload was refused, still has its thread.
         if let Some(exporter) = &self.exporter {
             exporter.leave();
         }
@@ -169,7 +170,7 @@ impl Sink for CollectorSink {
 
     fn record(&mut self, record: &Record) {
         self.records += u64::from(self.flows);
-        // Why it was not taken is in the counts.
+        // The counts have the cause if the record is discarded.
         let _ = self.handle.flow(record);
     }
 

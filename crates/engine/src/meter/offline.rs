@@ -1,7 +1,7 @@
-//! Flow records and rows straight from capture files: the meter's own work without a ring, a recorder and a store, so that they
-//! are those of a run that replays the same files (`engine/tests/it/offline.rs` holds them against each other).
+//! Flow records and rows directly from capture files, by the same meter but without ring, recorder and store. The
+//! result equals that of a run that replays the same files (`engine/tests/it/offline.rs` compares them).
 //!
-//! A thread reads and meters; whoever asks takes what it has made, and may stop at any time.
+//! A thread reads and meters; the caller takes its records and rows, and may stop at any time.
 
 use super::MeterPlan;
 use super::report::SinkReport;
@@ -25,34 +25,35 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::Headers;
 
-/// Records and rows that are handed over together.
+/// Records and rows handed over together.
 const PART: usize = 256;
 
-/// Parts that may wait to be taken; then the meter waits.
+/// The most parts that wait for the caller; then the meter waits.
 const WAITING: usize = 16;
 
-/// How long a poll of a pipe waits.
+/// The timeout of a poll of a pipe.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// What a meter makes.
+/// A record or row that the meter has made.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records")]
 pub enum Metered {
     /// A flow record, in the meter's order: by the second in which it was made.
     Record(Record),
-    /// A second of one direction.
+    /// The row of one second and direction.
     Row(Row),
 }
 
-/// How it ended.
+/// The result of reading the files.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// What people should know of the files.
+    /// Warnings about the files.
     pub remarks: Vec<String>,
-    /// What ended it too early, in words: nothing behind is in the answer.
+    /// The first error that ended a file or the whole reading early, if any: the packets behind it are not in the
+    /// result.
     pub broken: Option<String>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct OfCapture {
     parts: Receiver<Vec<Metered>>,
     part: std::vec::IntoIter<Metered>,
@@ -62,10 +63,11 @@ pub struct OfCapture {
 }
 
 impl OfCapture {
-    /// Begins to meter the files of `source` as one stream, those packets that match `filter`; time passes with the others, too.
+    /// Begins to meter those packets of the files of `source` that match `filter`, as one stream; the other packets
+    /// advance the time too.
     ///
     /// # Errors
-    /// What cannot be opened, or is no capture; a source that is no file.
+    /// A file cannot be opened or is no capture file, or the source is no file.
     pub fn open(source: &SourcePlan, plan: &MeterPlan, filter: Filter) -> Result<Self, SourceError> {
         let (files, options) = match source {
             SourcePlan::File { path, options } => (vec![path.clone()], options.clone()),
@@ -101,7 +103,7 @@ impl OfCapture {
         Ok(Self { parts, part: Vec::new().into_iter(), stop, thread: Some(thread), read: Read::default() })
     }
 
-    /// How it ended; of something that goes on, nothing.
+    /// Returns the result of reading; empty until the end.
     pub fn read(&self) -> &Read {
         &self.read
     }
@@ -114,7 +116,7 @@ impl OfCapture {
     }
 }
 
-/// What is made next; none at the end.
+/// Returns the next record or row; `None` at the end.
 impl Iterator for OfCapture {
     type Item = Metered;
 
@@ -137,13 +139,13 @@ impl Iterator for OfCapture {
 impl Drop for OfCapture {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A thread that waits for room must find nobody there.
+        // Dropping the receiver ends the wait of a thread that waits for space.
         self.parts = sync_channel(0).1;
         self.end();
     }
 }
 
-/// Hands over what is made.
+/// The sink that hands records and rows to the caller.
 struct Handing {
     sender: SyncSender<Vec<Metered>>,
     part: Vec<Metered>,
@@ -192,7 +194,7 @@ impl Sink for Handing {
     }
 }
 
-/// Packets that are metered together, laid out as in the ring.
+/// Packets that are metered together, in the layout of the ring.
 #[derive(Default)]
 struct Batch {
     descs: Vec<Desc>,
@@ -226,7 +228,7 @@ impl Batch {
         self.bytes.clear();
     }
 
-    /// Takes a frame, as the engine's stage puts it into the ring.
+    /// Adds a frame in the same way as the engine's stage puts it into the ring.
     fn add(&mut self, frame: &Frame<'_>, ts: Timestamp, filter: &Filter) {
         let headers = Headers::of(frame.bytes, frame.wire_len, self.link_type);
         if !filter.is_empty() && !filter.matches(frame.bytes, frame.wire_len, &headers) {
@@ -252,7 +254,7 @@ impl Batch {
     }
 }
 
-/// The thread.
+/// The state of the reading thread.
 struct Reading {
     work: Work,
     batch: Batch,
@@ -306,7 +308,8 @@ impl Reading {
                 Ok(Polled::End) => break,
                 Ok(_) => {}
                 Err(e) => {
-                    // The first says most; what is whole behind a file that is cut is taken as well.
+                    // The first error is kept. After a truncated file the complete packets of the next files are still
+                    // metered.
                     self.read.broken.get_or_insert_with(|| e.to_string());
                     break;
                 }

@@ -1,71 +1,71 @@
-//! What a meter reads: one gate for each queue's ring, their packets in one order of time.
+//! The input of a meter: one lossless reader per queue, with the packets of all queues merged in order of time.
 //!
-//! Card and kernel may deal the two directions of a conversation to different queues, so flows can only be made where all
-//! queues come together. The order is that of stamps, then of queues; it depends on nothing else, as long as every queue
-//! has published what it took within [`TIMEOUT`]. A queue that is silent is not waited for longer than that, because its
-//! neighbours' rings would fill meanwhile.
+//! The NIC and the kernel may distribute the two directions of a connection to different queues, so flows can be
+//! measured only over all queues together. Packets are ordered by timestamp, then by queue. This order is deterministic
+//! as long as every queue publishes its packets within [`TIMEOUT`]. The merge waits no longer for a queue without
+//! packets, because the rings of the other queues would fill meanwhile.
 //!
-//! The meter reads in place and must not hold up the recorder, whose ring it shares: a lane that is more than half a ring
-//! behind lets packets go until it is less than a quarter behind. They are counted. A source that can wait (a file) is
-//! never shed: its meter sees every packet.
+//! The meter reads packets in the ring's memory and must not block the recorder, which shares the ring: a queue reader
+//! that is more than half a ring behind skips packets until it is less than a quarter behind. Skipped packets are
+//! counted. A source that can wait (a file) waits for the meter, so none of its packets is skipped.
 
 use super::work::PacketBytes;
 use base::Timestamp;
 use ring::{Control, Desc, DescPosition, FILE_HEADER, LosslessReader, RECORD_HEADER};
 use std::time::Duration;
 
-/// Descriptors taken at a time.
+/// The most descriptors taken at a time.
 pub const BATCH: usize = 256;
 
-/// How long a packet may be on its way from its stamp to its ring: a kernel's block is handed over within 25 ms, a poll
-/// sleeps for 20, and a busy processor has others to run.
+/// The longest time from a packet's timestamp to its publication in the ring: the kernel hands over a block within 25
+/// ms, a poll sleeps up to 20 ms, and a busy CPU runs other threads first.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// One queue.
+/// The reader of one queue.
 pub struct QueueReader {
     reader: LosslessReader,
     /// Number of the queue.
     pub queue: u16,
-    /// As pcap numbers it.
+    /// The pcap link type.
     pub link_type: u16,
-    /// Taken from the ring and not yet metered: those from `next` on.
+    /// Descriptors taken from the ring; those from `next` on are not metered yet.
     descs: Vec<Desc>,
     next: usize,
-    /// Where the descriptors end that are done with.
+    /// The position after the last metered descriptor.
     done: DescPosition,
-    /// How far its stamps have come.
+    /// The latest timestamp released.
     reached: Timestamp,
     shedding: bool,
     ended: bool,
 }
 
-/// All queues of one interface.
+/// The readers of all queues of one interface.
 pub struct QueueMerge {
     readers: Vec<QueueReader>,
-    /// Whether packets come whether there is room or not.
+    /// True if the source cannot wait for the ring.
     live: bool,
 }
 
-/// What comes next.
+/// The next step of the meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextRun {
-    /// So many descriptors of this lane; their packets are not to be metered if it is shedding.
+    /// Meter a run of descriptors of one queue.
     Run {
-        /// Which.
+        /// Index of the queue reader.
         lane: usize,
-        /// At most [`BATCH`].
+        /// Number of descriptors, at most [`BATCH`].
         descs: usize,
-        /// Count and let go.
+        /// True if the packets are to be counted as unmetered and skipped.
         skipped: bool,
     },
-    /// Nothing now.
+    /// Nothing to meter at the moment.
     Idle,
-    /// Nothing ever again.
+    /// All queues have ended.
     End,
 }
 
 impl QueueReader {
-    /// The gate must have joined before the first packet.
+    /// The reader must join the ring before the first packet.
     pub fn new(gate: LosslessReader, queue: u16, link_type: u16) -> Self {
         let done = gate.released();
         Self {
@@ -85,7 +85,7 @@ impl QueueReader {
         if self.next < self.descs.len() || self.ended {
             return;
         }
-        // Asked first: what was published before the end is seen by the look that follows.
+        // This check precedes the read, so that descriptors published before the end are not missed.
         let ended = self.reader.ended();
         self.descs.clear();
         self.next = 0;
@@ -96,7 +96,7 @@ impl QueueReader {
         }
     }
 
-    /// More than a ring's `part` lies between this lane and the writer.
+    /// True if this reader is more than `1/part` of the ring behind the producer.
     fn is_behind(&self, part: u64) -> bool {
         let memory = self.reader.memory();
         let written = memory.control.positions();
@@ -104,7 +104,7 @@ impl QueueReader {
             || written.oldest_desc(memory.desc_capacity() / part) > self.done.desc
     }
 
-    /// Up to when everything of this lane is known; `None` if there will be nothing more.
+    /// The time before which all packets of this queue are known; `None` if the queue has ended.
     fn horizon(&self, now: Option<Timestamp>) -> Option<Timestamp> {
         match self.descs.get(self.next) {
             Some(desc) => Some(desc.timestamp()),
@@ -152,17 +152,17 @@ impl PacketBytes for QueueReader {
 }
 
 impl QueueMerge {
-    /// At least one lane.
+    /// Merges at least one queue.
     pub fn new(lanes: Vec<QueueReader>, live: bool) -> Self {
         Self { readers: lanes, live }
     }
 
-    /// Bytes of packet memory of the smallest of their rings.
+    /// Returns the packet memory of the smallest ring in bytes.
     pub fn least_bytes(&self) -> u64 {
         self.readers.iter().map(|lane| lane.reader.memory().byte_capacity()).min().unwrap_or(0)
     }
 
-    /// What comes next. `now` is the time of this machine, which only a live source has anything to do with.
+    /// Returns the next step. `now` is the system time, which is used for live sources only.
     pub fn turn(&mut self, now: impl Fn() -> Timestamp) -> NextRun {
         let live = self.live;
         self.readers.iter_mut().for_each(|lane| lane.refill(live));
@@ -186,13 +186,13 @@ impl QueueMerge {
         }
     }
 
-    /// The lane of a run, and its descriptors.
+    /// Returns the queue reader of a run and its descriptors.
     pub fn run(&self, lane: usize, descs: usize) -> (&QueueReader, &[Desc]) {
         let lane = &self.readers[lane];
         (lane, &lane.descs[lane.next..lane.next + descs])
     }
 
-    /// The run is done with: its part of the ring may be written again.
+    /// Releases a run: the producer may overwrite its part of the ring.
     pub fn done(&mut self, lane: usize, descs: usize) {
         self.readers[lane].release(descs);
     }
@@ -217,7 +217,7 @@ mod tests {
         producer.push(&packet).expect("room");
     }
 
-    /// Takes what is there: stamp and queue of each packet, and whether it was shed.
+    /// Takes all available runs: timestamp and queue of each packet, and true if it was skipped.
     fn drain(lanes: &mut QueueMerge) -> Vec<(u64, u16, bool)> {
         let mut out = Vec::new();
         while let NextRun::Run { lane, descs, skipped: shed } = lanes.turn(|| Timestamp::MAX) {
@@ -240,7 +240,7 @@ mod tests {
             let shed = taken.iter().filter(|(_, _, shed)| *shed).count();
             assert_eq!(shed > 0, live, "{shed} let go");
             assert!(shed < 6000 && taken.last().is_some_and(|last| !last.2), "the last two MiB are metered");
-            // And as soon as it has caught up, nothing is let go.
+            // Once the reader has caught up, no packet is skipped.
             assert!(taken.iter().skip_while(|(_, _, shed)| *shed).all(|(_, _, shed)| !shed));
         }
     }

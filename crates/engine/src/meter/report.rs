@@ -1,19 +1,20 @@
-//! What a meter says of itself, and whether its grains agree.
+//! The report of a meter, and the check that its data types agree.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 use wire::SessionCounts;
 
-/// One meter, for documents.
+/// The counters of one meter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MeterReport {
     /// Packets that were metered: counted in the series, and in a flow if they belong to one.
     pub packets: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
-    /// Packets that are stored (or were offered to listeners) and in no flow and no curve, because the meter was too slow.
+    /// Packets that are stored (or were offered to listeners) but are in no flow and no row, because the meter was too
+    /// slow.
     pub unmetered: u64,
-    /// Packets that belong to no flow: not IP, or not enough of them captured.
+    /// Packets that belong to no flow: not IP, or captured with too few bytes.
     pub without_flow: u64,
     /// Packets in the flow records so far.
     pub in_records: u64,
@@ -23,49 +24,50 @@ pub struct MeterReport {
     pub active: u64,
     /// Flows begun.
     pub started: u64,
-    /// Records made, by the reason why.
+    /// Records, by end reason.
     pub records: BTreeMap<&'static str, u64>,
-    /// Idle, active and ended records by how late they were made, against the moment at which their timeout was over: up to an
-    /// eighth of a second, up to two, …, up to a second, later.
+    /// Records ended by idle timeout, active timeout or end of flow, by their delay after the end of the timeout: up to
+    /// 1/8 s, up to 2/8 s, …, up to 1 s, longer.
     pub lateness: [u64; 9],
-    /// The same times added up, in nanoseconds.
+    /// The sum of these delays in nanoseconds.
     pub lateness_nanos: u64,
-    /// Packets with an earlier time than the one before them in their flow, counted as if they had come with it.
+    /// Packets with an earlier timestamp than the packet before them in their flow, counted with the timestamp of that
+    /// packet.
     pub backward_timestamps: u64,
-    /// Bytes of memory that flows have touched so far, tables included.
+    /// Bytes of memory that the flow tables have used so far.
     pub flow_bytes: u64,
     /// Rows made.
     pub rows: u64,
-    /// What is missing in tunnels that number their packets.
+    /// Sequence number counters of tunnels.
     pub tunnels: TunnelReport,
-    /// Frames by what is odd about them (docs/reference/flow-records.md); those that did not occur are left out.
+    /// Frames by decode error (docs/reference/flow-records.md), without errors that did not occur.
     pub decode_errors: BTreeMap<&'static str, u64>,
-    /// Where records and rows go.
+    /// The sinks of records and rows.
     pub sinks: Vec<SinkReport>,
     /// Processor time of the meter's threads in milliseconds.
     pub cpu_millis: u64,
-    /// It has ended, and everything is where it goes.
+    /// True if the meter has ended and all sinks have finished.
     pub ended: bool,
 }
 
-/// Tunnels that number their packets (ERSPAN, GRE, GTP-U), for documents: docs/reference/decoding.md.
+/// Sequence number counters of tunnels with sequence numbers (ERSPAN, GRE, GTP-U): docs/reference/decoding.md.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TunnelReport {
-    /// Numbers that were seen.
+    /// Sequence numbers seen.
     pub numbered: u64,
-    /// Sessions that began to be followed: one direction between two outer addresses, of one kind and number.
+    /// Tunnel sessions begun: one direction between two outer addresses, of one kind and key.
     pub sessions: u64,
-    /// Numbers that were passed over.
+    /// Sequence numbers skipped.
     pub missing: u64,
-    /// Of these, numbers that came after all, behind later ones.
+    /// Skipped sequence numbers that arrived later.
     pub late: u64,
-    /// Numbers that had come already.
+    /// Sequence numbers that arrived twice.
     pub duplicate: u64,
-    /// Numbers too far from the others to say anything.
+    /// Sequence numbers too far from the others to be classified.
     pub out_of_window: u64,
-    /// Sessions that began anew with another number.
+    /// Sessions that restarted with another sequence number.
     pub restarts: u64,
-    /// Sessions that had to make place for others.
+    /// Sessions evicted because the table was full.
     pub evicted: u64,
 }
 
@@ -94,24 +96,25 @@ impl TunnelReport {
     }
 }
 
-/// One place where records and rows go, for documents.
+/// The report of one sink of records and rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SinkReport {
-    /// Which.
+    /// The sink's name.
     pub name: String,
-    /// Flow records that it took.
+    /// Flow records passed to the sink.
     pub records: u64,
-    /// Rows that it took.
+    /// Rows passed to the sink.
     pub rows: u64,
-    /// Records and rows that never went there.
+    /// Records and rows that the sink lost.
     pub lost: u64,
-    /// The trouble it is in.
+    /// The sink's current error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl MeterReport {
-    /// What contradicts: the same packets must be in every grain. `stored` are the packets of the ledger.
+    /// Returns contradictions between the counters: records and rows must contain the same packets. `stored` is the
+    /// packet count of the ledger.
     pub fn contradictions(&self, stored: u64, flows: bool, series: bool) -> Vec<String> {
         let mut faults = Vec::new();
         if !self.ended {

@@ -1,5 +1,5 @@
-//! What a packet is to the curve: from its headers to what [`series::SeriesMeter`] is told. The meter counts with it, and so does
-//! whoever makes a curve of stored packets.
+//! The input of the time series: from the decoded headers of a packet to the arguments of [`series::SeriesMeter`]. The
+//! meter and the code that makes time series of stored packets both use it.
 
 use base::Timestamp;
 use series::{Direction, SeriesMeter, TrafficClass, address_hash};
@@ -8,7 +8,7 @@ use wire::{Decoded, EtherType, Family, IpProtocol};
 /// Offset of the flags in a TCP header (RFC 9293, section 3.1).
 const TCP_FLAGS: usize = 13;
 
-/// Counts a packet as every meter does. `decoded` is that of the captured `frame`; addresses are hashed under `key`.
+/// Counts a packet in the time series. `decoded` is that of the captured `frame`; addresses are hashed under `key`.
 #[inline]
 pub fn count(
     series_meter: &mut SeriesMeter,
@@ -42,11 +42,11 @@ fn kind(decoded: &Decoded) -> TrafficClass {
     }
 }
 
-/// Those of source and destination; 0 of what is not IP.
+/// Returns the hashes of source and destination address; 0 for a packet that is not IP.
 ///
-/// PERF: the length of the addresses is known to the compiler. Without it each hash copied its bytes to a word in memory and
-/// waited for that: a fifth of the samples of decoding and counting (`perf record`) lay on those two loads.
-/// With the flow table that grows, 152 → 132 ns of the meter's processor time per packet of 347 B on average, in a replay of
+/// PERF: the compiler knows the length of the addresses. Without that, each hash copied its bytes to a word in memory
+/// and waited for the load: a fifth of the samples of decoding and counting (`perf record`) lay on these two loads.
+/// With a growing flow table: 152 → 132 ns of the meter's processor time per packet of 347 B on average, in a replay of
 /// 92 000 flows; the plain version is in the tests.
 #[inline(always)]
 fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
@@ -58,7 +58,8 @@ fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
     }
 }
 
-/// Of two addresses of so many bytes, of which the first begins here. Both were captured where there is a family.
+/// Hashes two consecutive addresses of `LEN` bytes, the first at `at`. Where the packet has an address family, both
+/// addresses were captured.
 #[inline(always)]
 fn both<const LEN: usize>(frame: &[u8], at: usize, key: u64) -> (u64, u64) {
     let Some((src, rest)) = frame.get(at..).and_then(|bytes| bytes.split_first_chunk::<LEN>()) else { return (0, 0) };
@@ -71,7 +72,7 @@ mod tests {
     use wire::build::Frame;
     use wire::link;
 
-    /// Each address by its offset and length.
+    /// The plain version: each address by its offset and length.
     fn plainly(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
         let (at, len) = match decoded.family {
             Family::V4 => (12, 4),

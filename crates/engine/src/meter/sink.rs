@@ -1,4 +1,4 @@
-//! Where flow records and rows go.
+//! The sinks of flow records and rows.
 
 use super::report::SinkReport;
 use base::Timestamp;
@@ -6,60 +6,60 @@ use flow::{EndReason, Record};
 use series::Row;
 use std::collections::BTreeMap;
 
-/// Takes what a meter makes. Nothing here may hold the meter up for longer than a disk takes: whoever depends on others
-/// keeps a queue and a thread of its own, and counts what did not fit.
+/// A receiver of the meter's records and rows. A sink must not block the meter for longer than a disk write takes: a
+/// sink that depends on other hosts has a queue and a thread of its own, and counts what the queue could not take.
 pub trait Sink: Send {
-    /// What sort of place it is: those of one sort are replaced together.
+    /// The kind of the sink: a reload replaces the sinks of one kind together.
     fn kind(&self) -> &'static str;
 
-    /// A flow record, in the meter's order.
+    /// Takes a flow record, in the meter's order.
     fn record(&mut self, record: &Record);
 
-    /// A second, in the meter's order.
+    /// Takes the row of a second, in the meter's order.
     fn row(&mut self, row: &Row);
 
-    /// The time of the packets has come to another second.
+    /// The time of the packets has reached another second.
     fn tick(&mut self, now: Timestamp);
 
-    /// Nothing more comes, and nobody waits: whatever can still be brought home is brought by others. [`Sink::finish`] follows
-    /// once [`Sink::has_left`].
+    /// Begins the end of the sink without waiting: no record or row follows, and the sink's own thread delivers what it
+    /// still holds. [`Sink::finish`] follows once [`Sink::has_left`].
     fn leave(&mut self) {}
 
-    /// Whether [`Sink::finish`] would return at once.
+    /// True if [`Sink::finish`] would return at once.
     fn has_left(&mut self) -> bool {
         true
     }
 
-    /// Nothing more comes; whatever can still be brought home is, before this returns.
+    /// Ends the sink: delivers all that can still be delivered, then returns.
     fn finish(&mut self);
 
-    /// How it stands.
+    /// Returns the report.
     fn report(&self) -> SinkReport;
 
-    /// Things a person should know, since the last call.
+    /// Returns the warnings since the last call.
     fn warnings(&mut self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// All of them, and what they were given.
+/// All sinks of a meter, and the counts of their records and rows.
 #[derive(Default)]
 pub(super) struct Sinks {
     pub all: Vec<Box<dyn Sink>>,
-    /// Those that were replaced and bring home what they have.
+    /// Replaced sinks that still deliver what they hold.
     leaving: Vec<Box<dyn Sink>>,
-    /// What those had been given that have left since.
+    /// The counts of replaced sinks that have ended.
     left: SinkReport,
-    /// Records given out, by the reason why.
+    /// Records, by end reason.
     ends: [u64; REASONS.len()],
-    /// Packets in the records given out.
+    /// Packets in these records.
     pub in_records: u64,
-    /// Packets in the rows given out.
+    /// Packets in the rows.
     pub in_rows: u64,
     pub rows: u64,
 }
 
-/// Why records are made, in the order of their numbers.
+/// The end reasons of records, in the order of their numbers.
 const REASONS: [(EndReason, &str); 5] = [
     (EndReason::IdleTimeout, "idle_timeout"),
     (EndReason::ActiveTimeout, "active_timeout"),
@@ -69,18 +69,18 @@ const REASONS: [(EndReason, &str); 5] = [
 ];
 
 impl Sinks {
-    /// Going to these.
+    /// The sinks of a new meter.
     pub fn new(all: Vec<Box<dyn Sink>>) -> Self {
         Self { all, ..Self::default() }
     }
 
-    /// Records so far, by the reason why; reasons that did not occur are left out.
+    /// Returns the number of records by end reason, without reasons that did not occur.
     pub fn records(&self) -> BTreeMap<&'static str, u64> {
         REASONS.iter().zip(self.ends).map(|((_, name), n)| (*name, n)).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// Those of this kind leave unless their names are among these, and these others come. Nobody is waited for: a collector
-    /// that is away would hold up the meter, and with it the ring.
+    /// Removes the sinks of this kind except those with the names in `stay`, and adds the new sinks. Does not wait for
+    /// a removed sink: an unreachable collector would block the meter, and with it the ring.
     pub fn replace(&mut self, kind: &str, stay: &[String], sinks: Vec<Box<dyn Sink>>) {
         let goes = |sink: &dyn Sink| sink.kind() == kind && !stay.contains(&sink.report().name);
         let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(|sink| goes(&**sink));
@@ -90,7 +90,7 @@ impl Sinks {
         self.all.extend(sinks);
     }
 
-    /// Adds up those that have left; or, at the end, all.
+    /// Adds up the counts of replaced sinks that have ended; with `wait`, of all replaced sinks.
     fn let_go(&mut self, wait: bool) {
         let left = &mut self.left;
         self.leaving.retain_mut(|sink| {
@@ -103,15 +103,15 @@ impl Sinks {
         });
     }
 
-    /// Nothing more comes.
+    /// Ends all sinks.
     pub fn finish(&mut self) {
-        // All at once: a collector that is away is waited for, and several of them are not waited for one after the other.
+        // All sinks begin to end at once, so that the timeouts of several unreachable collectors overlap.
         self.all.iter_mut().for_each(|sink| sink.leave());
         self.all.iter_mut().for_each(|sink| sink.finish());
         self.let_go(true);
     }
 
-    /// How they stand; those that were replaced as one.
+    /// Returns the reports; all replaced sinks have one report together.
     pub fn reports(&self) -> Vec<SinkReport> {
         let mut all: Vec<_> = self.all.iter().map(|sink| sink.report()).collect();
         let mut gone = self.left.clone();
@@ -122,7 +122,7 @@ impl Sinks {
         all
     }
 
-    /// What they have to say.
+    /// Returns the warnings of all sinks.
     pub fn warnings(&mut self) -> Vec<String> {
         self.let_go(false);
         self.all.iter_mut().flat_map(|sink| sink.warnings()).collect()
@@ -135,7 +135,7 @@ impl Sinks {
     }
 }
 
-/// What the outlets that a reload took away are called together.
+/// The name of the common report of replaced sinks.
 const REPLACED: &str = "replaced";
 
 fn add(sum: &mut SinkReport, one: &SinkReport) {
@@ -158,7 +158,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-    /// A collector that lets nobody go before it is free; to be waited for before that would take for ever.
+    /// A collector sink that ends only when `free` is set; a test that waited for it before would not end.
     struct Held {
         name: &'static str,
         free: Arc<AtomicBool>,
@@ -192,7 +192,7 @@ mod tests {
         }
 
         fn report(&self) -> SinkReport {
-            // It brings home none of what it was given.
+            // The collector takes none of the rows.
             SinkReport { name: self.name.into(), rows: self.rows, lost: self.rows, ..SinkReport::default() }
         }
     }
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(reported(&sinks), expected);
     }
 
-    /// Says how many have been told to go by the time that it is waited for.
+    /// A sink that records at its `finish` how many sinks have begun to end.
     struct Dead {
         reported: Arc<AtomicUsize>,
         waited_for: u64,

@@ -1,5 +1,5 @@
-//! The store as an outlet: flow records and rows beside the packets of their interface; and what looks after those that are
-//! there already.
+//! The store as a sink of flow records and rows, in the directory of their interface, and the retention of the files
+//! there.
 
 use super::report::SinkReport;
 use super::sink::Sink;
@@ -19,25 +19,26 @@ use std::time::{Duration, Instant};
 use sys::locks::holder_names;
 use sys::priority::{Background, lower_priority};
 
-/// How often rules are applied: a file of rows is an hour, one of records five minutes.
+/// How often retention rules are applied: a time series file covers an hour, a flow record file five minutes.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// How often whole days are made one file each.
+/// How often complete days are compacted into one file each.
 const COMPACTION: Duration = Duration::from_secs(3600);
 
-/// So long after its end a day is whole: what late packets added to it is sealed by then.
+/// A day is compacted this long after its end, when the files with late packets of the day are sealed.
 const SETTLE_TIME: Duration = Duration::from_secs(3600);
 
-/// Files of records and of rows of what is replayed: as long as a file may be to be found by its name.
+/// The time range of flow record and time series files of a replay: the largest with which a file can be found by its
+/// name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
 
-/// Threads that seal one file of a replay together, at most.
+/// The most threads that seal one file of a replay together.
 const SEALING_MOST: usize = 4;
 
-/// Remarks kept until they are asked for.
+/// The most warnings kept until they are read.
 const WARNINGS_MAX: usize = 32;
 
-/// Writes into the folder of one interface, which its capture has claimed.
+/// Writes into the directory of one interface, on which the capture holds the claim.
 pub struct StoreSink {
     name: String,
     writer: Option<Writer>,
@@ -49,16 +50,16 @@ pub struct StoreSink {
 }
 
 impl StoreSink {
-    /// Begins. A `patient` one waits for a slow volume, as a replay can; another drops and counts.
+    /// Starts a writer. With `patient` it waits for a slow volume, as a replay can; otherwise it drops and counts.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// The system refuses a thread.
     pub fn new(store: &Path, label: &str, patient: bool) -> Result<Self, EngineError> {
         let mut config = Config { wait_when_full: patient, ..Config::new(store, label) };
         if patient {
-            // A capture of weeks has few records and rows in each of its hours, and a file costs a sync or two.
+            // A replay of weeks has few records and rows per hour, and each file costs one or two syncs.
             (config.flows_every, config.series_every) = (REPLAYED, REPLAYED);
-            // The end of a replay waits for its last files.
+            // A replay ends only after its last files are sealed, so several threads seal them.
             config.hands = sys::cpu::allowed().len().clamp(1, SEALING_MOST);
         }
         let writer = Writer::new(config).map_err(|e| EngineError::Thread(e.to_string()))?;
@@ -138,17 +139,17 @@ impl Sink for StoreSink {
     }
 }
 
-/// What is to be kept of records and rows; without a rule everything is.
+/// The retention rules of flow records and rows; without a rule all files are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowRetentionRules {
-    /// Of flow records.
+    /// Rules for flow records.
     pub flows: RetentionRules,
-    /// Of rows.
+    /// Rules for time series.
     pub series: RetentionRules,
 }
 
-/// A thread behind all others that seals what a crash left of an interface, once, makes one file of each day that is over,
-/// and keeps to the rules, until dropped.
+/// The retention worker of flow records and rows, a low-priority thread. It seals once the files that a crash left,
+/// compacts each complete day into one file, and applies the retention rules until it is dropped.
 pub struct RowRetention {
     stop: Arc<AtomicBool>,
     rules: Arc<Mutex<RowRetentionRules>>,
@@ -156,10 +157,10 @@ pub struct RowRetention {
 }
 
 impl RowRetention {
-    /// Begins. `tell` hears what a person should know.
+    /// Starts the thread. It passes warnings to `report`.
     ///
     /// # Errors
-    /// When the system refuses the thread.
+    /// The system refuses the thread.
     pub fn start(
         store: &Path,
         label: &str,
@@ -184,7 +185,7 @@ impl RowRetention {
         Ok(Self { stop, rules, thread: Some(thread) })
     }
 
-    /// Other rules from now on.
+    /// Sets new rules.
     pub fn set(&self, rules: RowRetentionRules) {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules;
         if let Some(thread) = &self.thread {
@@ -209,23 +210,24 @@ struct RowRetentionWorker<F> {
     rules: Arc<Mutex<RowRetentionRules>>,
     stop: Arc<AtomicBool>,
     tell: F,
-    /// For readers, by kind: flow records, rows.
+    /// How long queries have held files from retention, for flow records and for rows.
     waiting: [HeldSince; 2],
-    /// What was told of days that stay in several files.
+    /// The reported days that remain in several files.
     apart: Vec<String>,
     began: Instant,
 }
 
 impl<F: FnMut(&str)> RowRetentionWorker<F> {
     fn run(mut self) {
-        // Where it is refused, this competes with other threads of its kind; capture's are above.
+        // If the system refuses, this thread competes with other threads of normal priority; capture threads have a
+        // higher one.
         let _ = lower_priority(Background::Batch);
         match recover(&self.store, &self.label) {
             Ok(recovered) => self.report_recovered(&recovered),
             Err(e) => (self.tell)(&e.to_string()),
         }
         let mut compacted: Option<Instant> = None;
-        // Once at least, however short the run is.
+        // The rules are applied at least once, however short the run is.
         loop {
             if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
                 compacted = Some(Instant::now());
@@ -234,7 +236,7 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
                 let apart = made
                     .and_then(|_| left_apart(&self.store, &self.label, before))
                     .unwrap_or_else(|e| vec![format!("{}: days stay in several files for now: {e}", self.label)]);
-                // Once, as long as it stays so.
+                // Each day is reported once, as long as it remains in several files.
                 apart.iter().filter(|line| !self.apart.contains(line)).for_each(|line| (self.tell)(line));
                 self.apart = apart;
             }

@@ -1,9 +1,9 @@
-//! The flow table of a meter: in the meter's own thread, or in several with a shard each.
+//! The flow table of a meter: in the meter's own thread, or in several threads with a shard each.
 //!
-//! Threads do not read the ring: it is not theirs to hold, and a slow one would hold it up. Each gets a copy of what a flow
-//! table reads of a packet, some hundred bytes, in batches. Whenever a second begins all of them come together, their
-//! records are put in the one order that does not depend on their number, and only then does the meter go on. So the
-//! outcome is that of one thread (`netgrain_flow::ShardMerger`), and whatever is asked between two packets has an answer of
+//! The shard threads do not read the ring: a slow thread would keep the producer from overwriting it. Each gets batches
+//! with copies of the bytes that a flow table reads of a packet, some hundred bytes each. At the begin of each second
+//! the meter waits for all threads and merges their records in an order that does not depend on the number of threads.
+//! So the result is that of one thread (`netgrain_flow::ShardMerger`), and counts read between two packets are exact at
 //! that moment.
 
 use base::Timestamp;
@@ -13,19 +13,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::Decoded;
 
-/// Packets that go to a thread together: waking it costs as much as metering some ten of them.
+/// Packets sent to a thread together: to wake the thread costs as much as to meter about ten packets.
 const BATCH: usize = 512;
 
-/// Batches that may wait for a thread; then the meter waits for it.
+/// The most batches that wait for a thread; then the meter waits for the thread.
 const WAITING: usize = 16;
 
-/// Bytes behind the offset of a network header that are read: an IPv6 header.
+/// Bytes read from the offset of the network header on: an IPv6 header.
 const L3: usize = 40;
 
-/// And behind that of a transport header: TCP up to the window.
+/// Bytes read from the offset of the transport header on: TCP up to the window.
 const L4: usize = 16;
 
-/// What makes the memory of the tables quicker to reach.
+/// Hints to the kernel and the CPU that make the tables' memory faster to access.
 #[derive(Clone, Copy)]
 pub struct MemoryHints;
 
@@ -40,19 +40,19 @@ impl Hints for MemoryHints {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 pub enum Table {
-    /// In this thread.
+    /// A table in the meter's thread.
     Here(Box<Shards<MemoryHints>>),
-    /// In threads of their own.
+    /// A table in several threads.
     Threads(Box<ShardThreads>),
 }
 
 impl Table {
-    /// With so many shards, each in a thread if there are several.
+    /// Makes a table of this number of shards, each in a thread of its own if there are several.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// The system refuses a thread.
     pub fn new(config: &Config, interface: u16, shards: usize) -> std::io::Result<Self> {
         Ok(match shards {
             0 | 1 => Self::Here(Box::new(Shards::with_hints(config, interface, 1, MemoryHints))),
@@ -60,7 +60,7 @@ impl Table {
         })
     }
 
-    /// Takes packets in the order in which they came. Time passes with them.
+    /// Takes packets in order of arrival, and advances the time with them.
     pub fn push(&mut self, packets: &[Packet<'_>], sink: &mut dyn Sink) {
         match self {
             Self::Here(shards) => shards.push(packets, sink),
@@ -68,7 +68,7 @@ impl Table {
         }
     }
 
-    /// Time has passed, with or without packets: none before `now` will come.
+    /// Advances the time: no packet before `now` follows.
     pub fn tick(&mut self, now: Timestamp, sink: &mut dyn Sink) {
         match self {
             Self::Here(shards) => shards.tick(now, sink),
@@ -76,7 +76,7 @@ impl Table {
         }
     }
 
-    /// Makes the records of all flows and forgets them.
+    /// Ends all flows and makes their records.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         match self {
             Self::Here(shards) => shards.finish(sink),
@@ -84,7 +84,7 @@ impl Table {
         }
     }
 
-    /// The interface lost packets in a second: records that lie in it will say so.
+    /// Registers packets that the interface lost in a second; the records of flows active then contain this loss.
     pub fn lost(&mut self, second: u64, packets: u64) {
         match self {
             Self::Here(shards) => shards.lost(second, packets),
@@ -92,7 +92,7 @@ impl Table {
         }
     }
 
-    /// What happened so far; of threads, up to when they last came together.
+    /// Returns the counters; with several threads, as of the last time that all threads replied.
     pub fn counts(&self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
@@ -100,7 +100,7 @@ impl Table {
         }
     }
 
-    /// The same up to this moment.
+    /// Returns the counters as of now.
     pub fn counts_now(&mut self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
@@ -113,7 +113,7 @@ impl Table {
         }
     }
 
-    /// Processor time of its threads, up to then.
+    /// Returns the CPU time of the shard threads, as of the same time as [`Self::counts`].
     pub fn cpu(&self) -> Duration {
         match self {
             Self::Here(_) => Duration::ZERO,
@@ -122,23 +122,23 @@ impl Table {
     }
 }
 
-/// Threads with a shard each.
+/// The threads, with a shard each.
 pub struct ShardThreads {
     router: Router,
     threads: Vec<ShardThread>,
     counts: Counts,
     cpu: Duration,
-    /// Bytes that are kept of what packets carry.
+    /// Bytes of payload copied from each packet.
     payload: usize,
-    /// Something was told to them since they came together.
+    /// True if the threads got work since they last replied.
     busy: bool,
 }
 
-/// One of them, seen from the meter.
+/// A shard thread, as the meter sees it.
 struct ShardThread {
     jobs: SyncSender<Job>,
     answers: Receiver<Answer>,
-    /// Batches that it has done with.
+    /// Batches that the thread has processed, for reuse.
     spare: Receiver<Batch>,
     batch: Batch,
     thread: Option<JoinHandle<()>>,
@@ -147,13 +147,13 @@ struct ShardThread {
 enum Job {
     Packets(Batch),
     Lost(u64, u64),
-    /// Time has come so far.
+    /// Advance the time.
     Pass(Timestamp),
-    /// Answer when everything before is done.
+    /// Reply with the counters when all earlier jobs are done.
     Count,
-    /// And time has come so far, too.
+    /// Advance the time and reply.
     Tick(Timestamp),
-    /// And at the end.
+    /// End all flows and reply.
     Finish,
 }
 
@@ -163,7 +163,7 @@ struct Answer {
     cpu: Duration,
 }
 
-/// Packets with what is read of their bytes.
+/// Packets with copies of the bytes that a flow table reads.
 #[derive(Default)]
 struct Batch {
     packets: Vec<Copied>,
@@ -176,7 +176,7 @@ struct Copied {
     position: u64,
     queue: u16,
     decoded: Decoded,
-    /// Where its bytes end; they begin where those of the one before it do.
+    /// End of the packet's bytes; they begin at the end of the previous packet's bytes.
     end: usize,
 }
 
@@ -212,7 +212,7 @@ impl ShardThreads {
         if self.busy || self.counts.active > 0 {
             return self.gather(|| Job::Tick(now), sink);
         }
-        // Over empty tables nothing comes of it, and a clock may jump over an hour: nobody waits.
+        // Empty tables make no records, and the clock may jump over an hour: the meter does not wait for replies.
         self.threads.iter().for_each(|hand| hand.send_job(Job::Pass(now)));
     }
 
@@ -228,13 +228,13 @@ impl ShardThreads {
         }
     }
 
-    /// Gives the records of all threads to the sink, once each has done this.
+    /// Sends this job to all threads, waits, and passes their records to the sink.
     fn gather(&mut self, job: impl Fn() -> Job, sink: &mut dyn Sink) {
         let mut made = self.meet(job);
         ShardMerger::merge(&mut made, sink);
     }
 
-    /// Gives all threads what they still have to take, and the same job; what each of them has made then.
+    /// Sends the filled batches and this job to all threads; returns the records of each.
     fn meet(&mut self, job: impl Fn() -> Job) -> Vec<ShardMerger> {
         for hand in &mut self.threads {
             hand.send();
@@ -253,7 +253,7 @@ impl ShardThreads {
     }
 }
 
-/// A shard is gone only if it panicked, which has been printed; without it nothing the meter says would be true.
+/// A shard thread ends early only by a panic, which has been printed; without it the counters would be wrong.
 fn gone() -> ! {
     panic!("a thread of the flow table has ended")
 }
@@ -271,7 +271,7 @@ impl ShardThread {
         Ok(Self { jobs, answers, spare, batch: Batch::default(), thread: Some(thread) })
     }
 
-    /// Sends what there is.
+    /// Sends the current batch, if it has packets.
     fn send(&mut self) {
         if !self.batch.packets.is_empty() {
             let next = self.spare.try_recv().unwrap_or_default();
@@ -289,7 +289,7 @@ impl ShardThread {
 
 impl Drop for ShardThread {
     fn drop(&mut self) {
-        // Without a sender the thread ends when it has done what it was told.
+        // Without a sender the thread ends when it has done its jobs.
         self.jobs = sync_channel(0).0;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -304,7 +304,7 @@ fn work(mut meter: Meter<MemoryHints>, todo: &Receiver<Job>, answer: &Sender<Ans
             Job::Packets(mut batch) => {
                 meter.push(&batch.lend(), &mut made);
                 batch.clear();
-                // Who made it may have ended.
+                // The meter, which made the batch, may have ended.
                 let _ = done.send(batch);
                 continue;
             }
@@ -317,7 +317,7 @@ fn work(mut meter: Meter<MemoryHints>, todo: &Receiver<Job>, answer: &Sender<Ans
                 continue;
             }
             Job::Count => {
-                // What is made by now waits for the order of its second.
+                // Records made so far wait for the end of their second, which puts them in order.
                 let (made, counts, cpu) = (ShardMerger::default(), meter.counts(), sys::cpu::thread_time());
                 let _ = answer.send(Answer { made, counts, cpu });
                 continue;

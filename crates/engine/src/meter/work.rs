@@ -1,7 +1,7 @@
-//! The meter of one interface: packets of all its queues, in one order of time, into flow records and rows.
+//! The meter of one interface: it turns the packets of all queues, in order of time, into flow records and rows.
 //!
-//! Everything here depends on the packets and on the ledger's descriptors between them, and on nothing else: a replay of
-//! what was recorded makes the same records and rows as the recording did.
+//! The result depends only on the packets and on the control descriptors between them: a replay of the recorded packets
+//! makes the same records and rows as the recording.
 
 use super::queue_merge::BATCH;
 use super::report::{MeterReport, TunnelReport};
@@ -15,57 +15,57 @@ use series::{Row, SeriesMeter};
 use std::time::Duration;
 use wire::{DecodeError, Decoded, Fragments, SessionCounts, Sessions};
 
-/// Packets whose bytes are asked for before they are decoded.
+/// Distance in packets between the prefetch of a packet's bytes and its decoding.
 const AHEAD: usize = 8;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Where the bytes of packets lie that descriptors tell of.
+/// Access to the packets that descriptors describe.
 pub trait PacketBytes {
     /// The bytes of a packet.
     fn bytes(&self, desc: &Desc) -> &[u8];
 
-    /// Its length on the wire; the descriptor has no room for long ones.
+    /// The packet's length on the wire; a descriptor has no space for large values.
     fn wire_len(&self, desc: &Desc) -> u32;
 
-    /// As pcap numbers it.
+    /// The pcap link type.
     fn link_type(&self) -> u16;
 
     /// Number of the queue.
     fn queue(&self) -> u16;
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Work {
     fragments: Fragments,
-    /// Before the shards, since the packets of a session are those of many flows.
+    /// Sequence numbers of tunnel sessions, before the shards: the packets of a session belong to many flows.
     sessions: Sessions,
     flows: Option<Table>,
     series: Option<SeriesMeter>,
     pub out: Sinks,
-    /// Under which addresses are hashed.
+    /// The key under which addresses are hashed.
     key: u64,
-    /// Whether the packets lie where [`Packet::position`] says.
+    /// True if the packets are stored at [`Packet::position`].
     located: bool,
-    /// The second that packets are in now.
+    /// The second of the packets being metered.
     second: Option<u64>,
-    /// What became of packets in it, as far as it is not yet in the curve.
+    /// The outcomes of packets in that second that the time series does not contain yet.
     tally: Tally,
-    /// As many as the longest stretch had, written over each time.
+    /// Decoded headers, reused: as many as the longest stretch so far had.
     decoded: Vec<Decoded>,
     packets: u64,
     bytes: u64,
     unmetered: u64,
     odd: [u64; DecodeError::COUNT],
-    /// Flows begun and ended when the last second was told.
+    /// Flows begun and ended, as of the last row.
     reported: (u64, u64),
-    /// What the curve was told of tunnels.
+    /// The tunnel counters, as of the last row.
     tunnel_report: SessionCounts,
 }
 
 impl Work {
-    /// With nothing seen.
+    /// A meter that has seen no packets.
     pub fn new(flows: Option<Table>, series_meter: Option<SeriesMeter>, out: Sinks, key: u64, located: bool) -> Self {
         Self {
             fragments: Fragments::new(key),
@@ -87,9 +87,9 @@ impl Work {
         }
     }
 
-    /// Takes a run of descriptors; with `shed`, their packets are only counted.
+    /// Meters a run of descriptors; with `shed`, packets are only counted.
     pub fn take(&mut self, lane: &impl PacketBytes, descs: &[Desc], shed: bool) {
-        // A stretch is packets of one second without a control between them.
+        // A stretch is a run of packets in one second without a control descriptor between them.
         let mut from = 0;
         for (i, desc) in descs.iter().enumerate() {
             if desc.is_packet() {
@@ -120,7 +120,7 @@ impl Work {
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
         self.tally.stored_bytes += bytes;
-        // Few stretches have any.
+        // Few stretches have notes.
         for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| remarks & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }
@@ -139,7 +139,8 @@ impl Work {
             self.decoded.resize_with(descs.len(), Decoded::default);
         }
         for (i, (desc, decoded)) in descs.iter().zip(&mut self.decoded).enumerate() {
-            // PERF: half of the time of this loop was waiting for the first two lines of each frame, which another processor wrote.
+            // PERF: half of the time of this loop was spent waiting for the first two cache lines of each frame, which
+            // another CPU had written.
             if let Some(next) = descs.get(i + AHEAD) {
                 let frame = lane.bytes(next).as_ptr();
                 sys::memory::prefetch(frame);
@@ -203,8 +204,8 @@ impl Work {
         }
     }
 
-    /// Time comes to another second. Silence is walked through second by second, as far as the curve tells it so, because the
-    /// flows that end in it end each in a second of their own. A longer one costs nothing.
+    /// Advances to another second. Each second of a short silence (up to the limit of the time series) is processed
+    /// separately, so that a flow that ends in the silence ends in its own second. A longer silence is skipped.
     fn turn(&mut self, second: u64) {
         let mut passed = self.second.replace(second);
         if let Some(before) = passed {
@@ -215,7 +216,8 @@ impl Work {
                     passed = Some(between);
                 }
             } else {
-                // Over a gap the flows end at once, and not in the last second that was seen: it is told as it was.
+                // At a gap all flows end at once. They must not count in the last second before the gap, so its flow
+                // counts are taken first.
                 self.add_flow_counts(before);
                 passed = None;
             }
@@ -223,7 +225,7 @@ impl Work {
         self.tick(second, passed);
     }
 
-    /// Everything that is known of the packets of this second goes into its row.
+    /// Adds the outcomes and tunnel counters of this second to its row.
     fn settle(&mut self, second: u64) {
         let tally = std::mem::take(&mut self.tally);
         if tally != Tally::default() {
@@ -239,7 +241,7 @@ impl Work {
         }
     }
 
-    /// A second begins; `passed` is the one that has ended with it, if one has.
+    /// Begins a second; `passed` is the second that has ended with it, if any.
     fn tick(&mut self, second: u64, passed: Option<u64>) {
         let now = Timestamp::from_secs_nanos(second, 0);
         if let Some(flows) = &mut self.flows {
@@ -254,7 +256,7 @@ impl Work {
         self.out.all.iter_mut().for_each(|egress| egress.tick(now));
     }
 
-    /// How many flows there are, and were new, and ended, goes into the row of the second that has passed.
+    /// Adds the numbers of active, new and ended flows to the row of the second that has passed.
     fn add_flow_counts(&mut self, second: u64) {
         let (Some(flows), Some(series_meter)) = (&mut self.flows, &mut self.series) else { return };
         let counts = flows.counts_now();
@@ -263,13 +265,14 @@ impl Work {
         self.reported = (counts.started, ended);
     }
 
-    /// The stream has ended.
+    /// Ends the stream.
     pub fn finish(&mut self) {
         if let Some(second) = self.second {
             self.settle(second);
-            // The last second has a row, also if a filter left nothing of it.
+            // The last second gets a row even if a filter matched none of its packets.
             self.account(second, &Tally::default());
-            // As they are: that nobody watches any more is no flow's end.
+            // The counts precede the end of the meter: flows that the end of the capture cuts off did not end in this
+            // second.
             self.add_flow_counts(second);
         }
         if let Some(flows) = &mut self.flows {
@@ -281,12 +284,12 @@ impl Work {
         self.out.finish();
     }
 
-    /// Processor time of other threads than that of the meter.
+    /// CPU time of threads other than that of the meter.
     pub fn cpu(&self) -> Duration {
         self.flows.as_ref().map_or(Duration::ZERO, Table::cpu)
     }
 
-    /// How it stands.
+    /// Returns the report.
     pub fn report(&self) -> MeterReport {
         let counts = self.flows.as_ref().map(Table::counts).unwrap_or_default();
         MeterReport {

@@ -1,9 +1,9 @@
-//! The books of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and interface.
+//! The accounting of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and interface.
 
 use super::escape;
 use group::{CLASSES, ClassCounts, FragmentCounts, GroupView, MemberView, class};
 
-/// All families of these groups.
+/// Passes all metric families of these groups to `family`.
 pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
     if groups.is_empty() {
         return;

@@ -1,9 +1,9 @@
 //! The HTTP server of `/metrics`: HTTP/1.1 (RFC 9112), one thread, one request per connection.
 //!
-//! Any host that reaches the address may connect, and the process records packets beside the server. Everything that a
-//! client can take therefore has a limit: connections, file descriptors ([`sys::limits::is_available_to_clients`]), bytes of a
-//! request's head, and time. Where all connections are taken, the longest-waiting one that has not sent a whole request
-//! is closed, so connections that never send a request do not keep a scrape out.
+//! Any host that reaches the address may connect, and the process records packets beside the server. All resources that
+//! a client can take therefore have a limit: connections, file descriptors ([`sys::limits::is_available_to_clients`]),
+//! bytes of a request's head, and time. If all connections are taken, the server closes the longest-waiting connection
+//! that has not sent a complete request, so connections that never send a request do not block a scrape.
 
 use super::exposition_of;
 use crate::status::Report;
@@ -31,34 +31,35 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 use tokio::time::timeout;
 
-/// Most connections at a time.
+/// The most connections at a time.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Fewest connections with which the server starts: a scrape needs one, and others must not be able to take them all.
+/// The fewest connections with which the server starts: other clients must not be able to take all connections from a
+/// scrape.
 const CONNECTIONS_MIN: usize = 4;
 
 /// How long a client may take to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may last, from its first byte to the last byte of the answer.
+/// How long a connection may last, from its first byte to the last byte of the response.
 const VISIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Most bytes of a request's head.
+/// The most bytes of a request's head.
 const HEAD_MAX: usize = 16 << 10;
 
-/// Most header fields of a request.
+/// The most header fields of a request.
 const FIELDS_MAX: usize = 64;
 
-/// How long the server waits before it tries again what the system refused.
+/// Pause of the server before it retries an operation that the system refused.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a failure that stays is not told of again.
+/// The interval at which a lasting failure is reported again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Files that the process may have open, if the system lets it raise the limit that far.
+/// Limit of open files that the process requests.
 const OPEN_FILES: u64 = 1 << 16;
 
-/// The answer to a client for which there is no room.
+/// The response to a client for which no connection is free.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
@@ -71,15 +72,15 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens at `address` (port 0 lets the system choose one) and asks `report` anew for each request.
+    /// Listens at `address` (with port 0 the system chooses a port) and calls `report` for each request.
     ///
     /// # Errors
-    /// When the address cannot be had, or too few file descriptors are free.
+    /// The address cannot be bound, or too few file descriptors are free.
     pub fn start(address: &str, report: impl Fn() -> Report + Send + 'static) -> io::Result<Self> {
         Self::start_for_all(address, move || vec![report()])
     }
 
-    /// The same for several interfaces.
+    /// As [`MetricsServer::start`], for several interfaces.
     ///
     /// # Errors
     /// As [`MetricsServer::start`].
@@ -93,7 +94,7 @@ impl MetricsServer {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = runtime()?;
-        // The runtime has its descriptors by now: the next number is that of the first connection.
+        // The runtime has opened its descriptors before, so the next number is that of the first connection.
         let room = sys::limits::first_reserved_fd(listener.try_clone()?);
         if room < CONNECTIONS_MIN {
             return Err(io::Error::other(format!(
@@ -109,7 +110,7 @@ impl MetricsServer {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -128,17 +129,17 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
-/// Why [`accept`] ended.
+/// The reason why [`accept`] ended.
 enum End {
     Stopped,
-    /// The listening socket is of no use any more.
+    /// The listening socket failed for good.
     Failed(io::Error),
 }
 
 type Reports = dyn Fn() -> Vec<Report>;
 type Stop = oneshot::Receiver<Infallible>;
 
-/// Serves until told to stop; after a failure of the socket, or a panic, with a new socket at the same address.
+/// Serves until stopped; after a failure of the socket, or a panic, with a new socket at the same address.
 fn keep_serving(
     mut ready: Option<(Runtime, StdListener)>,
     address: SocketAddr,
@@ -164,7 +165,7 @@ fn keep_serving(
             sys::say!("netgrain: the metrics endpoint at {address} starts again: {why}");
             reported = Some((why, Instant::now()));
         }
-        // Without a runtime there is nothing to wait with but the thread itself.
+        // Without a runtime there is no timer, so the thread itself sleeps.
         thread::sleep(PAUSE);
         if !matches!(stop.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             return;
@@ -174,7 +175,7 @@ fn keep_serving(
 
 /// One connection.
 struct Connection {
-    /// Whether its request is complete.
+    /// True once the request is complete.
     has_request: Rc<Cell<bool>>,
     task: JoinHandle<()>,
 }
@@ -195,7 +196,7 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
             Some(Ok((stream, _))) => stream,
             Some(Err(e)) if is_final(&e) => return Ok(End::Failed(e)),
             Some(Err(_)) => {
-                // A client that has gone again, or no descriptor is left for the moment: clients wait in the backlog.
+                // The client has closed already, or no descriptor is free at the moment: clients wait in the backlog.
                 let _ = timeout(PAUSE, &mut *stop).await;
                 continue;
             }
@@ -204,7 +205,8 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
         let is_full = clients.len() >= most;
         let has_number = sys::limits::is_available_to_clients(&stream);
         let made_room = (is_full || !has_number) && close_one(&mut clients).await;
-        // The connection that was closed has left a number below the line, where this one stood above it.
+        // The closed connection has freed a descriptor number below the limit for clients; this connection's number was
+        // above it.
         let stream = if has_number { Some(stream) } else { renumbered(stream) };
         let Some(stream) = stream else { continue };
         if is_full && !made_room {
@@ -214,7 +216,7 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
         let has_asked = Rc::new(Cell::new(false));
         let visit = spawn_local(visit(stream, Rc::clone(&has_asked), Rc::clone(reports)));
         clients.push_back(Connection { has_request: has_asked, task: visit });
-        // A request that is already there is answered before further connections can take this one's place.
+        // A request that has already arrived is answered before a further connection can displace this one.
         yield_now().await;
     }
 }
@@ -224,21 +226,21 @@ async fn close_one(clients: &mut VecDeque<Connection>) -> bool {
     let Some(index) = clients.iter().position(|client| !client.has_request.get()) else { return false };
     if let Some(client) = clients.remove(index) {
         client.task.abort();
-        // Its descriptor is closed when its task is gone.
+        // The descriptor is closed when the task has ended.
         let _ = client.task.await;
     }
     true
 }
 
-/// The same connection under the lowest free number, if that may be kept.
+/// Moves the connection to the lowest free descriptor number; `None` if that number is reserved too.
 fn renumbered(stream: TcpStream) -> Option<TcpStream> {
     let lower = stream.into_std().ok()?.try_clone().ok()?;
     if sys::limits::is_available_to_clients(&lower) { TcpStream::from_std(lower).ok() } else { None }
 }
 
-/// Whether accept(2) will never succeed again on this socket.
+/// True if accept(2) will never succeed again on this socket.
 fn is_final(e: &io::Error) -> bool {
-    // EBADF, EINVAL (the socket does not listen any more), ENOTSOCK and EOPNOTSUPP.
+    // EBADF, EINVAL (the socket no longer listens), ENOTSOCK and EOPNOTSUPP.
     matches!(e.raw_os_error(), Some(9 | 22 | 88 | 95))
 }
 
@@ -255,7 +257,7 @@ async fn visit(stream: TcpStream, has_asked: Rc<Cell<bool>>, reports: Rc<Reports
         .max_buf_size(HEAD_MAX)
         .max_headers(FIELDS_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    // A client that has gone, or takes too long, needs no answer.
+    // A client that has closed or is too slow gets no response.
     let _ = timeout(VISIT_TIMEOUT, connection).await;
 }
 
@@ -299,10 +301,10 @@ mod tests {
         MetricsServer::start("127.0.0.1:0", Report::default).expect("an address")
     }
 
-    /// Whether the server closes this connection; waits for that.
+    /// Waits for the server; true if it closes this connection.
     fn is_closed(mut stream: StdStream) -> bool {
         let mut rest = Vec::new();
-        // An end and a reset are both a close.
+        // End of stream and reset both mean that the server closed it.
         match stream.read_to_end(&mut rest) {
             Ok(_) => true,
             Err(e) => e.kind() == io::ErrorKind::ConnectionReset,
@@ -314,7 +316,7 @@ mod tests {
         let server = server();
         let half_open = || {
             let mut stream = StdStream::connect(server.address()).expect("a connection");
-            // A connection for which there is no room may be closed while this is sent.
+            // The server may close a connection that exceeds its limit while this is sent.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: te");
             stream
         };

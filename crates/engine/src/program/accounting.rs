@@ -1,8 +1,9 @@
-//! What the kernel half has counted, by its own maps.
+//! The counters of the kernel part, read from its maps.
 //!
-//! A map lives for as long as somebody holds it, and its port holds it no longer than it is captured. So the maps that count are held here
-//! too: what they say after the capture has stopped, or the port has gone, is the last word of the program. The port itself is not held by
-//! that and can come back; then it has new maps, and what the old ones had counted is added to theirs.
+//! A map exists as long as a reference to it exists, and the XDP dispatcher holds the map only during the capture. This
+//! module therefore holds references to the counter maps, so that the final counts are available after the capture has
+//! stopped or the interface was removed. These references do not keep the interface itself. If it comes back it has new
+//! maps, and the counts of the old maps are added to theirs.
 
 use capture::afxdp::{PortMap, XdpDispatcher};
 use ir::COUNTERS;
@@ -11,42 +12,45 @@ use serde::Serialize;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-/// Entries of a flow map that are counted one by one, at a system call each. The kernel does not say how many there are.
+/// The most entries of a flow map that are counted, with one system call each: the kernel does not report the number of
+/// entries.
 const CHECK_INTERVAL: usize = 1024;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KernelAccounting {
-    /// Counters and, behind them, the refusals of each map.
+    /// The program's counters, followed by the refused insertions of each map.
     counters: Option<PortMap>,
-    /// Those of the programs before, if it was another map: a packet may still be in its program when the next one begins.
+    /// The counters of the previous program, if it used another map: a packet may still be in that program when the
+    /// next one begins.
     retired: Option<PortMap>,
-    /// What older ones came to.
+    /// The sum of the counters of earlier programs.
     before: Vec<u64>,
     tables: Vec<Table>,
 }
 
-/// A flow map of the kernel half.
+/// A flow map of the kernel part.
 #[derive(Clone, Debug)]
 struct Table {
-    /// Its index in the program.
+    /// The map's index in the program.
     map: u16,
     held: PortMap,
-    /// What stood at its place among the refusals when the program began, and what of that is its own.
+    /// `base` is the value of the refusal counter with this index when the program began; `carried` is the part of it
+    /// that belongs to this map.
     base: u64,
     carried: u64,
 }
 
-/// How full a map is.
+/// The fill level of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MapUsage {
-    /// Entries, those that have expired and were not yet taken out included. Nothing where they are in the kernel and more than are
-    /// counted (1023).
+    /// Entries, including expired entries that were not yet removed. `None` for a map in the kernel with more than 1023
+    /// entries, because counting stops there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
-    /// Entries that there is room for.
+    /// The most entries.
     pub capacity: u64,
-    /// Entries that it refused because it was full.
+    /// Insertions refused because the map was full.
     pub refused: u64,
 }
 
@@ -59,7 +63,7 @@ impl AddAssign for MapUsage {
 }
 
 impl KernelAccounting {
-    /// The port runs a program of so many maps now, or none.
+    /// Begins to count for a program with this number of maps, or for no program.
     pub fn turn(&mut self, steer: &XdpDispatcher, maps: usize) {
         let counters = steer.map(Role::Counters);
         let same = match (&self.counters, &counters) {
@@ -85,19 +89,20 @@ impl KernelAccounting {
         self.tables = (0..maps as u16).filter_map(table).collect();
     }
 
-    /// All numbers: the counters, and behind them the refusals.
+    /// Returns all numbers: the counters, followed by the refusals.
     pub fn numbers(&self) -> Vec<u64> {
         let mut sum = self.before.clone();
         self.counters.iter().chain(&self.retired).for_each(|map| add(&mut sum, &read(map)));
         sum
     }
 
-    /// Whether this map of the program is in the kernel.
+    /// True if this map of the program is in the kernel.
     pub fn has(&self, map: usize) -> bool {
         self.tables.iter().any(|table| usize::from(table.map) == map)
     }
 
-    /// How full the maps are, by their index. A system call for each entry; `numbers` are those of now.
+    /// Returns the fill levels of the maps with their indexes. Costs one system call per entry; `numbers` are the
+    /// current numbers.
     pub fn tables(&self, numbers: &[u64]) -> impl Iterator<Item = (usize, MapUsage)> {
         self.tables.iter().map(|table| {
             let used = table.held.keys_behind(None, CHECK_INTERVAL).map_or(0, |keys| keys.len());
@@ -118,7 +123,7 @@ fn refusals(numbers: &[u64], map: u16) -> u64 {
     numbers.get(usize::from(COUNTERS) + usize::from(map)).copied().unwrap_or(0)
 }
 
-/// The numbers of all processors together; nothing where the kernel does not answer.
+/// The sum of the map's numbers over all CPUs; empty if the kernel returns an error.
 fn read(map: &PortMap) -> Vec<u64> {
     let mut sum = Vec::new();
     let bytes = map.get(&0u32.to_ne_bytes()).ok().flatten().unwrap_or_default();
@@ -129,7 +134,7 @@ fn read(map: &PortMap) -> Vec<u64> {
     sum
 }
 
-/// Modulo 2^64, because programs count down too.
+/// Adds modulo 2^64, because programs also decrement counters.
 fn add(sum: &mut Vec<u64>, more: &[u64]) {
     sum.resize(sum.len().max(more.len()), 0);
     sum.iter_mut().zip(more).for_each(|(sum, n)| *sum = sum.wrapping_add(*n));

@@ -1,23 +1,26 @@
-//! What is said of the ports that a program sends out of: once when one takes no packets, and once when it does again. A mirror whose
-//! output is dead looks healthy otherwise: its packets are stored as before, and nothing is missing here.
+//! Warnings about the egress interfaces of a program: one when an interface stops taking packets, and one when it takes
+//! them again. Without a warning a mirror with a dead output looks healthy: its packets are stored as before, and none
+//! is lost here.
 //!
-//! Whether a port is there, up and has a carrier is asked, because the kernel half's packets for one that is not are counted without its name. What the
-//! user half is refused besides (larger than the port's MTU) is known from its sending.
+//! The monitor checks whether an interface exists, is up and has a carrier, because the kernel part counts packets for
+//! an interface that does not without its name. Other refusals of the user part's packets (larger than the interface's
+//! MTU) show when it sends them.
 
 use crate::egress::Egress;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A port that refused a packet is well again after this long without another; one that refuses some of them now and then is told of once.
+/// An interface is ready again after this time without a refused packet; an interface that refuses some packets now and
+/// then causes one warning.
 const CALM: Duration = Duration::from_secs(10);
 
-/// What a port refuses so soon after it came back was on its way before.
+/// A packet that an interface refuses within this time after its return was sent before its return.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Remarks that are kept; the oldest go.
+/// The most warnings kept; the oldest are removed.
 const WARNINGS_MAX: usize = 32;
 
-/// See the module.
+/// The state of all egress interfaces; see the module documentation.
 #[derive(Default)]
 pub(super) struct EgressMonitor {
     all: Vec<EgressState>,
@@ -28,26 +31,27 @@ pub(super) struct EgressMonitor {
 struct EgressState {
     port: String,
     trouble: Option<EgressError>,
-    /// When it last refused a packet.
+    /// Time of the last refused packet.
     refused_at: Option<Instant>,
-    /// When it was last found well again.
+    /// Time at which the interface was last found ready again.
     well_at: Option<Instant>,
-    /// What it had taken and refused at the last look.
+    /// The counts of taken and refused packets at the last refresh.
     taken: u64,
     refused: u64,
 }
 
-/// Why a port takes nothing.
+/// The reason why an interface takes no packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EgressError {
     Away,
     Down,
-    /// It is there and up.
+    /// The interface exists and is up, but refuses packets.
     Refuses,
 }
 
 impl EgressMonitor {
-    /// The program sends out of these now, which have not sent anything yet. What is known of a port stays.
+    /// Sets the program's egress interfaces, which have sent nothing yet. The state of an interface already known is
+    /// kept.
     pub fn turn(&mut self, devices: &[Egress]) {
         let mut before = std::mem::take(&mut self.all);
         let way = |device: &Egress| {
@@ -58,7 +62,7 @@ impl EgressMonitor {
         self.all = devices.iter().map(way).collect();
     }
 
-    /// Looks at the devices of the last `turn`, in their order.
+    /// Checks the interfaces of the last `turn`, in their order.
     pub fn refresh(&mut self, devices: &[Egress], now: Instant) {
         for (way, device) in self.all.iter_mut().zip(devices) {
             let Some(said) = way.refresh(device.is_ready(), device.books(), now) else { continue };
@@ -69,14 +73,15 @@ impl EgressMonitor {
         }
     }
 
-    /// What was said, in order.
+    /// Returns the warnings, in order.
     pub fn warnings(&self) -> Vec<String> {
         self.remarks.iter().cloned().collect()
     }
 }
 
 impl EgressState {
-    /// `is_ready` is none of a port that is not there; `books` are what it took and refused so far. What is to be said of it.
+    /// `is_ready` is `None` if the interface does not exist; `books` are the numbers of packets taken and refused so
+    /// far. Returns a warning if the state changed.
     fn refresh(&mut self, is_ready: Option<bool>, books: (u64, u64), now: Instant) -> Option<String> {
         let (taken, refused) = (books.0 > self.taken, books.1 > self.refused);
         (self.taken, self.refused) = books;
@@ -86,7 +91,7 @@ impl EgressState {
         let trouble = match (is_ready, self.trouble) {
             (None, _) => Some(EgressError::Away),
             (Some(false), _) => Some(EgressError::Down),
-            // It was refused before the port came back.
+            // The packet was refused before the interface came back.
             (Some(true), Some(EgressError::Away | EgressError::Down)) => None,
             (Some(true), None) => {
                 let back = self.well_at.is_some_and(|at| now.duration_since(at) < SOON);
@@ -107,7 +112,7 @@ impl EgressState {
                 ));
             }
             None => return None,
-            // Told of already, if for another reason: one that goes is down first.
+            // There was a warning already, possibly for another reason: an interface that is removed goes down first.
             Some(_) if was.is_some() => return None,
             Some(EgressError::Away) => "is not there",
             Some(EgressError::Down) => "is down, or has no carrier",

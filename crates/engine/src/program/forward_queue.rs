@@ -1,14 +1,14 @@
-//! Frames that the user half is to send: collected while a batch is judged, then sent by one system call for all that leave by the same port.
+//! Frames that the user part sends: collected during a batch, then sent by one system call per egress interface.
 //!
-//! What becomes of a packet is known only then, so it is booked then. Order is kept for each port.
+//! The outcome of a packet is known only after the send, so it is counted then. Order is kept within each interface.
 
 use super::user_part::{QueueInfo, UserOutcomes};
 use crate::egress::Egress;
 
-/// Bytes after which is sent without waiting for the end of a batch.
+/// At this many bytes the queue is sent before the end of the batch.
 const MAX: usize = 256 << 10;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(super) struct ForwardQueue {
     bytes: Vec<u8>,
@@ -17,28 +17,28 @@ pub(super) struct ForwardQueue {
 }
 
 struct Frame {
-    /// Where it lies, in `bytes`.
+    /// Begin and end of the frame in `bytes`.
     from: usize,
     to: usize,
-    /// By its number in the program.
+    /// Number of the egress interface in the program.
     device: u16,
-    /// Which of `packets` it is.
+    /// Index of the packet in `packets`.
     packet: usize,
 }
 
-/// A packet of which it is not known yet what becomes of it.
+/// A packet whose outcome is not known yet.
 struct PendingCopy {
     stored: bool,
-    /// The program hands it to the host.
+    /// True if the program passes the packet to the host.
     kernel: bool,
-    /// By how many ports it left.
+    /// Number of interfaces that took the packet.
     well: u32,
-    /// By how many it should have left, and did not.
+    /// Number of interfaces that refused the packet.
     failed: u32,
 }
 
 impl ForwardQueue {
-    /// A packet that leaves by these devices.
+    /// Adds a packet to be sent out of these interfaces.
     pub fn put(&mut self, bytes: &[u8], devices: impl Iterator<Item = u16>, stored: bool, kernel: bool) {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
@@ -47,15 +47,15 @@ impl ForwardQueue {
         self.packets.push(PendingCopy { stored, kernel, well: 0, failed: 0 });
     }
 
-    /// Whether there is enough of it.
+    /// True if the queue should be sent before the end of the batch.
     pub fn is_full(&self) -> bool {
         self.bytes.len() >= MAX
     }
 
-    /// Sends all, and books it.
+    /// Sends all frames and counts the outcomes of their packets.
     pub fn send(&mut self, devices: &[Egress], place: &QueueInfo, decided: &mut UserOutcomes) {
         let Self { bytes, frames, packets } = self;
-        // Stable: by the same port, in the order in which they came.
+        // The sort is stable, so frames of one interface keep their order.
         frames.sort_by_key(|frame| frame.device);
         for group in frames.chunk_by(|a, b| a.device == b.device) {
             let device = group.first().and_then(|first| devices.get(usize::from(first.device)));
@@ -65,7 +65,7 @@ impl ForwardQueue {
                 let sent = device.map_or(0, |device| device.send_some(&texts[next..]));
                 group[next..next + sent].iter().for_each(|frame| packets[frame.packet].well += 1);
                 next += sent;
-                // The one at which it stopped is not taken.
+                // The interface refused the frame at which the send stopped.
                 if let Some(frame) = group.get(next) {
                     packets[frame.packet].failed += 1;
                     next += 1;
@@ -85,7 +85,8 @@ impl PendingCopy {
             (well, _) if self.stored => fate.copies = u64::from(well),
             (1.., _) => fate.forwarded = 1,
             (_, true) if place.host_has_it => fate.to_host = 1,
-            // It was for ports alone, none of which took it: one packet, however many they are.
+            // The packet was only to be forwarded and no interface took it: it counts as one packet, however many
+            // interfaces there were.
             _ => return UserOutcomes { unsent: 1, ..UserOutcomes::default() },
         }
         fate

@@ -1,10 +1,13 @@
-//! The user half of a port's program: one per queue, in its engine thread, between the source and the ring.
+//! The user part of an interface's program: one instance per queue, in the engine thread, between the source and the
+//! ring.
 //!
-//! A packet comes decided in part (its record stands before it: the rest of the program goes on from there), or undecided
-//! (the whole program judges it), and with the number of the program that looked at it or, where that is the one that the queue has seen
-//! last, perhaps without ([`Steer::acknowledge`]). The next program waits in a letter box
-//! until the first packet of its own arrives: a queue sees the programs of the kernel one after the other, so every packet is
-//! finished by the half that belongs to the half that began it, without a lock on the packets' path.
+//! A packet arrives partly decided or undecided. For a partly decided packet the kernel part wrote a record before the
+//! packet, and the user part continues the program from that record. For an undecided packet the user part runs the
+//! whole program. A packet also arrives with the generation of the program that processed it; the generation may be
+//! missing if it is the last one that the queue has acknowledged ([`XdpDispatcher::acknowledge`]). The next program
+//! waits in a mailbox until the first packet of its generation arrives. A queue sees the kernel's programs in
+//! succession, so the user part and the kernel part that process a packet always belong to the same program, without a
+//! lock per packet.
 
 use super::accounting::MapUsage;
 use super::forward_queue::ForwardQueue;
@@ -21,32 +24,33 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A queue's memory holds fewer packets: behind so many without a number there is none that came before the exchange.
+/// More than the packets that a queue's memory can hold: after this many packets without a generation, all packets that
+/// arrived before the swap have been read.
 const MAX_UNDER_WAY: u64 = 1 << 17;
 
-/// What one program brings to one queue.
+/// The user part of one program for one queue.
 pub(crate) struct UserPart {
-    /// Its number; each program of a port has one more than the one before.
+    /// The generation; each program of an interface has one more than the previous program.
     pub generation: u32,
-    /// Whether a packet may come without its number.
+    /// True if a packet may arrive without its generation.
     pub may_be_silent: bool,
-    /// Whether nothing is left to do behind that part.
+    /// True if the kernel part runs all stages.
     pub all_in_kernel: bool,
-    /// Judges.
+    /// The instance that evaluates packets.
     pub worker: Worker,
-    /// One plus the index of the port among the program's devices, or 0.
+    /// One plus the index of the interface among the program's devices, or 0.
     pub ingress: u16,
-    /// What this host sent is forwarded as well.
+    /// True if the program also forwards packets that this host sent.
     pub forwards_own: bool,
-    /// The program's devices.
+    /// The program's egress interfaces.
     pub devices: Arc<Vec<Egress>>,
 }
 
-/// Where the next programs of a queue wait.
+/// The next programs of a queue.
 #[derive(Default)]
 pub(crate) struct ProgramMailbox {
     waiting: AtomicBool,
-    /// The last generation that the kernel was told to have been seen.
+    /// The last generation that the queue acknowledged to the kernel.
     reported: AtomicU32,
     mailbox: Mutex<Mailbox>,
 }
@@ -54,84 +58,85 @@ pub(crate) struct ProgramMailbox {
 #[derive(Default)]
 struct Mailbox {
     user_parts: VecDeque<UserPart>,
-    /// The port, where a program in its driver has packets say which half is theirs. The sources hold it.
+    /// The interface, if its XDP program marks packets with their generation. The sources own it.
     port: Option<Weak<XdpDispatcher>>,
 }
 
-/// What user space did with packets by the program's decision.
+/// Outcomes of the packets that the program decided in user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UserOutcomes {
-    /// Dropped.
+    /// Packets dropped.
     pub dropped: u64,
-    /// Sent out of another port, and not stored.
+    /// Packets sent out of another interface and not stored.
     pub forwarded: u64,
-    /// Left to the host, and not stored.
+    /// Packets passed to the host and not stored.
     pub to_host: u64,
-    /// Should have been sent out of ports, none of which took them, or given to the host, which was not possible. With the three above:
-    /// all packets that do not go on to the ring.
+    /// Packets that no egress interface took, or that could not be passed to the host. Together with the three counters
+    /// above: all packets that do not go on to the ring.
     pub unsent: u64,
-    /// Copies sent out of other ports of packets that are stored.
+    /// Copies of stored packets sent out of other interfaces.
     pub copies: u64,
-    /// Copies that a port did not take, once for each such port, of packets of which something else became: they are stored, left by
-    /// another port, or are the host's.
+    /// Copies that an egress interface did not take, counted once per interface, of packets that were stored, were sent
+    /// out of another interface or were passed to the host.
     pub copies_unsent: u64,
-    /// Meant for ports, but this host had sent the packet itself: to send it on would let it circle between its ports.
+    /// Packets that the program forwards but that this host had sent: to forward them could make them circulate between
+    /// its interfaces.
     pub forward_own: u64,
 }
 
-/// The programs of one queue, one after the other.
+/// The programs of one queue, in succession.
 pub(crate) struct ProgramSequence {
     user_part: UserPart,
     mailbox: Arc<ProgramMailbox>,
-    /// How packets come.
+    /// The properties of the queue.
     place: QueueInfo,
     decided: UserOutcomes,
     forward_queue: ForwardQueue,
-    /// Packets that came with an older number than one before them, or with one that nobody knows: bugs.
+    /// Packets with an older generation than a packet before them, or with an unknown generation: bugs.
     strays: u64,
     newest: u32,
-    /// Packets that came without a number while a program was waiting.
+    /// Packets without a generation while a program was waiting.
     silent: u64,
-    /// One of this batch has asked the kernel whether they are of that program.
+    /// True if a packet of this batch has already queried the kernel for the generation of packets that have none.
     asked: bool,
 }
 
-/// What a queue knows of its packets.
+/// The properties of a queue that apply to all its packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueInfo {
-    /// Of the frames, as pcap numbers it.
+    /// The pcap link type of the frames.
     pub link_type: u16,
-    /// Its number.
+    /// The queue's number.
     pub queue: u16,
-    /// The host gets what arrives, whatever we do.
+    /// True if the host gets all packets, independent of the program.
     pub host_has_it: bool,
 }
 
 /// A packet before the ring.
 pub(crate) struct IncomingPacket<'a> {
-    /// What the kernel's half wrote.
+    /// The bytes that the kernel part wrote.
     pub metadata: &'a [u8],
-    /// Its bytes, as they would be stored.
+    /// The packet's bytes, as they would be stored.
     pub bytes: &'a [u8],
-    /// On the wire.
+    /// The length on the wire.
     pub wire_len: u32,
-    /// Its time.
+    /// The packet's timestamp.
     pub ts: Timestamp,
-    /// Sent by this host.
+    /// True if this host sent the packet.
     pub outgoing: bool,
 }
 
-/// How a packet goes on to the ring.
+/// The descriptor fields of a packet that goes on to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingPacket {
-    /// What the program steers by, where it does.
+    /// The hash by which the program steers, if it does.
     pub hash: Option<u32>,
-    /// Its mark.
+    /// The mark.
     pub mark: u32,
 }
 
 impl UserOutcomes {
-    /// What became of one more packet.
+    /// Adds the outcome of one more packet.
     pub(super) fn account(&mut self, one: &Self) {
         self.dropped += one.dropped;
         self.forwarded += one.forwarded;
@@ -144,34 +149,36 @@ impl UserOutcomes {
 }
 
 impl ProgramMailbox {
-    /// Leaves the next program.
+    /// Appends the next program.
     pub fn post(&self, half: UserPart) {
         let mut letters = self.lock();
         letters.user_parts.push_back(half);
         self.waiting.store(true, Ordering::Release);
     }
 
-    /// Takes back a program that did not come to run.
+    /// Removes a program whose swap failed.
     pub fn retract(&self, generation: u32) {
         let mut letters = self.lock();
         letters.user_parts.retain(|half| half.generation != generation);
         self.waiting.store(!letters.user_parts.is_empty(), Ordering::Release);
     }
 
-    /// The packets come from this port from now on; one that has just been opened was told of no program yet.
+    /// Sets the interface that the packets come from. The queue has acknowledged no generation to a newly opened
+    /// interface.
     pub fn comes_from(&self, port: Option<Weak<XdpDispatcher>>) {
         let mut letters = self.lock();
         letters.port = port;
         self.reported.store(0, Ordering::Release);
     }
 
-    /// The next program, if a packet of `queue` that came with this number (or with none) is one of its own.
+    /// Returns the next program if a packet of `queue` with this generation (or with none) belongs to that program.
     fn take(&self, came_with: Option<u32>, queue: u16) -> Option<UserPart> {
         let mut letters = self.lock();
         let due = letters.user_parts.front().is_some_and(|next| match (came_with, &letters.port) {
             (Some(generation), _) => next.generation <= generation,
             (None, None) => true,
-            // It met the program before, unless what met this one cannot say so.
+            // The current program processed the packet, unless packets of the next program cannot carry their
+            // generation.
             (None, Some(port)) => {
                 let mute = port.upgrade().and_then(|port| port.last_untagged(queue.into()).ok());
                 mute.is_some_and(|mute| next.generation <= mute)
@@ -182,14 +189,15 @@ impl ProgramMailbox {
         next
     }
 
-    /// Lets the kernel know that a packet of `queue` came that met this program: those behind it need not say so.
+    /// Acknowledges to the kernel that a packet of this generation has arrived in `queue`: later packets need no
+    /// generation.
     fn send(&self, queue: u16, generation: u32) {
         let letters = self.lock();
         if self.reported.swap(generation, Ordering::AcqRel) == generation {
             return;
         }
         if let Some(port) = letters.port.as_ref().and_then(Weak::upgrade) {
-            // Where the kernel does not learn it, each packet goes on saying it.
+            // If the acknowledgement fails, packets continue to carry their generation.
             let _ = port.acknowledge(queue.into(), generation);
         }
     }
@@ -216,11 +224,12 @@ impl ProgramSequence {
         }
     }
 
-    /// What becomes of the packet; `None` if it does not go on to the ring.
+    /// Evaluates the packet; `None` if it does not go on to the ring.
     #[inline]
     pub fn judge(&mut self, packet: &IncomingPacket<'_>) -> Option<RingPacket> {
         let current = self.user_part.generation;
-        // Where this program writes nothing, a driver that uses memory again which it did not hand to us may have left what one before wrote.
+        // If this program writes no metadata, the metadata may be that of an earlier program: a driver may reuse memory
+        // that it did not hand to the engine.
         let is_left = |h: &KernelVerdict| self.user_part.may_be_silent && h.generation < current;
         let handed =
             packet.metadata.first_chunk::<METADATA_BYTES>().and_then(|bytes| KernelVerdict::read(bytes, self.newest));
@@ -236,7 +245,7 @@ impl ProgramSequence {
             _ => (self.run(packet, None), true),
         };
         let stored = verdict.kind() != VerdictKind::Drop;
-        // What was done to the packet belongs to the run that was just made for it, if there was one.
+        // The worker's actions are those of this packet only if the worker ran for it.
         let devices = self.user_part.worker.actions().iter().filter(|_| ran).filter_map(|act| match act.action {
             Action::Forward(device) => Some(device),
             _ => None,
@@ -263,7 +272,7 @@ impl ProgramSequence {
         stored.then(|| RingPacket { hash: steers.then_some(verdict.hash), mark: verdict.mark })
     }
 
-    /// The end of a batch: sends what is to be sent.
+    /// Ends a batch: sends the frames of the forwarding queue.
     pub fn send(&mut self) {
         self.asked = false;
         self.send_now();
@@ -273,17 +282,17 @@ impl ProgramSequence {
         self.forward_queue.send(&self.user_part.devices, &self.place, &mut self.decided);
     }
 
-    /// What was done with packets so far.
+    /// Returns the outcomes so far.
     pub fn decided(&self) -> UserOutcomes {
         self.decided
     }
 
-    /// What the program counted in user space.
+    /// Returns the counters that the program incremented in user space.
     pub fn counters(&self) -> [u64; COUNTERS as usize] {
         *self.user_part.worker.counters()
     }
 
-    /// What it remembers in user space, by the name of the map.
+    /// Returns the fill levels of the flow maps in user space, by map name.
     pub fn held(&self) -> Vec<(String, MapUsage)> {
         let one = |(map, used, refused): (&Map, u64, u64)| {
             (map.name.clone(), MapUsage { used: Some(used), capacity: map.capacity.into(), refused })
@@ -291,12 +300,12 @@ impl ProgramSequence {
         self.user_part.worker.maps().map(one).collect()
     }
 
-    /// Packets whose number was not that of the program before or the next one.
+    /// Returns the number of packets whose generation was neither that of the running program nor that of the next.
     pub fn wrong_generation(&self) -> u64 {
         self.strays
     }
 
-    /// Whether the packet was seen by the kernel's half of the program that runs here; one that was not is a fault.
+    /// True if the kernel part of the current program processed the packet; a packet for which this is false is a bug.
     #[inline]
     fn comes_in_turn(&mut self, generation: u32) -> bool {
         let in_turn = generation >= self.newest && generation == self.user_part.generation;
@@ -308,13 +317,13 @@ impl ProgramSequence {
         in_turn
     }
 
-    /// The rest of the program for a packet that the kernel has begun with.
+    /// Continues the program for a packet that the kernel part has begun.
     #[inline]
     fn go_on(&mut self, handed: &KernelVerdict, packet: &IncomingPacket<'_>, in_turn: bool) -> (Verdict, bool) {
         let r = &handed.record;
         let record = Verdict::resumed(r.kind, r.classes, [r.hash, r.hash2], r.mark, r.state);
         if !in_turn {
-            // The rest is not known any more; what was decided stands.
+            // The rest of that program is no longer known, so the kernel part's verdict stands.
             return (record, false);
         }
         if self.user_part.all_in_kernel { (record, false) } else { (self.run(packet, Some(record)), true) }
@@ -344,14 +353,15 @@ impl ProgramSequence {
     fn turn(&mut self, came_with: Option<u32>) {
         if came_with.is_none() {
             self.silent += 1;
-            // Where packets can say their number, one that says none met the program before. Where they cannot, the kernel is asked.
+            // If packets can carry a generation, a packet without it belongs to the current program. Otherwise the
+            // mailbox must query the kernel.
             let can_say = self.mailbox.reported.load(Ordering::Acquire) == self.user_part.generation;
             if self.asked || can_say && self.silent < MAX_UNDER_WAY {
                 return;
             }
             self.asked = true;
         }
-        // Numbers of devices are the program's own.
+        // Device numbers in the forwarding queue are those of the current program.
         self.send_now();
         while let Some(mut next) = self.mailbox.take(came_with, self.place.queue) {
             std::mem::swap(&mut self.user_part, &mut next);
@@ -387,7 +397,7 @@ mod tests {
         ProgramSequence::new(half, Arc::default(), place)
     }
 
-    /// A record as the kernel's half of this generation writes it, with mark 9.
+    /// A record as the kernel part of this generation writes it, with mark 9.
     fn record(generation: u32) -> [u8; METADATA_BYTES] {
         let mut bytes = [0; METADATA_BYTES];
         bytes[..4].copy_from_slice(&generation.to_ne_bytes());
@@ -408,7 +418,8 @@ mod tests {
         let mut silent = judging(3, true);
         assert_eq!(mark(&mut silent, [0; METADATA_BYTES]), (Some(3), 0), "no word: judged here");
         assert_eq!(mark(&mut silent, record(2)), (Some(3), 0), "an old word is none");
-        // A program that writes before each packet overwrites what was there, so an older word is the packet's.
+        // A program that writes metadata before each packet overwrites older metadata, so older metadata belongs to the
+        // packet.
         let mut speaking = judging(3, false);
         assert_eq!(mark(&mut speaking, record(3)), (Some(9), 0));
         assert_eq!(mark(&mut speaking, record(2)), (Some(9), 1));
