@@ -482,7 +482,7 @@ mod tests {
             is_tcp: true,
             is_v6: true,
         };
-        // Values far from every prediction, in every bit: the maximum of 64 bits.
+        // Values far from every prediction.
         let side = WideDirection {
             last: 1,
             bytes: 1 << 63,
