@@ -1,7 +1,8 @@
 //! Wide counters, for a flow with irregular or very many packets: wide enough for all values that can occur in one
 //! record.
-//! Packets are counted in 32 bits: the meter cuts a record before a side has more ([`Side::is_full`]). Everything else is
-//! as wide as that many packets can make it.
+//!
+//! Packets are counted in 32 bits: the meter makes an interim record before a direction has more
+//! ([`WideDirection::is_full`]). The widths of the other counters follow from this number of packets.
 
 use crate::compact_counters::CompactDirection;
 use crate::memory::{Hints, HintsExt};
