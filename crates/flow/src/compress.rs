@@ -5,8 +5,7 @@
 //!
 //! * the packet list: lengths and the times between packets;
 //! * counters: the increments of the packets after the list over the counters that the list determines;
-//! * sums of lengths and inter-arrival times and their squares: within the bounds that minimum, maximum and count
-//! leave;
+//! * sums of lengths and inter-arrival times, and their squares: within bounds from minimum, maximum and count;
 //! * bytes of frames and payloads: the difference to headers of the usual length.
 //!
 //! A flow for which a prediction fails (a length over 65535 in the list, times that the list cannot hold exactly) is
