@@ -9,6 +9,8 @@
 //! byte  0      8                16                24               40       48      52     54     56    60    64
 //!       | last | chunk or first | length² (sum)   | gap² (sum, 96) | flags… | length | pkts | min  max | gap min, max
 //! ```
+//! *chunk or first* is the index of the packet list or the timestamp of the first packet, *gap* the inter-arrival time.
+//!
 //! The flag counters share one word: sixteen bits each for ACK and PSH, which most packets have, and five bits for each
 //! other flag. So counting the flags is one addition of a word from a table indexed by the flag byte.
 

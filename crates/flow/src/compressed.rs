@@ -8,6 +8,9 @@
 //!         handshake, MACs
 //! slab    what is left of it, 16 bytes to 256         crate::slab; Hot::more names the place
 //! ```
+//! So the table lookup, the wheel and the comparison of keys need no decompression: their fields stay in the entry. The
+//! encoding takes the space of fields that it contains itself, and the remainder a slot of the slab.
+//!
 //! Compression changes no record. The meter finds idle flows by a sweep over the pools of compact and wide counters:
 //! with each batch of packets it inspects so many slots that each slot is inspected once per `compress_after`, so no
 //! batch takes long. A flow stays uncompressed if the slab is full or its encoding is too long.

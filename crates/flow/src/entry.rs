@@ -13,6 +13,10 @@
 //! full, 448                   from the first remarkable packet on: counters for whatever comes (crate::full)
 //! at rest, 0 to 256           in place of a pair or a full one, and its chunk (crate::rest)
 //! ```
+//! In this layout, *chunk* is the packet list, *pair* the compact counters, *full* the wide counters, *rare* the extra
+//! fields ([`crate::extra_fields`]), and *at rest* the encoding of a compressed flow ([`crate::compressed`]); the pools
+//! in [`crate::Meter`] have these names. A flow has at most one of pair, full and encoding.
+//!
 //! So a regular packet of a long flow touches four cache lines: bucket, hot, body, and the compact counters of its
 //! direction. A packet of a flow that still has a packet list touches that instead of the counters.
 

@@ -5,6 +5,9 @@
 //! word  0                  1                  2                         3
 //!       | last before of 0 | last before of 1 | first of 0 in this one  | records made before |
 //! ```
+//! The words are: timestamps of the last packet of both directions before this record, timestamp of the first packet of
+//! direction 0 in this record, and the number of earlier records.
+//!
 //! The inter-arrival time between the last packet of a record and the first packet of the next belongs to the later
 //! record, so a direction needs both timestamps. The first timestamp of direction 1 is in its counters
 //! ([`crate::compact_counters`]).

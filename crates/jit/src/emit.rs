@@ -9,6 +9,9 @@
 //! b0 … bn a program's, one for one                                 once for each form
 //! exit:   record → verdict; next packet → head                     once for each form
 //! ```
+//! The *tests* recognise packets of a common case, for which a smaller program runs; *b0 … bn* are the blocks of a
+//! program, emitted for each specialisation (*form*).
+//!
 //! **The generated code cannot fault.** Only [`Emitter::bytes`] (`emit/bytes.rs`) loads packet bytes, and the verifier
 //! has proved that every path to such a load passes an [`End::Fits`] that covers it. Division by zero is excluded. All
 //! other loads and stores have a fixed offset in a packet, a verdict or the context. So no traps or signal handlers are
