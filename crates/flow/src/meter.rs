@@ -84,7 +84,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) most_packets: u32,
     /// The record that the sink borrows, reused for each record.
     pub(crate) record: Option<Box<Record>>,
-    /// `None` only during [`Meter::push`].
+    /// `None` only while a batch of packets is metered.
     pub(crate) pipeline: Option<Box<Pipeline>>,
 }
 
