@@ -1,35 +1,36 @@
-//! Numbers written bit after bit, and read again: what a flow at rest is packed with ([`crate::packed`]).
+//! Numbers of variable width in a bit stream: the encoding of idle-compressed flows ([`crate::compress`]).
 //!
-//! Writer and reader are one trait, so that one function says what is packed and in which order, and neither can miss what the
-//! other does: each method is given a value, which the reader ignores, and returns the one that is written there.
+//! Writer and reader implement one trait, [`Coder`], so that one function defines both encoding and decoding, and the
+//! two cannot disagree: each method takes the value to write, which the reader ignores, and returns the value that the
+//! stream contains.
 //!
-//! Each form says less the better it was foretold. What a foretold value or bound did not hold for is not lost: the writer
-//! then says so ([`Writer::finish`]), and all is written anew, loosely, with nothing foretold.
+//! The better a value was predicted, the fewer bits it takes. If a prediction or bound fails, [`Writer::finish`]
+//! returns `None`, and the flow is encoded again in loose form, which uses no predictions.
 
-/// Words that the writer has room for: more than the most that loose values of one flow take (some 4200 bits).
+/// Words of the write buffer; the loose form of a flow takes at most some 4200 bits.
 const SPARE_BYTES: usize = 80;
 
-/// See the module.
+/// A bit stream, written or read.
 pub(crate) trait Coder {
-    /// Says whether nothing is foretold: before all else.
+    /// Writes or reads the bit that marks the loose form; must be the first call.
     fn begin(&mut self);
 
-    /// What [`Coder::begin`] said.
+    /// True if the stream is in loose form, so no value is predicted.
     fn is_loose(&self) -> bool;
 
-    /// The lowest `width` bits of a value that has no others; up to 64.
+    /// The lowest `width` bits of a value whose other bits are 0; `width` is at most 64.
     fn bits(&mut self, value: u64, width: u32) -> u64;
 
-    /// Takes note of a promise that must hold unless [`Coder::is_loose`].
+    /// Records that a prediction holds or fails; a failed prediction makes [`Writer::finish`] return `None`.
     fn claim(&mut self, holds: bool);
 
-    /// Yes or no.
+    /// One bit.
     #[inline(always)]
     fn bit(&mut self, value: bool) -> bool {
         self.bits(value.into(), 1) == 1
     }
 
-    /// Any number: one bit if it is 0, and else six more than it is long.
+    /// Any number: one bit if it is 0, otherwise six bits more than its length.
     #[inline(always)]
     fn number(&mut self, value: u64) -> u64 {
         if !self.bit(value != 0) {
@@ -39,14 +40,14 @@ pub(crate) trait Coder {
         self.bits(value & !(1 << below), below) | 1 << below
     }
 
-    /// The same of twice as many bits.
+    /// As [`Coder::number`], for 128 bits.
     #[inline(always)]
     fn wide(&mut self, value: u128) -> u128 {
         let low = self.number(value as u64);
         u128::from(self.number((value >> 64) as u64)) << 64 | u128::from(low)
     }
 
-    /// A value that is near another one, on whichever side.
+    /// A value near `other`, above or below.
     #[inline(always)]
     fn near(&mut self, value: u64, other: u64) -> u64 {
         let apart = value.wrapping_sub(other) as i64;
@@ -54,7 +55,7 @@ pub(crate) trait Coder {
         other.wrapping_add((folded >> 1) ^ (folded & 1).wrapping_neg())
     }
 
-    /// A value that is at most so much.
+    /// A value of at most `most`.
     #[inline(always)]
     fn within(&mut self, value: u128, most: u128) -> u128 {
         if self.is_loose() {
@@ -67,7 +68,7 @@ pub(crate) trait Coder {
         u128::from(self.bits((value >> 64) as u64, width.saturating_sub(64))) << 64 | u128::from(low)
     }
 
-    /// A value that follows from others.
+    /// A value that other values determine: `foretold`.
     #[inline(always)]
     fn known(&mut self, value: u128, foretold: u128) -> u128 {
         if self.is_loose() {
@@ -78,12 +79,12 @@ pub(crate) trait Coder {
     }
 }
 
-/// Writes.
+/// The encoder.
 pub(crate) struct Writer {
     words: [u64; SPARE_BYTES],
     at: usize,
     is_loose: bool,
-    /// Whether all that was foretold came about.
+    /// True if all predictions held.
     holds: bool,
 }
 
@@ -92,7 +93,7 @@ impl Writer {
         Self { words: [0; SPARE_BYTES], at: 0, is_loose, holds: true }
     }
 
-    /// What was written, as whole words; `None` if something foretold was otherwise.
+    /// The encoded words; `None` if a prediction failed.
     pub fn finish(&self) -> Option<&[u64]> {
         self.holds.then(|| &self.words[..self.at.div_ceil(64)])
     }
@@ -126,7 +127,7 @@ impl Coder for Writer {
     }
 }
 
-/// Reads what a writer wrote.
+/// The decoder.
 pub(crate) struct Reader<'a> {
     words: &'a [u64],
     at: usize,
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// Random values, each in one of the forms, as they come back; a reader is given 0 in place of each.
+    /// Random values, each in a random encoding, as the coder returns them; a reader gets 0 in place of each value.
     fn some(coder: &mut impl Coder, is_reader: bool, prng: &mut Prng) -> Vec<(u128, u128)> {
         let mut all = Vec::new();
         coder.begin();

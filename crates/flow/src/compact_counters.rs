@@ -1,16 +1,18 @@
-//! A flow of more packets than the list holds: counters of one cache line for each direction, as long as nothing about it is
-//! remarkable.
+//! Compact counters of a flow with more packets than the packet list holds: one cache line for each direction, as long
+//! as no packet is irregular (retransmitted, out of order, zero window).
 //!
-//! Invariant: a line holds exactly what [`crate::wide_counters::Side`] would. A packet that would make one of its fields
-//! overflow does not [`CompactDirection::fits`] and makes the flow a full one. What is not here is in the flow's
-//! [`crate::packet_list::ListSums`]: it counts for short flows as well.
+//! Invariant: a line holds exactly the values that [`crate::wide_counters::WideDirection`] would have. If a packet
+//! would make a field overflow, [`CompactDirection::fits`] returns false and the flow gets wide counters. The other
+//! sums are in the flow's [`crate::packet_list::ListSums`], which short flows also have.
 //!
 //! ```text
 //! byte  0      8                16                24               40       48      52     54     56    60    64
 //!       | last | chunk or first | length² (sum)   | gap² (sum, 96) | flags… | length | pkts | min  max | gap min, max
 //! ```
-//! Flags are counted in one word, a lane for each: sixteen bits for ACK and PSH, which most packets have, and
-//! five for the others. So counting them is one addition, of a word that a table has for each byte of flags.
+//! *chunk or first* is the index of the packet list or the timestamp of the first packet, *gap* the inter-arrival time.
+//!
+//! The flag counters share one word: sixteen bits each for ACK and PSH, which most packets have, and five bits for each
+//! other flag. So counting the flags is one addition of a word from a table indexed by the flag byte.
 
 use crate::packet_list::ListSums;
 use crate::pool::NONE;
@@ -19,20 +21,20 @@ use crate::wide_counters::{self, NEVER};
 use base::Timestamp;
 use wire::MacAddr;
 
-/// Packets that a line can count.
+/// The largest number of packets that a line counts.
 pub(crate) const MAX_PACKETS: u16 = u16::MAX;
 
-/// Gaps that a line can hold, in nanoseconds: 18 minutes.
+/// The largest inter-arrival time that a line holds, in nanoseconds: 18 minutes.
 const MAX_GAP: u64 = (1 << 40) - 1;
 
-/// Where the lane of each flag begins, in the order of their bits, and how many bits it has.
+/// First bit and width of the counter of each flag, in the order of the flag bits.
 const LANES: [(u32, u32); 8] = [(32, 5), (37, 5), (42, 5), (0, 16), (16, 16), (47, 5), (52, 5), (57, 5)];
 
-/// Flags whose lanes are of five bits, and the highest bit of each of these lanes.
+/// The flags with counters of five bits, and the highest bit of each of these counters.
 const SELDOM: u8 = 0b1110_0111;
 const NEARLY_FULL: u64 = 1 << 36 | 1 << 41 | 1 << 46 | 1 << 51 | 1 << 56 | 1 << 61;
 
-/// What each byte of flags adds to the lanes.
+/// The increments of the flag counters for each flag byte.
 static SPREAD: [u64; 256] = spread();
 
 const fn spread() -> [u64; 256] {
@@ -49,13 +51,13 @@ const fn spread() -> [u64; 256] {
     all
 }
 
-/// One side.
+/// The counters of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct CompactDirection {
     pub last: u64,
-    /// When its first packet came; once a flow has a pair, of the side that began instead: the chunk with its first packets,
-    /// and in the upper half the flow.
+    /// The timestamp of the direction's first packet. In the forward direction of a stored [`CompactCounters`],
+    /// instead: the index of the packet list in the lower half, and the flow's index in the upper half.
     extra: u64,
     pub length_squares: u64,
     iat_squares: u64,
@@ -74,14 +76,14 @@ pub(crate) struct CompactDirection {
 const _: () = assert!(size_of::<CompactDirection>() == 64);
 
 impl CompactDirection {
-    /// Whether another packet can be counted.
+    /// True if another packet can be counted.
     #[inline(always)]
     pub const fn fits(&self, at: u64, flags: u8) -> bool {
         let is_room = flags & SELDOM == 0 || self.flags & NEARLY_FULL == 0;
         is_room && self.packets < MAX_PACKETS && (self.packets == 0 || at - self.last <= MAX_GAP)
     }
 
-    /// Counts what the list of a slim flow knows of a packet that fits: time, length and flags.
+    /// Counts a packet that fits by the values that a packet list stores: time, length and flags.
     #[inline(always)]
     pub fn count(&mut self, at: u64, length: u16, flags: u8) {
         if self.packets == 0 {
@@ -100,13 +102,14 @@ impl CompactDirection {
         self.flags += SPREAD[usize::from(flags)];
     }
 
-    /// A side as [`crate::wide_counters`] counts it, of which a line can hold everything; `extra` is for the pair to set.
+    /// The compact form of a direction of [`crate::wide_counters`], all of whose values must fit; the caller sets
+    /// `extra`.
     pub fn of(side: &wide_counters::WideDirection) -> Self {
         if side.packets == 0 {
             return NOTHING;
         }
         let spread = |all: u64, (count, (at, _)): (&u32, (u32, u32))| all | u64::from(*count) << at;
-        // No gap yet: whatever comes is less.
+        // Without an inter-arrival time, the minimum is the largest value.
         let gap_min = if side.gaps() == 0 { MAX_GAP } else { side.gap_min };
         Self {
             last: side.last,
@@ -129,7 +132,7 @@ impl CompactDirection {
     /// Counts an inter-arrival time.
     #[inline(always)]
     pub fn count_gap(&mut self, gap: u64) {
-        // Written whether or not they change: which it will be cannot be predicted.
+        // Written even if unchanged, because a branch would be unpredictable.
         let (min, max) = (self.gap_min().min(gap), self.gap_max().max(gap));
         (self.gap_min, self.gap_min_high) = (min as u32, (min >> 32) as u8);
         (self.gap_max, self.gap_max_high) = (max as u32, (max >> 32) as u8);
@@ -137,12 +140,12 @@ impl CompactDirection {
         (self.iat_squares, self.gap_squares_high) = (squares as u64, (squares >> 64) as u32);
     }
 
-    /// Whether such a gap can be counted.
+    /// True if an inter-arrival time can be counted.
     pub const fn fits_gap(gap: u64) -> bool {
         gap <= MAX_GAP
     }
 
-    /// Of no gaps, whatever is greatest.
+    /// The minimum; without an inter-arrival time, the largest value.
     #[inline(always)]
     pub fn gap_min(&self) -> u64 {
         u64::from(self.gap_min_high) << 32 | u64::from(self.gap_min)
@@ -162,8 +165,8 @@ impl CompactDirection {
         LANES.map(|(at, bits)| (self.flags >> at) as u32 & ((1 << bits) - 1))
     }
 
-    /// Writes this side of the record, whose first packet came at `first`, and the last one of the record before at
-    /// `before`.
+    /// Writes this direction of the record. `first` is the timestamp of its first packet, `before` that of the last
+    /// packet of the record before.
     #[inline(always)]
     pub fn render(
         &self,
@@ -189,7 +192,7 @@ impl CompactDirection {
         out.length.squares = self.length_squares.into();
         out.iat.min = if gaps == 0 { 0 } else { self.gap_min() };
         out.iat.max = self.gap_max();
-        // Times of a flow never go back, so the gaps add up to the time between its ends.
+        // The timestamps of a flow never decrease, so the sum of the inter-arrival times is last minus first.
         out.iat.sum = self.last - if before == NEVER { first } else { before };
         out.iat.squares = self.iat_squares();
         out.iat_count = gaps;
@@ -199,7 +202,7 @@ impl CompactDirection {
     }
 }
 
-/// Without a packet.
+/// Counters without a packet.
 const NOTHING: CompactDirection = CompactDirection {
     last: 0,
     extra: NONE as u64,
@@ -217,34 +220,35 @@ const NOTHING: CompactDirection = CompactDirection {
     length_max: 0,
 };
 
-/// Both sides. A flow begins in the first packet of side 0, so when that was need not be said twice.
+/// The counters of both directions. The first packet of the flow is in direction 0, so its timestamp (in the entry) is
+/// not stored here again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CompactCounters {
     pub sides: [CompactDirection; 2],
 }
 
 impl CompactCounters {
-    /// When the first packet of side 1 came in this record.
+    /// Timestamp of the first packet of direction 1 in this record.
     pub const fn first_back(&self) -> u64 {
         self.sides[1].extra
     }
 
-    /// Where the first packets of the flow are, once that is set.
+    /// Index of the flow's packet list, after [`CompactCounters::set_owner`].
     pub const fn chunk(&self) -> u32 {
         self.sides[0].extra as u32
     }
 
-    /// Ties it to a flow, and to its chunk.
+    /// Sets the flow's index and the index of its packet list.
     pub const fn set_owner(&mut self, flow: u32, chunk: u32) {
         self.sides[0].extra = (flow as u64) << 32 | chunk as u64;
     }
 
-    /// Whose pair this is, or was.
+    /// Index of the flow that these counters belong to, or belonged to before they were freed.
     pub const fn flow(&self) -> u32 {
         (self.sides[0].extra >> 32) as u32
     }
 
-    /// Without a packet.
+    /// Counters without a packet.
     pub const fn new() -> Self {
         Self { sides: [NOTHING; 2] }
     }

@@ -1,16 +1,16 @@
-//! A flow at rest: all that its list and its counters say, in as few bits as they have something to say with.
+//! The encoding of an idle-compressed flow: packet list and counters in few bits.
 //!
-//! Invariant: [`unpack`] gives exactly what [`compress`] was given, whatever that is. Nearly all that is packed follows from what
-//! was packed before it, or lies within bounds that do:
+//! Invariant: [`decompress`] returns exactly the state that [`compress`] got, for any state. Nearly every value is
+//! predicted from the values encoded before it, or lies within bounds that these values determine:
 //!
-//! * the first ten packets, by their lengths and the times between them;
-//! * counters, as what the later packets added to what these ten make them; of none later, nothing;
-//! * sums of lengths and their squares, within what the least and the greatest leave them; those of the gaps between
-//!   packets likewise, whose sum is known from the times of the first and the last;
-//! * bytes of frames and payloads, by how far they are from headers of the usual length.
+//! * the packet list: lengths and the times between packets;
+//! * counters: the increments of the packets after the list over the counters that the list determines;
+//! * sums of lengths and inter-arrival times, and their squares: within bounds from minimum, maximum and count;
+//! * bytes of frames and payloads: the difference to headers of the usual length.
 //!
-//! A flow for which one of these does not hold (a length over 65535 in the list, times beyond its exactness) is packed loosely: each value
-//! by itself. [`crate::rest`] says which flows rest, and where the bits lie.
+//! A flow for which a prediction fails (a length over 65535 in the list, times that the list cannot hold exactly) is
+//! encoded in loose form: each value independently. [`crate::compressed`] decides which flows are compressed, and where
+//! the bits are stored.
 
 use crate::bits::{Coder, Reader, Writer};
 use crate::compact_counters::CompactCounters;
@@ -20,53 +20,53 @@ use crate::record::InitialPacket;
 use crate::wide_counters::{NEVER, WideDirection};
 use wire::tcp_flags::{ACK, PSH, SYN};
 
-/// What is known of a flow without its packed form, since it stays where it was.
+/// Values that stay in the entry of a compressed flow, so that the encoding can use them for predictions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryFields {
     pub start: u64,
-    /// Its last packet.
+    /// Timestamp of the last packet.
     pub last: u64,
-    /// Position of its first packet.
+    /// Stream position of the first packet.
     pub position: u64,
-    /// Bytes and flags of the first packet.
+    /// Length and flags of the first packet.
     pub first_length: u16,
     pub first_flags: u8,
-    /// Packets in the list, while it has no record yet.
+    /// Packets in the packet list; only the first record of a flow has a list.
     pub listed: usize,
-    /// Whether it is known who sent the frames of each side.
+    /// For each direction, true if the source MAC address is known.
     pub has_mac: [bool; 2],
     pub is_tcp: bool,
     pub is_v6: bool,
 }
 
-/// What is packed first, so that it can be looked at by itself.
+/// The part that is encoded first, so that it can be decoded alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CompressedHead {
     pub is_full: bool,
-    /// Records made before.
+    /// The number of earlier records.
     pub part: u32,
-    /// When the first packet of this record came, if it has one.
+    /// Timestamp of the first packet of this record; `None` if the record has no packet.
     pub first: Option<u64>,
-    /// The MPLS label of a full flow in a tunnel.
+    /// The MPLS label of a flow with wide counters in a tunnel.
     pub label: Option<u32>,
 }
 
-/// All that is packed of a flow.
+/// The state that is encoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FlowState {
     pub head: CompressedHead,
-    /// Position of the last packet.
+    /// Stream position of the last packet.
     pub position: u64,
-    /// Times of the handshake.
+    /// The times of the handshake.
     pub shake: [u64; 2],
-    /// Who sent the frames, as [`crate::macs`] names them; 0 where nobody is known.
+    /// The source MAC addresses in the encoding of [`crate::macs`]; 0 if unknown.
     pub macs: [u64; 2],
-    /// The list, as far as [`EntryFields::listed`] says, without the first packet.
+    /// The packet list without the first packet; [`EntryFields::listed`] is its length with the first packet.
     pub log: [u64; LOG - 1],
     pub sides: [WideDirection; 2],
 }
 
-/// The bits of a flow.
+/// Encodes a flow.
 pub(crate) fn compress(whole: &FlowState, about: &EntryFields) -> Writer {
     let mut tight = Writer::new(false);
     code(&mut tight, &mut whole.clone(), about);
@@ -78,7 +78,7 @@ pub(crate) fn compress(whole: &FlowState, about: &EntryFields) -> Writer {
     loose
 }
 
-/// The flow of these bits.
+/// Decodes a flow.
 pub(crate) fn decompress(words: &[u64], about: &EntryFields) -> FlowState {
     let mut reader = Reader::new(words);
     let mut whole = FlowState::default();
@@ -86,14 +86,14 @@ pub(crate) fn decompress(words: &[u64], about: &EntryFields) -> FlowState {
     whole
 }
 
-/// What is packed first of these bits.
+/// Decodes the head of a flow.
 pub(crate) fn peek(words: &[u64], about: &EntryFields) -> CompressedHead {
     let (mut reader, mut head) = (Reader::new(words), CompressedHead::default());
     code_head(&mut reader, &mut head, about);
     head
 }
 
-/// One or the other: a writer packs what is there, a reader puts there what it unpacks.
+/// Encodes or decodes: a writer encodes the values in `whole`, a reader overwrites `whole` with the decoded values.
 fn code(c: &mut impl Coder, whole: &mut FlowState, about: &EntryFields) {
     code_head(c, &mut whole.head, about);
     whole.position = about.position.wrapping_add(c.number(whole.position.wrapping_sub(about.position)));
@@ -133,13 +133,14 @@ fn code_mac(c: &mut impl Coder, mac: u64) -> u64 {
     }
 }
 
-/// Bits by which the shortest gap in the list is written. A longer one has up to 31 more, which five bits tell.
+/// Bits for the shortest inter-arrival time in the list. A longer time has up to 31 more bits, and five bits hold the
+/// number of additional bits.
 const GAP: u32 = 7;
-/// The longest that can be written.
+/// The longest inter-arrival time that this encoding can hold.
 const LEN_MAX: u64 = (1 << (GAP + 31)) - 1;
 const _: () = assert!(packet_list::is_exact(LEN_MAX) && !packet_list::is_exact(LEN_MAX + 1));
 
-/// The packets of the list after the first.
+/// Codes the packets of the list after the first.
 fn code_list(c: &mut impl Coder, log: &mut [u64], about: &EntryFields) {
     if c.is_loose() {
         log.iter_mut().for_each(|word| *word = c.bits(*word, 64));
@@ -175,7 +176,7 @@ fn code_list(c: &mut impl Coder, log: &mut [u64], about: &EntryFields) {
     }
 }
 
-/// TCP's flags of one packet, which are mostly those of the one before it, or ACK with or without PSH.
+/// The TCP flags of one packet: mostly those of the packet before, or ACK with or without PSH.
 fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
     let other = if before == ACK { ACK | PSH } else { ACK };
     match c.bit(flags == before) {
@@ -185,13 +186,13 @@ fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
     }
 }
 
-/// The counters of both sides as the list alone makes them; loosely, as if there were none.
+/// The counters of both directions as the packet list determines them; all zero in loose form.
 fn reported(log: &[u64], listed: usize, is_loose: bool, about: &EntryFields) -> [WideDirection; 2] {
     let mut reported: [WideDirection; 2] = Default::default();
     if is_loose || listed == 0 {
         return reported;
     }
-    // In a pair, which holds what a list can say, it takes a third of the time.
+    // Compact counters hold all values of a list, and are three times as fast as wide counters.
     let mut pair = CompactCounters::new();
     pair.sides[0].count(about.start, about.first_length, about.first_flags);
     for word in log {
@@ -205,7 +206,7 @@ fn reported(log: &[u64], listed: usize, is_loose: bool, about: &EntryFields) -> 
     reported
 }
 
-/// When the last packet came before this record, which the counters go on from.
+/// The timestamp of the last packet before this record, which the first inter-arrival time of the record needs.
 fn code_before(
     c: &mut impl Coder,
     side: &mut WideDirection,
@@ -225,7 +226,7 @@ fn code_before(
     }
 }
 
-/// Packets, times, lengths, flags and gaps, as what came after those that are told.
+/// Packets, times, lengths, flags and inter-arrival times, as increments over the counters of the list.
 fn code_counters(
     c: &mut impl Coder,
     side: &mut WideDirection,
@@ -274,13 +275,13 @@ fn code_lengths(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDir
     let sum = u128::from(side.length.wrapping_sub(reported.length)).wrapping_sub(least);
     let sum = c.within(sum, (count * max).wrapping_sub(least)).wrapping_add(least);
     side.length = reported.length.wrapping_add(sum as u64);
-    // (length - min) x (max - length) is nowhere below 0, and 0 where all are one or the other.
+    // (length - min) x (max - length) is never negative, and 0 if every length is the minimum or the maximum.
     let most =
         sum.wrapping_mul(min + max).wrapping_sub(least.wrapping_mul(max)).wrapping_add(wide(reported.length_squares));
     side.length_squares = words(most.wrapping_sub(c.wide(most.wrapping_sub(wide(side.length_squares)))));
 }
 
-/// How many of so many packets had which flag.
+/// The number of packets with each flag, among `count` packets.
 fn code_flag_counts(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirection, count: u32, is_tcp: bool) {
     if count == 0 {
         for (flag, reported) in side.flags.iter_mut().zip(reported.flags) {
@@ -304,7 +305,7 @@ fn code_flag_counts(c: &mut impl Coder, side: &mut WideDirection, reported: &Wid
     }
 }
 
-/// How long after each other packets came: the gaps between all but the first add up to the time between first and last.
+/// The inter-arrival times: their sum is known from the first and the last timestamp.
 fn code_gaps(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirection) {
     let count = side.gaps().wrapping_sub(reported.gaps());
     let sum = side.gap_sum().wrapping_sub(reported.gap_sum());
@@ -325,13 +326,14 @@ fn code_gaps(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirect
         _ => {
             let is_min = is_first || c.bit(side.gap_min != reported.gap_min);
             let is_max = is_first || c.bit(side.gap_max != reported.gap_max);
-            // The least of several is at most their mean.
+            // The minimum of several values is at most their mean.
             side.gap_min = match is_min {
                 true => c.within(side.gap_min.into(), (sum / u64::from(count)).into()) as u64,
                 false => reported.gap_min,
             };
             side.gap_max = if is_max { c.within(side.gap_max.into(), sum.into()) as u64 } else { reported.gap_max };
-            // Of these two the squares are known, and what they leave of the sum is that of the others.
+            // The squares of minimum and maximum are known; the remainder of the sum bounds the squares of the other
+            // values.
             let (mut count, mut sum, mut known) = (count, sum, base);
             for gap in [(is_min, side.gap_min), (is_max, side.gap_max)].into_iter().filter(|g| g.0).map(|g| g.1) {
                 (count, sum) = (count - 1, sum.wrapping_sub(gap));
@@ -348,12 +350,12 @@ fn code_gaps(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirect
     }
 }
 
-/// Bytes of an Ethernet header, of IP's headers without options, and of a transport protocol's.
+/// Bytes of an Ethernet header, of an IPv4 or IPv6 header without options, and of a UDP or TCP header.
 const LINK: u64 = 14;
 const IP: [u64; 2] = [20, 40];
 const TRANSPORT: [u64; 2] = [8, 20];
 
-/// What is not in the list of any packet.
+/// Codes the values that the packet list does not have.
 fn code_sums(c: &mut impl Coder, side: &mut WideDirection, about: &EntryFields) {
     let packets = u64::from(side.packets);
     let headers = IP[usize::from(about.is_v6)] + TRANSPORT[usize::from(about.is_tcp)];
@@ -388,12 +390,12 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// A number that is small, or anything.
+    /// A random number, small or of any size.
     fn any(prng: &mut Prng) -> u64 {
         prng.next_u64().unbounded_shr(prng.below(65) as u32)
     }
 
-    /// Counters that no packets would make, most of the time.
+    /// Random counters that mostly no packets could produce.
     fn any_side(prng: &mut Prng, part: u32) -> WideDirection {
         WideDirection {
             last: any(prng),
@@ -479,7 +481,7 @@ mod tests {
             is_tcp: true,
             is_v6: true,
         };
-        // What is far from everything that is expected, in every bit: as a difference to 0 of 64 bits.
+        // Values far from every prediction.
         let side = WideDirection {
             last: 1,
             bytes: 1 << 63,

@@ -1,5 +1,6 @@
-//! Flows at rest: of those that count in a pair or are full ones and have had no packet for a while, the list and the counters are
-//! packed ([`crate::compress`]) and their places given back, until a packet or a record needs them again.
+//! Idle-compressed flows: packet list and counters of a flow that had no packet for `compress_after` are encoded
+//! ([`crate::compress`]) and their memory is freed, until a packet or a record needs them again. Only flows with
+//! compact or wide counters are compressed.
 //!
 //! ```text
 //! entry   key, last packet, state, first packet       as ever: it is found, timed and told from others without being woken
@@ -7,11 +8,14 @@
 //!         handshake, MACs
 //! slab    what is left of it, 16 bytes to 256         crate::slab; Hot::more names the place
 //! ```
-//! No record changes by it, and nothing is looked for: pairs and full flows are gone through in the order of their places, so many
-//! with each batch of packets that every place is looked at once in the time that makes a flow one at rest, and no batch has much to do.
-//! A flow stays awake where the slab is full or it cannot be packed.
+//! So the table lookup, the wheel and the comparison of keys need no decompression: their fields stay in the entry. The
+//! encoding takes the space of fields that it contains itself, and the remainder a slot of the slab.
 //!
-//! A short flow has a list and no counters; it stays as it is.
+//! Compression changes no record. The meter finds idle flows by a sweep over the pools of compact and wide counters:
+//! with each batch of packets it inspects so many slots that each slot is inspected once per `compress_after`, so no
+//! batch takes long. A flow stays uncompressed if the slab is full or its encoding is too long.
+//!
+//! A short flow has only a packet list and is not compressed.
 
 use crate::compact_counters::{CompactCounters, CompactDirection};
 use crate::compress::{self, CompressedHead, EntryFields, FlowState};
@@ -26,31 +30,31 @@ use crate::slab::{MAX_WORDS, Slab};
 use crate::wide_counters::{NEVER, WideCounters};
 use wire::IpProtocol;
 
-/// Words of a flow at rest that lie in its entry.
+/// Words of the encoding that are stored in the flow's entry.
 const INLINE: usize = 8;
-/// Bytes of the slab for each flow that there may be: what a flow with retransmissions takes, and some beside it.
+/// Bytes of the slab per flow of the capacity: somewhat more than the encoding of a flow with retransmissions takes.
 const SLAB_BYTES: usize = 112;
-/// Places that are looked at with each packet of a batch, and with each batch; packets for which one flow is packed. That is
-/// the most that it may cost where every flow is woken soon after it was packed: a packet in sixteen then stands for both, some
-/// 11 000 instructions.
+/// Slots inspected for each packet of a batch, slots inspected for each batch, and packets per compressed flow. The
+/// last number bounds the cost if every flow is decompressed soon after its compression: both together take some 11 000
+/// instructions, once per 16 packets.
 const SWEEPS: usize = 2;
 const SWEEP_MIN: usize = 256;
 const PACKETS: usize = 16;
-/// Flows that are packed at once at most.
+/// The largest number of flows compressed at once.
 const MAX: usize = 32;
-/// No moment: a place that is nobody's.
+/// The `last` timestamp of a free slot, which the sweep skips.
 const NO_TIME: u64 = u64::MAX;
 
-/// How far the look at places has come.
+/// The state of the sweep over one pool.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sweep {
     at: usize,
-    /// Places to be looked at in this second.
+    /// Slots still to inspect in this second.
     left: usize,
 }
 
 impl Sweep {
-    /// The place to be looked at now, of so many.
+    /// The next slot to inspect, in a pool of `all` slots.
     fn turn(&mut self, all: usize) -> usize {
         let at = if self.at < all { self.at } else { 0 };
         (self.at, self.left) = (at + 1, self.left - 1);
@@ -58,18 +62,18 @@ impl Sweep {
     }
 }
 
-/// What a meter has for its flows at rest.
+/// The meter's state for its compressed flows.
 pub(crate) struct CompressedFlows {
-    /// Nanoseconds without a packet after which a flow is packed, and the same in whole seconds; 0: never.
+    /// Nanoseconds without a packet after which a flow is compressed (0: never), and the same in whole seconds.
     after: u64,
     seconds: usize,
     pub slab: Slab,
     macs: Macs,
-    /// The second for which was settled how many places are to be looked at.
+    /// The second for which the numbers of slots to inspect were computed.
     second: u64,
     pairs: Sweep,
     fulls: Sweep,
-    /// Flows that are at rest.
+    /// Current number of compressed flows.
     pub count: u64,
 }
 
@@ -81,12 +85,12 @@ impl CompressedFlows {
         Self { after, seconds, slab: Slab::new(bytes, hints), macs: Macs::new(), second: 0, pairs, fulls, count: 0 }
     }
 
-    /// Bytes that were ever touched.
+    /// Bytes touched so far.
     pub fn bytes(&self) -> usize {
         self.slab.bytes() + self.macs.bytes()
     }
 
-    /// Bytes that flows take now.
+    /// Bytes in use.
     pub fn held(&self) -> usize {
         self.slab.held() + self.macs.bytes()
     }
@@ -95,13 +99,13 @@ impl CompressedFlows {
         self.slab.clear();
         self.macs.clear();
         self.count = 0;
-        // There is no place left to be looked at in this second.
+        // The pools are empty: nothing is left to inspect in this second.
         (self.pairs, self.fulls) = (Sweep::default(), Sweep::default());
     }
 }
 
 impl<H: Hints> Meter<H> {
-    /// Lets some of the flows rest that have had no packet for long, as many as so many packets may wait for.
+    /// Compresses some of the idle flows; the number of packets in the batch bounds the work.
     #[inline(always)]
     pub(crate) fn compress_idle(&mut self, packets: usize) {
         let Some(second) = self.second else { return };
@@ -118,7 +122,7 @@ impl<H: Hints> Meter<H> {
 
     #[inline(never)]
     fn compress_some(&mut self, packets: usize, second: u64) {
-        // Whatever came before this moment is long ago.
+        // Flows whose last packet is not later than this are idle.
         let Some(before) = (second * SECOND).checked_sub(self.rest.after) else { return };
         let (mut found, mut count) = ([NONE; MAX], 0);
         let most = (1 + packets / PACKETS).min(MAX);
@@ -156,7 +160,7 @@ impl<H: Hints> Meter<H> {
         found[..count].iter().for_each(|flow| self.pack(*flow));
     }
 
-    /// Packs a flow, if there is room for it.
+    /// Compresses a flow, if the slab has space.
     fn pack(&mut self, flow: u32) {
         let Some(mut whole) = self.whole(flow) else { return };
         let about = self.about(flow);
@@ -185,7 +189,7 @@ impl<H: Hints> Meter<H> {
         self.rest.count += 1;
     }
 
-    /// Gives back what a flow has besides its entry: it is packed, or its last record is made.
+    /// Frees the packet list and the counters of a flow, after its compression or its last record.
     #[cold]
     #[inline(never)]
     pub(crate) fn compress_entry(&mut self, flow: u32) {
@@ -193,7 +197,7 @@ impl<H: Hints> Meter<H> {
         self.give_back(hot.bits, hot.more);
     }
 
-    /// Unpacks a flow that is at rest: it is then what it was.
+    /// Decompresses a flow to exactly its former state.
     #[inline(never)]
     pub(crate) fn decompress(&mut self, flow: u32) {
         let (about, words) = (self.about(flow), self.words(flow));
@@ -226,7 +230,7 @@ impl<H: Hints> Meter<H> {
         body.sums = [ListSums::of(&sides[0], about.first_flags), ListSums::of(&sides[1], 0)];
         let mut pair = CompactCounters { sides: [CompactDirection::of(&sides[0]), CompactDirection::of(&sides[1])] };
         if hot.has(bit::HAS_INTERIM_RECORD) {
-            // Sides without a packet in this record have no first one.
+            // A direction without a packet in this record has no first packet.
             let tie = RecordContinuation {
                 before: [sides[0].before, sides[1].before],
                 first: if sides[0].packets > 0 { sides[0].first } else { NEVER },
@@ -239,12 +243,12 @@ impl<H: Hints> Meter<H> {
         hot.bits |= bit::PAIR;
     }
 
-    /// What can be known of a flow at rest without waking it.
+    /// The head of a compressed flow, decoded without decompressing the flow.
     pub(crate) fn head(&self, flow: u32) -> CompressedHead {
         compress::peek(&self.inline(flow), &self.about(flow))
     }
 
-    /// All that is packed of a flow that is a pair or a full one; `None` if it keeps more than that.
+    /// The state to encode of a flow with counters; `None` if it has more initial packets than the packet list holds.
     fn whole(&self, flow: u32) -> Option<FlowState> {
         let Entry { hot, body } = &self.flows[flow];
         let is_full = hot.has(bit::FULL);
@@ -283,7 +287,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// The bits of a flow at rest.
+    /// The encoding of a compressed flow.
     fn words(&self, flow: u32) -> [u64; INLINE + MAX_WORDS] {
         let hot = &self.flows[flow].hot;
         let mut words = [0; INLINE + MAX_WORDS];
@@ -295,7 +299,7 @@ impl<H: Hints> Meter<H> {
         words
     }
 
-    /// The words that a flow at rest has in its entry.
+    /// The part of the encoding that is in the flow's entry.
     fn inline(&self, flow: u32) -> [u64; INLINE] {
         let body = &self.flows[flow].body;
         let [([a, b], i), ([c, d], j)] = body.sums.each_ref().map(ListSums::words);
@@ -312,7 +316,7 @@ impl<H: Hints> Meter<H> {
     }
 }
 
-/// Whether the counters of this kind at this place are those of a flow.
+/// True if the flow uses the counters of this kind in this slot.
 fn is_own(hot: &Hot, kind: u16, place: u32) -> bool {
     hot.bits & (bit::USED | bit::COMPRESSED) == bit::USED | kind && hot.more == place
 }

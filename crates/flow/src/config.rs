@@ -25,8 +25,9 @@ pub struct Config {
     pub key_fields: KeyFields,
     /// True: one record for both directions (biflow, RFC 5103). False: one record for each direction (uniflow).
     pub bidirectional: bool,
-    /// The most active flows; at least 1, at most [`Config::MAX_FLOWS`]. The meter reserves address space for all of
-    /// them at the start; the kernel allocates the memory on the first write (`docs/design/flow-metering.md` has the bytes per flow).
+    /// The largest number of active flows; at least 1, at most [`Config::MAX_FLOWS`]. The meter reserves address space
+    /// for all of them at the start; the kernel allocates the memory on the first write
+    /// (`docs/design/flow-metering.md` has the bytes per flow).
     pub capacity: usize,
     /// The number of initial packets in a record; up to 10 have no additional cost.
     pub initial_packets: usize,

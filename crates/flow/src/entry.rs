@@ -1,4 +1,4 @@
-//! How a flow lies in memory. What every packet needs is apart from what few need.
+//! The memory layout of a flow. Fields that every packet needs are apart from fields that few packets need.
 //!
 //! ```text
 //! hot, one cache line         0 addresses, last 32 bits    8 last packet    16 VLANs, tunnel id or label    24 ports
@@ -13,8 +13,12 @@
 //! full, 448                   from the first remarkable packet on: counters for whatever comes (crate::full)
 //! at rest, 0 to 256           in place of a pair or a full one, and its chunk (crate::rest)
 //! ```
-//! So a packet of a long flow that is nothing out of the ordinary touches four lines: bucket, hot, body, and its
-//! direction's in the pair. One of the first ten touches that of the chunk instead of the last.
+//! In this layout, *chunk* is the packet list, *pair* the compact counters, *full* the wide counters, *rare* the extra
+//! fields ([`crate::extra_fields`]), and *at rest* the encoding of a compressed flow ([`crate::compressed`]); the pools
+//! in [`crate::Meter`] have these names. A flow has at most one of pair, full and encoding.
+//!
+//! So a regular packet of a long flow touches four cache lines: bucket, hot, body, and the compact counters of its
+//! direction. A packet of a flow that still has a packet list touches that instead of the counters.
 
 use crate::config::Packet;
 use crate::extra_fields::ExtraFields;
@@ -28,31 +32,33 @@ use crate::tcp::HandshakeUpdate;
 /// Bits of [`Hot::bits`].
 pub(crate) mod bit {
     pub const V6: u16 = 1 << 0;
-    /// Whoever began is the greater end.
+    /// The source of the flow is the greater endpoint; the key has the lesser endpoint first.
     pub const TURNED: u16 = 1 << 1;
-    /// [`super::Hot::more`] names a full flow.
+    /// [`super::Hot::more`] is the index of wide counters.
     pub const FULL: u16 = 1 << 2;
-    /// Not found by packets any more; waits for its record.
+    /// The flow is no longer in the table, and waits for its record.
     pub const DETACHED: u16 = 1 << 3;
-    /// Not on the free list.
+    /// The entry is not on the free list.
     pub const USED: u16 = 1 << 4;
-    /// The reverse side has had a packet.
+    /// The reverse direction has had a packet.
     pub const BACK: u16 = 1 << 5;
-    /// [`ExtraFields::shake`](crate::rare::ExtraFields::shake) holds spans instead of moments.
+    /// [`ExtraFields::shake`](crate::extra_fields::ExtraFields::shake) holds durations instead of timestamps.
     pub const SYN_RTT: u16 = 1 << 6;
     pub const ACK_RTT: u16 = 1 << 7;
     pub const MAC: [u16; 2] = [1 << 8, 1 << 9];
-    /// The record has a locator.
+    /// The record has a packet location.
     pub const LOCATED: u16 = 1 << 10;
-    /// Two bits: which sides have sent FIN.
+    /// The first of two bits: the directions in which FIN was sent.
     pub const FINS: u32 = 11;
-    /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing; both: [`COMPRESSED`].
+    /// [`super::Hot::more`] is the index of compact counters. If neither this bit nor [`FULL`] is set, `more` is the
+    /// index of a packet list, or none; both bits: [`COMPRESSED`].
     pub const PAIR: u16 = 1 << 13;
-    /// Both: at rest, and [`super::Hot::more`] names a place in the slab, or none ([`crate::rest`]).
+    /// Both bits: the flow is compressed, and [`super::Hot::more`] is a slot of the slab, or none
+    /// ([`crate::compressed`]).
     pub const COMPRESSED: u16 = FULL | PAIR;
-    /// Has had a packet besides its first since a full table last looked at it ([`crate::begin`]).
+    /// The flow has had a packet besides its first since the eviction sweep last inspected it ([`crate::insert`]).
     pub const SEEN_SINCE_SWEEP: u16 = 1 << 14;
-    /// A pair, at rest or not, whose flow had an interim record ([`crate::cut`]).
+    /// A flow with compact counters, compressed or not, that had an interim record ([`crate::interim`]).
     pub const HAS_INTERIM_RECORD: u16 = 1 << 15;
 }
 
@@ -62,7 +68,8 @@ pub(crate) struct Hot {
     /// As in the key.
     pub low: u64,
     pub last: u64,
-    /// As in the key; in the lower half, which is 0 there without a tunnel, the topmost MPLS label and one.
+    /// As in the key. Without a tunnel, the lower half of the key's field is 0; here it holds the topmost MPLS label
+    /// plus one.
     pub around: u64,
     pub ports: u32,
     pub more: u32,
@@ -72,7 +79,7 @@ pub(crate) struct Hot {
     pub state: TcpState,
     pub packets: u8,
     pub queue: u16,
-    /// Of IPv6: what the key has besides; its rare things are elsewhere.
+    /// For IPv6, further words of the key; the extra fields of such a flow are in [`crate::Meter`]'s `rares`.
     pub rare: ExtraFields,
 }
 
@@ -80,12 +87,12 @@ pub(crate) struct Hot {
 #[repr(C, align(64))]
 pub(crate) struct Body {
     pub start: u64,
-    /// Of the record that is being made.
+    /// Stream positions of the first and the last packet of the current record.
     pub positions: [u64; 2],
     pub sums: [ListSums; 2],
 }
 
-/// Two lines beside each other: the second costs a third of what a line elsewhere does (`docs/design/flow-metering.md`).
+/// Two adjacent cache lines: the second costs a third of the access to a distant line (`docs/design/flow-metering.md`).
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Entry {
@@ -95,7 +102,7 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 128 && size_of::<ExtraFields>() == 24);
 
-/// Where a label lies in [`Hot::around`].
+/// The bits of the label in [`Hot::around`].
 const LABEL: u64 = 0xffff_ffff;
 
 impl Hot {
@@ -130,13 +137,13 @@ impl Hot {
         self.bits & bit::COMPRESSED == bit::COMPRESSED
     }
 
-    /// The side that sends a packet with this key.
+    /// The direction of a packet with this key.
     #[inline(always)]
     pub const fn side(&self, key: &Key) -> usize {
         (key.turned != self.has(bit::TURNED)) as usize
     }
 
-    /// The key by which it is found.
+    /// The flow key.
     #[inline(always)]
     pub fn key(&self) -> Key {
         Key {
@@ -151,33 +158,33 @@ impl Hot {
         }
     }
 
-    /// VLANs and tunnel, as the key has them.
+    /// VLANs and tunnel, as in the key.
     #[inline(always)]
     pub const fn around(&self) -> u64 {
         if self.tunnel == 0 { self.around & !LABEL } else { self.around }
     }
 
-    /// Whether there is neither a VLAN nor a tunnel nor a label around it.
+    /// True if the flow has no VLAN, no tunnel and no MPLS label.
     #[inline(always)]
     pub const fn is_bare(&self) -> bool {
         self.around == u64::MAX << 32 && self.tunnel == 0
     }
 
-    /// Notes which times of the handshake are spans now.
+    /// Records which times of the handshake have become durations.
     #[inline(always)]
     pub fn add_extra(&mut self, shakes: HandshakeUpdate) {
         let [syn, ack] = shakes.learned().map(u16::from);
         self.bits |= (syn * bit::SYN_RTT) | (ack * bit::ACK_RTT);
     }
 
-    /// Another record begins with a packet.
+    /// Begins another record with this packet.
     pub fn begin_record(&mut self, packet: &Packet) {
         self.queue = packet.queue;
         let located = if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
         self.bits = self.bits & !bit::LOCATED | located;
     }
 
-    /// The label beside which there is no tunnel.
+    /// The MPLS label of a flow without a tunnel.
     #[inline(always)]
     pub const fn label(&self) -> Option<u32> {
         if self.tunnel == 0 { (self.around as u32).checked_sub(1) } else { None }
@@ -187,7 +194,7 @@ impl Hot {
         self.around |= label as u64 + 1;
     }
 
-    /// Ends of IPv6 as whoever began sees them.
+    /// The IPv6 addresses, those of the flow's source first.
     pub fn oriented(&self) -> [u64; 4] {
         let [a, b, c, d] = self.key().ends();
         if self.has(bit::TURNED) { [c, d, a, b] } else { [a, b, c, d] }
@@ -195,7 +202,7 @@ impl Hot {
 }
 
 impl Body {
-    /// The sums of a flow that a packet begins, and whether they can count it.
+    /// Initialises the sums with the first packet of a flow; false if the packet list cannot hold this packet.
     #[inline(always)]
     pub fn begin(&mut self, seen: &PacketFields) -> bool {
         self.sums = [ListSums::default(); 2];
@@ -203,7 +210,8 @@ impl Body {
         self.sums[0].take(seen, true)
     }
 
-    /// The record reaches to this packet, if it lies in the same stream as its first.
+    /// Sets the stream position of the record's last packet, if the packet is in the same queue as the record's first
+    /// packet.
     #[inline(always)]
     pub fn reach(&mut self, packet: &Packet, queue: u16) {
         let is_there = (packet.queue == queue) & (packet.position != Packet::NOWHERE);

@@ -1,4 +1,4 @@
-//! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
+//! The passage of packet time: which flows have ended, the order of their records, and the release of their memory.
 
 use crate::entry::{Entry, Hot, bit};
 use crate::memory::{Hints, HintsExt};
@@ -12,52 +12,54 @@ use crate::table::BucketHint;
 use crate::tcp;
 use crate::wheel;
 
-/// What can be known of a flow before it ends, and stays true as long as it is there.
+/// Values of a flow that do not change until it ends, so that they can be computed ahead.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StableFields {
     pub id: u64,
-    /// Where it is found in the table.
+    /// The flow's bucket in the table.
     pub bucket: BucketHint,
 }
 
 impl<H: Hints> Meter<H> {
-    /// After how many nanoseconds without a packet a flow is over.
+    /// Nanoseconds without a packet after which a flow ends.
     #[inline(always)]
     pub(crate) fn timeout(&self, hot: &Hot) -> u64 {
         if tcp::is_over(hot.state) { self.linger } else { self.idle[usize::from(hot.protocol)] }
     }
 
-    /// Puts a flow that is not on the wheel where it belongs.
+    /// Puts a flow that is not on the wheel into the slot of its deadline.
     pub(crate) fn schedule(&mut self, flow: u32) {
         self.put_on_wheel(flow, self.deadline(flow));
     }
 
-    /// Puts a flow on the wheel for which there is nothing to do before this moment.
+    /// Puts a flow on the wheel that has no deadline before `due`.
     #[inline(always)]
     pub(crate) fn put_on_wheel(&mut self, flow: u32, due: u64) {
         let now = self.second.expect("a flow has had a packet, and the packet a second");
-        // Rounded up, and at the end of time down, which is early enough.
+        // Rounded up to a second. At the end of the time range the addition saturates and the result is too early,
+        // which is harmless.
         self.wheel.put(flow, (due.saturating_add(SECOND - 1) / SECOND).max(now + 1), now);
     }
 
-    /// When there will be something to do for a flow if no packet comes.
+    /// When the flow needs a record if no further packet arrives.
     fn deadline(&self, flow: u32) -> u64 {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
         let active = self.active.filter(|_| !hot.has(bit::DETACHED)).zip(self.first(flow));
-        // One that is over gets its last record after the linger, and none before it that says that it goes on; unless it does.
+        // A closed flow gets its last record after the close timeout, and no interim record before, unless packets
+        // continue to arrive.
         let longer = if tcp::is_over(hot.state) { self.linger } else { 0 };
         active.map_or(idle, |(active, first)| idle.min(first.saturating_add(active).saturating_add(longer)))
     }
 
-    /// When the record began that is being made; `None` if it has no packet yet.
+    /// Timestamp of the first packet of the current record; `None` if the record has no packet yet.
     #[inline(always)]
     pub(crate) fn first(&self, flow: u32) -> Option<u64> {
         let Entry { hot, body } = &self.flows[flow];
         if hot.bits & (bit::FULL | bit::HAS_INTERIM_RECORD) == 0 { Some(body.start) } else { self.first_of_later(flow) }
     }
 
-    /// The same of a flow that may have had a record.
+    /// As [`Meter::first`], for a flow that may have had a record.
     #[inline(never)]
     fn first_of_later(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
@@ -72,7 +74,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Collects the flows whose time is over when `second` has come, in the order of their records.
+    /// Collects the flows whose deadline is not after `second`, in the order of their records.
     fn collect(&mut self, second: u64) {
         self.second = Some(second);
         let mut due = std::mem::take(&mut self.due).begin(0, second * SECOND, self.hints);
@@ -90,13 +92,13 @@ impl<H: Hints> Meter<H> {
         self.due = due;
     }
 
-    /// The first second in which there will be something to do if no packet comes.
+    /// The first second with a deadline if no further packet arrives.
     fn earliest(&self) -> Option<u64> {
         let used = self.flows.taken().filter(|f| f.1.hot.has(bit::USED));
         used.map(|(flow, _)| self.deadline(flow).div_ceil(SECOND)).min()
     }
 
-    /// Comes to a second before which nothing is due, without the seconds between.
+    /// Sets the time to a second before which no flow is due, and skips the seconds between.
     fn turn_to(&mut self, second: u64) {
         self.second = Some(second);
         self.wheel.clear();
@@ -104,24 +106,25 @@ impl<H: Hints> Meter<H> {
         used.into_iter().for_each(|flow| self.schedule(flow));
     }
 
-    /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
+    /// Sorts flows in the order of their records: by the last packet, then by values that depend only on the flow.
     fn sort(&self, due: &mut Due) {
         due.sort(self.hints, |flow| self.flows[flow].hot.last, |flow| self.rank(flow));
     }
 
-    /// Where a flow comes among those with the same last moment.
+    /// The sort key among flows with the same last timestamp.
     fn rank(&self, flow: u32) -> (u64, u64) {
         (self.id(flow), self.flows[flow].body.positions[0])
     }
 
-    /// What the end of a flow needs of it, made for several at once: each is one long chain of multiplications.
+    /// Computes the values that the end of a flow needs. Each is a long chain of multiplications, so the caller
+    /// computes those of several flows together.
     #[inline(always)]
     pub(crate) fn known(&self, flow: u32) -> StableFields {
         StableFields { id: self.id(flow), bucket: self.table.bucket_hint(self.keys.hash(&self.flows[flow].hot.key())) }
     }
 
-    /// Asks for what the record of this flow will be made of besides its entry, as [`Meter::run`] does for packets. Only of
-    /// flows that leave the table one by one is the spot needed.
+    /// Prefetches the memory, besides the entry, from which the record of this flow is made. The bucket is needed only
+    /// if the flow leaves the table individually (`leaves`).
     #[inline(always)]
     pub(crate) fn fetch_due(&self, flow: u32, leaves: bool) -> StableFields {
         let hot = &self.flows[flow].hot;
@@ -143,7 +146,7 @@ impl<H: Hints> Meter<H> {
         known
     }
 
-    /// Makes the record of a flow that is due, and ends it or lets it go on.
+    /// Makes the record of a flow that is due, and ends or continues the flow.
     fn settle(&mut self, flow: u32, known: StableFields, second: u64, sink: &mut dyn Sink) {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
@@ -166,7 +169,7 @@ impl<H: Hints> Meter<H> {
         self.release(flow, known, reason, sink);
     }
 
-    /// Ends a flow that is not on the wheel: makes its record, if there is anything to say, and gives back its places.
+    /// Ends a flow that is not on the wheel: makes its record if it has packets, and frees its memory.
     fn release(&mut self, flow: u32, known: StableFields, reason: EndReason, sink: &mut dyn Sink) {
         self.conclude(flow, known.id, reason, sink);
         let hot = &self.flows[flow].hot;
@@ -180,7 +183,7 @@ impl<H: Hints> Meter<H> {
         self.counts.active -= 1;
     }
 
-    /// Gives back the places of a flow that is awake, but for its entry, which had these bits and named that place.
+    /// Frees the memory, besides the entry, of a flow that is not compressed. `bits` and `more` are those of its entry.
     #[inline(always)]
     pub(crate) fn give_back(&mut self, bits: u16, more: u32) {
         let chunk = match bits & (bit::FULL | bit::PAIR) {
@@ -200,7 +203,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Makes the last record of a flow, if there is anything to say.
+    /// Makes the last record of a flow, if it has packets since the record before.
     #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         let has_packets =
@@ -212,7 +215,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Wakes a flow if it rests; whether it has had a packet since its last record.
+    /// Decompresses a compressed flow; true if the flow has had a packet since its last record.
     #[inline(never)]
     fn awakes_with_packets(&mut self, flow: u32) -> bool {
         if self.flows[flow].hot.is_compressed() {
@@ -229,7 +232,7 @@ impl<H: Hints> Meter<H> {
         self.record = Some(record);
     }
 
-    /// Gives back the places of all flows at once.
+    /// Frees the memory of all flows.
     fn forget(&mut self) {
         if self.counts.active > 0 {
             self.table.clear();
@@ -244,7 +247,7 @@ impl<H: Hints> Meter<H> {
     }
 }
 
-/// Time passes to `second` for the shards of one table, whose records are then made in one order.
+/// Advances time to `second` for all shards of one interface, and makes their records in one order.
 pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dyn Sink) {
     let Some(now) = shards[0].second else {
         return shards.iter_mut().for_each(|s| s.second = Some(second));
@@ -259,7 +262,7 @@ pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dy
         return;
     }
     let (mut each, mut idle) = (now, 0);
-    // Over a gap of years there is nothing to do once the last flow is gone.
+    // Once no flow is active, the remaining seconds need no work.
     while each < second && shards.iter().any(|s| s.counts.active > 0) {
         each += 1;
         idle += 1;
@@ -277,8 +280,8 @@ pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dy
     shards.iter_mut().for_each(|s| s.second = Some(second));
 }
 
-/// In a whole turn of the wheel nothing was due, and it has looked at every flow: goes on to just before the first second, at
-/// most `until`, in which something is. Silence costs as much as its flows, however long it and the timeouts are.
+/// Called after a whole turn of the wheel, in which each flow was inspected and none was due: advances time to the
+/// second before the next deadline, at most to `until`. So the cost of a silent period does not depend on its length.
 #[cold]
 fn leap<H: Hints>(shards: &mut [Meter<H>], now: u64, until: u64) -> u64 {
     let due = shards.iter().filter_map(Meter::earliest).min().unwrap_or(until).min(until);
@@ -289,7 +292,7 @@ fn leap<H: Hints>(shards: &mut [Meter<H>], now: u64, until: u64) -> u64 {
     to
 }
 
-/// Ends every flow: those that were over for what ended them, the others because there is no more.
+/// Ends every flow: closed flows and flows after their idle timeout with that reason, others with a forced end.
 pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
         let end = shard.second.map_or(0, |second| second.saturating_add(1).saturating_mul(SECOND));
@@ -319,8 +322,8 @@ pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
     }
 }
 
-/// Calls `each` with all that is due and what is known of it, shards together in the order of the records. Only of flows that
-/// leave the table one by one is the spot needed.
+/// Calls `each` with all flows that are due and their [`StableFields`], over all shards in the order of the records.
+/// The bucket is computed only if the flows leave the table individually (`leave`).
 fn in_order<H: Hints>(shards: &mut [Meter<H>], leave: bool, mut each: impl FnMut(&mut Meter<H>, u32, StableFields)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);

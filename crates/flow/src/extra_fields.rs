@@ -1,38 +1,38 @@
-//! What few packets of a flow need: the times of the handshake, the link addresses, the length of the first packet. It is
-//! as large as what IPv6 addresses have more than those of IPv4, and lies in their place.
+//! The fields that few packets of a flow need: times of the handshake, MAC addresses, length of the first packet. They
+//! take as many bytes as IPv6 addresses take more than IPv4 addresses, and for IPv4 are stored in that space.
 //!
 //! ```text
 //! byte  0             5              10          16          22      24
 //!       | SYN, or RTT | SYN+ACK, RTT | MAC there | MAC back  | length |        times in ns after the flow's first packet
 //! ```
-//! ICMP, which shakes no hands, has type and code of its first packet in place of the times. A time of 18 minutes and more
-//! does not fit: the flow is then a full one ([`crate::full`]), which keeps its times itself.
+//! For ICMP, type and code of the first packet replace the times. A time of 18 minutes or more does not fit: such a
+//! flow has wide counters ([`crate::wide_counters`]), which contain the times.
 
-/// See the module.
+/// The extra fields of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct ExtraFields([u8; 24]);
 
 mod at {
-    /// Both times, 40 bits each.
+    /// The two times of the handshake, 40 bits each.
     pub const SHAKE: usize = 0;
     pub const MACS: [usize; 2] = [10, 16];
     pub const LENGTH: usize = 22;
     pub const INNER: [usize; 3] = [2, 10, 18];
 }
 
-/// Nanoseconds from which on a time of the handshake does not fit.
+/// Nanoseconds from which a time of the handshake does not fit.
 pub(crate) const FAR: u64 = 1 << 40;
 
 impl ExtraFields {
-    /// Times of the handshake.
+    /// The times of the handshake.
     #[inline(always)]
     pub fn shake(&self) -> [u64; 2] {
         let (low, high) = (u64::from_le_bytes(*self.chunk(at::SHAKE)), u16::from_le_bytes(*self.chunk(at::SHAKE + 8)));
         [low & (FAR - 1), low >> 40 | u64::from(high) << 24]
     }
 
-    /// Both are below [`FAR`].
+    /// Sets the times, both of which must be below [`FAR`].
     #[inline(always)]
     pub fn set_shake(&mut self, [first, second]: [u64; 2]) {
         debug_assert!(first < FAR && second < FAR);
@@ -44,7 +44,7 @@ impl ExtraFields {
         u16::from_le_bytes(*self.chunk(at::SHAKE))
     }
 
-    /// Of a flow that has had one packet, of this length (given as 65535 if it is more).
+    /// The fields after the first packet. A length above 65535 is stored as 65535.
     #[inline(always)]
     pub fn first(icmp: u16, [a, b, c, d, e, f]: [u8; 6], length: u32) -> Self {
         const { assert!(at::SHAKE == 0 && at::MACS[0] == 10 && at::LENGTH == 22) };
@@ -62,13 +62,14 @@ impl ExtraFields {
         *self.chunk_mut(at::MACS[side]) = mac;
     }
 
-    /// Bytes of the first packet, which are given as 65535 where there are more.
+    /// Length of the first packet; 65535 if it is longer.
     #[inline(always)]
     pub fn first_length(&self) -> u16 {
         u16::from_le_bytes(*self.chunk(at::LENGTH))
     }
 
-    /// All but its first two bytes, which are ICMP's, and the length: something else in a flow at rest ([`crate::rest`]).
+    /// All bytes except the first two (the ICMP fields) and the length; in a compressed flow they are part of the
+    /// encoding ([`crate::compressed`]).
     pub fn inner(&self) -> ([u64; 2], u32) {
         let [a, b, c] = at::INNER;
         ([a, b].map(|at| u64::from_le_bytes(*self.chunk(at))), u32::from_le_bytes(*self.chunk(c)))
@@ -81,7 +82,7 @@ impl ExtraFields {
         *self.chunk_mut(c) = z.to_le_bytes();
     }
 
-    /// Three words in the same place.
+    /// The fields from three words.
     #[inline(always)]
     pub fn of_words([a, b, c]: [u64; 3]) -> Self {
         let mut all = Self::default();

@@ -1,9 +1,10 @@
-//! One packet on its way to its flow: who talks with whom, and the few numbers that counting needs. Both are read from the
-//! headers at once, while they are in cache, and the packet is not looked at again but by what few packets need.
+//! A packet prepared for metering: its flow key and the values that the counters need. Both are read from the headers
+//! at once, while the headers are in cache; afterwards only few packets are read again.
 //!
-//! PERF: 257 → 220 instructions per packet (`valgrind --tool=callgrind`) by a short way for what nearly all packets are:
-//! IPv4 without options, outside of tunnels. It gives what [`Key::of`] and [`PacketFields::of`] do, which the tests compare. Of these 195
-//! in the meter, and now 140: one flag says which packets they are, and the hash is two wide multiplications.
+//! PERF: 257 → 220 instructions per packet (`valgrind --tool=callgrind`) by a fast path for nearly all packets: IPv4
+//! without options and without a tunnel. Its results are those of [`Key::of`] and [`PacketFields::of`], which the tests
+//! compare. 195 of these instructions were in the meter, and now 140 are: one flag identifies these packets, and the
+//! hash takes two wide multiplications.
 
 use crate::config::Packet;
 use crate::key::{Key, Keys};
@@ -12,17 +13,17 @@ use crate::table::BucketHint;
 use std::hint::select_unpredictable;
 use wire::IpProtocol;
 
-/// See the module.
+/// A packet prepared for metering.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct FlowPacket {
     pub key: Key,
     pub seen: PacketFields,
-    /// Of the key.
+    /// The hash of the key.
     pub hash: u64,
-    /// Where its table looks for that, once the table is known.
+    /// The bucket for the hash, computed when the table is known.
     pub bucket: BucketHint,
-    /// Which of the packets it is.
+    /// The index of the packet in the batch.
     pub index: u32,
 }
 
@@ -34,7 +35,7 @@ mod at {
 }
 
 impl FlowPacket {
-    /// Writes what a packet says over another one's; not if it is not IP.
+    /// Overwrites the value with that of a packet; false if the packet is not IP.
     #[inline(always)]
     pub fn set(&mut self, packet: &Packet, index: usize, keys: &Keys, bidirectional: bool) -> bool {
         self.index = index as u32;
@@ -57,8 +58,8 @@ impl FlowPacket {
     }
 }
 
-/// The network header of what [`Decoded::plain`](wire::Decoded::plain) is, and that of TCP if it is there: without it some
-/// other bytes, so that nothing has to be decided where every third packet is UDP.
+/// For a packet of the common case: the IPv4 header, the TCP header, and true if it is TCP. Without a complete TCP
+/// header the second value is other bytes, so that no branch on the protocol is needed: every third packet is UDP.
 #[inline(always)]
 fn plain<'a>(packet: &Packet<'a>) -> Option<(&'a [u8; at::END], &'a [u8; packet_fields::TCP], bool)> {
     if !packet.decoded.is_common_case {

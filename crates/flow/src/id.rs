@@ -1,11 +1,12 @@
-//! The number of a flow: the same in all its records, whatever meter makes them, and of two flows only by chance.
+//! The flow ID: equal in all records of a flow, whichever meter makes them, and different for different flows except by
+//! coincidence.
 //!
-//! It is made of what a record says of the flow as a whole, seen by whoever began: addresses, ports, protocol, surroundings,
-//! interface and first moment. Words are folded two by two, each pair by a multiplication to 128 bits whose halves
-//! are put together, all pairs beside each other.
+//! It is a hash of the properties of the whole flow, oriented from its source to its destination: addresses, ports,
+//! protocol, encapsulation, interface and start time. Words are combined two by two: a multiplication to 128 bits for
+//! each pair, whose halves are combined. The pairs are independent of each other.
 //!
-//! PERF: 194 → 60 instructions per record (`valgrind --tool=callgrind`) and three multiplications that wait for each other, in
-//! place of a chain of 24.
+//! PERF: 194 → 60 instructions per record (`valgrind --tool=callgrind`), and a chain of three dependent multiplications
+//! in place of 24.
 
 use crate::entry::{Entry, Hot, bit};
 use crate::key;
@@ -15,7 +16,7 @@ use base::hash::mix64;
 use wire::IpProtocol;
 
 impl<H: Hints> Meter<H> {
-    /// See the module.
+    /// The flow ID.
     #[inline(always)]
     pub(crate) fn id(&self, flow: u32) -> u64 {
         let Entry { hot, body } = &self.flows[flow];
@@ -27,7 +28,7 @@ impl<H: Hints> Meter<H> {
 
 #[inline(always)]
 fn of(hot: &Hot, icmp: u16, place: u64, start: u64) -> u64 {
-    // The lesser end lies first; whoever began comes first here.
+    // The key has the lesser endpoint first; the ID needs the source first.
     let turned = u32::from(hot.has(bit::TURNED));
     let (low, ports) = (hot.low.rotate_left(32 * turned), hot.ports.rotate_left(16 * turned));
     let kinds = u64::from(hot.protocol) << 56 | u64::from(hot.tunnel) << 48;
@@ -40,8 +41,8 @@ fn of(hot: &Hot, icmp: u16, place: u64, start: u64) -> u64 {
     mix64(all.wrapping_add(start))
 }
 
-/// Two words as one; each `pair` in a way of its own (digits of pi as constants). They are added to their product, which is nothing,
-/// whatever the other is, where one of them is the constant.
+/// Combines two words, with different constants (digits of pi) for each `pair`. The words are added to their product,
+/// because the product is 0 for any value of one word if the other equals its constant.
 #[inline(always)]
 fn fold(pair: usize, a: u64, b: u64) -> u64 {
     const DIGITS: [[u64; 2]; 4] = [
@@ -61,7 +62,7 @@ mod tests {
     use base::Prng;
     use std::collections::HashSet;
 
-    /// The id of a flow that a packet with this key began.
+    /// The ID of a flow whose first packet has this key.
     fn id(key: Key, icmp: u16, place: u64, start: u64) -> u64 {
         of(&Hot::new(&key, start, 0), icmp, place, start)
     }
@@ -70,7 +71,7 @@ mod tests {
     fn every_bit_of_what_tells_flows_apart_changes_about_half_of_the_id() {
         let seed = testkit::seed("every_bit_of_what_tells_flows_apart_changes_about_half_of_the_id");
         let mut prng = Prng::new(seed);
-        // (bits of which field, how to flip one)
+        // Flips one bit of a field of the key.
         type Flip = fn(&mut Key, u32);
         let fields: [(&str, u32, Flip); 7] = [
             ("addresses", 64, |k, n| k.low ^= 1 << n),

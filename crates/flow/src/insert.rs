@@ -1,11 +1,12 @@
-//! A flow begins: where it finds room, and who has to go if there is none.
+//! The start of a flow: its memory, and the choice of the evicted flow if the table is full.
 //!
-//! A full table ends the first flow in turn that has had no packet besides its first since it was last looked at (the clock of
-//! Corbató, 1968); of eight that all had, the one that has been idle longest. So a flood of single packets replaces itself,
-//! and who talks is spared, at the cost of one look: places in turn lie beside each other in memory.
+//! A full table evicts the next flow of a sweep that has had no packet besides its first since the sweep last inspected
+//! it (the clock algorithm of Corbató, 1968); if none of eight flows qualifies, it evicts the flow that has been idle
+//! longest among them. So a flood of single packets evicts its own flows and spares active flows, mostly after one
+//! inspection: successive flows of the sweep are adjacent in memory.
 //!
-//! PERF: in a flood 2.3 → 4.9 million packets per second, with the rest of what a flow costs (docs/design/flow-metering.md). Before, eight flows
-//! were compared each time.
+//! PERF: in a flood 2.3 → 4.9 million packets per second, with all other costs of a flow
+//! (docs/design/flow-metering.md). Before, each eviction compared eight flows.
 
 use crate::config::Packet;
 use crate::entry::{Entry, Hot, bit};
@@ -21,11 +22,11 @@ use crate::tcp;
 use wire::MacAddr;
 use wire::tcp_flags::{ACK, SYN};
 
-/// Flows that are looked at to find one that may go.
+/// The largest number of flows inspected for one eviction.
 const CANDIDATES: usize = 8;
 
 impl<H: Hints> Meter<H> {
-    /// The first packet of a flow; which it is.
+    /// Starts a flow with its first packet, and returns its index.
     #[inline(never)]
     pub(crate) fn begin(&mut self, packet: &Packet, lane: &FlowPacket, sink: &mut dyn Sink) -> u32 {
         let seen = &lane.seen;
@@ -43,7 +44,8 @@ impl<H: Hints> Meter<H> {
         let icmp = if key::is_icmp(decoded.protocol) { key::icmp_word(decoded) } else { 0 };
         let mac = packet_fields::mac(packet);
         let rare = ExtraFields::first(icmp, mac.unwrap_or(MacAddr([0; 6])).0, seen.length);
-        // Written where it lies, part by part: put together first, it takes a third of all of this to keep and copy.
+        // Written in place, field by field: building the entry first and copying it takes a third of the time of this
+        // function.
         let (flow, entry) = self.flows.place().expect("there is a place");
         entry.hot = Hot::new(&lane.key, seen.at, packet.queue);
         entry.hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
@@ -79,11 +81,11 @@ impl<H: Hints> Meter<H> {
         flow
     }
 
-    /// Makes the table larger if the flows that may begin with so many packets would not find room in it. No packet may be
-    /// on its way: each flow is at another spot then.
+    /// Grows the table if it would be too small for the flows that this many packets may start. The pipeline must be
+    /// empty, because every flow gets another bucket.
     ///
-    /// A lookup in a table for 1 Mi flows is anywhere in 11 MiB, and with 60 000 flows it is in 1 MiB, which stays in the
-    /// second cache.
+    /// A small table is faster: the lookups in a table for 1 Mi flows are spread over 11 MiB, with 60 000 flows over 1
+    /// MiB, which stays in the second-level cache.
     #[inline(always)]
     pub(crate) fn make_table(&mut self, packets: usize, sink: &mut dyn Sink) {
         let flows = self.counts.active as usize + packets;
@@ -108,7 +110,8 @@ impl<H: Hints> Meter<H> {
         crowded.into_iter().for_each(|(flow, spot)| self.enter(flow, spot, sink));
     }
 
-    /// Lets packets find a flow.
+    /// Inserts a flow into the table; if its buckets are full, evicts the flow of its bucket that has been idle
+    /// longest.
     #[inline(always)]
     fn enter(&mut self, flow: u32, spot: BucketHint, sink: &mut dyn Sink) {
         if self.table.insert(spot, flow).is_ok() {
@@ -123,7 +126,7 @@ impl<H: Hints> Meter<H> {
         debug_assert!(entered.is_ok(), "the place that became free is in the bucket of this flow");
     }
 
-    /// Ends a flow, so that another can take its place.
+    /// Evicts a flow, so that another can take its memory.
     #[inline(always)]
     fn evict(&mut self, sink: &mut dyn Sink) {
         let victim = self.choose();
@@ -131,7 +134,7 @@ impl<H: Hints> Meter<H> {
         self.end(victim, known, EndReason::LackOfResources, sink);
     }
 
-    /// The flow whose turn it is to go.
+    /// The flow to evict.
     #[inline(always)]
     fn choose(&mut self) -> u32 {
         let (mut oldest, mut last) = (self.hand, u64::MAX);
@@ -151,7 +154,7 @@ impl<H: Hints> Meter<H> {
     }
 }
 
-/// Whether a packet begins another conversation between ends whose last one is over.
+/// True if a packet starts a new flow, because the TCP connection of the flow with the same key is closed.
 #[inline(always)]
 pub(crate) fn is_another(state: TcpState, seen: &PacketFields) -> bool {
     tcp::is_over(state) & (seen.flags & (SYN | ACK) == SYN)

@@ -1,12 +1,16 @@
-//! A flow that goes on after an interim record: it counts in a pair as before, and the words of its chunk, whose packets
-//! have been told, keep what ties the records together.
+//! A flow with compact counters that continues after an interim record. Its initial packets are in that record, so the
+//! words of its packet list are reused for the values that the next records need.
 //!
 //! ```text
 //! word  0                  1                  2                         3
 //!       | last before of 0 | last before of 1 | first of 0 in this one  | records made before |
 //! ```
-//! The gap between the last packet of a record and the first of the next belongs to the later one, so a
-//! side has to know of both. The first packet of side 1 is where it always is, in its line ([`crate::pair`]).
+//! The words are: timestamps of the last packet of both directions before this record, timestamp of the first packet of
+//! direction 0 in this record, and the number of earlier records.
+//!
+//! The inter-arrival time between the last packet of a record and the first packet of the next belongs to the later
+//! record, so a direction needs both timestamps. The first timestamp of direction 1 is in its counters
+//! ([`crate::compact_counters`]).
 
 use crate::compact_counters::{CompactCounters, CompactDirection};
 use crate::config::Packet;
@@ -19,18 +23,18 @@ use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
 use crate::wide_counters::NEVER;
 
-/// What ties the records of a flow together.
+/// The values that connect a record to the earlier records of its flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordContinuation {
-    /// When the last packet of each side came before this record; [`NEVER`] if there was none.
+    /// Timestamp of each direction's last packet before this record; [`NEVER`] if there was none.
     pub before: [u64; 2],
-    /// When the first packet of side 0 came in this record.
+    /// Timestamp of the first packet of direction 0 in this record.
     pub first: u64,
-    /// Records made before.
+    /// The number of earlier records.
     pub part: u32,
 }
 
-/// Of a flow without a record.
+/// The values for a flow without an earlier record.
 pub(crate) const NO_CONTINUATION: RecordContinuation = RecordContinuation { before: [NEVER; 2], first: NEVER, part: 0 };
 
 impl RecordContinuation {
@@ -47,7 +51,7 @@ impl RecordContinuation {
 }
 
 impl<H: Hints> Meter<H> {
-    /// What ties a flow that counts in this pair to its records before.
+    /// The continuation values of the flow with these compact counters.
     #[inline(always)]
     pub(crate) fn continuation(&self, bits: u16, pair: &CompactCounters) -> RecordContinuation {
         if bits & bit::HAS_INTERIM_RECORD == 0 {
@@ -57,14 +61,14 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// When the first packet of each side came in this record.
+    /// Timestamp of each direction's first packet in this record.
     #[inline(always)]
     pub(crate) fn firsts(&self, flow: u32, pair: &CompactCounters, tie: &RecordContinuation) -> [u64; 2] {
         let Entry { hot, body } = &self.flows[flow];
         [if hot.has(bit::HAS_INTERIM_RECORD) { tie.first } else { body.start }, pair.first_back()]
     }
 
-    /// Makes an interim record; the flow goes on.
+    /// Makes an interim record; the flow continues.
     pub(crate) fn cut(&mut self, flow: u32, id: u64, sink: &mut dyn Sink) {
         let hot = &self.flows[flow].hot;
         if hot.bits & (bit::FULL | bit::PAIR) == 0 {
@@ -114,8 +118,8 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Counts the first packet of a side since a record was made, if it fits into a line; and whether it is the first of
-    /// the new record.
+    /// Counts the first packet of a direction since an interim record. Returns two booleans: true if the packet fits
+    /// the compact counters, and true if it is the first packet of the new record.
     #[inline(never)]
     pub(crate) fn add_again(&mut self, flow: u32, packet: &Packet, seen: &PacketFields) -> (bool, bool) {
         let Entry { hot, body } = &mut self.flows[flow];

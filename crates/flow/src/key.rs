@@ -1,11 +1,12 @@
-//! What tells flows apart, as words that are quick to hash and to compare.
+//! The flow key, as words that are quick to hash and to compare.
 //!
-//! The two ends are put in order (the lesser first) so that both directions of a conversation have one key, found by one
-//! lookup; a bit says whether that turned the packet around. Unidirectional metering leaves them as they are. The hash is
-//! keyed, of 64 bits, and made of multiplications to 128 bits whose halves are put together; it only says where to look:
-//! flows are the same if their whole keys are.
+//! The lesser endpoint (address and port) comes first, so that both directions of a biflow have one key and are found
+//! by one lookup; a bit records if source and destination of the packet were exchanged. For uniflows the order of the
+//! packet is kept. The hash is keyed, has 64 bits, and is made of multiplications to 128 bits whose halves are
+//! combined. It only selects the bucket and the tag: flows are equal if their whole keys are.
 //!
-//! PERF: 41 → 20 instructions per hash (`valgrind --tool=callgrind`) in place of two rounds of [`base::hash::mix64`].
+//! PERF: 41 → 20 instructions per hash (`valgrind --tool=callgrind`), compared with two rounds of
+//! [`base::hash::mix64`].
 
 use crate::config::{KeyFields, Packet};
 use base::hash::mix64;
@@ -13,35 +14,35 @@ use std::hint::select_unpredictable;
 use std::net::{IpAddr, Ipv6Addr};
 use wire::{Decoded, Family, Fragment, IpProtocol, TunnelKind};
 
-/// The key of a packet.
+/// The flow key of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// The last 32 bits of the addresses of the lesser and of the greater end.
+    /// The last 32 bits of the addresses, those of the lesser endpoint in the upper half.
     pub low: u64,
-    /// What IPv6 has before them: the first halves of both, then 32 bits of each. IPv4: 0.
+    /// The other bits of IPv6 addresses: the first halves of both, then 32 bits of each. IPv4: 0.
     pub wide: [u64; 3],
-    /// Ports, that of the lesser end in the upper half. ICMP: 0.
+    /// The ports, that of the lesser endpoint in the upper half. ICMP: 0.
     pub ports: u32,
     pub protocol: u8,
     pub v6: bool,
-    /// Whether the packet went from the greater end to the lesser.
+    /// True if the source of the packet is the greater endpoint.
     pub turned: bool,
-    /// Kind of the tunnel; 0 if there is none.
+    /// Kind of the tunnel; 0 without a tunnel.
     pub tunnel: u8,
-    /// VLAN ids (16 bits each, [`NO_VLAN`] for none), then the tunnel's number: all of it, whatever the levels say. Without
-    /// a tunnel, nothing is compared of the lower half.
+    /// VLAN ids (16 bits each, [`NO_VLAN`] for none), then the tunnel id, both even if they are no key fields. For
+    /// packets without a tunnel, comparisons ignore the lower half.
     pub around: u64,
 }
 
-/// More than there are kinds of tunnels, and a power of two.
+/// A power of two above the number of tunnel kinds.
 const KINDS: usize = 16;
 const _: () = assert!((TunnelKind::Teredo as usize) < KINDS);
 
-/// Stands for a tag that is not there.
+/// The VLAN id of an absent tag.
 pub(crate) const NO_VLAN: u16 = u16::MAX;
 
 impl Key {
-    /// The key of a packet; `None` if it is not IP.
+    /// The key of a packet; `None` if the packet is not IP.
     #[inline(always)]
     pub fn of(packet: &Packet, bidirectional: bool) -> Option<Self> {
         let decoded = packet.decoded;
@@ -76,7 +77,7 @@ impl Key {
         })
     }
 
-    /// The same of TCP or UDP over IPv4 outside of tunnels.
+    /// As [`Key::of`], for TCP or UDP in IPv4 without a tunnel.
     #[inline(always)]
     pub fn plain(decoded: &Decoded, head: &[u8; 20], bidirectional: bool) -> Self {
         let both = u64::from_be_bytes(*head.last_chunk().expect("it is longer"));
@@ -93,7 +94,7 @@ impl Key {
         }
     }
 
-    /// Addresses of the lesser and of the greater end, two words each. IPv4: the second word of each.
+    /// The addresses of the lesser and of the greater endpoint, two words each; for IPv4, the second word of each.
     #[inline(always)]
     pub fn ends(&self) -> [u64; 4] {
         let Self { low, wide: [a, b, middle], .. } = *self;
@@ -104,8 +105,8 @@ impl Key {
 /// The lower half of a word.
 const LOW: u64 = 0xffff_ffff;
 
-/// Both addresses, ports, and whether they were turned around: ends are compared as one number, and either order chosen without
-/// a branch, which would be guessed wrong every other time.
+/// Addresses and ports in order, and true if they were exchanged. The endpoints are compared as one number, and
+/// selected without a branch, which would be mispredicted every other time.
 #[inline(always)]
 fn order_v4(addresses: u64, src_port: u16, dst_port: u16, bidirectional: bool) -> (u64, u32, bool) {
     let ports = u32::from(src_port) << 16 | u32::from(dst_port);
@@ -134,7 +135,7 @@ fn vlan_word(decoded: &Decoded) -> u64 {
     id(decoded.vlans[0]) << 48 | id(decoded.vlans[1]) << 32
 }
 
-/// The fields of the ICMP header as the record has them: type × 256 + code.
+/// The ICMP fields of the record: type × 256 + code.
 pub(crate) fn icmp_word(decoded: &Decoded) -> u16 {
     if is_icmp(decoded.protocol) && decoded.fragment != Fragment::Later {
         decoded.src_port.0 << 8 | decoded.dst_port.0 & 0xff
@@ -143,7 +144,7 @@ pub(crate) fn icmp_word(decoded: &Decoded) -> u16 {
     }
 }
 
-/// The kind of tunnel that has this number in a key.
+/// The tunnel kind of this number in a key.
 pub(crate) fn tunnel_kind(number: u8) -> Option<TunnelKind> {
     use TunnelKind::*;
     [Gre, Nvgre, Erspan1, Erspan2, Erspan3, Vxlan, Geneve, GtpU, IpInIp, Teredo]
@@ -151,20 +152,20 @@ pub(crate) fn tunnel_kind(number: u8) -> Option<TunnelKind> {
         .find(|k| *k as u8 == number)
 }
 
-/// Both ends of a key of IPv6 as addresses.
+/// The two IPv6 addresses of a key.
 pub(crate) fn addresses_v6(ends: &[u64; 4]) -> [IpAddr; 2] {
     let address = |high: u64, low: u64| IpAddr::V6(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)));
     [address(ends[0], ends[1]), address(ends[2], ends[3])]
 }
 
-/// Hashes keys, and knows which parts of them count.
+/// The hash function, with the selection of the key fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     secrets: [u64; 4],
-    /// Which bits of `Key::around` tell flows apart, by the kind of the tunnel.
+    /// For each tunnel kind, the bits of [`Key::around`] that are key fields.
     masks: [u64; KINDS],
     tunnel: bool,
-    /// All ones, but for tests that force collisions.
+    /// All ones, except in tests that force collisions.
     pub spread: u64,
 }
 
@@ -179,13 +180,13 @@ impl Keys {
         Self { secrets, masks, tunnel: levels.tunnel, spread: u64::MAX }
     }
 
-    /// The bits of `around` that count for flows in a tunnel of this kind.
+    /// The bits of [`Key::around`] that are key fields for flows in a tunnel of this kind.
     #[inline(always)]
     pub fn mask(&self, tunnel: u8) -> u64 {
         self.masks[usize::from(tunnel) % KINDS]
     }
 
-    /// Whether tunnels of these kinds are the same to us.
+    /// True if tunnels of these kinds do not make two keys different.
     #[inline(always)]
     pub fn same_kind(&self, a: u8, b: u8) -> bool {
         a == b || !self.tunnel
@@ -204,7 +205,7 @@ impl Keys {
         self.finish(fold(first, t ^ what), key.around & self.mask(key.tunnel))
     }
 
-    /// The same of IPv4 outside of tunnels.
+    /// As [`Keys::hash`], for IPv4 without a tunnel.
     #[inline(always)]
     pub fn hash_plain(&self, key: &Key) -> u64 {
         let what = u64::from(key.ports) | u64::from(key.protocol) << 32;
@@ -222,8 +223,8 @@ impl Keys {
     }
 }
 
-/// Two words as one: the halves of their product. What goes in is mixed with secrets before, so that nobody without them can
-/// choose words whose product is nothing, or two pairs with the same one.
+/// The exclusive or of both halves of the product. The inputs are mixed with secrets before, so that an attacker
+/// without the secrets cannot choose words with the product 0, or two pairs with the same product.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -233,7 +234,7 @@ fn fold(a: u64, b: u64) -> u64 {
 /// Digits of the golden ratio: an odd number without a pattern.
 const PHI: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Which of `shards` a hash belongs to. Its upper bits say so; the table of a shard uses the others.
+/// The shard of a hash, from its upper bits; the table of a shard uses the other bits.
 #[inline(always)]
 pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (((hash >> 48) * shards as u64) >> 16) as usize
@@ -285,15 +286,15 @@ mod tests {
         }
     }
 
-    /// Neighbours in address and port fill places as evenly as random numbers: the sum of squares over what is expected lies
-    /// within six deviations (Pearson, 1900).
+    /// Neighbouring addresses and ports must spread as evenly as random numbers: the chi-squared statistic is within
+    /// six standard deviations (Pearson, 1900).
     #[test]
     fn neighbours_are_dealt_out_as_if_at_random() {
         const PLACES: usize = 1 << 12;
         const KEYS: u64 = 1 << 18;
         for seed in 0..4 {
             let keys = Keys::new(seed, KeyFields::default());
-            // Of the bits that name the bucket, the tag, and the shard.
+            // Shifts of the bits that select the bucket, the tag and the shard.
             for shift in [20, 28, 32, 48] {
                 let mut counts = vec![0_u64; PLACES];
                 for n in 0..KEYS {

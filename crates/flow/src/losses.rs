@@ -1,39 +1,41 @@
-//! What the interface lost, by second, for as long as a record may still ask for it.
+//! The packets that the interface lost, by second, for the records of that period.
 
 use std::collections::BTreeMap;
 
-/// Seconds with losses that are remembered: those of more than an hour in which every second loses something.
+/// The largest number of seconds with losses that are kept: more than an hour in which every second has losses.
 const MAX: usize = 4096;
 
-/// Seconds in which packets were lost, and how many.
+/// The number of lost packets of each second with losses.
 #[derive(Default)]
 pub(crate) struct Losses(BTreeMap<u64, u64>);
 
 impl Losses {
-    /// Packets were lost in a second; seconds may come in any order.
+    /// Adds lost packets; the seconds may come in any order.
     pub fn add(&mut self, second: u64, packets: u64) {
         *self.0.entry(second).or_default() += packets;
         if self.0.len() > MAX
             && let (Some((first, _)), Some((last, _))) = (self.0.first_key_value(), self.0.last_key_value())
         {
-            // What is far from now is not asked for again, on whichever side a clock has left it.
+            // The second farthest from the current second is removed; a clock step may have left it before or after the
+            // others.
             let far = if second.abs_diff(*first) > second.abs_diff(*last) { *first } else { *last };
             self.0.remove(&far);
         }
     }
 
-    /// Time goes back to this second: those behind it will come again, and what was lost in them then is not theirs.
+    /// Handles a backward clock step to `second`: removes the losses of later seconds, because these seconds will occur
+    /// again.
     pub fn step_back(&mut self, second: u64) {
         self.0.split_off(&second.saturating_add(1));
     }
 
-    /// Whether nothing was lost.
+    /// True if there are no losses.
     #[inline(always)]
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Packets lost from the first second to the last, both included.
+    /// Packets lost from the first to the last second, both included.
     pub fn between(&self, first: u64, last: u64) -> u64 {
         if first > last { 0 } else { self.0.range(first..=last).map(|s| s.1).sum() }
     }

@@ -1,17 +1,17 @@
-//! Link addresses of flows at rest. A port sees few of them, again and again: twelve bits name each.
+//! MAC addresses of compressed flows. An interface sees few addresses, so twelve bits identify most of them.
 //!
-//! The name is a place of a table that the address itself chooses. Whoever comes first keeps the place for as long as there are
-//! flows; another address that chooses the same goes without a name, and is packed as it is. So what is named can never become
-//! another's, and a flood of addresses costs those their names that come later, and nothing else.
+//! The short number of an address is a hash of the address, and indexes a table. The first address with a number keeps
+//! the number until all flows have ended; another address with the same hash is encoded in full. So a number never
+//! changes its meaning, and a flood of addresses only makes the encoding of later addresses longer.
 
 use base::hash::mix64;
 
-/// Bits of a name.
+/// Bits of a short number.
 pub(crate) const BITS: u32 = 12;
-/// From here on a name is an address and so much more.
+/// An encoding of at least this value is the address itself plus this value.
 pub(crate) const NAMES: u64 = 1 << BITS;
 
-/// See the module. An address of zeros is a place that is free, and has no name.
+/// The table of short numbers. Zero marks a free slot, so the address of zeros has no short number.
 pub(crate) struct Macs {
     all: Box<[u64; NAMES as usize]>,
 }
@@ -25,7 +25,7 @@ impl Macs {
         size_of_val(&*self.all)
     }
 
-    /// The name of an address, or the address and [`NAMES`].
+    /// The encoding of an address: its short number, or the address plus [`NAMES`].
     pub fn name(&mut self, mac: [u8; 6]) -> u64 {
         let [a, b, c, d, e, f] = mac;
         let address = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
@@ -37,14 +37,14 @@ impl Macs {
         if *place == address && address != 0 { name } else { address + NAMES }
     }
 
-    /// The address of a name.
+    /// The address of an encoding.
     pub fn of(&self, name: u64) -> [u8; 6] {
         let address = if name < NAMES { self.all[name as usize] } else { name - NAMES };
         let [a, b, c, d, e, f, ..] = address.to_le_bytes();
         [a, b, c, d, e, f]
     }
 
-    /// Forgets all names, of which none may be in use.
+    /// Forgets all short numbers, none of which may be in use.
     pub fn clear(&mut self) {
         self.all.fill(0);
     }

@@ -1,25 +1,25 @@
-//! What only the owner of a meter can ask of the machine, since it takes unsafe code and system calls: pages of 2 MiB, and
-//! lines before they are needed.
+//! Memory hints that need unsafe code and system calls, which the owner of a meter provides: huge pages of 2 MiB, and
+//! prefetches of cache lines.
 //!
-//! A packet finds its flow anywhere in hundreds of megabytes. In pages of 4 KiB each such access also misses the TLB; in
-//! pages of 2 MiB it mostly does not. And a miss costs ten nanoseconds if there are others beside it, but 170 if it must be
-//! waited for (`docs/design/flow-metering.md`).
+//! The entry of a packet's flow can be anywhere in hundreds of megabytes. With pages of 4 KiB each such access also
+//! misses the TLB; with pages of 2 MiB most do not. A cache miss costs ten nanoseconds if other misses are in flight,
+//! but 170 if the core must wait for it (`docs/design/flow-metering.md`).
 
 use std::ops::Range;
 
-/// Two hints. They change no record; without them a meter of many flows takes about twice as long.
+/// Two memory hints. They change no record; without them a meter of many flows takes about twice as long.
 ///
-/// They are part of the meter's type, so that asking for a line is one instruction in the middle of others and not a call
-/// through a pointer, of which there were nine per flow.
+/// They are part of the meter's type, so that a prefetch is one instruction in place of a call through a pointer; there
+/// were nine such calls per flow.
 pub trait Hints: Copy {
-    /// Shown each region of memory that is reserved, before it is touched: to be made of huge pages if possible.
+    /// Called with each reserved region of memory before the first access, so that the region can get huge pages.
     fn reserved(self, region: Range<*const u8>);
 
-    /// The line at this address will be needed soon.
+    /// Prefetches the cache line at this address.
     fn prefetch(self, address: *const u8);
 }
 
-/// Nothing is asked.
+/// Hints without effect.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHints;
 
@@ -30,10 +30,10 @@ impl Hints for NoHints {
     fn prefetch(self, _: *const u8) {}
 }
 
-/// The hints in the words of who keeps values.
+/// Hints for typed values.
 pub(crate) trait HintsExt: Hints {
-    /// An empty vector with room for so many. Its pages are given by the kernel when they are first written to, and it
-    /// never moves unless it is pushed beyond that.
+    /// An empty vector with capacity for `count` values. The kernel allocates its pages at the first write, and the
+    /// vector never moves unless it exceeds the capacity.
     fn reserve<T>(self, count: usize) -> Vec<T> {
         let room: Vec<T> = Vec::with_capacity(count);
         let start = room.as_ptr().cast::<u8>();
@@ -41,7 +41,7 @@ pub(crate) trait HintsExt: Hints {
         room
     }
 
-    /// The line in which this begins.
+    /// Prefetches the cache line in which the value begins.
     #[inline(always)]
     fn fetch<T>(self, what: &T) {
         self.prefetch(std::ptr::from_ref(what).cast());

@@ -1,12 +1,13 @@
-//! The flow table at work: packets in, records out, everything decided by the packets and their time.
+//! The meter: packets in, flow records out. The records depend only on the packets and their timestamps.
 //!
-//! Time passes in whole seconds, when a packet or a tick of a later second comes: then records are made whose timeouts are
-//! over, those of an earlier second first, within a second by the flow's last packet and then its id. So their order
-//! has nothing to do with the order in the table, nor with when somebody looked. Whether a packet still belongs to
-//! a flow is decided to the nanosecond by its own time, so a tick that comes late or not at all changes no record.
+//! Time advances in whole seconds, with the first packet or tick of a later second. Then the meter makes the records
+//! whose timeouts have expired, ordered by the second in which they expired, then by the timestamp of the flow's last
+//! packet, then by the flow ID. So the order depends neither on the order in the table nor on the times of the calls.
+//! The packet's own timestamp decides, to the nanosecond, if the packet still belongs to a flow, so a late or missing
+//! tick changes no record.
 //!
-//! A full table ends a flow for each that it cannot take ([`crate::begin`] has which). Work per packet is bounded whatever
-//! comes: one search of at most eight buckets, one eviction. Memory is bounded by the capacity.
+//! A full table evicts one flow for each new flow ([`crate::insert`] has the choice). The work per packet is bounded
+//! for any traffic: one search of at most eight buckets and one eviction. The memory is bounded by the capacity.
 
 use crate::compact_counters::CompactCounters;
 use crate::compressed::CompressedFlows;
@@ -34,19 +35,20 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How far time may step back before the meter takes it for another clock: all flows are then ended
-/// ([`crate::EndReason::ForcedEnd`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
+/// A larger backward step of time is a clock step: all flows end ([`crate::EndReason::ForcedEnd`]), and time restarts.
+/// After a smaller step, a packet with an earlier timestamp than its flow's last packet counts at the timestamp of that
+/// last packet.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
 
-/// What a tick does for flows that want to rest, as if so many batches of so many packets had come: that there are few packets is
-/// no reason to keep them awake.
+/// The number and size of the batches of packets for which a tick compresses idle flows, so that flows are also
+/// compressed when few packets arrive.
 const COMPRESS_BATCHES_PER_TICK: usize = 32;
 const BATCH: usize = 256;
 
 /// Nanoseconds in one second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// Makes flow records of the packets of one interface. See the module.
+/// Makes flow records from the packets of one interface.
 pub struct Meter<H = NoHints> {
     pub(crate) config: Config,
     pub(crate) interface: u16,
@@ -57,7 +59,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) linger: u64,
     pub(crate) table: Table,
     pub(crate) flows: Pool<Entry>,
-    /// One for each place of `flows` up to the last that had an IPv6 flow.
+    /// The extra fields of IPv6 flows, indexed like `flows`, up to the last entry that an IPv6 flow used.
     pub(crate) rares: Vec<ExtraFields>,
     pub(crate) chunks: Pool<PacketList>,
     pub(crate) pairs: Pool<CompactCounters>,
@@ -67,22 +69,22 @@ pub struct Meter<H = NoHints> {
     pub(crate) rest: CompressedFlows,
     pub(crate) wheel: Wheel,
     pub(crate) losses: Losses,
-    /// The second that has begun, once there is one.
+    /// The current second; `None` before the first packet or tick.
     pub(crate) second: Option<u64>,
-    /// Where the search for a flow to end goes on.
+    /// The entry at which the eviction sweep continues.
     pub(crate) hand: u32,
-    /// The same, as far as it was looked ahead.
+    /// The entry up to which the pipeline has looked ahead in the eviction sweep.
     pub(crate) ahead: u32,
-    /// Flows that will probably make room for those that begin in the packets at hand, the next one first.
+    /// The flows that the new flows of the current batch will probably evict, the next one first.
     pub(crate) eviction_candidates: VecDeque<(u32, u64, StableFields)>,
-    /// Flows whose timeouts are over in this second, in the order of their records.
+    /// The flows whose timeouts expire in this second, in the order of their records.
     pub(crate) due: Due,
     pub(crate) counts: Counts,
-    /// Most packets of one side in one record; a field, so that tests need not send 2^32.
+    /// The largest number of packets of one direction in one record; a field, so that tests need not send 2^32 packets.
     pub(crate) most_packets: u32,
-    /// Lent to the sink, and written over.
+    /// The record that the sink borrows, reused for each record.
     pub(crate) record: Option<Box<Record>>,
-    /// Empty between two calls of [`Meter::push`], which takes it.
+    /// `None` only while a batch of packets is metered.
     pub(crate) pipeline: Option<Box<Pipeline>>,
 }
 
@@ -94,7 +96,7 @@ impl Meter {
 }
 
 impl<H: Hints> Meter<H> {
-    /// The same, for whoever can make memory quicker to reach.
+    /// As [`Meter::new`], with memory hints.
     pub fn with_hints(config: Config, interface: u16, hints: H) -> Self {
         let capacity = config.capacity.clamp(1, Config::MAX_FLOWS);
         Self {
@@ -128,7 +130,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Time has passed, with or without packets: none before `now` will come.
+    /// Advances time to `now`, with or without packets. No earlier packet may follow.
     pub fn tick(&mut self, now: Timestamp, sink: &mut dyn Sink) {
         if self.is_other_second(now.secs()) {
             pass(std::slice::from_mut(self), now.secs(), sink);
@@ -136,23 +138,23 @@ impl<H: Hints> Meter<H> {
         self.compress_idle_flows();
     }
 
-    /// Lets flows rest, as if packets had come.
+    /// Compresses idle flows, as if packets had arrived.
     pub(crate) fn compress_idle_flows(&mut self) {
         (0..COMPRESS_BATCHES_PER_TICK).for_each(|_| self.compress_idle(BATCH));
     }
 
-    /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
+    /// Ends all flows and makes their records. Afterwards time restarts with the next packet.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(std::slice::from_mut(self), sink);
         self.second = None;
     }
 
-    /// The interface lost packets in a second: records that lie in it will say so.
+    /// Reports packets that the interface lost in a second; the records of this period will contain the number.
     pub fn lost(&mut self, second: u64, packets: u64) {
         self.losses.add(second, packets);
     }
 
-    /// What happened so far.
+    /// The counters since the start.
     pub fn counts(&self) -> Counts {
         let rares = self.rares.len() * size_of::<ExtraFields>();
         let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
@@ -168,19 +170,19 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Whether time passes with this second, or steps back too far.
+    /// True if this second advances the meter's time, or is a clock step.
     #[inline(always)]
     pub(crate) fn is_other_second(&self, second: u64) -> bool {
         self.second.is_none_or(|now| second > now || second + STEP_BACK.as_secs() < now)
     }
 
-    /// The nanoseconds in which no other second begins; none before the first.
+    /// The nanoseconds of the current second; empty before the first second.
     #[inline(always)]
     pub(crate) fn calm(&self) -> Range<u64> {
         self.second.map_or(0..0, |now| now * SECOND..now.saturating_add(1).saturating_mul(SECOND))
     }
 
-    /// Writes what a packet says into a lane; not if it is not IP.
+    /// Converts a packet; false if it is not IP.
     #[inline(always)]
     pub(crate) fn lane(&self, packet: &Packet, index: usize, lane: &mut FlowPacket) -> bool {
         lane.set(packet, index, &self.keys, self.config.bidirectional)

@@ -1,41 +1,42 @@
-//! Brings flows into the order of time in which their records are made.
+//! Sorts flows into the order of time in which their records are made.
 //!
-//! Whole seconds of packet time pass at once, and with them tens of thousands of flows; at the end, all. Many are dealt out by
-//! the upper bits of what their times differ in, by counting (Seward, 1954; Knuth, The Art of Computer Programming, section 5.2.5),
-//! and those with the same ones, of which so few are left that they stay in cache, again by the next bits.
+//! Packet time advances in whole seconds, and tens of thousands of flows may be due in one second; at the end all are.
+//! Many flows are distributed over slots by the upper bits of the range of their timestamps (counting sort; Seward,
+//! 1954; Knuth, The Art of Computer Programming, section 5.2.5). Each slot is small enough to stay in cache, and is
+//! distributed again by the next bits.
 //!
-//! PERF: 220 → 110 instructions per record (`valgrind --tool=callgrind`, 200 000 records), and 102 → 73 with words in place of a
-//! moment and a number beside each other.
+//! PERF: 220 → 110 instructions per record (`valgrind --tool=callgrind`, 200 000 records), and 102 → 73 with words in
+//! place of pairs of timestamp and flow index.
 
 use crate::memory::{Hints, HintsExt};
 use std::ops::Range;
 
-/// Flows that are due, each as one word: when its last packet came in the upper half, the later the more, and its number
-/// below. The moment is given by how long it was before another, in units: flows whose moments are the same in them are put in
-/// order by who has the whole moments.
+/// Flows that are due, one word each: the timestamp of the last packet in the upper half, so that later timestamps are
+/// larger, and the flow's index in the lower half. The timestamp is stored relative to `end` and in units of several
+/// nanoseconds; flows with equal stored timestamps are compared by their full timestamps.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     words: Vec<u64>,
-    /// Not before any of the moments.
+    /// No timestamp is later than this.
     end: u64,
-    /// The longest time before it.
+    /// The longest time between a flow's last packet and `end`.
     longest: u64,
 }
 
-/// Nanoseconds of a unit, as a shift: 16 of them reach 68 seconds back, further than most timeouts.
+/// log2 of the nanoseconds per unit: with units of 16 ns, 32 bits reach 68 seconds back, longer than most timeouts.
 const UNIT: u32 = 4;
 
-/// Bits by which is counted first, and then.
+/// The number of bits of the first and of the second distribution.
 const BITS: [u32; 2] = [11, 8];
 const SLOTS: [usize; 2] = [1 << BITS[0], 1 << BITS[1]];
-/// So few are compared with each other instead.
+/// Fewer flows than this are sorted by comparison.
 const FEW: usize = 4 * SLOTS[0];
-/// Of those with the same upper bits, so many are dealt out again. Fewer are not worth it, and where there are more, most of
-/// them may be at one moment: sorting by insertion would take long.
+/// A slot is distributed again if its number of flows is in this range. Fewer flows are not worth the cost. More flows
+/// mean that most of them may have the same timestamp, for which an insertion sort would be slow.
 const FEW_AGAIN: Range<usize> = SLOTS[1] / 2..8 * SLOTS[1];
 
 impl Due {
-    /// None, and room for so many, none of which has had a packet after `end`.
+    /// An empty list with memory for `count` flows, none of which has had a packet after `end`.
     pub fn begin(mut self, count: usize, end: u64, hints: impl Hints) -> Self {
         self.words.clear();
         if self.words.capacity() < count {
@@ -44,7 +45,7 @@ impl Due {
         Self { end, longest: 0, ..self }
     }
 
-    /// One more, whose last packet came at this moment.
+    /// Adds a flow whose last packet had this timestamp.
     #[inline(always)]
     pub fn push(&mut self, last: u64, flow: u32) {
         let before = self.end.saturating_sub(last);
@@ -52,7 +53,7 @@ impl Due {
         self.words.push(word(before, UNIT, flow));
     }
 
-    /// The flows, from the first to the last.
+    /// The flows, earliest first after `sort`.
     #[inline(always)]
     pub fn flows(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.words.iter().map(|word| *word as u32)
@@ -71,7 +72,8 @@ impl Due {
         self.words.capacity() * size_of::<u64>()
     }
 
-    /// Sorts by the moment, which `last` gives, and by `rank` where that is the same. Many need as much room again.
+    /// Sorts by the timestamp from `last`, and flows with equal timestamps by `rank`. For many flows this needs the
+    /// same amount of memory again.
     pub fn sort<R: Ord>(&mut self, hints: impl Hints, last: impl Fn(u32) -> u64, rank: impl Fn(u32) -> R) {
         let bits = u64::BITS - self.longest.leading_zeros();
         if bits > u32::BITS + UNIT {
@@ -101,7 +103,7 @@ fn moment(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// Sorts words, those with the same moment as they happen to come.
+/// Sorts words; the order of words with the same timestamp is arbitrary.
 fn by_number(due: &mut [u64], hints: impl Hints) {
     if due.len() < FEW {
         return due.sort_unstable();
@@ -118,7 +120,7 @@ fn by_number(due: &mut [u64], hints: impl Hints) {
             from.sort_unstable();
             to.copy_from_slice(from);
         } else {
-            // Bits below these are left for comparing; few flows have to move for them, and not far.
+            // The bits below remain for the insertion sort, which moves few flows, and these not far.
             let shift = shift.saturating_sub(BITS[1]);
             let _: [_; SLOTS[1]] = deal(from, to, |d| (d - least) >> shift);
             place_in_order(to);
@@ -127,13 +129,13 @@ fn by_number(due: &mut [u64], hints: impl Hints) {
     }
 }
 
-/// Sorts words that are nearly in order, by insertion.
+/// Sorts nearly sorted words by insertion.
 #[inline(always)]
 fn place_in_order(words: &mut [u64]) {
     for at in 1..words.len() {
         let word = words[at];
         let mut to = at;
-        // Those of one moment stay as they come: there may be thousands, in falling order.
+        // Words with equal timestamps are not moved: there may be thousands in descending order.
         while to > 0 && moment(words[to - 1]) > moment(word) {
             words[to] = words[to - 1];
             to -= 1;
@@ -142,7 +144,7 @@ fn place_in_order(words: &mut [u64]) {
     }
 }
 
-/// Copies each to where its slot is (the lower bits of a number), slots one after the other; where they end.
+/// Distributes the words to slots by the lower bits of `slot`, and returns the end of each slot.
 #[inline(always)]
 fn deal<const N: usize>(from: &[u64], to: &mut [u64], slot: impl Fn(u64) -> u64) -> [usize; N] {
     let mut places = [0; N];
@@ -178,7 +180,7 @@ mod tests {
                 let crowd = [0, 30][prng.below(2) as usize];
                 let lasts: Vec<u64> =
                     (0..count).map(|_| from + (prng.below(spread) >> prng.below(crowd + 1))).collect();
-                // Some are later than they may be: an end that is not one costs time, and no order.
+                // Some timestamps are later than `end` permits: this costs time, but does not change the order.
                 let end = from + spread / 4 * 3 + prng.below(spread / 4 + 1);
                 let mut due = Due::default().begin(count, end, NoHints);
                 lasts.iter().enumerate().for_each(|(flow, last)| due.push(*last, flow as u32));

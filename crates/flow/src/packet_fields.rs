@@ -1,27 +1,27 @@
-//! What one packet says about its flow: the few numbers that counting needs, read from the headers once.
+//! The values of one packet that the counters need, read from the headers once.
 
 use crate::config::Packet;
 use std::hint::select_unpredictable;
 use wire::{Family, Fragment, IpProtocol, MacAddr, tcp_flags};
 
-/// See the module.
+/// The values that a packet adds to its flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketFields {
-    /// When it came, in nanoseconds; not before the packet of its flow that came before it.
+    /// Timestamp in nanoseconds, raised to that of the flow's packet before if it is earlier.
     pub at: u64,
-    /// Which side sent it.
+    /// The direction: 0 forward, 1 reverse.
     pub side: usize,
     /// Bytes of the frame.
     pub wire: u32,
     /// Bytes of the IP packet.
     pub length: u32,
-    /// Bytes carried.
+    /// Bytes of transport payload.
     pub payload: u32,
-    /// Whether there was a TCP header; the rest is zero without one.
+    /// True if there is a TCP header; without one, the TCP fields are 0.
     pub tcp: bool,
     pub flags: u8,
     pub seq: u32,
-    /// A window of zero, not in a RST.
+    /// True if the window is zero in a packet without RST.
     pub zero_window: bool,
     pub ttl: u8,
     pub dscp: u8,
@@ -41,7 +41,7 @@ mod at {
 pub(crate) const TCP: usize = 16;
 
 impl PacketFields {
-    /// Of no packet.
+    /// All values 0.
     pub const NOTHING: Self = Self {
         at: 0,
         side: 0,
@@ -56,7 +56,7 @@ impl PacketFields {
         dscp: 0,
     };
 
-    /// Of a packet that has a key; the side is for the flow to say, and may move the time.
+    /// The values of a packet that has a key. The meter later sets the direction, and may raise the timestamp.
     #[inline(always)]
     pub fn of(packet: &Packet) -> Self {
         let decoded = packet.decoded;
@@ -71,8 +71,8 @@ impl PacketFields {
         Self::with(packet, (ttl, class), is_tcp, head.unwrap_or(&[0; TCP]))
     }
 
-    /// The same where TTL, class and the header of TCP are known. What is not TCP has any bytes in its place: they are read
-    /// and then not believed, since a branch would be guessed wrong at every third packet.
+    /// As [`PacketFields::of`], with TTL, traffic class and TCP header given. If the packet is not TCP, `head` may be
+    /// any bytes: they are read and discarded, because a branch would be mispredicted at every third packet.
     #[inline(always)]
     pub fn with(packet: &Packet, (ttl, class): (u8, u8), tcp: bool, head: &[u8; TCP]) -> Self {
         let decoded = packet.decoded;
@@ -94,8 +94,8 @@ impl PacketFields {
         }
     }
 
-    /// How much of the sequence space it takes: its bytes, and one each for SYN and FIN. RST takes none, and what it
-    /// carries is not part of the stream.
+    /// The number of sequence numbers that the segment takes: one for each payload byte, SYN and FIN. A RST takes none,
+    /// and its payload is not part of the stream.
     #[inline(always)]
     pub fn space(&self) -> u32 {
         let ends = (self.flags & (tcp_flags::SYN | tcp_flags::FIN)).count_ones();
@@ -104,7 +104,7 @@ impl PacketFields {
     }
 }
 
-/// Who sent the frame, if it has an Ethernet header.
+/// The source MAC address, if the packet has an Ethernet header.
 pub(crate) fn mac(packet: &Packet) -> Option<MacAddr> {
     let at = usize::from(packet.decoded.l2?);
     let bytes = packet.data.get(at + 6..)?.first_chunk()?;

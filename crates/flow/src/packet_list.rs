@@ -1,14 +1,14 @@
-//! A flow of few packets: a list of them, from which everything that a record says follows, and a few sums beside it.
+//! The packet list: the first form of a flow. The record is computed from the list and a few sums beside it.
 //!
-//! Nine of ten flows end within [`LOG`] packets. For them a packet is one word:
+//! Nine of ten flows end within [`LOG`] packets. Each of their packets is stored as one word:
 //!
 //! ```text
 //! bit 63       55      39   38       0
 //!     | reverse | flags | length | coarse | time |    time after the flow's first packet, in ns; coarse: in 16 ns
 //! ```
-//! The eleventh packet makes the flow count in a pair ([`crate::pair`]). A packet that does not fit this form (longer than
-//! 65535 bytes, after 2^38 ns, a window of zero, anything but the next bytes of its side) makes it a full one
-//! ([`crate::wide_counters`]), so that nothing is ever rounded.
+//! With the eleventh packet the flow changes to compact counters ([`crate::compact_counters`]). With an irregular
+//! packet (longer than 65535 bytes, 2^38 ns or more after the first, with a window of zero, or not the next in sequence
+//! of its direction) the flow changes to wide counters ([`crate::wide_counters`]), so that no value is ever rounded.
 
 use crate::memory::{Hints, HintsExt};
 use crate::packet_fields::PacketFields;
@@ -18,23 +18,23 @@ use crate::wide_counters;
 use std::hint::select_unpredictable;
 use wire::MacAddr;
 
-/// Packets in the list, the first included.
+/// Packets in the list, including the first.
 pub(crate) const LOG: usize = 10;
 
-/// The sums of one side, which the list cannot give. A flow whose packets are counted in a pair goes on with them.
+/// The sums of one direction that the list cannot give. A flow with compact counters continues to use them.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct ListSums {
     pub payload: u32,
-    /// The next sequence number, if [`ListSums::numbered`].
+    /// The next sequence number, if `numbered` is true.
     seq: u32,
-    /// Bytes of the frames beyond those of the IP packets.
+    /// Bytes of the frames in excess of the IP packets.
     pub beyond: u32,
     pub payload_packets: u16,
     pub ttl: (u8, u8),
     pub dscp: (u8, u8),
     numbered: bool,
-    /// Of side 0: TCP's flags in the first packet of the flow.
+    /// In direction 0: the TCP flags of the first packet of the flow.
     pub first_flags: u8,
 }
 
@@ -43,13 +43,13 @@ impl ListSums {
         self.numbered.then_some(self.seq)
     }
 
-    /// As the side begins its next record.
+    /// The sums at the start of the direction's next record.
     pub const fn continued(&self) -> Self {
         let Self { seq, numbered, first_flags, .. } = *self;
         Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
     }
 
-    /// Of a side as [`crate::wide_counters`] counts it, if there is nothing remarkable about it.
+    /// The sums of a direction of wide counters, if it has had no irregular packet.
     pub fn of(side: &wide_counters::WideDirection, first_flags: u8) -> Self {
         let high = side.sent.high();
         Self {
@@ -64,13 +64,13 @@ impl ListSums {
         }
     }
 
-    /// Of a flow whose sums are elsewhere.
+    /// The sums of a flow with wide counters, which contain all sums; only the flags are stored here.
     pub fn unused(first_flags: u8) -> Self {
         Self { first_flags, ..Self::default() }
     }
 
-    /// Most of it as two words and two bytes, which mean something else while the flow is at rest
-    /// ([`crate::rest`]): all but the flags of the first packet, which stay what they are.
+    /// The sums without `first_flags`, as two words and two bytes. In a compressed flow they are part of the encoding
+    /// instead ([`crate::compressed`]).
     pub fn words(&self) -> ([u64; 2], u16) {
         let [low, high] = self.ttl.into();
         let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;
@@ -78,15 +78,15 @@ impl ListSums {
         (words, u16::from_le_bytes(self.dscp.into()))
     }
 
-    /// Puts them there.
+    /// Stores the words of [`ListSums::words`].
     pub fn set_words(&mut self, ([a, b], rest): ([u64; 2], u16)) {
         (self.payload, self.seq, self.beyond) = (a as u32, (a >> 32) as u32, b as u32);
         (self.payload_packets, self.ttl) = ((b >> 32) as u16, ((b >> 48) as u8, (b >> 56) as u8));
         self.dscp = rest.to_le_bytes().into();
     }
 
-    /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
-    /// changed. Of at most 65535 packets no sum overflows but that of what is beyond IP, which is looked at.
+    /// Adds a packet; `first` is true for the first packet of this direction. Returns false, and changes nothing, if
+    /// the packet is irregular. With at most 65535 packets only `beyond` can overflow, which is checked.
     #[inline(always)]
     pub fn take(&mut self, seen: &PacketFields, first: bool) -> bool {
         let (beyond, is_shorter) = seen.wire.overflowing_sub(seen.length);
@@ -105,7 +105,8 @@ impl ListSums {
         true
     }
 
-    /// Writes what a record says of a side that has these sums and so many bytes of IP, and nothing remarkable.
+    /// Writes the fields of a record for a direction with these sums, `ip_bytes` bytes of IP packets and no irregular
+    /// packets.
     #[inline(always)]
     pub fn render(&self, ip_bytes: u64, mac: Option<MacAddr>, out: &mut DirectionStats) {
         out.bytes = ip_bytes + u64::from(self.beyond);
@@ -120,7 +121,7 @@ impl ListSums {
     }
 }
 
-/// The bits of each byte of flags, as counters of one packet.
+/// For each byte of TCP flags, the flag counters of one packet.
 pub(crate) static SINGLE: [[u64; 8]; 256] = {
     let mut all = [[0; 8]; 256];
     let mut flags = 0;
@@ -135,22 +136,23 @@ pub(crate) static SINGLE: [[u64; 8]; 256] = {
     all
 };
 
-/// The range with one more value in it.
+/// The range, widened to include a value; for the first value, a new range.
 #[inline(always)]
 pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
-    // Chosen without a branch: which packet is the first of its side cannot be predicted while conversations begin.
+    // Without a branch: which packet is the first of its direction is unpredictable at the start of flows.
     let (least, most) = (range.0.min(value), range.1.max(value));
     (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
 }
 
-/// The packets of a flow after its first: what is kept of them while they are few, and of the first ten for good.
+/// The packets of a flow after its first, up to the tenth. The list is kept when the flow changes to counters, because
+/// the record contains the initial packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketList {
     pub log: [u64; LOG - 1],
 }
 
 impl PacketList {
-    /// Asks for what a flow of so many packets has in it: that may lie in two lines.
+    /// Prefetches the used part of the list, which may extend over two cache lines.
     #[inline(always)]
     pub fn fetch(&self, hints: impl Hints, packets: usize) {
         hints.fetch(&self.log[0]);
@@ -165,20 +167,20 @@ mod bit {
     pub const REVERSE: u32 = 63;
 }
 
-/// Nanoseconds that a word holds exactly.
+/// Times below this number of nanoseconds are stored exactly.
 const EXACT: u64 = 1 << bit::COARSE;
-/// Nanoseconds per unit of a coarse time, as a shift.
+/// log2 of the nanoseconds per unit of a coarse time.
 const COARSE_SHIFT: u32 = 4;
-/// Where [`InitialPacket::after`] ends.
+/// The largest value of [`InitialPacket::offset_ns`].
 const LAST: u64 = u32::MAX as u64 * 1000;
 
-/// Whether a time fits into a word without loss.
+/// True if a word can store the time exactly.
 #[inline(always)]
 pub(crate) const fn is_exact(after: u64) -> bool {
     after < EXACT
 }
 
-/// A packet as a word.
+/// The word of a packet.
 #[inline(always)]
 pub(crate) fn pack(after: u64, side: usize, seen: &PacketFields) -> u64 {
     let after = after.min(LAST);
@@ -187,14 +189,14 @@ pub(crate) fn pack(after: u64, side: usize, seen: &PacketFields) -> u64 {
     time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (side as u64) << bit::REVERSE
 }
 
-/// A packet whose time fits, as a word.
+/// The word of an initial packet whose time is stored exactly.
 #[inline(always)]
 pub(crate) fn join(early: &InitialPacket) -> u64 {
     let InitialPacket { offset_ns: after, length, flags, reverse } = *early;
     after | u64::from(length) << bit::LENGTH | u64::from(flags) << bit::FLAGS | u64::from(reverse) << bit::REVERSE
 }
 
-/// The packet that a word stands for.
+/// The packet of a word.
 #[inline(always)]
 pub(crate) fn unpack(word: u64) -> InitialPacket {
     let time = word & (EXACT - 1);

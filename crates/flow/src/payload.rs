@@ -1,12 +1,12 @@
-//! The first bytes that each side of a flow carried, where the meter was asked to keep them.
+//! The first payload bytes of each direction of a flow, if the configuration keeps them.
 
 use crate::config::Packet;
 
-/// Flows whose bytes lie in one allocation.
+/// Flows per allocation.
 const FLOWS: usize = 1024;
 
-/// Two places per flow, each a length of two bytes and room for `most`. They are allocated for [`FLOWS`] flows at once when
-/// the first of them begins, and never move.
+/// Two buffers per flow, each with a length of two bytes and space for `most` bytes. The buffers of [`FLOWS`] flows are
+/// allocated together when the first of these flows starts, and never move.
 pub(crate) struct Payloads {
     blocks: Vec<Box<[u8]>>,
     most: usize,
@@ -29,7 +29,7 @@ impl Payloads {
         (flow as usize / FLOWS, (flow as usize % FLOWS * 2 + side) * self.stride())
     }
 
-    /// A flow begins at this place, with nothing carried.
+    /// Empties the buffers of a new flow.
     pub fn begin(&mut self, flow: u32) {
         while self.blocks.len() <= flow as usize / FLOWS {
             self.blocks.push(vec![0; FLOWS * 2 * self.stride()].into());
@@ -40,7 +40,7 @@ impl Payloads {
         }
     }
 
-    /// Keeps what a packet carries, as far as it was captured and there is room.
+    /// Appends the payload of a packet, as far as it was captured and the buffer has space.
     pub fn keep(&mut self, flow: u32, packet: &Packet, side: usize) {
         let decoded = packet.decoded;
         let (from, carried) = (usize::from(decoded.payload), decoded.payload_len as usize);
@@ -53,7 +53,7 @@ impl Payloads {
         place[..2].copy_from_slice(&((have + new) as u16).to_be_bytes());
     }
 
-    /// What was kept.
+    /// The stored bytes.
     pub fn of(&self, flow: u32, side: usize) -> &[u8] {
         let (block, at) = self.place(flow, side);
         let place = &self.blocks[block][at..at + self.stride()];

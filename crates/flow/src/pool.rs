@@ -1,30 +1,31 @@
-//! Numbered places for values: reserved at the start, touched when they are first needed, used again before new ones are.
+//! Pools of values with an index: address space is reserved at the start, memory is touched on first use, and freed
+//! slots are reused before new slots are.
 
 use crate::memory::{Hints, HintsExt};
 
-/// No place.
+/// The index of no slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 pub(crate) struct Pool<T> {
-    /// Those beyond `used` are nobody's.
+    /// The values at and after `used` are not in use.
     items: Vec<T>,
     used: usize,
     free: Vec<u32>,
     most: usize,
-    /// Places that were made before the last [`Pool::clear`]: their memory is still there.
+    /// Slots touched before the last [`Pool::clear`]; their memory remains allocated.
     touched: usize,
 }
 
-/// Places that are made at once.
+/// Slots that are initialised at once.
 const BLOCK: usize = 64;
 
 impl<T: Default> Pool<T> {
-    /// Room for `most` values.
+    /// A pool for at most `most` values.
     pub fn new(most: usize, hints: impl Hints) -> Self {
         Self { items: hints.reserve(most), used: 0, free: Vec::new(), most, touched: 0 }
     }
 
-    /// A place for a value, and what lies there, to be written over; `None` if all are taken.
+    /// Allocates a slot and returns its index and its old value, to be overwritten; `None` if all slots are in use.
     #[inline(always)]
     pub fn place(&mut self) -> Option<(u32, &mut T)> {
         let place = match self.free.pop() {
@@ -40,7 +41,7 @@ impl<T: Default> Pool<T> {
         Some((place as u32, &mut self.items[place]))
     }
 
-    /// Where the value will lie, probably, for which a place is asked after so many others.
+    /// The probable address of the slot of a later allocation, after `after` other allocations.
     #[inline(always)]
     pub fn upcoming(&self, after: usize) -> *const T {
         match self.free.len().checked_sub(after + 1) {
@@ -49,13 +50,13 @@ impl<T: Default> Pool<T> {
         }
     }
 
-    /// Where the value of a place lies, if there is one.
+    /// The address of a slot, which need not exist.
     #[inline(always)]
     pub fn address(&self, place: u32) -> *const T {
         self.items.as_ptr().wrapping_add(place as usize)
     }
 
-    /// A place for a value; `None` if all are taken.
+    /// Stores a value and returns its index; `None` if all slots are in use.
     #[inline(always)]
     pub fn put(&mut self, value: T) -> Option<u32> {
         let (place, item) = self.place()?;
@@ -63,7 +64,7 @@ impl<T: Default> Pool<T> {
         Some(place)
     }
 
-    /// Makes some more places, if there may be more.
+    /// Initialises further slots; false if the pool has reached its limit.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) -> bool {
@@ -71,18 +72,18 @@ impl<T: Default> Pool<T> {
         self.used < self.items.len()
     }
 
-    /// Gives a place back. Its value stays until another takes it.
+    /// Frees a slot. Its value stays until the slot is allocated again.
     #[inline(always)]
     pub fn free(&mut self, place: u32) {
         self.free.push(place);
     }
 
-    /// All places that were taken since the last [`Pool::clear`], those given back included.
+    /// All slots allocated since the last [`Pool::clear`], including freed slots.
     pub fn taken(&self) -> impl Iterator<Item = (u32, &T)> {
         self.items[..self.used].iter().enumerate().map(|(place, item)| (place as u32, item))
     }
 
-    /// Gives all places back.
+    /// Frees all slots.
     pub fn clear(&mut self) {
         if std::mem::needs_drop::<T>() {
             self.touched = self.touched.max(self.items.len());
@@ -92,23 +93,23 @@ impl<T: Default> Pool<T> {
         self.free.clear();
     }
 
-    /// Whether there is no place for another value.
+    /// True if all slots are in use.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.free.is_empty() && self.used >= self.most
     }
 
-    /// How many places were taken at once since the last [`Pool::clear`].
+    /// The number of slots allocated since the last [`Pool::clear`], including freed slots.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Bytes of the places that are taken, and of the list of those that are not.
+    /// Bytes of the slots in use and of the list of free slots.
     pub fn held(&self) -> usize {
         (self.used - self.free.len()) * size_of::<T>() + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Bytes that were ever touched.
+    /// Bytes touched so far.
     pub fn bytes(&self) -> usize {
         self.items.len().max(self.touched) * size_of::<T>() + self.free.capacity() * size_of::<u32>()
     }

@@ -1,13 +1,14 @@
-//! The packets of a batch, one after the other, and the lines of memory that each needs well before it is its turn.
+//! The packets of a batch in order, and the prefetch of the memory that each packet will need.
 //!
-//! Of two million flows nothing is in cache; a core keeps some twenty misses in flight if it may, but only one where each
-//! depends on the one before. So a packet goes through four stages: its bucket is asked for when its key is known, what the
-//! bucket points to [`AHEAD`] packets later, what that points to as many later again, and once more as many
-//! later it is counted. The stages of different packets are done in turn, so that lines come while others are
-//! counted. A wrong guess costs a line and nothing else.
+//! With two million flows nearly every access misses the caches. A core can have some twenty misses in flight, but only
+//! one if each address depends on the access before. So a packet passes four stages: the first prefetches the bucket of
+//! its key, the second, [`AHEAD`] packets later, the entry that the bucket points to, the third, as many packets later,
+//! the counters that the entry points to, and the fourth counts the packet. The stages of different packets alternate,
+//! so that memory delivers lines while other packets are counted. A wrong guess costs a prefetched line and has no
+//! other effect.
 //!
-//! The same for a flood into a full table: whom each new flow will probably end is looked at, and its bucket asked for,
-//! before it is ended.
+//! A flood into a full table works in the same way: the flow that each new flow will probably evict is determined, and
+//! its bucket prefetched, before the eviction.
 
 use crate::config::Packet;
 use crate::entry::{Entry, Hot, bit};
@@ -21,22 +22,22 @@ use crate::pool::NONE;
 use crate::record::Sink;
 use std::hint::select_unpredictable;
 
-/// Packets from one stage to the next.
+/// Packets between two stages.
 pub(crate) const AHEAD: usize = 8;
-/// Packets that are between the first stage and the last, and a few more.
+/// Size of the pipeline: more than the packets between the first and the last stage.
 const RING: usize = 32;
 const _: () = assert!(3 * AHEAD < RING);
-/// Packets in which a handshake is expected, and the first of the other side.
+/// The first packets of a flow, which include the handshake and the first packet of the reverse direction.
 const SHAKING: usize = 3;
-/// Flows below which nobody is asked for early: a table so small is in cache.
+/// Below this number of flows nothing is prefetched for evictions, because the table is in cache.
 const FEW: usize = 4 * AHEAD;
 
-/// Packets that are on their way: so few that they stay in cache themselves.
+/// The packets between the stages: so few that they stay in cache.
 pub(crate) struct Pipeline {
     lanes: [FlowPacket; RING],
-    /// Which flow each probably belongs to.
+    /// The flow to which each packet probably belongs.
     guesses: [u32; RING],
-    /// Packets that have set out since the way was last empty.
+    /// Packets that entered since the pipeline was last empty.
     count: usize,
 }
 
@@ -47,7 +48,7 @@ impl Pipeline {
 }
 
 impl<H: Hints> Meter<H> {
-    /// Takes packets in the order in which they came. Time passes with them.
+    /// Meters packets in the order of their arrival. Their timestamps advance the meter's time.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         self.make_table(packets.len(), sink);
         let mut way = self.pipeline.take().expect("it is there between two calls");
@@ -72,7 +73,7 @@ impl<H: Hints> Meter<H> {
         self.pipeline = Some(way);
     }
 
-    /// Takes packets between which no second begins, and which are lanes already.
+    /// As [`Meter::push`], for packets of one second that are already converted to [`FlowPacket`]s.
     pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[FlowPacket], sink: &mut dyn Sink) {
         self.make_table(lanes.len(), sink);
         self.compress_idle(lanes.len());
@@ -87,7 +88,7 @@ impl<H: Hints> Meter<H> {
         self.pipeline = Some(way);
     }
 
-    /// Another packet has set out: those before it reach their next stages.
+    /// Advances the pipeline after a packet has entered.
     #[inline(always)]
     fn advance(&mut self, packets: &[Packet], way: &mut Pipeline, sink: &mut dyn Sink) {
         let step = way.count;
@@ -102,13 +103,13 @@ impl<H: Hints> Meter<H> {
         self.take(&packets[lane.index as usize], lane, way.guesses[third], sink);
     }
 
-    /// The same of the first packets, before which there are none at every stage.
+    /// As `advance`, for the first packets, while some stages are empty.
     #[inline(never)]
     fn set_out(&mut self, packets: &[Packet], way: &mut Pipeline, step: usize, sink: &mut dyn Sink) {
         self.stages(packets, way, step, sink);
     }
 
-    /// Every packet that is on its way is counted.
+    /// Empties the pipeline: counts every packet in it.
     #[inline(never)]
     fn arrive(&mut self, packets: &[Packet], way: &mut Pipeline, sink: &mut dyn Sink) {
         for step in way.count..way.count + 3 * AHEAD {
@@ -136,8 +137,8 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Which flow a packet probably belongs to; its lines are asked for. If to none, those of the flow that will
-    /// have to go.
+    /// The flow to which a packet probably belongs; prefetches its entry. Without such a flow, prefetches the memory of
+    /// the new flow, or the entry of the flow that will be evicted.
     #[inline(always)]
     fn fetch(&self, lane: &FlowPacket) -> u32 {
         match self.table.guess(lane.bucket) {
@@ -147,7 +148,7 @@ impl<H: Hints> Meter<H> {
             }
             None => {
                 if !self.flows.is_full() {
-                    // Of a flow that has ended, or never used: written over line by line, which has to be there before.
+                    // The entry of the new flow: a write to a line also needs the line in cache.
                     let place = self.flows.upcoming(AHEAD).cast::<u8>();
                     self.hints.prefetch(place);
                     self.hints.prefetch(place.wrapping_add(size_of::<Hot>()));
@@ -167,7 +168,7 @@ impl<H: Hints> Meter<H> {
         self.hints.fetch(body);
     }
 
-    /// Asks for what a packet with this key needs of a flow besides its entry.
+    /// Prefetches the memory, besides the entry, that a packet with this key needs.
     #[inline(always)]
     fn fetch_rest(&mut self, flow: u32, key: &Key) {
         if flow == NONE {
@@ -181,11 +182,12 @@ impl<H: Hints> Meter<H> {
         match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
             0 => {
-                // The handshake is in the first packets, and the eleventh reads all that is known.
+                // The first packets update the times of the handshake, and the eleventh packet reads all extra fields.
                 if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
                     self.hints.fetch(&self.rares[flow as usize]);
                 }
-                // Where the list is or will be, chosen without a branch: most second packets come among others.
+                // The address of the flow's packet list, or of the next list to be allocated. Chosen without a branch,
+                // because the branch would be unpredictable.
                 let (there, next) = (self.chunks.address(hot.more), self.chunks.upcoming(0));
                 let chunk = select_unpredictable(hot.more == NONE, next, there).cast::<u8>();
                 self.hints.prefetch(chunk.wrapping_add((packets.min(LOG - 1) - 1) * size_of::<u64>()));
@@ -197,7 +199,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// The same of a full flow, or one at rest.
+    /// As `fetch_rest`, for a flow with wide counters or a compressed flow.
     #[inline(never)]
     fn fetch_other(&self, flow: u32, side: usize) {
         let hot = &self.flows[flow].hot;
@@ -208,7 +210,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// The same of a flow at rest.
+    /// As `fetch_rest`, for a compressed flow.
     pub(crate) fn prefetch_compressed(&self, flow: u32) {
         let hot = &self.flows[flow].hot;
         if hot.has(bit::V6) {
@@ -219,8 +221,8 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Which flow will probably be the next to end because one begins. What is found out about it is kept: as long as
-    /// nothing else ends a flow, it is what it was.
+    /// Determines the flow that will probably be evicted next, and stores its [`StableFields`], which remain valid
+    /// unless the flow ends for another reason.
     #[inline(always)]
     fn foresee(&mut self) {
         let flow = self.ahead;
@@ -233,11 +235,11 @@ impl<H: Hints> Meter<H> {
         self.eviction_candidates.push_back((flow, self.flows[flow].body.start, known));
     }
 
-    /// What is known of a flow that has to go.
+    /// The [`StableFields`] of a flow to evict, stored or computed.
     #[inline(always)]
     pub(crate) fn eviction_candidate(&mut self, victim: u32) -> StableFields {
         while let Some((flow, start, known)) = self.eviction_candidates.pop_front() {
-            // In a small table a place may be foreseen twice, and be another flow's by now.
+            // In a small table the sweep may reach a slot twice, and the slot may hold another flow by now.
             if flow == victim && start == self.flows[victim].body.start {
                 return known;
             }
@@ -245,7 +247,7 @@ impl<H: Hints> Meter<H> {
         self.known(victim)
     }
 
-    /// The flow that lies so many places further on, the first following the last.
+    /// The flow `places` slots further, in circular order.
     #[inline(always)]
     pub(crate) fn after(&self, flow: u32, places: usize) -> u32 {
         let (at, all) = (flow as usize + places, self.flows.len());

@@ -1,4 +1,5 @@
-//! From one form of a flow to the next: list, pair, full. What was counted stays (`crate::entry` draws the forms).
+//! The conversion of a flow to its next form: packet list, compact counters, wide counters. All counts are kept
+//! ([`crate::entry`] lists the forms).
 
 use crate::compact_counters::CompactCounters;
 use crate::entry::{Entry, bit};
@@ -12,7 +13,7 @@ use crate::pool::NONE;
 use crate::wide_counters::{self, WideCounters};
 
 impl<H: Hints> Meter<H> {
-    /// Lets a flow that is a list count in a pair.
+    /// Converts a packet list to compact counters.
     #[inline(never)]
     pub(crate) fn pair(&mut self, flow: u32) {
         let mut pair = self.unfold(flow);
@@ -22,7 +23,7 @@ impl<H: Hints> Meter<H> {
         hot.bits |= bit::PAIR;
     }
 
-    /// Makes a flow a full one whose first packet is remarkable.
+    /// Converts a flow to wide counters if its first packet is irregular.
     #[inline(never)]
     pub(crate) fn widen_first(&mut self, flow: u32, seen: &PacketFields, label: Option<u32>) {
         self.widen(flow);
@@ -32,7 +33,7 @@ impl<H: Hints> Meter<H> {
         full.label = label;
     }
 
-    /// Makes a flow a full one.
+    /// Converts a flow to wide counters.
     #[inline(never)]
     pub(crate) fn widen(&mut self, flow: u32) {
         let hot = &self.flows[flow].hot;
@@ -63,7 +64,7 @@ impl<H: Hints> Meter<H> {
         hot.bits = hot.bits & !(bit::PAIR | bit::HAS_INTERIM_RECORD) | bit::FULL;
     }
 
-    /// The counters of a pair as those of a full flow.
+    /// The wide counters with the values of these compact counters.
     pub(crate) fn widened(
         &self,
         flow: u32,
@@ -80,7 +81,7 @@ impl<H: Hints> Meter<H> {
         })
     }
 
-    /// What is rare of a flow.
+    /// The extra fields of a flow.
     #[inline(always)]
     pub(crate) fn rare(&self, flow: u32) -> &ExtraFields {
         let hot = &self.flows[flow].hot;
@@ -93,14 +94,14 @@ impl<H: Hints> Meter<H> {
         if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare }
     }
 
-    /// Times of the handshake.
+    /// The times of the handshake.
     #[inline(always)]
     pub(crate) fn shake(&self, flow: u32) -> [u64; 2] {
         let hot = &self.flows[flow].hot;
         if hot.has(bit::FULL) { self.fulls[hot.more].shake } else { self.rare(flow).shake() }
     }
 
-    /// The counters of a slim flow, as if it had had them from the beginning.
+    /// The compact counters that the packets of the flow's packet list give.
     #[inline(always)]
     pub(crate) fn unfold(&self, flow: u32) -> CompactCounters {
         let Entry { hot, body } = &self.flows[flow];

@@ -1,4 +1,4 @@
-//! From what a flow is in memory to the record that others read.
+//! The conversion of a flow's entry and counters to a flow record.
 
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::extra_fields::ExtraFields;
@@ -14,7 +14,7 @@ use base::Timestamp;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, MacAddr, TunnelKind};
 
-/// A record to be written over.
+/// A record to be overwritten.
 pub(crate) fn blank() -> Record {
     let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Record {
@@ -37,7 +37,7 @@ pub(crate) fn blank() -> Record {
 }
 
 impl<H: Hints> Meter<H> {
-    /// Writes the record of a flow over another one.
+    /// Overwrites `out` with the record of a flow.
     #[inline(always)]
     pub(crate) fn render(&self, flow: u32, id: u64, reason: EndReason, out: &mut Record) {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
@@ -77,7 +77,7 @@ impl<H: Hints> Meter<H> {
         out.lost = if self.losses.is_none() { 0 } else { self.losses.between(out.first().secs(), out.last().secs()) };
     }
 
-    /// Sides, first packets and number of the record, where they are counted in a pair or in full.
+    /// Directions, initial packets and record index, for a flow with compact or wide counters.
     #[inline(never)]
     fn render_counters(&self, flow: u32, out: &mut Record) {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
@@ -111,7 +111,7 @@ impl<H: Hints> Meter<H> {
         if hot.is_compressed() { self.head(flow).label } else { self.fulls[hot.more].label }
     }
 
-    /// The first packets of a flow that is not a list any more.
+    /// The initial packets of a flow that has counters.
     fn initial_packets(&self, flow: u32, out: &mut Vec<InitialPacket>) {
         out.clear();
         let hot = &self.flows[flow].hot;
@@ -131,13 +131,13 @@ impl<H: Hints> Meter<H> {
     }
 }
 
-/// Who sent the first frame of a side.
+/// The source MAC address of the first frame of a direction.
 #[inline(always)]
 fn mac_of(hot: &Hot, rare: &ExtraFields, side: usize) -> Option<MacAddr> {
     hot.has(bit::MAC[side]).then_some(MacAddr(rare.mac(side)))
 }
 
-/// First packets and both sides of a flow of few packets, from the list of them.
+/// Initial packets and directions of a short flow, from its packet list.
 #[inline(always)]
 fn render_list(hot: &Hot, body: &Body, rare: &ExtraFields, words: &[u64], out: &mut Record) {
     let Record { directions: sides, initial_packets: early, .. } = out;
@@ -179,7 +179,7 @@ fn render_list(hot: &Hot, body: &Body, rare: &ExtraFields, words: &[u64], out: &
     }
 }
 
-/// Writes what one packet says over what a side was.
+/// Overwrites a direction with the values of its first packet.
 #[inline(always)]
 fn begin_side(side: &mut DirectionStats, at: u64, length: u64, flags: u8) {
     side.first = Timestamp::from_nanos(at);

@@ -1,5 +1,5 @@
-//! Records for tests and measurements: any that there can be, and some as a network makes them. The random numbers arrive
-//! as an argument, so the same seed makes the same records everywhere.
+//! Flow records for tests and measurements: arbitrary records, and records as a network produces them. The random
+//! numbers arrive as an argument, so the same seed makes the same records everywhere.
 
 use crate::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
 use base::{Prng, Timestamp};
@@ -9,7 +9,7 @@ use wire::{IpProtocol, MacAddr, TunnelKind};
 /// 2026-11-21T10:40:00Z.
 pub const START: u64 = 1_795_257_600;
 
-/// A number that is small, or anything.
+/// A random number, small or of any size.
 pub fn any(prng: &mut Prng) -> u64 {
     let bits = prng.below(65);
     if bits == 0 { 0 } else { prng.next_u64() >> (64 - bits) }
@@ -62,7 +62,7 @@ fn any_side(prng: &mut Prng) -> DirectionStats {
     }
 }
 
-/// A record that no meter would make, most of the time: every field is anything that it can be.
+/// A record that mostly no meter would make: every field has any possible value.
 pub fn any_record(prng: &mut Prng) -> Record {
     let ends = [
         EndReason::IdleTimeout,
@@ -83,7 +83,7 @@ pub fn any_record(prng: &mut Prng) -> Record {
     ];
     let tunnels = [TunnelKind::Gre, TunnelKind::Vxlan, TunnelKind::GtpU, TunnelKind::Teredo];
     let mut sides = [any_side(prng), any_side(prng)];
-    // Some records have one side only; none has no packets at all.
+    // Some records have only one direction; none has no packets.
     if prng.below(3) == 0 {
         sides[prng.below(2) as usize] = DirectionStats::default();
     }
@@ -131,13 +131,13 @@ pub fn any_record(prng: &mut Prng) -> Record {
     }
 }
 
-/// A number that is small mostly and large sometimes: the least of its kind, times something heavy-tailed.
+/// A random number with a heavy-tailed (Pareto) distribution, at least `least`.
 fn heavy(prng: &mut Prng, least: f64, shape: f64) -> f64 {
     least * (1.0 - prng.unit()).powf(-1.0 / shape)
 }
 
-/// Conversations of a site with some thousands of hosts: names and pings of a packet or two, web and bulk, scans; packet by
-/// packet, so that every number of a record is that of packets that could have been.
+/// The flows of a site with some thousands of hosts: DNS and ping with one or two packets, web, bulk transfers, scans.
+/// Each record is computed from simulated packets, so its values are consistent.
 pub struct TrafficModel {
     prng: Prng,
     now: f64,
@@ -146,17 +146,17 @@ pub struct TrafficModel {
 }
 
 impl TrafficModel {
-    /// From [`START`] on.
+    /// A model whose flows start from [`START`] on.
     pub fn new(seed: u64, flows_per_second: f64) -> Self {
         Self { prng: Prng::new(seed), now: START as f64 * 1e9, flows_per_second, position: 24 }
     }
 
-    /// The next conversation, in the order in which they begin.
+    /// The next flow, in the order of start times.
     pub fn record(&mut self) -> Record {
         let p = &mut self.prng;
         self.now += -(1.0 - p.unit()).ln() * 1e9 / self.flows_per_second;
         let began = self.now as u64;
-        // Hosts by popularity: the n-th is asked for 1/n as often.
+        // Zipf distribution of hosts: the n-th host is requested 1/n as often as the first.
         let rank = |p: &mut Prng, of: f64| (of.powf(p.unit()) - 1.0) as u32;
         let client = 0x0a01_0000 + rank(p, 4000.0);
         let (what, six) = (p.below(100), p.below(8) == 0);

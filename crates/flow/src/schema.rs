@@ -1,50 +1,50 @@
-//! The one table of what a flow record is told as: JSON, CSV, `--fields` and the columns of Parquet files have these names, and
-//! the same value under each. Units, meanings and the documentation's tables come from here.
+//! The table of the fields of a flow record. JSON, CSV, `--fields` and the columns of Parquet files use these names,
+//! with the same value under each. Units, descriptions and the tables of the documentation are generated from it.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// Where a field is told.
+/// The outputs that contain a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldOutputs {
-    /// As text and as a column.
+    /// Text and columns.
     TextAndColumns,
-    /// As text, and as a column of files that are given away: a store has no room for it.
+    /// Text, and columns of exported files. A store omits the column to save space.
     TextAndExportedColumns,
-    /// As text: columns that are there say the same.
+    /// Text only: other columns have the same information.
     TextOnly,
-    /// As a column: text says the same with other fields.
+    /// Columns only: other fields of the text have the same information.
     ColumnsOnly,
 }
 
 impl FieldOutputs {
-    /// Whether JSON and CSV have it.
+    /// True if JSON and CSV contain the field.
     pub const fn is_text(self) -> bool {
         !matches!(self, Self::ColumnsOnly)
     }
 
-    /// Whether a Parquet file has it, of a store or given away.
+    /// True if Parquet files contain the field, in a store or exported.
     pub const fn is_column(self) -> bool {
         !matches!(self, Self::TextOnly)
     }
 }
 
-/// What can be told of a record.
+/// A field of the flow record.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// Its name.
+    /// The name.
     pub name: Cow<'static, str>,
-    /// Its unit; empty where there is none.
+    /// The unit; empty if the field has none.
     pub unit: &'static str,
-    /// What it says, as half a sentence.
+    /// The description, as a phrase.
     pub description: &'static str,
-    /// When it has no value (null, left out, an empty cell); empty if it always has one.
+    /// The condition under which the field has no value (null, omitted, an empty cell); empty if it always has a value.
     pub null_when: &'static str,
-    /// Where.
+    /// The outputs that contain the field.
     pub outputs: FieldOutputs,
 }
 
-/// All of them, in the order in which they are told.
+/// All fields, in the order of output.
 pub fn fields() -> &'static [Field] {
     static ALL: LazyLock<Vec<Field>> = LazyLock::new(all);
     &ALL
@@ -55,7 +55,7 @@ pub fn field(name: &str) -> Option<&'static Field> {
     fields().iter().find(|field| field.name == name)
 }
 
-/// Name, unit, meaning, when there is none, where.
+/// Name, unit, description, condition for no value, outputs.
 type FieldRow = (&'static str, &'static str, &'static str, &'static str, FieldOutputs);
 
 use FieldOutputs::{ColumnsOnly, TextAndColumns, TextAndExportedColumns, TextOnly};

@@ -1,10 +1,11 @@
-//! Several meters as one. Each conversation belongs to one of them, by its hash; what they make is put in one order.
+//! Several meters that act as one. The hash of its key assigns each flow to one shard; the records of all shards are
+//! emitted in one order.
 //!
-//! The records, their order included, do not depend on the number of shards, as long as none of them is full: each has its
-//! part of the capacity and a little more, and which flows a full table ends depends on which are in it. Whether that
-//! happened is counted (`counts().records[EndReason::LackOfResources as usize]`).
+//! The records and their order do not depend on the number of shards, as long as no shard is full. Each shard has its
+//! part of the capacity and a little more; which flows a full shard evicts depends on the flows in that shard.
+//! Evictions are counted (`counts().records[EndReason::LackOfResources as usize]`).
 //!
-//! From several threads, each shard is a [`Meter`] of its own, and [`ShardMerger`] puts the records in order: see there.
+//! With several threads, each shard is a separate [`Meter`], and [`ShardMerger`] merges the records.
 
 use crate::config::{Config, Packet};
 use crate::counts::Counts;
@@ -16,21 +17,21 @@ use crate::meter::Meter;
 use crate::record::{Record, Sink};
 use base::Timestamp;
 
-/// See the module.
+/// Several meters that act as one, in one thread.
 pub struct Shards<H = NoHints> {
     meters: Vec<Meter<H>>,
-    /// The packets of this second that each meter has still to take.
+    /// For each meter, the packets of this second that it has not yet metered.
     lanes: Vec<Vec<FlowPacket>>,
 }
 
 impl Shards {
-    /// `count` shards (at least one) that have room for `config.capacity` flows together.
+    /// `count` shards (at least one) with a total capacity of `config.capacity` flows.
     pub fn new(config: &Config, interface: u16, count: usize) -> Self {
         Self::with_hints(config, interface, count, NoHints)
     }
 
-    /// The settings of one of `count` shards: an eighth more than its part of the capacity, since hashes do not spread flows
-    /// quite evenly.
+    /// The configuration of one of `count` shards. Its capacity is an eighth above its part of the total, because
+    /// hashes do not spread flows quite evenly.
     pub fn part(config: &Config, count: usize) -> Config {
         let count = count.max(1);
         let part = config.capacity.div_ceil(count);
@@ -39,14 +40,14 @@ impl Shards {
 }
 
 impl<H: Hints> Shards<H> {
-    /// The same, for whoever can make memory quicker to reach.
+    /// As [`Shards::new`], with memory hints.
     pub fn with_hints(config: &Config, interface: u16, count: usize, hints: H) -> Self {
         let part = Shards::part(config, count);
         let meters = (0..count.max(1)).map(|_| Meter::with_hints(part.clone(), interface, hints)).collect::<Vec<_>>();
         Self { lanes: meters.iter().map(|_| Vec::new()).collect(), meters }
     }
 
-    /// Takes packets in the order in which they came. Time passes with them.
+    /// Meters packets in the order of their arrival. Their timestamps advance the meters' time.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         if let [meter] = &mut self.meters[..] {
             return meter.push(packets, sink);
@@ -67,7 +68,7 @@ impl<H: Hints> Shards<H> {
         self.run(packets, sink);
     }
 
-    /// Every meter takes its packets of this second.
+    /// Passes its packets of this second to every meter.
     fn run(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         for (meter, lanes) in self.meters.iter_mut().zip(&mut self.lanes) {
             meter.run(packets, lanes, sink);
@@ -75,7 +76,7 @@ impl<H: Hints> Shards<H> {
         }
     }
 
-    /// Time has passed, with or without packets: none before `now` will come.
+    /// Advances time to `now`, with or without packets. No earlier packet may follow.
     pub fn tick(&mut self, now: Timestamp, sink: &mut dyn Sink) {
         if self.meters[0].is_other_second(now.secs()) {
             pass(&mut self.meters, now.secs(), sink);
@@ -83,28 +84,28 @@ impl<H: Hints> Shards<H> {
         self.meters.iter_mut().for_each(Meter::compress_idle_flows);
     }
 
-    /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
+    /// Ends all flows and makes their records. Afterwards time restarts with the next packet.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(&mut self.meters, sink);
         self.meters.iter_mut().for_each(|m| m.second = None);
     }
 
-    /// The interface lost packets in a second: records that lie in it will say so.
+    /// Reports packets that the interface lost in a second; the records of this period will contain the number.
     pub fn lost(&mut self, second: u64, packets: u64) {
         self.meters.iter_mut().for_each(|m| m.lost(second, packets));
     }
 
-    /// What happened so far.
+    /// The sum of the meters' counters.
     pub fn counts(&self) -> Counts {
         self.meters.iter().fold(Counts::default(), |all, m| all.and(&m.counts()))
     }
 }
 
-/// Records of one shard that wait for those of the others.
+/// The records of one shard until they are merged with those of the other shards.
 ///
-/// With a meter per thread: give each packet to the meter that [`crate::Router`] names, give *every* meter a
-/// tick whenever a packet begins a second ([`crate::Router::second`]), and after each such tick [`ShardMerger::merge`] what the
-/// meters made. The records come out as from one meter.
+/// With one meter per thread: pass each packet to the meter that [`crate::Router::shard`] returns, call `tick` of
+/// *every* meter whenever a packet begins a second ([`crate::Router::second`]), and after each such tick pass the
+/// records of all shards to [`ShardMerger::merge`]. The records are then those of one meter.
 #[derive(Debug, Default)]
 pub struct ShardMerger {
     records: Vec<(u64, Record)>,
@@ -112,7 +113,8 @@ pub struct ShardMerger {
 }
 
 impl ShardMerger {
-    /// Gives the records of all shards to `sink`, in the order in which one meter had made them, and forgets them.
+    /// Passes the records of all shards to `sink`, in the order in which a single meter would make them, and removes
+    /// them.
     pub fn merge<'a>(shards: impl IntoIterator<Item = &'a mut Self>, sink: &mut dyn Sink) {
         let mut all: Vec<(u64, Record)> = Vec::new();
         for shard in shards {

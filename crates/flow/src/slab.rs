@@ -1,36 +1,37 @@
-//! Room for what few words are left of flows at rest: places of sixteen sizes, 16 to 256 bytes, in blocks of 4 KiB.
+//! Memory for the encodings of idle-compressed flows: slots of sixteen sizes, 16 to 256 bytes, in blocks of 4 KiB.
 //!
-//! Invariant: a block has places of one size as long as one of them is taken, and is nobody's afterwards. So memory goes from
-//! one size to another as flows change, and no more is touched than the blocks that were in use at once (Bonwick, The Slab
-//! Allocator, USENIX 1994, section 3). A new block is begun only where no block of the size has a free place.
+//! Invariant: a block has slots of one size while at least one of them is in use; afterwards the block is free for any
+//! size. So memory moves between sizes as the flows change, and no more memory is touched than the largest number of
+//! blocks in use at once (Bonwick, The Slab Allocator, USENIX 1994, section 3). A new block is used only if no block of
+//! the size has a free slot.
 //!
-//! Free places of a block are a list through the places themselves.
+//! The free slots of a block form a list whose links are stored in the slots.
 
 use crate::memory::{Hints, HintsExt};
 use crate::pool::NONE;
 
-/// Words of which a place is a multiple.
+/// Words in a unit; the size of a slot is a multiple of a unit.
 const UNIT: usize = 2;
 type Unit = [u64; UNIT];
 /// Units in a block.
 const BLOCK: usize = 256;
-/// Sizes of places: 1 to so many units.
+/// The number of slot sizes: 1 to this many units.
 const SIZES: usize = 16;
-/// Words in the largest place.
+/// Words in the largest slot.
 pub(crate) const MAX_WORDS: usize = SIZES * UNIT;
-/// No unit of a block.
+/// The end of a list of free slots.
 const NOWHERE: u16 = u16::MAX;
 
-/// What is known of a block.
+/// The state of a block.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// Its neighbours among those of its size that have a free place; of a block that is nobody's, only the next one.
+    /// The neighbours in the list of blocks of this size with a free slot; for a free block, only `next` is used.
     before: u32,
     next: u32,
-    /// Units per place.
+    /// Units per slot.
     size: u16,
     taken: u16,
-    /// The first unit behind all that were ever taken, and that of the free place that was taken last.
+    /// The first unit after all slots that were ever in use, and the first unit of the slot that was freed last.
     made: u16,
     free: u16,
 }
@@ -41,30 +42,30 @@ impl Block {
     }
 }
 
-/// See the module.
+/// The allocator.
 pub(crate) struct Slab {
     units: Vec<Unit>,
     blocks: Vec<Block>,
-    /// By size: the first block with a free place.
+    /// For each size, the first block with a free slot.
     roomy: [u32; SIZES],
-    /// The first block that is nobody's.
+    /// The first free block.
     empty: u32,
-    /// Blocks that there may be.
+    /// The largest number of blocks.
     most: usize,
-    /// Blocks with a place that is taken.
+    /// The number of blocks with a slot in use.
     taken: usize,
 }
 
 impl Slab {
-    /// Room for so many bytes, which are touched when they are needed.
+    /// Reserves address space for so many bytes; memory is touched on first use.
     pub fn new(bytes: usize, hints: impl Hints) -> Self {
-        // A place is named by its first unit.
+        // A slot is identified by its first unit.
         let most = (bytes / size_of::<Unit>()).min(NONE as usize) / BLOCK;
         let (units, blocks) = (hints.reserve(most * BLOCK), hints.reserve(most));
         Self { units, blocks, roomy: [NONE; SIZES], empty: NONE, most, taken: 0 }
     }
 
-    /// Puts words into a place, at least one and at most [`MAX_WORDS`]; `None` if there is no room.
+    /// Stores at least one and at most [`MAX_WORDS`] words in a slot; `None` if there is no space.
     pub fn put(&mut self, words: &[u64]) -> Option<u32> {
         let size = words.len().div_ceil(UNIT);
         let at = match self.roomy[size - 1] {
@@ -92,13 +93,13 @@ impl Slab {
         Some(place as u32)
     }
 
-    /// What was put into a place, and up to a word more.
+    /// The words stored in a slot, and up to one word more.
     pub fn of(&self, place: u32) -> &[u64] {
         let size = usize::from(self.blocks[place as usize / BLOCK].size);
         self.units[place as usize..place as usize + size].as_flattened()
     }
 
-    /// Asks for the lines of a place, if it is not a large one.
+    /// Prefetches the first 128 bytes of a slot.
     #[inline(always)]
     pub fn fetch(&self, place: u32, hints: impl Hints) {
         let first = &self.units[place as usize];
@@ -106,7 +107,7 @@ impl Slab {
         hints.prefetch(std::ptr::from_ref(first).cast::<u8>().wrapping_add(64));
     }
 
-    /// Gives a place back.
+    /// Frees a slot.
     pub fn free(&mut self, place: u32) {
         let (at, unit) = (place as usize / BLOCK, place as usize % BLOCK);
         let block = &mut self.blocks[at];
@@ -125,7 +126,7 @@ impl Slab {
         }
     }
 
-    /// Gives all places back.
+    /// Frees all slots.
     pub fn clear(&mut self) {
         self.roomy = [NONE; SIZES];
         self.empty = NONE;
@@ -135,17 +136,17 @@ impl Slab {
         }
     }
 
-    /// Bytes that were ever touched.
+    /// Bytes touched so far.
     pub fn bytes(&self) -> usize {
         self.units.len() * size_of::<Unit>() + self.blocks.len() * size_of::<Block>()
     }
 
-    /// Bytes of the blocks that have a place that is taken.
+    /// Bytes of the blocks that have a slot in use.
     pub fn held(&self) -> usize {
         self.taken * (BLOCK * size_of::<Unit>() + size_of::<Block>())
     }
 
-    /// A block for places of so many units, if there may be another.
+    /// Takes a free block for slots of so many units; `None` if there is none.
     #[cold]
     fn begin(&mut self, size: usize) -> Option<u32> {
         let block = Block { before: NONE, next: NONE, size: size as u16, taken: 0, made: 0, free: NOWHERE };
@@ -167,7 +168,7 @@ impl Slab {
         Some(at)
     }
 
-    /// Puts a block among those of its size that have a free place.
+    /// Inserts a block into the list of blocks of its size with a free slot.
     fn link(&mut self, at: u32) {
         let block = &mut self.blocks[at as usize];
         let next = std::mem::replace(&mut self.roomy[usize::from(block.size) - 1], at);
@@ -177,7 +178,7 @@ impl Slab {
         }
     }
 
-    /// Takes it out of them.
+    /// Removes a block from that list.
     fn unlink(&mut self, at: u32) {
         let Block { before, next, size, .. } = self.blocks[at as usize];
         match before {
@@ -205,7 +206,7 @@ mod tests {
         let mut model: HashMap<u32, Vec<u64>> = HashMap::new();
         let mut refused = 0;
         for step in 0..60_000_u64 {
-            // More come than go, then the other way round; which sizes come changes with time.
+            // Alternating phases of growth and shrinkage; the sizes in use change over time.
             let grows = (step / 4000).is_multiple_of(2);
             if prng.below(10) < if grows { 8 } else { 3 } {
                 let most = [4, 32, 9, 20][step as usize / 3000 % 4];

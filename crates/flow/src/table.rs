@@ -1,31 +1,32 @@
-//! Where flows are found: buckets of one cache line with twelve places each, and a tag of one byte beside every place.
+//! The hash table of active flows: buckets of one cache line with twelve slots, and a tag of one byte for each slot.
 //!
 //! ```text
 //! byte  0         12                60        62        64
 //!       | 12 tags | 12 flow numbers | spilled | nothing |      tag 0: the place is free
 //! ```
-//! A flow lies in the bucket that its hash names, or, when that is full, in one of the [`REACH`] - 1 after it; `spilled`
-//! counts how many flows of a bucket lie elsewhere, so that nearly every search ends in its first line and
-//! nothing is left behind by removal. A hash is 64 bits: the lower 32 name the bucket, the next 8 are the tag, the upper 16
-//! the shard. The table compares tags only; whether a flow is the right one is for the caller to say.
+//! A flow is in the bucket of its hash, or, if that bucket is full, in one of the [`REACH`] - 1 buckets after it.
+//! `spilled` counts the flows of a bucket that are in other buckets, so that nearly every search ends in its first
+//! cache line and a removal needs no tombstone. A hash has 64 bits: the lower 32 select the bucket, the next 8 are the
+//! tag, the upper 16 select the shard. The table compares tags only; the caller compares the keys.
 //!
-//! All tags of a bucket are compared at once, as bytes of two words (Warren, Hacker's Delight, section 6-1).
+//! All tags of a bucket are compared at once, as the bytes of two words (Warren, Hacker's Delight, section 6-1).
 //!
-//! Room is reserved for all buckets and only as many are in use as the flows need, so that those of few flows lie in the caches
-//! near the processor and in few pages. With more flows the table grows, and its owner enters all of them again.
+//! Address space is reserved for all buckets, but only as many are in use as the flows need, so that the buckets of few
+//! flows stay in the caches and in few pages. If flows need more buckets, the table grows empty, and its owner inserts
+//! all flows again.
 
 use crate::memory::{Hints, HintsExt};
 
-/// Places in a bucket.
+/// Slots in a bucket.
 pub(crate) const BUCKET_SLOTS: usize = 12;
-/// Flows per bucket when as many are there as were reserved: one bucket in a hundred is then over full. With seven it is one
-/// in forty, and every sixth search of a flood goes on beyond its first line.
+/// Flows per bucket of a table at its capacity: one bucket in a hundred then overflows. With seven it is one bucket in
+/// forty, and in a flood every sixth search continues beyond its first cache line.
 const LOAD: usize = 6;
-/// Buckets that are searched at most.
+/// The largest number of buckets that a search visits.
 pub(crate) const REACH: usize = 8;
-/// Buckets in use at first: 64 KiB. In the tests so few that nearly every table grows.
+/// Initial number of buckets: 64 KiB. In tests so small that nearly every table grows.
 const FIRST: usize = if cfg!(test) { 2 } else { 1 << 10 };
-/// So many times the buckets that are needed are in use after the table has grown.
+/// The number of buckets after growth, as a multiple of the buckets needed.
 const AHEAD: usize = 4;
 
 #[derive(Clone)]
@@ -41,9 +42,9 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 const EMPTY: Bucket = Bucket { tags: [0; BUCKET_SLOTS], flows: [0; BUCKET_SLOTS], spilled: 0 };
 
 pub(crate) struct Table {
-    /// Those in use.
+    /// The buckets in use.
     buckets: Vec<Bucket>,
-    /// How many there may be.
+    /// The largest number of buckets.
     most: usize,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Table {
 pub(crate) struct BucketsFull;
 
 impl Table {
-    /// A table in which `capacity` flows find room.
+    /// A table for `capacity` flows.
     pub fn new(capacity: usize, hints: impl Hints) -> Self {
         let most = capacity.div_ceil(LOAD).max(1);
         let mut buckets = hints.reserve(most);
@@ -60,13 +61,13 @@ impl Table {
         Self { buckets, most }
     }
 
-    /// Whether it should grow before there are so many flows.
+    /// True if the table should grow before it holds so many flows.
     #[inline(always)]
     pub fn is_small_for(&self, flows: usize) -> bool {
         flows > self.buckets.len() * LOAD && self.buckets.len() < self.most
     }
 
-    /// Grows for so many flows and more, and forgets those that it has: each is at another spot now.
+    /// Grows the table for at least so many flows and empties it: every flow gets another bucket.
     pub fn grow(&mut self, flows: usize) {
         let count = flows.div_ceil(LOAD).saturating_mul(AHEAD).min(self.most);
         self.buckets.clear();
@@ -77,12 +78,12 @@ impl Table {
         self.buckets.len() * size_of::<Bucket>()
     }
 
-    /// Forgets all flows.
+    /// Removes all flows.
     pub fn clear(&mut self) {
         self.buckets.fill(EMPTY);
     }
 
-    /// Where a flow with this hash is looked for. Who goes there several times works it out once.
+    /// The bucket and tag of a hash, for callers that use them several times.
     #[inline(always)]
     pub fn bucket_hint(&self, hash: u64) -> BucketHint {
         BucketHint { home: (((hash & 0xffff_ffff) * self.buckets.len() as u64) >> 32) as u32, tag: tag(hash) }
@@ -98,20 +99,20 @@ impl Table {
         REACH.min(self.buckets.len())
     }
 
-    /// Asks for the line where a search begins.
+    /// Prefetches the cache line where a search begins.
     #[inline(always)]
     pub fn fetch(&self, spot: BucketHint, hints: impl Hints) {
         hints.fetch(&self.buckets[spot.home as usize]);
     }
 
-    /// The flow that a search would look at first, if there is one.
+    /// The first flow that a search would compare; `None` if no tag matches.
     #[inline(always)]
     pub fn guess(&self, spot: BucketHint) -> Option<u32> {
         let bucket = &self.buckets[spot.home as usize];
         bucket.slots(spot.tag).next().map(|place| bucket.flows[place])
     }
 
-    /// The flow at this spot for which `same` holds.
+    /// The flow with this tag for which `same` returns true.
     #[inline(always)]
     pub fn find(&self, BucketHint { home, tag }: BucketHint, same: impl Fn(u32) -> bool) -> Option<u32> {
         let home = home as usize;
@@ -123,13 +124,13 @@ impl Table {
         (1..self.reach()).find_map(|step| self.buckets[self.after(home, step)].find(tag, &same))
     }
 
-    /// Enters a flow that is not there.
+    /// Inserts a flow that is not in the table.
     #[inline(always)]
     pub fn insert(&mut self, spot: BucketHint, flow: u32) -> Result<(), BucketsFull> {
         if self.buckets[spot.home as usize].put(spot.tag, flow) { Ok(()) } else { self.spill(spot, flow) }
     }
 
-    /// The same where its own bucket is full.
+    /// As `insert`, after the flow's own bucket was found full.
     #[cold]
     #[inline(never)]
     fn spill(&mut self, BucketHint { home, tag }: BucketHint, flow: u32) -> Result<(), BucketsFull> {
@@ -144,7 +145,7 @@ impl Table {
         Err(BucketsFull)
     }
 
-    /// Removes a flow that is there.
+    /// Removes a flow that is in the table.
     #[inline(always)]
     pub fn remove(&mut self, spot: BucketHint, flow: u32) {
         if !self.buckets[spot.home as usize].take(spot.tag, flow) {
@@ -152,7 +153,7 @@ impl Table {
         }
     }
 
-    /// The same where it is not in its own bucket.
+    /// As `remove`, for a flow that is not in its own bucket.
     #[cold]
     #[inline(never)]
     fn remove_spilled(&mut self, BucketHint { home, tag }: BucketHint, flow: u32) {
@@ -167,35 +168,35 @@ impl Table {
         debug_assert!(false, "flow {flow} is in no bucket within reach");
     }
 
-    /// The flows in the bucket of this spot.
+    /// The flows in this bucket.
     pub fn neighbours(&self, spot: BucketHint) -> impl Iterator<Item = u32> + '_ {
         let bucket = &self.buckets[spot.home as usize];
         (0..BUCKET_SLOTS).filter(|p| bucket.tags[*p] != 0).map(|p| bucket.flows[p])
     }
 }
 
-/// What a table makes of a hash: the bucket that it names, and the tag.
+/// The bucket that a hash selects, and the tag of the hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BucketHint {
     home: u32,
     tag: u8,
 }
 
-/// What stands for a hash beside its flow: never 0.
+/// The tag of a hash, never 0.
 #[inline(always)]
 const fn tag(hash: u64) -> u8 {
     let tag = (hash >> 32) as u8;
     if tag == 0 { 1 } else { tag }
 }
 
-/// The highest bit of each byte of a word that is 0; of the others nothing.
+/// A word with the highest bit of each byte that is 0 in `word`; all other bits are 0.
 #[inline(always)]
 const fn zero_bytes(word: u64) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     !(((word & LOW) + LOW) | word | LOW)
 }
 
-/// Places whose bits are set: the highest bit of a byte each, of the first eight and of the last four.
+/// A set of slots, as the highest bit of one byte per slot: the first eight slots, and the last four.
 struct Hits(u64, u64);
 
 impl Iterator for Hits {
@@ -218,7 +219,7 @@ impl Iterator for Hits {
 }
 
 impl Bucket {
-    /// The places with this tag, in their order; 0 finds those that are free.
+    /// The slots with this tag, in their order; tag 0 finds the free slots.
     #[inline(always)]
     fn slots(&self, tag: u8) -> Hits {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = self.tags;
@@ -272,7 +273,7 @@ mod tests {
     fn a_word_knows_its_zero_bytes() {
         let mut prng = Prng::new(1);
         for _ in 0..10_000 {
-            // Few values, so that zeros and their neighbours in value meet.
+            // Few different values, so that zeros and bytes next to them in value occur together.
             let bytes: [u8; 8] = std::array::from_fn(|_| [0, 0, 1, 0x7f, 0x80, 0xff][prng.below(6) as usize]);
             let expected = bytes.map(|b| if b == 0 { 0x80 } else { 0 });
             assert_eq!(zero_bytes(u64::from_le_bytes(bytes)).to_le_bytes(), expected, "{bytes:?}");
@@ -287,7 +288,7 @@ mod tests {
             let (mut table, mut map) = (table(capacity), HashMap::new());
             let mut crowded = 0;
             for flow in 0..20_000_u32 {
-                // Hashes that collide in their buckets and tags now and then, and in all their bits.
+                // Hashes that sometimes collide in bucket and tag, and sometimes in all bits.
                 let hash = (prng.below(40) << 32) | (prng.below(25) * 0x0a00_0000);
                 let known = map.get(&hash).copied();
                 let spot = table.bucket_hint(hash);

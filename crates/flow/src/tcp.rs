@@ -1,5 +1,5 @@
-//! What TCP does, as far as somebody in between can see it: which bytes came before (RFC 9293 §3.4), and how far the
-//! conversation got (§3.3.2).
+//! TCP as an observer of the packets sees it: sequence numbers sent before (RFC 9293 §3.4), and the connection state
+//! (§3.3.2).
 
 use crate::bits::Coder;
 use crate::packet_fields::PacketFields;
@@ -7,30 +7,30 @@ use crate::record::TcpState;
 use std::hint::select_unpredictable;
 use wire::tcp_flags::{ACK, FIN, RST, SYN};
 
-/// Whether bytes were sent before.
+/// The relation of a segment to the sequence numbers sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentOrder {
-    /// Some of them go beyond all that came before, or there are none.
+    /// Some of its sequence numbers are above all earlier ones, or it has no sequence numbers.
     New,
-    /// All of them came before.
+    /// All of its sequence numbers were sent before.
     Retransmitted,
-    /// They fill a hole.
+    /// It fills a hole, at least in part.
     OutOfOrder,
 }
 
-/// How far one side has sent: the highest sequence number, and the last two holes below it. Numbers wrap
-/// around. A hole older than the last two is forgotten, and what fills it
-/// counts as sent before.
+/// The sequence numbers that one direction has sent: the highest, and the last two holes below it. Sequence numbers
+/// wrap around. An older hole is forgotten: a segment that fills it counts as retransmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SequenceSpace {
     high: Option<u32>,
-    /// First missing number, and the one after the last; equal if there is no hole. The newer one first.
+    /// For each hole the first missing sequence number and the number after the last; equal if there is no hole. The
+    /// newer hole is first.
     holes: [(u32, u32); 2],
 }
 
-/// A SYN so far from what was sent before begins a new numbering.
+/// A SYN at this distance from the highest sequence number begins a new sequence space (a new connection).
 const FAR: u32 = 1 << 16;
-/// What lies further from what was sent before than any window reaches (RFC 7323 §2.3) begins one, too.
+/// A segment farther from the highest sequence number than any window reaches (RFC 7323 §2.3) also begins one.
 const WINDOW: u32 = 1 << 30;
 
 impl SequenceSpace {
@@ -42,7 +42,7 @@ impl SequenceSpace {
         self.high
     }
 
-    /// Packs it, or puts there what is unpacked ([`crate::packed`]).
+    /// Encodes or decodes the state of an idle-compressed flow ([`crate::compress`]).
     pub fn code(&mut self, c: &mut impl Coder) {
         self.high = c.bit(self.high.is_some()).then(|| c.bits(self.high.unwrap_or(0).into(), 32) as u32);
         let high = self.high.unwrap_or(0);
@@ -86,7 +86,7 @@ impl SequenceSpace {
         if self.fill(seq, end) { SegmentOrder::OutOfOrder } else { SegmentOrder::Retransmitted }
     }
 
-    /// Forgets holes so old that numbers could be taken for those of another turn.
+    /// Forgets holes so old that their numbers would be ambiguous after the wrap-around.
     #[inline(always)]
     fn forget(&mut self, high: u32) {
         let is_young = |h: (u32, u32)| h.0 != h.1 && high.wrapping_sub(h.0) <= WINDOW;
@@ -95,7 +95,7 @@ impl SequenceSpace {
         }
     }
 
-    /// Whether some of `seq..end` were missing; they are not any more.
+    /// Removes `seq..end` from the holes; true if some of these numbers were missing.
     fn fill(&mut self, seq: u32, end: u32) -> bool {
         let is_in = |from: u32, to: u32| {
             let (left, right) = (seq.wrapping_sub(from) as i32, end.wrapping_sub(from) as i32);
@@ -105,7 +105,7 @@ impl SequenceSpace {
             if !is_in(from, to) {
                 return [(from, to), (0, 0)];
             }
-            // What of it lies before and behind.
+            // The remaining parts of the hole before and after the segment.
             let before = if seq.wrapping_sub(from) as i32 > 0 { (from, seq) } else { (0, 0) };
             let behind = if to.wrapping_sub(end) as i32 > 0 { (end, to) } else { (0, 0) };
             [before, behind]
@@ -118,15 +118,16 @@ impl SequenceSpace {
         filled
     }
 
-    /// Remembers the first two of these holes.
+    /// Keeps the first two of these holes.
     fn keep(&mut self, holes: impl Iterator<Item = (u32, u32)>) {
         let mut kept = holes.filter(|h| h.0 != h.1);
         self.holes = [kept.next().unwrap_or_default(), kept.next().unwrap_or_default()];
     }
 }
 
-/// If the packet is the next of its side and there is nothing remarkable about it: how far the side has sent then. Without
-/// a branch but the last: every third packet is not TCP, and every other carries nothing.
+/// The highest sequence number after this packet, and true if it is known; `None` unless the packet is the next of its
+/// direction. The only branch is the last one, because branches would be unpredictable: every third packet is not TCP,
+/// and every second has no payload.
 #[inline(always)]
 pub(crate) fn in_order(high: u32, is_known: bool, seen: &PacketFields) -> Option<(u32, bool)> {
     let counts = seen.tcp & (seen.flags & RST == 0);
@@ -137,10 +138,11 @@ pub(crate) fn in_order(high: u32, is_known: bool, seen: &PacketFields) -> Option
     fits.then_some((next, is_known | counts))
 }
 
-/// Which sides have sent FIN, as bits.
+/// The directions in which FIN was sent, as bits.
 pub(crate) type Fins = u8;
 
-/// The state after the first packet of a flow, which side 0 sends: what [`next`] says, told without a branch whether it is TCP.
+/// The state after the first packet of a flow, which has direction 0: the result of [`next`], computed without a branch
+/// on the protocol.
 #[inline(always)]
 pub(crate) fn first(seen: &PacketFields, bidirectional: bool) -> (TcpState, Fins) {
     let flags = seen.flags;
@@ -150,12 +152,12 @@ pub(crate) fn first(seen: &PacketFields, bidirectional: bool) -> (TcpState, Fins
         _ if flags & FIN != 0 => TcpState::Closed,
         _ => select_unpredictable(flags & (SYN | ACK) == SYN, TcpState::SynSent, TcpState::Midstream),
     };
-    // Without TCP there are no flags.
+    // For a packet that is not TCP, `flags` is 0.
     let has_ended = flags & (FIN | RST) == FIN;
     (select_unpredictable(seen.tcp, state, TcpState::None), has_ended.into())
 }
 
-/// The state after a packet. In unidirectional metering the FIN of the one side is the end.
+/// The state after a packet. In uniflows a FIN of the one direction closes the connection.
 #[inline(always)]
 pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &PacketFields, bidirectional: bool) -> TcpState {
     use TcpState::*;
@@ -178,19 +180,20 @@ pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &PacketFields, 
         None if seen.side == 0 && flags & (SYN | ACK) == SYN => SynSent,
         None => Midstream,
         SynSent if seen.side == 1 && flags & (SYN | ACK) == SYN | ACK => SynReceived,
-        // The answer went another way; that it came is seen from this.
+        // An ACK from the initiator shows that the SYN+ACK arrived, even if the capture does not have the SYN+ACK.
         SynSent | SynReceived if seen.side == 0 && flags & (SYN | ACK) == ACK => Established,
         other => other,
     }
 }
 
-/// What a packet does to the times of the handshake, which are moments until both ends of a span are known. In bits.
+/// The effect of a packet on the two times of the handshake, as bits. A time is a timestamp until the end of its
+/// interval is known, then a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandshakeUpdate(u8);
 
 impl HandshakeUpdate {
     pub const NOTHING: Self = Self(0);
-    /// The last of several SYNs counts, so that a lost one is not taken for a long way.
+    /// The last of several SYNs counts, so that a lost SYN does not increase the round-trip time.
     const SYN: Self = Self(1);
     const ANSWER: Self = Self(1 << 1 | 1 << 2);
     const ANSWER_AGAIN: Self = Self(1 << 2);
@@ -209,7 +212,7 @@ impl HandshakeUpdate {
         }
     }
 
-    /// The times after a packet at this moment.
+    /// The times after a packet with timestamp `at`.
     #[inline(always)]
     pub fn times(self, [syn, ack]: [u64; 2], at: u64) -> [u64; 2] {
         let does = |bit: u32| self.0 >> bit & 1 == 1;
@@ -218,15 +221,15 @@ impl HandshakeUpdate {
         [first, second]
     }
 
-    /// Whether each of the times is a span now that was a moment before.
+    /// For each time, true if it has changed from a timestamp to a duration.
     #[inline(always)]
     pub const fn learned(self) -> [bool; 2] {
         [self.0 >> 1 & 1 == 1, self.0 >> 3 & 1 == 1]
     }
 }
 
-/// What [`next`] and [`HandshakeUpdate::of`] say of a packet without FIN and RST, as long as the conversation goes on: a state below, what
-/// happens to the times above.
+/// The results of [`next`] and [`HandshakeUpdate::of`] for packets without FIN and RST of a connection that is not
+/// closed: the state in the lower four bits, the handshake update in the upper four.
 static STEPS: [u8; 128] = {
     use TcpState::*;
     let states = [None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset];
@@ -236,7 +239,7 @@ static STEPS: [u8; 128] = {
         let (before, tcp, side) = (states[at >> 4], at >> 3 & 1 == 1, at >> 2 & 1);
         let flags = if at & 1 == 1 { SYN } else { 0 } | if at >> 1 & 1 == 1 { ACK } else { 0 };
         let seen = PacketFields { tcp, flags, side, ..PacketFields::NOTHING };
-        // Without a FIN of its own a packet does not change who has sent one.
+        // A packet without FIN does not change the FINs seen, so a half-closed connection stays half-closed.
         let after = if matches!(before, HalfClosed) { before } else { next(before, &mut 0, &seen, true) };
         all[at] = after as u8 | HandshakeUpdate::of(before, after, side, flags).0 << 4;
         at += 1;
@@ -244,8 +247,8 @@ static STEPS: [u8; 128] = {
     all
 };
 
-/// The state after a packet without FIN and RST, and what becomes of the times, both looked up: which of them a packet is
-/// cannot be predicted while conversations begin.
+/// The state after a packet without FIN and RST, and the handshake update. Both are looked up, because branches would
+/// be unpredictable at the start of connections.
 #[inline(always)]
 pub(crate) fn step(state: TcpState, side: usize, seen: &PacketFields) -> (TcpState, HandshakeUpdate) {
     let flags = usize::from(seen.flags >> 1 & 1) | usize::from(seen.flags >> 3 & 2);
@@ -254,7 +257,7 @@ pub(crate) fn step(state: TcpState, side: usize, seen: &PacketFields) -> (TcpSta
     (TcpState::of(step & 7), HandshakeUpdate(step >> 4))
 }
 
-/// Whether a packet without SYN, FIN and RST leaves the state as it is.
+/// True if a packet without SYN, FIN and RST does not change the state.
 #[inline(always)]
 pub(crate) fn is_final(state: TcpState) -> bool {
     const FINAL: u8 = 1 << TcpState::Midstream as u8
@@ -265,7 +268,7 @@ pub(crate) fn is_final(state: TcpState) -> bool {
     FINAL >> state as u8 & 1 == 1
 }
 
-/// Whether nothing but repetitions is to come.
+/// True if the connection is closed or reset: only retransmissions can follow.
 #[inline(always)]
 pub(crate) fn is_over(state: TcpState) -> bool {
     state >= TcpState::Closed

@@ -1,30 +1,31 @@
-//! Sequence numbers of tunnels that count their packets (ERSPAN II and III, GRE, GTP-U): the first and the last one that each
-//! side of a flow had in the record that is being made.
+//! Sequence numbers of tunnels (ERSPAN II and III, GRE, GTP-U): the first and the last number that each direction of a
+//! flow had in the current record.
 //!
-//! Invariant: what is kept for a flow's place is that of the flow that is there, if that is in a tunnel; nothing is asked of others.
+//! Invariant: if the flow at an index is in a tunnel, the values at this index belong to that flow; for other flows the
+//! values are not read.
 //!
-//! Few flows have any, and their entries are full: so they lie beside, in blocks that are allocated when the first flow of
-//! theirs has a number. They stay where they are while a flow is at rest. Other flows have nothing of it but a byte of their key
-//! that is looked at.
+//! Few flows have sequence numbers and their entries have no free bytes, so the numbers are stored separately, in
+//! blocks that are allocated when the first flow of a block has a number. The values remain while a flow is compressed.
+//! For other flows the only cost is one test of a byte of the key.
 
-/// Flows whose numbers lie in one block.
+/// Flows per block.
 const FLOWS: usize = 64;
 
-/// The numbers of one flow.
+/// The sequence numbers of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct SequenceRange {
     first: [u32; 2],
     last: [u32; 2],
-    /// Whether a side has had any in this record.
+    /// For each direction, true if it had a sequence number in this record.
     there: [bool; 2],
 }
 
 const _: () = assert!(size_of::<SequenceRange>() == BYTES);
 
-/// Bytes for each flow of a block.
+/// Bytes per flow in a block.
 pub(crate) const BYTES: usize = 20;
 
-/// See the module.
+/// The sequence numbers of all flows.
 #[derive(Default)]
 pub(crate) struct TunnelSequences {
     blocks: Vec<Option<Box<[SequenceRange; FLOWS]>>>,
@@ -36,7 +37,7 @@ impl TunnelSequences {
         self.count * FLOWS * BYTES + self.blocks.len() * size_of::<Option<Box<[SequenceRange; FLOWS]>>>()
     }
 
-    /// A record begins, in which no packet has had a number yet.
+    /// Begins a record, in which no packet has had a sequence number yet.
     #[inline(always)]
     pub fn begin(&mut self, flow: u32) {
         if let Some(Some(block)) = self.blocks.get_mut(flow as usize / FLOWS) {
@@ -44,7 +45,7 @@ impl TunnelSequences {
         }
     }
 
-    /// A packet of this side had this number.
+    /// Records the sequence number of a packet.
     pub fn note(&mut self, flow: u32, side: usize, number: u32) {
         let (at, place) = (flow as usize / FLOWS, flow as usize % FLOWS);
         if self.blocks.len() <= at {
@@ -61,7 +62,7 @@ impl TunnelSequences {
         numbered.last[side] = number;
     }
 
-    /// The first and the last number of each side.
+    /// The first and the last sequence number of each direction.
     pub fn of(&self, flow: u32) -> [Option<(u32, u32)>; 2] {
         let Some(Some(block)) = self.blocks.get(flow as usize / FLOWS) else { return [None; 2] };
         let SequenceRange { first, last, there } = block[flow as usize % FLOWS];

@@ -1,7 +1,8 @@
-//! One packet after the other: which flow it belongs to, and what it adds to it.
+//! The metering of one packet: finding its flow, and updating the flow.
 //!
-//! Most packets are of long flows that go on, or among the first ten of a short one, and are counted by short ways of their own; the
-//! others by the long one. The plain version is the model in the tests; `docs/design/flow-metering.md` has what each costs.
+//! Two fast paths handle most packets: those of long flows, and those among the first ten of a short flow. A general
+//! path handles all others. The model in the tests is the plain version; `docs/design/flow-metering.md` has the cost of
+//! each path.
 
 use crate::compact_counters::CompactCounters;
 use crate::config::Packet;
@@ -20,7 +21,7 @@ use crate::tcp::{self, HandshakeUpdate};
 use wire::tcp_flags::{FIN, RST, SYN};
 
 impl<H: Hints> Meter<H> {
-    /// Gives a packet to its flow, of which there is a guess.
+    /// Counts a packet in its flow, which is probably `guess`.
     #[inline(always)]
     pub(crate) fn take(&mut self, packet: &Packet, lane: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) {
         let flow = self.count(packet, lane, guess, sink);
@@ -29,20 +30,22 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Keeps the sequence number that a packet has in its tunnel, now that it is counted in the record to which it belongs.
+    /// Stores the tunnel sequence number of a packet, after the packet was counted, so that the number belongs to the
+    /// same record.
     #[inline(never)]
     fn note(&mut self, flow: u32, packet: &Packet, lane: &FlowPacket) {
         let hot = &self.flows[flow].hot;
-        // Where tunnels do not tell flows apart, one that was outside at first says nothing of any.
+        // If the tunnel is not in the flow key, a flow may have packets inside and outside of tunnels. If its first
+        // packet was in none, no sequence numbers are kept.
         if let Some(number) = packet.decoded.tunnel.and_then(|t| t.sequence).filter(|_| hot.tunnel > 0) {
             self.numbers.note(flow, hot.side(&lane.key), number);
         }
     }
 
-    /// Counts a packet; which flow's it is.
+    /// Counts a packet and returns the index of its flow.
     #[inline(always)]
     fn count(&mut self, packet: &Packet, lane: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) -> u32 {
-        // A packet before this one may have ended the flow, and given its place to another.
+        // A packet before this one may have ended the guessed flow, and another flow may use its entry.
         let found = if guess != NONE && is_same(&self.flows[guess].hot, &lane.key, &self.keys) {
             if self.take_usual(packet, lane, guess) || self.take_listed(packet, lane, guess) {
                 return guess;
@@ -55,7 +58,8 @@ impl<H: Hints> Meter<H> {
         let hot = &mut self.flows[flow].hot;
         let timeout = if tcp::is_over(hot.state) { self.linger } else { self.idle[usize::from(hot.protocol)] };
         if is_another(hot.state, &lane.seen) || lane.seen.at.saturating_sub(hot.last) >= timeout {
-            // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
+            // The record of the old flow is made when its own timeout expires; until then it keeps its entry and its
+            // place on the wheel.
             hot.bits |= bit::DETACHED;
             self.table.remove(lane.bucket, flow);
             return self.begin(packet, lane, sink);
@@ -72,7 +76,7 @@ impl<H: Hints> Meter<H> {
         flow
     }
 
-    /// Counts another packet of a full flow, or of one at rest, which it wakes.
+    /// Counts a further packet of a flow with wide counters or of a compressed flow, which is decompressed.
     #[inline(never)]
     fn add_to_other(&mut self, flow: u32, packet: &Packet, seen: &PacketFields, sink: &mut dyn Sink) {
         if self.flows[flow].hot.is_compressed() {
@@ -81,7 +85,8 @@ impl<H: Hints> Meter<H> {
         self.add(flow, packet, seen, sink);
     }
 
-    /// Counts the packet if it is what most are: of a long flow that goes on, nothing about it that is not counted in a line.
+    /// The fast path for long flows: counts a packet for which compact counters suffice; false if another path must
+    /// count the packet.
     #[inline(always)]
     fn take_usual(&mut self, packet: &Packet, lane: &FlowPacket, flow: u32) -> bool {
         let Entry { hot, body } = &mut self.flows[flow];
@@ -107,7 +112,8 @@ impl<H: Hints> Meter<H> {
         is_counted
     }
 
-    /// Counts the packet if it is one of the first of a flow that goes on, and nothing about it is remarkable.
+    /// The fast path for short flows: counts a regular packet that the packet list can hold; false if another path must
+    /// count the packet.
     #[inline(always)]
     fn take_listed(&mut self, packet: &Packet, lane: &FlowPacket, flow: u32) -> bool {
         let Entry { hot, body } = &mut self.flows[flow];
@@ -129,7 +135,7 @@ impl<H: Hints> Meter<H> {
         hot.add_extra(shakes);
         hot.bits |= bit::SEEN_SINCE_SWEEP;
         let rare = if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare };
-        // A time that fits into the list fits there as well.
+        // A time that the list can hold also fits into the extra fields.
         rare.set_shake(shakes.times(rare.shake(), after));
         if is_reply {
             hot.bits |= bit::BACK;
@@ -151,7 +157,7 @@ impl<H: Hints> Meter<H> {
         true
     }
 
-    /// Counts another packet of a flow.
+    /// Counts a further packet of a flow: the general path.
     #[inline(always)]
     fn add(&mut self, flow: u32, packet: &Packet, seen: &PacketFields, sink: &mut dyn Sink) {
         let hot = &mut self.flows[flow].hot;
@@ -199,7 +205,7 @@ impl<H: Hints> Meter<H> {
         let Entry { hot, body } = &mut self.flows[flow];
         let after = seen.at - body.start;
         if usize::from(hot.packets) >= LOG {
-            // Not if the list is to go on.
+            // If the configuration keeps more initial packets than the list holds, the flow needs wide counters.
             if self.config.initial_packets > LOG {
                 return false;
             }
@@ -228,7 +234,8 @@ impl<H: Hints> Meter<H> {
         add_to_pair(hot, body, pair, packet, seen, seen.side, is_reply, self.most_packets)
     }
 
-    /// Counts a packet of a full flow, or of one that becomes it; whether it is the first of its record.
+    /// Counts a packet in wide counters, to which the flow is converted if necessary; true if the packet is the first
+    /// of its record.
     #[inline(never)]
     fn add_full(&mut self, flow: u32, packet: &Packet, seen: &PacketFields, sink: &mut dyn Sink) -> bool {
         if !self.flows[flow].hot.has(bit::FULL) {
@@ -262,7 +269,7 @@ impl<H: Hints> Meter<H> {
         is_first
     }
 
-    /// Moves the state of TCP on, and takes the times of the handshake.
+    /// Updates the TCP state and the times of the handshake.
     #[inline(never)]
     fn follow(&mut self, flow: u32, seen: &PacketFields) {
         let Entry { hot, body } = &mut self.flows[flow];
@@ -293,7 +300,7 @@ impl<H: Hints> Meter<H> {
 
 #[inline(always)]
 fn is_same(hot: &Hot, key: &Key, keys: &Keys) -> bool {
-    // No bit of the difference may be left, so one comparison is enough.
+    // Equal keys leave no bit set in the combined difference, so one comparison is enough.
     let low = hot.low ^ key.low;
     let rest = u64::from(hot.ports ^ key.ports) | u64::from(hot.protocol ^ key.protocol);
     let around = (hot.around ^ key.around) & keys.mask(key.tunnel);
@@ -303,7 +310,7 @@ fn is_same(hot: &Hot, key: &Key, keys: &Keys) -> bool {
         && (!key.v6 || hot.rare.words() == key.wide)
 }
 
-/// Counts a packet in a pair, if it fits there.
+/// Counts a packet in compact counters; false if it does not fit.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "parts of a meter that are borrowed one by one")]
 fn add_to_pair(

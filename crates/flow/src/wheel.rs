@@ -1,23 +1,23 @@
-//! When to look at a flow again: a timing wheel (Varghese and Lauck, SOSP 1987, scheme 6) of one slot per second of packet
-//! time, whose lists run through one pair of links per flow.
+//! The times at which flows are inspected: a timing wheel (Varghese and Lauck, SOSP 1987, scheme 6) with one slot per
+//! second of packet time, whose lists are linked through one pair of links per flow.
 //!
-//! A flow is never moved when a packet comes. It lies in a slot that is not later than its deadline; when the slot's second
-//! has come, the meter computes the deadline and puts the flow further on if it is still to come. Deadlines
-//! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn. A turn in which nothing is due says
-//! that time leaps: then the meter looks for the earliest deadline of all and goes on from there.
+//! A packet never moves its flow. A flow is in a slot not later than its deadline; at the slot's second the meter
+//! computes the deadline, and if the deadline is later, moves the flow to a later slot. A flow whose deadline is more
+//! than [`SECONDS`] away is in the farthest slot and is inspected once per turn. After a turn without a due flow the
+//! meter assumes a jump of time: it computes the earliest deadline of all flows and continues there.
 
 use crate::memory::{Hints, HintsExt};
 
 /// Seconds in one turn: more than the default active timeout.
 pub(crate) const SECONDS: u64 = 512;
-/// No flow.
+/// The index of no flow.
 const NONE: u32 = u32::MAX;
-/// In `before`: what follows is the slot whose list the flow heads.
+/// In the first link: the flow is the first of its list, and the other bits are the slot.
 const HEAD: u32 = 1 << 31;
 
 pub(crate) struct Wheel {
     heads: Box<[u32; SECONDS as usize]>,
-    /// Before and after each flow in its list.
+    /// For each flow, the flows before and after it in its list.
     links: Vec<[u32; 2]>,
 }
 
@@ -30,13 +30,13 @@ impl Wheel {
         self.links.len() * size_of::<[u32; 2]>()
     }
 
-    /// Bytes of so many flows.
+    /// Bytes for so many flows.
     pub const fn bytes_of(flows: u64) -> usize {
         flows as usize * size_of::<[u32; 2]>()
     }
 
-    /// Puts a flow that lies in no slot where it is looked at when `second` has come, or before; `now` is the second that
-    /// was looked at last, and `second` is later.
+    /// Puts a flow that is in no slot into the slot of `second`, or an earlier one if `second` is too far away. `now`
+    /// is the second inspected last; `second` must be later.
     #[inline(always)]
     pub fn put(&mut self, flow: u32, second: u64, now: u64) {
         let slot = (second.min(now + SECONDS - 1) % SECONDS) as u32;
@@ -50,11 +50,11 @@ impl Wheel {
         }
     }
 
-    /// Links of a flow beyond all that there were.
+    /// Sets the links of a flow with an index larger than all before.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, flow: u32, links: [u32; 2]) {
-        // A few more at once; what they say is of no flow.
+        // Adds some more links, which no flow uses yet.
         self.links.resize((flow as usize + 64).min(self.links.capacity()).max(flow as usize + 1), [NONE; 2]);
         self.links[flow as usize] = links;
     }
@@ -64,7 +64,7 @@ impl Wheel {
         self.heads.fill(NONE);
     }
 
-    /// Takes a flow out of its slot.
+    /// Removes a flow from its slot.
     #[inline(always)]
     pub fn remove(&mut self, flow: u32) {
         let [before, next] = self.links[flow as usize];
@@ -84,7 +84,8 @@ impl Wheel {
         (head != NONE).then_some(head)
     }
 
-    /// The flow after this one in the list that [`Wheel::open`] took out. Ask before either is put anywhere.
+    /// The flow after this one in the list that [`Wheel::open`] returned. Call it before either flow is put into a
+    /// slot.
     pub fn next(&self, flow: u32) -> Option<u32> {
         let next = self.links[flow as usize][1];
         (next != NONE).then_some(next)
@@ -98,7 +99,7 @@ mod tests {
     use base::Prng;
     use std::collections::BTreeMap;
 
-    /// All flows of a slot, put back into none.
+    /// All flows of a slot, removed from the wheel.
     fn opened(wheel: &mut Wheel, second: u64) -> Vec<u32> {
         let (mut all, mut next) = (Vec::new(), wheel.open(second));
         while let Some(flow) = next {
@@ -114,7 +115,7 @@ mod tests {
         let seed = testkit::seed("flows_are_looked_at_in_their_second_and_never_after_it");
         let mut prng = Prng::new(seed);
         let mut wheel = Wheel::new(100, NoHints);
-        // Where each flow wants to be looked at.
+        // The second at which each flow is to be inspected.
         let mut model: BTreeMap<u32, u64> = BTreeMap::new();
         for now in 1000..4000 {
             let expected: Vec<u32> = model.iter().filter(|f| *f.1 == now).map(|f| *f.0).collect();
@@ -124,7 +125,7 @@ mod tests {
                 let due = model[&flow];
                 assert!(due >= now, "seed {seed}: flow {flow} was forgotten");
                 if due > now {
-                    // It was too far away for one turn.
+                    // The deadline was more than one turn away.
                     wheel.put(flow, due, now);
                 } else {
                     model.remove(&flow);

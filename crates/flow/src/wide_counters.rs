@@ -1,7 +1,8 @@
-//! A flow with remarkable packets, or of very many: counters that are wide enough for whatever comes within a record.
+//! Wide counters, for a flow with irregular or very many packets: wide enough for all values that can occur in one
+//! record.
 //!
-//! Packets are counted in 32 bits: the meter cuts a record before a side has more ([`Side::is_full`]). Everything else is
-//! as wide as that many packets can make it.
+//! Packets are counted in 32 bits: the meter makes an interim record before a direction has more
+//! ([`WideDirection::is_full`]). The widths of the other counters follow from this number of packets.
 
 use crate::compact_counters::CompactDirection;
 use crate::memory::{Hints, HintsExt};
@@ -12,8 +13,8 @@ use crate::tcp::{SegmentOrder, SequenceSpace};
 use base::Timestamp;
 use wire::MacAddr;
 
-/// One side of the record that is being made: three cache lines, of which a packet in order changes the first two and reads
-/// the third.
+/// The counters of one direction in the current record: three cache lines. A packet in order changes the first two and
+/// reads the third.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(crate) struct WideDirection {
@@ -33,7 +34,7 @@ pub(crate) struct WideDirection {
     pub flags: [u32; 8],
 
     pub first: u64,
-    /// When the record before ended, or [`NEVER`] if this side had no packets before this record.
+    /// Timestamp of this direction's last packet before this record; [`NEVER`] if there was none.
     pub before: u64,
     pub sent: SequenceSpace,
     pub retransmitted_bytes: u64,
@@ -46,7 +47,7 @@ pub(crate) struct WideDirection {
 
 const _: () = assert!(size_of::<WideDirection>() == 192);
 
-/// No moment: the last one that a timestamp has is not told from it.
+/// Stands for no timestamp; it cannot be distinguished from the last possible timestamp.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Default for WideDirection {
@@ -78,11 +79,11 @@ impl Default for WideDirection {
     }
 }
 
-/// Most packets of one side in one record.
+/// The largest number of packets of one direction in one record.
 pub(crate) const MAX_PACKETS: u32 = u32::MAX;
 
 impl WideDirection {
-    /// Counts what the list of a slim flow knows of a packet: time, length and flags.
+    /// Counts a packet by the values that a packet list stores: time, length and flags.
     #[inline(always)]
     pub fn count(&mut self, at: u64, length: u32, flags: u8) {
         let first = self.packets == 0;
@@ -109,7 +110,7 @@ impl WideDirection {
         }
     }
 
-    /// Counts all of a packet.
+    /// Counts all values of a packet.
     #[inline(always)]
     pub fn add(&mut self, seen: &PacketFields) {
         let first = self.packets == 0;
@@ -130,8 +131,8 @@ impl WideDirection {
         }
     }
 
-    /// Begins with what a line has counted, the first packet of it at `first`, the last one of the record before at
-    /// `before`.
+    /// Takes the values of compact counters. `first` is the timestamp of their first packet, `before` that of the last
+    /// packet before this record.
     pub fn take_over(&mut self, line: &CompactDirection, first: u64, before: u64) {
         self.before = before;
         if line.packets == 0 {
@@ -148,7 +149,7 @@ impl WideDirection {
         self.flags = line.flags();
     }
 
-    /// Adds to what was counted of a slim side what it had in sums.
+    /// Takes the values of the sums that are stored beside packet list and compact counters.
     pub fn complete(&mut self, slim: &ListSums) {
         self.bytes = self.length + u64::from(slim.beyond);
         self.payload = slim.payload.into();
@@ -157,7 +158,7 @@ impl WideDirection {
         self.sent = SequenceSpace::up_to(slim.high());
     }
 
-    /// Asks for the lines that a packet changes or reads.
+    /// Prefetches the cache lines that a packet changes or reads.
     #[inline(always)]
     pub fn fetch(&self, hints: impl Hints) {
         hints.fetch(&self.last);
@@ -165,26 +166,26 @@ impl WideDirection {
         hints.fetch(&self.first);
     }
 
-    /// Whether a record must be made before the next packet.
+    /// True if a record must be made before the next packet.
     #[inline(always)]
     pub const fn is_full(&self, most: u32) -> bool {
         self.packets >= most
     }
 
-    /// Between how many pairs of packets a gap was counted in this record.
+    /// The number of inter-arrival times in this record.
     #[inline(always)]
     pub fn gaps(&self) -> u32 {
         self.packets - u32::from(self.before == NEVER && self.packets > 0)
     }
 
-    /// How long all these gaps are together: times of a flow never go back, so it is the time between its ends.
+    /// The sum of the inter-arrival times: the timestamps of a flow never decrease, so it is last minus first.
     #[inline(always)]
     pub fn gap_sum(&self) -> u64 {
         let from = if self.before == NEVER { self.first } else { self.before };
         if self.packets == 0 { 0 } else { self.last.wrapping_sub(from) }
     }
 
-    /// The side as it begins its next record.
+    /// The counters at the start of the direction's next record.
     pub fn continued(&self) -> Self {
         let before = if self.packets > 0 { self.last } else { self.before };
         Self { last: self.last, before, sent: self.sent, ..Self::default() }
@@ -224,7 +225,7 @@ impl WideDirection {
             ttl: self.ttl,
             dscp: self.dscp,
             mac,
-            // Those are kept elsewhere ([`crate::numbers`]).
+            // [`crate::tunnel_sequences`] has these values.
             tunnel_sequence: None,
         }
     }
@@ -240,28 +241,28 @@ fn total(sum: [u64; 2]) -> u128 {
     u128::from(sum[1]) << 64 | u128::from(sum[0])
 }
 
-/// All of a full flow that a slim one has not.
+/// The state of a flow with wide counters, besides its entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WideCounters {
     pub sides: [WideDirection; 2],
-    /// Whose counters these are, or were.
+    /// Index of the flow that these counters belong to, or belonged to before they were freed.
     pub flow: u32,
-    /// Records made before.
+    /// The number of earlier records.
     pub part: u32,
-    /// The chunk with the first packets of the flow; [`crate::pool::NONE`] after the first record, or without one.
+    /// Index of the packet list with the initial packets; [`crate::pool::NONE`] after the first record, or without one.
     pub chunk: u32,
-    /// First packets beyond the chunk, where the meter was asked to keep more.
+    /// Initial packets beyond the packet list, if the configuration keeps more.
     pub more: Vec<u64>,
-    /// Times of the handshake, as [`crate::rare`] has them.
+    /// The times of the handshake, as in [`crate::extra_fields`].
     pub shake: [u64; 2],
-    /// The topmost MPLS label in a tunnel; `None` also where the entry has it.
+    /// The topmost MPLS label of a flow in a tunnel; `None` also if the entry has the label.
     pub label: Option<u32>,
 }
 
 const _: () = assert!(size_of::<WideCounters>() == 448);
 
 impl WideCounters {
-    /// When the first packet of this record came.
+    /// Timestamp of the first packet of this record.
     pub fn first(&self) -> Option<u64> {
         match [self.sides[0].first(), self.sides[1].first()] {
             [Some(a), Some(b)] => Some(a.min(b)),

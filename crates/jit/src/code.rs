@@ -72,7 +72,7 @@ impl Code {
     pub unsafe fn prefetch(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
         if let Some(scout) = self.functions[Task::Prefetch as usize] {
             let (count, first) = (packets.len() as u64, first as u64);
-            // SAFETY: the caller's promise; no verdict is written by this function.
+            // SAFETY: guaranteed by the caller; this function writes no verdict.
             unsafe { scout(context, packets.as_mut_ptr().cast(), std::ptr::null_mut(), count, first) };
         }
     }
@@ -94,7 +94,7 @@ impl Code {
     ) {
         let count = packets.len().min(verdicts.len()) as u64;
         if let Some(judge) = self.functions[task as usize] {
-            // SAFETY: the code reads `count` packets and writes as many verdicts; the rest is the caller's promise.
+            // SAFETY: the code reads `count` packets and writes as many verdicts; the caller guarantees the rest.
             unsafe { judge(context, packets.as_mut_ptr().cast(), verdicts.as_mut_ptr().cast(), count, first as u64) };
         }
     }
@@ -103,9 +103,8 @@ impl Code {
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
         let count = frames.len().min(matched.len()) as u64;
         if let Some(matches) = self.functions[Task::Match as usize] {
-            // SAFETY: the code reads `count` frames, of which it changes none, and writes as many bytes; code for this
-            // task uses no
-            // context, since a program that needs one is refused.
+            // SAFETY: the code reads `count` frames without changing them, and writes as many bytes. It uses no
+            // context, because a program that needs a context is refused.
             unsafe { matches(std::ptr::null_mut(), frames.as_ptr().cast_mut().cast(), matched.as_mut_ptr(), count, 0) };
         }
     }
@@ -120,7 +119,7 @@ impl fmt::Debug for Code {
 impl Drop for Code {
     fn drop(&mut self) {
         if let Some(module) = self.module.get_mut().ok().and_then(Option::take) {
-            // SAFETY: the functions are reached only through this value, which nobody else has any more.
+            // SAFETY: the functions are reachable only through this value, which is being dropped.
             unsafe { module.free_memory() };
         }
     }

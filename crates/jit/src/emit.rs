@@ -1,4 +1,5 @@
-//! From the intermediate form to Cranelift's: one function over a batch, the program's blocks inside a loop over packets.
+//! Translates the IR to Cranelift's IR: one function over a batch, with the program's blocks inside a loop over
+//! packets.
 //!
 //! ```text
 //! entry:  end = packets + count · size
@@ -8,17 +9,21 @@
 //! b0 … bn a program's, one for one                                 once for each form
 //! exit:   record → verdict; next packet → head                     once for each form
 //! ```
-//! **Nothing here can fault.** Bytes of a packet are loaded by [`Emitter::bytes`] alone (`emit/bytes.rs`), which the verifier has proved to lie behind
-//! a [`End::Fits`] on every way; division is kept from 0; everything else that is read or written has a fixed place in a packet, a
-//! verdict or the context. So there are no traps to handle and no signal handlers.
+//! The *tests* recognise packets of a common case, for which a smaller program runs; *b0 … bn* are the blocks of a
+//! program, emitted for each specialisation (*form*).
 //!
-//! Bytes and what the source said do not change while a program runs, so their loads are marked as free to be merged and moved *down* to their
-//! uses. The optimizer moves none up across a branch: it hoists only what does not depend on the loop, and every load
-//! depends on the packet.
+//! **The generated code cannot fault.** Only [`Emitter::bytes`] (`emit/bytes.rs`) loads packet bytes, and the verifier
+//! has proved that every path to such a load passes an [`End::Fits`] that covers it. Division by zero is excluded. All
+//! other loads and stores have a fixed offset in a packet, a verdict or the context. So no traps or signal handlers are
+//! needed.
 //!
-//! The same program is emitted a second time as a *scout* ([`Task::Prefetch`]): without effects, and with each access to a table
-//! replaced by a word to the table that this key will be asked about. What an access would have answered is taken to be 0; a
-//! scout that is led astray by that announces in vain and harms nothing.
+//! Packet bytes and the facts from the capture source do not change while a program runs, so their loads are marked as
+//! movable: the optimizer may merge them and move them *down* to their uses. It moves no load up across a branch,
+//! because it hoists only values that do not depend on the loop, and every load depends on the packet.
+//!
+//! The same program is also emitted as a prefetch function ([`Task::Prefetch`]): without effects, and with each access
+//! to a flow map replaced by an announcement of the key to the map's table. The function takes 0 as the result of each
+//! access. A wrong path because of this announces keys that are not needed, which is harmless.
 
 mod bytes;
 mod common_case;
@@ -41,17 +46,17 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use std::collections::HashMap;
 
-/// What a function is for.
+/// The purpose of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Task {
-    /// Judging.
+    /// Evaluates packets.
     Evaluate = 0,
-    /// The same, from the record that the verdict holds already: the first part of the program ran elsewhere.
+    /// As `Evaluate`, but starts from the record in the verdict, because the first part of the program ran elsewhere.
     Resume,
-    /// Announcing the keys that judging will ask tables about.
+    /// Announces the keys that the evaluation will look up in tables.
     Prefetch,
-    /// Saying whether frames match; no context, no record that leaves the loop but for its kind.
+    /// Tests which frames match. It has no context, and of the record only the kind leaves the loop.
     Match,
 }
 
@@ -61,7 +66,7 @@ impl Task {
     }
 }
 
-/// Where the record is in a verdict, and how wide.
+/// The fields of the record, with their types and offsets in a verdict.
 const RECORD: [(Var, Type, usize); 6] = [
     (Var::Classes, I64, at::CLASSES),
     (Var::Hash, I32, at::HASH),
@@ -71,16 +76,17 @@ const RECORD: [(Var, Type, usize); 6] = [
     (Var::Kind, I8, at::KIND),
 ];
 
-/// The parameters of both functions: context, packets, verdicts, how many, and the number of the first among those judged
-/// together.
+/// The number of parameters of every function: context, packets, verdicts, number of packets, and index of the first
+/// packet in the batch.
 pub(crate) const PARAMETERS: usize = 5;
 
-/// Fixed places: they are aligned, they exist, and nothing writes them while the code runs.
+/// For loads that are aligned and in mapped memory, and whose memory is not written while the code runs.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
-/// What was found of the headers: written before the program begins, by the code itself if need be.
+/// For loads of facts from the headers, which are written before the program starts, in part by the generated code
+/// itself.
 const FOUND: MemFlagsData = MemFlagsData::trusted();
 
-/// Writes the function into `func`.
+/// Emits the function into `func`.
 pub(crate) fn emit(
     form: &Specialisations,
     task: Task,
@@ -165,7 +171,7 @@ pub(crate) fn emit(
     Ok(())
 }
 
-/// Which blocks something leads to.
+/// For each block, true if it is reachable.
 fn reached(program: &Program) -> Vec<bool> {
     let mut reached = vec![false; program.blocks.len()];
     reached[0] = true;
@@ -183,12 +189,12 @@ struct Emitter<'a> {
     task: Task,
     module: &'a mut dyn Module,
     imports: HashMap<(HostCall, u8), ir::FuncRef>,
-    /// Where the words of a key are put for the call about it.
+    /// The stack slot of the key words for a table call.
     key: StackSlot,
     context: Value,
-    /// The packet.
+    /// Address of the packet.
     here: Value,
-    /// Its bytes.
+    /// Address of the packet's bytes.
     start: Value,
     len: Value,
     number: Variable,
@@ -196,20 +202,20 @@ struct Emitter<'a> {
     record: [Variable; 6],
     kernel: Variable,
     registers: Vec<Variable>,
-    /// Of the program that is being written.
+    /// The blocks of the program that is being emitted.
     blocks: Vec<Option<ir::Block>>,
-    /// Of the same.
+    /// The block after that program.
     exit: ir::Block,
 }
 
 impl Emitter<'_> {
-    /// Goes on in a block to which everything leads already that ever will.
+    /// Continues in a block all of whose predecessors are already emitted.
     fn on_in(&mut self, block: ir::Block) {
         self.b.switch_to_block(block);
         self.b.seal_block(block);
     }
 
-    /// A program, from here to the next packet.
+    /// Emits a program, from the current position to the jump to the next packet.
     fn run(&mut self, program: &Program, head: ir::Block, step: &[(Variable, usize)]) -> Result<(), Refusal> {
         self.blocks = reached(program).iter().map(|r| r.then(|| self.b.create_block())).collect();
         self.exit = self.b.create_block();
@@ -217,7 +223,7 @@ impl Emitter<'_> {
         self.b.ins().jump(first, &[]);
         for (at, block) in program.blocks.iter().enumerate() {
             let Some(label) = self.blocks[at] else { continue };
-            // Control goes forward only: whatever leads here has been written.
+            // Control flow is only forward, so all predecessors are already emitted.
             self.on_in(label);
             for inst in &block.code {
                 self.inst(inst)?;
@@ -236,7 +242,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Finds the headers, as far as the program asks for them, unless that was done.
+    /// Emits a call of the header parser, for packets that are not yet parsed to this depth.
     fn look(&mut self, sight: ParseDepth) -> Result<(), Refusal> {
         let [look, known] = [(); 2].map(|()| self.b.create_block());
         let far = self.b.ins().load(I16, FOUND, self.here, at::KNOWN as i32);
@@ -250,7 +256,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The record that a program begins with.
+    /// Emits the initial record.
     fn begin(&mut self, start: ir::Block) {
         self.on_in(start);
         let zero = self.number(0);
@@ -283,7 +289,7 @@ impl Emitter<'_> {
         self.b.def_var(self.kernel, no);
     }
 
-    /// The record into the verdict, as far as the task wants it.
+    /// Emits the stores of the record into the verdict, as far as the task needs them.
     fn write(&mut self) {
         let to = self.b.use_var(self.verdict);
         if self.task == Task::Match {
@@ -304,7 +310,7 @@ impl Emitter<'_> {
     }
 
     fn label(&mut self, block: BlockId) -> ir::Block {
-        // A block that is led to is reached; the exit stands in for what cannot be.
+        // The target of a reachable block is reachable; `exit` is only a placeholder for unreachable blocks.
         self.blocks[block.0 as usize].unwrap_or(self.exit)
     }
 
@@ -413,7 +419,7 @@ impl Emitter<'_> {
             Inst::Forward { device } => self.act(Action::Forward(device))?,
             Inst::Log(log) => {
                 if log == Log::Trace {
-                    // What stands there at the end is written once more.
+                    // The trace needs the record so far; the end of the program overwrites it.
                     self.write();
                     let (traces, so_far) =
                         (self.fixed(I64, self.context, host::at::TRACES), self.b.use_var(self.verdict));
@@ -436,7 +442,7 @@ impl Emitter<'_> {
         let value = self.operand(from);
         let kept = match var {
             Var::Classes => value,
-            // An unknown number is a drop.
+            // An unknown kind is a drop.
             Var::Kind => {
                 let (most, drop) = (self.number(VerdictKind::Pick as u64), self.number(VerdictKind::Drop as u64));
                 let known = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, value, most);
@@ -450,7 +456,8 @@ impl Emitter<'_> {
         self.b.def_var(self.record[var as usize], kept);
     }
 
-    /// Few packets are parts of a datagram. A scout leaves no trace, and takes what the packet says itself.
+    /// The value for fragments, from the fragment tracking; a cold path, because few packets are fragments. The
+    /// prefetch function has no effects, so it uses the value from the packet.
     fn datagram(&mut self, parts: FragmentScope, form: u32, value: Operand) -> Result<Value, Refusal> {
         let value = self.operand(value);
         if !self.task.is_evaluation() {
@@ -464,7 +471,7 @@ impl Emitter<'_> {
         self.call(HostCall::Datagram, 0, &[datagrams, self.here, of, value])
     }
 
-    /// Asks a table of the context about a key.
+    /// Calls a table of the context with a key.
     fn table(&mut self, host: HostCall, map: u16, key: &[Reg], value: Option<Operand>) -> Result<Value, Refusal> {
         for (i, word) in key.iter().enumerate() {
             let word = self.reg(*word);
@@ -483,7 +490,7 @@ impl Emitter<'_> {
         self.call(host, key.len() as u8, &arguments)
     }
 
-    /// Calls Rust; 0 if it does not answer.
+    /// Calls a Rust function; the result is 0 if the function returns no value.
     fn call(&mut self, host: HostCall, words: u8, arguments: &[Value]) -> Result<Value, Refusal> {
         let function = match self.imports.get(&(host, words)) {
             Some(function) => *function,
@@ -521,13 +528,13 @@ impl Emitter<'_> {
         self.b.ins().load(ty, FIXED, from, at as i32)
     }
 
-    /// A number of the headers.
+    /// Loads a fact from the headers.
     fn found(&mut self, ty: Type, at: usize) -> Value {
         let value = self.b.ins().load(ty, FOUND, self.here, at as i32);
         self.b.ins().uextend(I64, value)
     }
 
-    /// A number that the source said.
+    /// Loads a fact from the capture source.
     fn wide(&mut self, ty: Type, at: usize) -> Value {
         let value = self.fixed(ty, self.here, at);
         if ty == I64 { value } else { self.b.ins().uextend(I64, value) }
@@ -544,7 +551,7 @@ fn signature(module: &dyn Module, host: HostCall) -> ir::Signature {
     signature
 }
 
-/// What a function of ours is called where the code is linked.
+/// The symbol of a Rust function for the linker.
 pub(crate) fn symbol(host: HostCall, words: u8) -> String {
     format!("netgrain_{host:?}_{words}")
 }

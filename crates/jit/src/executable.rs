@@ -60,11 +60,11 @@ impl Native {
         verdicts: &mut [Verdict],
     ) {
         let count = packets.len();
-        // SAFETY: the caller's promise, and the code has left them.
+        // SAFETY: guaranteed by the caller; no code that uses the tables runs now.
         let all = |what: fn(&mut Table)| tables.iter().for_each(|t| what(unsafe { &mut **t }));
         let scout = |context: &mut Context, packets: &mut [Packet<'_>], from: usize| {
             let chunk = from.min(count)..(from + CHUNK).min(count);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.code.prefetch(context, &mut packets[chunk], from) };
             all(Table::fetch);
         };
@@ -76,7 +76,7 @@ impl Native {
             scout(context, packets, from + 2 * CHUNK);
             let chunk = from..(from + CHUNK).min(count);
             let (packets, verdicts) = (&mut packets[chunk.clone()], &mut verdicts[chunk]);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.code.judge(Task::Evaluate, context, packets, verdicts, from) };
         }
     }
@@ -295,9 +295,9 @@ impl Worker {
                     // interpreter's rate.
                     packets.iter().for_each(|packet| sys::memory::prefetch(packet.bytes().as_ptr()));
                 }
-                // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as
-                // do
-                // counters, acts and traces; it holds on to the memory of datagrams, which is for several to use.
+                // SAFETY: the tables were made for this program's maps, in their order. They belong to this worker, as
+                // do counters, actions and traces. The worker owns a reference to the fragment tracking, which several
+                // workers may use.
                 unsafe {
                     if far && task == Task::Evaluate && native.code.has_prefetch() {
                         native.evaluate_far(&mut context, &tables, packets, verdicts);

@@ -61,14 +61,14 @@ const fn action(code: u32) -> Action {
 
 /// Appends an action on a packet.
 pub(crate) unsafe extern "C" fn act(acts: *mut Vec<PacketAction>, packet: u64, code: u32) {
-    // SAFETY: the context's list, which nobody else touches while the code runs.
+    // SAFETY: the context's list, which no other code uses while the generated code runs.
     let acts = unsafe { &mut *acts };
     acts.push(PacketAction { packet: packet as u32, action: action(code) });
 }
 
 /// Appends the current record to the traces.
 pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Execution>, record: *const Verdict) {
-    // SAFETY: the context's list and one of the verdicts that the code was called with, which nobody else touches
+    // SAFETY: the context's list and one of the verdicts that the code was called with, which no other code uses
     // meanwhile.
     let (traces, record) = unsafe { (&mut *traces, &*record) };
     traces.push(record.outcome());
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64
 
 /// Parses the headers of a packet.
 pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
-    // SAFETY: one of the packets that the code was called with, which nobody else uses meanwhile.
+    // SAFETY: one of the packets that the code was called with, which no other code uses meanwhile.
     let packet = unsafe { &mut *packet };
     packet.look(if sight == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
 }

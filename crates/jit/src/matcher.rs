@@ -20,7 +20,7 @@ pub struct Frame<'a> {
     bytes: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: it is a shared slice of bytes taken apart, and a slice may go to another thread.
+// SAFETY: the pointer and the length are those of a shared slice of bytes, which may be sent to another thread.
 unsafe impl Send for Frame<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Frame<'_> {}

@@ -44,8 +44,8 @@ impl JITMemoryProvider for Memory {
     fn finalize(&mut self, _: BranchProtection) -> ModuleResult<()> {
         for part in &mut self.parts {
             let (base, len) = part.range();
-            // SAFETY: the range is mapped. Where processors do not see what was written as code by themselves, they are
-            // told.
+            // SAFETY: the range is mapped. On processors whose instruction cache does not follow writes, this call
+            // invalidates the cache for the range.
             let reported = unsafe { icache::clear_cache(base.cast(), len) };
             let finished = reported.and_then(|()| part.finish());
             finished.map_err(|e| ModuleError::Allocation { err: e })?;

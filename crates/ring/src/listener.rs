@@ -61,7 +61,7 @@ pub struct Listener {
 pub(crate) enum Registration {
     Slot(Arc<ListenerRegistry>, u8),
     Connection(Arc<sys::unix::Connection>),
-    /// No registration: the code that created the branch tells its writer when the reader leaves.
+    /// No registration: the code that created the branch notifies its writer when the reader leaves.
     Branch,
 }
 
@@ -267,7 +267,7 @@ impl Listener {
         self.settled.set((head, controls));
         let published = head.saturating_sub(self.start).saturating_sub(controls.saturating_sub(self.start_controls));
         let seen = self.seen_descs - self.seen_controls;
-        // The packets between `next` and the head are waiting; reading the descriptors tells packets from controls.
+        // The packets between `next` and the head are waiting; reading the descriptors separates packets from controls.
         let oldest = self.memory.control.positions().oldest_desc(self.memory.desc_capacity());
         let from = self.next.max(oldest);
         let to = head.min(from.saturating_add(self.memory.desc_capacity()));

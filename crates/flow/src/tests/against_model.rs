@@ -1,4 +1,4 @@
-//! Everything that a record says, held against the model.
+//! Every field of the records, compared with the model.
 
 use super::model::{Model, secs};
 use super::traffic::{Owned, Traffic};
@@ -35,7 +35,7 @@ fn config(prng: &mut Prng) -> Config {
     }
 }
 
-/// Without what the model does not know, and with records of the same moment in an order of their own.
+/// Removes the fields that the model does not compute, and sorts records with the same timestamp.
 fn plain(mut records: Vec<Record>) -> Vec<Record> {
     records.iter_mut().for_each(|r| r.id = 0);
     for run in records.chunk_by_mut(|a, b| a.last() == b.last()) {
@@ -78,14 +78,14 @@ fn every_field_of_every_record_is_that_of_the_model() {
     assert!(kinds.len() > 15, "only {kinds:?}");
 }
 
-/// Flows that share their id, since they have the same ends and began in the same nanosecond: which of their records belongs to which
-/// nobody can say.
+/// The IDs that several flows share, because the flows have the same key and started in the same nanosecond. The test
+/// cannot assign their records to flows.
 fn twins(whole: &[Record]) -> BTreeSet<u64> {
     let mut seen = BTreeSet::new();
     whole.iter().map(|r| r.id).filter(|id| !seen.insert(*id)).collect()
 }
 
-/// One record of all of a flow.
+/// Merges all records of each flow.
 fn joined(records: Vec<Record>) -> BTreeMap<u64, Record> {
     let mut flows: BTreeMap<u64, Record> = BTreeMap::new();
     for next in records {
@@ -161,7 +161,8 @@ fn interim_records_add_up_to_the_record_without_an_active_timeout() {
         assert!(twins.len() * 100 < whole.len(), "seed {seed}, round {round}: {} twins", twins.len());
         [&mut whole, &mut parts].into_iter().for_each(|records| records.retain(|r| !twins.contains(&r.id)));
         let level = |flows: &mut BTreeMap<u64, Record>| {
-            // A flow that is silent after an interim record has no other; first packets and locator end with their record.
+            // A flow without packets after an interim record has no further record; initial packets and location belong
+            // to single records.
             for record in flows.values_mut() {
                 (record.end_reason, record.record_index, record.location) = (EndReason::IdleTimeout, 0, None);
                 record.initial_packets.clear();

@@ -1,4 +1,4 @@
-//! What a flow is, in small stories.
+//! The definition of a flow, in short examples.
 
 use super::model::secs;
 use super::traffic::{Owned, Plan};
@@ -57,7 +57,7 @@ fn one_that_is_still_sent_to_after_its_end_gives_records_all_the_same() {
     packets.extend((2..60).map(|second| server(RST | ACK, 502, second as f64)));
     let records = all(Config { active_timeout: Some(secs(10)), ..Config::default() }, &packets);
     let ends: Vec<_> = records.iter().map(|r| r.end_reason).collect();
-    // Each after the active timeout and the linger.
+    // Each is due after the active timeout plus the close timeout.
     assert_eq!(
         ends,
         [EndReason::ActiveTimeout, EndReason::ActiveTimeout, EndReason::ActiveTimeout, EndReason::EndOfFlow]
@@ -194,7 +194,7 @@ fn silence_after_an_interim_record_makes_no_empty_one() {
     assert_eq!((meter.counts().ended_without_record, meter.counts().ended(), meter.counts().active), (1, 1, 0));
 }
 
-/// Notes when each record came.
+/// Records the time at which each record was made.
 #[derive(Default)]
 struct Clock {
     second: u64,
@@ -224,7 +224,7 @@ fn records_come_in_the_second_after_their_timeout_however_long_it_is() {
     }
 }
 
-/// A datagram in GRE with this number, from host 1 or back.
+/// A packet in GRE with this sequence number, from host 1 or in the reverse direction.
 fn numbered(back: bool, number: Option<u32>, when: f64) -> Owned {
     let plan = if back { Plan::udp(2, 1, BACK) } else { Plan::udp(1, 2, OUT) };
     let mut owned = plan.frame(at(when));
@@ -244,7 +244,7 @@ fn each_direction_has_the_first_and_the_last_number_of_the_tunnel_in_each_record
         numbered(false, Some(u32::MAX), 1.0),
         numbered(true, Some(40), 1.5),
         numbered(false, Some(3), 2.0),
-        // The active timeout.
+        // After the active timeout.
         numbered(false, None, 12.0),
         numbered(true, Some(38), 13.0),
         numbered(true, None, 14.0),

@@ -1,4 +1,4 @@
-//! Flows at rest: that they are woken as what they were, and how little they take.
+//! Idle-compressed flows: decompression restores them exactly, and they take few bytes.
 
 use super::at;
 use super::captures::{self, Captured};
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wire::tcp_flags::{ACK, PSH, SYN};
 
-/// What one flow takes: its entry, its links on the wheel, its place in a table of as many flows as were asked for, and
-/// what its form has besides.
+/// Bytes of one flow: its entry, its links on the wheel, its slots in a table of exactly the required size, and its
+/// packet list, counters or encoding.
 fn bytes(meter: &Meter, flow: u32) -> usize {
     let hot = &meter.flows[flow].hot;
     let v6 = if hot.has(bit::V6) { 24 } else { 0 };
@@ -36,13 +36,13 @@ fn bytes(meter: &Meter, flow: u32) -> usize {
     size_of::<Entry>() + 8 + 11 + v6 + numbers + form
 }
 
-/// Bytes of all flows of a meter, and of how many packets each was.
+/// Bytes of every flow of a meter.
 fn all_bytes(meter: &Meter) -> Vec<usize> {
     let used = (0..meter.flows.len() as u32).filter(|f| meter.flows[*f].hot.has(bit::USED));
     used.map(|flow| bytes(meter, flow)).collect()
 }
 
-/// A meter in which flows last for centuries, and rest after a second.
+/// A meter whose flows last for centuries and are compressed after a second.
 fn patient() -> Meter {
     let idle = secs(1 << 33);
     Meter::new(
@@ -57,11 +57,11 @@ fn patient() -> Meter {
     )
 }
 
-/// Lets time pass until all flows are at rest that can be.
+/// Advances time until all flows are compressed that can be.
 fn settle(meter: &mut Meter) {
     let mut out: Vec<Record> = Vec::new();
     let second = meter.second.expect("there were packets") + 2;
-    // Each second all places are looked at once, and a tick packs a thousand flows at most.
+    // Each slot is inspected once per second, and a tick compresses at most a thousand flows.
     for second in second..second + 4 {
         let ticks = meter.counts().active / 1000 + 1;
         (0..ticks).for_each(|_| meter.tick(Timestamp::from_secs_nanos(second, 0), &mut out));
@@ -73,8 +73,8 @@ fn mean(bytes: &[usize]) -> f64 {
     bytes.iter().sum::<usize>() as f64 / bytes.len() as f64
 }
 
-/// A conversation of so many packets: requests, answers in full segments and acknowledgements, as a server sees them; one
-/// in so many is sent again.
+/// A TCP flow of so many packets: requests, responses in full segments and acknowledgements, as seen at a server. One
+/// in `again` data segments is retransmitted.
 fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> Vec<Owned> {
     let mut next = [prng.next_u64() as u32, prng.next_u64() as u32];
     let mut now = f64::from(n) / 1000.0;
@@ -107,7 +107,7 @@ fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> 
         owned.position = 24 + (now * 1e8) as u64;
         out.push(owned);
         next[side] = seq.wrapping_add(payload + (flags & SYN).count_ones());
-        // Within a burst microseconds, between them as long as a network or a person takes.
+        // Microseconds within a burst; between bursts as long as a network or a person takes.
         now += match prng.below(3) {
             0 => prng.below(50_000) as f64 / 1e9,
             1 => prng.below(60_000_000) as f64 / 1e9,
@@ -117,7 +117,7 @@ fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> 
     out
 }
 
-/// Bytes per flow of these packets, awake and at rest, and the flows that are at rest then.
+/// Bytes per flow of these packets, uncompressed and compressed, and the number of flows compressed in the second case.
 fn awake_and_at_rest(packets: &[Owned]) -> (Vec<usize>, Vec<usize>, u64) {
     let (mut meter, mut out) = (patient(), Vec::<Record>::new());
     let resting = std::mem::replace(&mut meter.rest, CompressedFlows::new(0, 1, NoHints));
@@ -157,15 +157,15 @@ fn a_flow_at_rest_takes_less_than_256_bytes_on_average_however_long_it_is() {
     }
 }
 
-/// The packets of a file, up to where it can be read.
+/// The packets of a capture file, up to the first unreadable record.
 fn packets(path: &Path) -> Vec<Owned> {
     let owned = |c: Captured| {
         let Captured { ts, wire_len, data, decoded, offset } = c;
         Owned { ts, wire_len, data, decoded, position: offset, queue: 0 }
     };
     let mut packets: Vec<Owned> = captures::packets(path).into_iter().map(owned).collect();
-    // In order, so that no packet is another clock to the others, and no further from each other than an hour: seconds in
-    // which flows are alive are gone through one by one.
+    // Sorted, so that no packet is a clock step, and at most an hour apart: while flows are active, the meter processes
+    // every second.
     packets.sort_by_key(|p: &Owned| p.ts);
     let (mut before, mut cut) = (None, Duration::ZERO);
     for packet in &mut packets {
@@ -229,7 +229,7 @@ fn whether_flows_rest_is_seen_in_no_record() {
             let records = sharded(&Config { compress_after: rest, ..config.clone() }, &packets, shards);
             assert_eq!(records, never, "seed {seed}, round {round}, {rest:?}, {shards} shards");
         }
-        // One after the other, to see who is at rest.
+        // One after the other, so that the test sees which flows are compressed.
         let (mut meter, mut out) = (Meter::new(Config { compress_after: secs(1), ..config }, 1), Vec::<Record>::new());
         for packet in &packets {
             meter.push(&[packet.lend()], &mut out);
@@ -245,14 +245,14 @@ fn whether_flows_rest_is_seen_in_no_record() {
         assert_eq!(out, never, "seed {seed}, round {round}, packet by packet");
         assert_eq!((meter.counts().compressed, meter.counts().active), (0, 0), "seed {seed}, round {round}");
     }
-    // Pairs and full flows, in their first record and later ones, within their entry and beyond it.
+    // Compact and wide counters, in the first and in later records, with encodings inside the entry and beyond it.
     assert!(forms.len() >= 6, "seed {seed}: {forms:?}");
 }
 
 #[test]
 fn places_of_those_who_rest_are_those_of_others() {
     let mut prng = Prng::new(testkit::seed("places_of_those_who_rest_are_those_of_others"));
-    // A hundred flows each second, of two seconds and twenty packets; all are there in the end.
+    // A hundred flows start per second, each with twenty packets over two seconds; all are active at the end.
     let mut all: Vec<Owned> = (0..6000)
         .flat_map(|n| {
             let mut talk = talk(&mut prng, n, 20, (n % 5 == 0).then_some(10), false);
@@ -280,7 +280,7 @@ fn where_no_room_is_left_flows_stay_awake() {
     let mut all: Vec<Owned> = (0..2000).flat_map(|n| talk(&mut prng, n, 100, None, true)).collect();
     all.sort_by_key(|p| p.ts);
     let (mut meter, mut out) = (patient(), Vec::<Record>::new());
-    // The least there is: sixteen blocks of 4 KiB.
+    // The smallest slab: sixteen blocks of 4 KiB.
     meter.rest = CompressedFlows::new(1_000_000_000, 1, NoHints);
     all.chunks(64).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
     settle(&mut meter);
@@ -294,7 +294,7 @@ fn where_no_room_is_left_flows_stay_awake() {
 #[test]
 fn a_meter_that_begins_anew_in_the_same_second_looks_at_no_place_that_is_gone() {
     let (mut meter, mut out) = (patient(), Vec::<Record>::new());
-    // More full flows than one packet lets anybody look at.
+    // More flows with wide counters than the meter inspects for one packet.
     let zero = |port: u16, when| Plan { window: 0, ..Plan::tcp(1, 2, (port, 443), SYN, 7) }.frame(at(when));
     let floods: Vec<Owned> = (0..2000).map(|n| zero(n, 0.5)).collect();
     meter.push(&floods.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);

@@ -1,4 +1,4 @@
-//! What nobody should do to a meter, done to it.
+//! Hostile input to a meter.
 
 use super::model::secs;
 use super::traffic::{Owned, Plan, Traffic};
@@ -107,13 +107,13 @@ fn a_full_table_ends_in_turn_who_was_not_heard_of_again() {
     let (mut meter, mut out) = (Meter::new(Config { capacity: 100, ..Config::default() }, 0), Vec::<Record>::new());
     let packet = |port: u16, ms: u16| Plan::udp(1, 2, (port, 53)).frame(at(f64::from(ms) / 1000.0));
     let mut packets: Vec<Owned> = (0..100).map(|n| packet(n, n)).collect();
-    // Five talk on; not eight in turn, so none of them has to go.
+    // Five flows continue, fewer than eight in succession, so none of them is evicted.
     packets.extend((20..25).map(|n| packet(n, 100 + n)));
     packets.extend((100..160).map(|n| packet(n, 100 + n)));
     meter.push(&lend(&packets), &mut out);
     let ended: Vec<u16> = out.iter().map(|r| r.key.src_port).collect();
     assert_eq!(ended, (0..20).chain(25..65).collect::<Vec<_>>());
-    // Had all talked on, the one idle longest of the next eight would go.
+    // If all flows had continued, the meter would evict the one that has been idle longest among the next eight.
     out.clear();
     let again: Vec<Owned> = (20..25).chain(65..160).map(|n| packet(n, 300 + n)).collect();
     meter.push(&lend(&again), &mut out);
@@ -138,7 +138,7 @@ fn years_pass_in_no_time() {
 
 #[test]
 fn centuries_pass_in_no_time_while_flows_wait_for_their_timeout() {
-    // Second by second this is a day of computing.
+    // If the meter processed every second, this would take a day.
     let century = 100 * 365 * 86_400;
     let idle = Duration::from_secs(5 * century);
     let config =
@@ -149,7 +149,8 @@ fn centuries_pass_in_no_time_while_flows_wait_for_their_timeout() {
     for centuries in 1..=5 {
         meter.tick(Timestamp::from_secs_nanos(500 + centuries * century, 0), &mut out);
         let expected = if centuries < 4 { 0 } else { 50 };
-        // The active timeout has made the first records in the fourth, and nothing is left to be told in the sixth.
+        // The active timeout makes the first records in the fourth century; the flows have no later packets, hence no
+        // further records.
         assert_eq!(out.len(), expected, "after {centuries} centuries");
     }
     assert_eq!(meter.counts().active, 50);
@@ -178,7 +179,7 @@ fn a_leap_makes_the_records_that_its_seconds_make() {
         let config = Config { idle_timeout: Duration::from_secs(5000), active_timeout: active, ..Config::default() };
         let (mut meter, mut out) = (Meter::new(config.clone(), 0), Vec::<Record>::new());
         for packet in &packets {
-            // One second at a time there is never an idle turn within a call.
+            // With one tick per second, no call contains a whole turn of the wheel without a due flow.
             let from = meter.second.unwrap_or(packet.ts.secs());
             (from..packet.ts.secs()).for_each(|s| meter.tick(Timestamp::from_secs_nanos(s, 0), &mut out));
             meter.push(&[packet.lend()], &mut out);
@@ -233,7 +234,7 @@ fn arbitrary_frames_do_no_harm() {
             let at = prng.below(frame.len() as u64) as usize;
             frame[at] = prng.next_u64() as u8;
         }
-        // The header of a packet at the front of bytes that are nothing, cut anywhere; lengths that fit nothing.
+        // The headers of a valid packet before random bytes, truncated anywhere; inconsistent lengths.
         let keep = frame.len().min(200);
         bytes[..keep].copy_from_slice(&frame[..keep]);
         if prng.below(2) == 0 && plan.v6 {
@@ -256,15 +257,16 @@ fn arbitrary_frames_do_no_harm() {
 #[test]
 fn a_small_table_that_is_foreseen_twice_in_one_batch_ends_each_flow_as_itself() {
     let packet = |port: u16, us: u16| Plan::udp(1, 2, (port, 53)).frame(at(f64::from(us) / 1e6));
-    // Full of flows of one packet; then three that talk, for which the next to go is looked for at each of their packets, before they are
-    // in the table; then as many new ones as the table holds.
+    // The table is full of flows of one packet. Then three new flows send packets, and before they are in the table
+    // each of their packets makes the meter determine the next flow to evict. Then as many new flows start as the table
+    // holds.
     let mut packets: Vec<Owned> = (0..32).map(|n| packet(n, n)).collect();
     packets.extend((0..51).map(|n| packet(1000 + n / 17, 100 + n)));
     packets.extend((0..60).map(|n| packet(2000 + n, 200 + n)));
     let ids = |capacity: usize, batches: usize| -> Vec<(u16, u64)> {
         let mut out = Vec::<Record>::new();
         let mut meter = Meter::new(Config { capacity, ..Config::default() }, 0);
-        // The table is full before the batch in question.
+        // The table is full before the tested batch.
         meter.push(&lend(&packets[..32]), &mut out);
         packets[32..].chunks(batches).for_each(|some| meter.push(&lend(some), &mut out));
         meter.finish(&mut out);

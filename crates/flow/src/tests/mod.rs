@@ -1,4 +1,5 @@
-//! The table beside the model, and what no model is needed for: floods, jumps, collisions, arbitrary frames.
+//! The flow table compared with the model, and tests that need no model: floods, clock steps, collisions, arbitrary
+//! frames.
 
 mod against_model;
 mod behaviour;
@@ -15,7 +16,7 @@ use crate::{Config, Meter};
 use base::{Prng, Timestamp};
 use traffic::Owned;
 
-/// A moment some time after the epoch.
+/// The timestamp 1000 s plus `seconds`.
 fn at(seconds: f64) -> Timestamp {
     Timestamp::from_nanos(1_000_000_000_000 + (seconds * 1e9).round() as u64)
 }

@@ -1,4 +1,4 @@
-//! The flow table as one would explain it: a map of flows, each a list of all its packets. Slow, and obvious.
+//! The model of the flow table: a map of flows, each with a list of all its packets. Slow, and obviously correct.
 
 use super::traffic::Owned;
 use crate::record::{
@@ -44,7 +44,7 @@ impl One {
 }
 
 struct Flow {
-    /// Every packet of the flow, and how many of them are in records that were made.
+    /// Every packet of the flow, and how many of them are in records already made.
     packets: Vec<One>,
     reported: usize,
     part: u32,
@@ -64,7 +64,7 @@ impl Flow {
 pub struct Model {
     config: Config,
     interface: u16,
-    /// Flows that packets find, and those that only wait for their record.
+    /// Flows that packets can find, and flows that only wait for their record.
     flows: BTreeMap<Place, Flow>,
     waiting: Vec<Flow>,
     second: Option<u64>,
@@ -246,10 +246,10 @@ impl Model {
             let values = now.iter().map(|o| f(o));
             (values.clone().min().unwrap_or(0), values.max().unwrap_or(0))
         };
-        // Of a flow whose first packet was in no tunnel, no number is kept.
+        // If the first packet of the flow was in no tunnel, no sequence numbers are kept.
         let tunnel = flow.packets[0].owned.decoded.tunnel;
         let numbers = now.iter().filter_map(|o| tunnel.and(o.owned.decoded.tunnel)?.sequence).collect::<Vec<_>>();
-        // The link address is that of the side's first frame in the whole flow.
+        // The MAC address is that of the direction's first frame in the whole flow.
         let mac = all[0].owned.decoded.l2.map(|_| MacAddr(all[0].owned.data[6..12].try_into().expect("six bytes")));
         DirectionStats {
             first: Timestamp::from_nanos(first.at),
@@ -275,13 +275,13 @@ impl Model {
     }
 }
 
-/// Times beyond 2^38 ns (274 s) are kept in steps of 16 ns, and none beyond 2^32 - 1 us.
+/// Times of 2^38 ns (274 s) and more are rounded down to multiples of 16 ns, and limited to 2^32 - 1 us.
 fn coarse(after: u64) -> u64 {
     let after = after.min(u64::from(u32::MAX) * 1000);
     if after < 1 << 38 { after } else { after / 16 * 16 }
 }
 
-/// Records of one second, in their order.
+/// Passes on the records of one second, in their order.
 fn give(mut records: Vec<Record>, sink: &mut dyn Sink) {
     records.sort_by_key(Record::last);
     records.iter().for_each(|r| sink.record(r));
@@ -331,8 +331,8 @@ fn moments(values: &[u64]) -> Stats {
     }
 }
 
-/// For each packet of one side: whether its bytes were all sent before (`Some(true)`), or come late (`Some(false)`). The
-/// last two ranges of missing numbers are remembered; numbers are of 64 bits, so that nothing wraps.
+/// For each packet of one direction: `Some(true)` if it is retransmitted, `Some(false)` if it is out of order. The last
+/// two ranges of missing sequence numbers are kept; sequence numbers have 64 bits, so that they do not wrap.
 fn orders(packets: &[&One]) -> Vec<Option<bool>> {
     let mut high: Option<i64> = None;
     let mut missing: Vec<(i64, i64)> = Vec::new();
@@ -380,7 +380,7 @@ impl TcpState {
     }
 }
 
-/// The state from the facts: what was seen until the first end.
+/// The TCP state from the packets up to the end of the connection.
 fn state(packets: &[One], bidirectional: bool) -> TcpState {
     let tcp_packets: Vec<&One> = packets.iter().filter(|o| o.header().is_some()).collect();
     let Some(first) = tcp_packets.first() else { return TcpState::None };
@@ -412,7 +412,7 @@ fn state(packets: &[One], bidirectional: bool) -> TcpState {
     }
 }
 
-/// From the last SYN to the SYN+ACK, and from the last SYN+ACK to the ACK.
+/// The times from the last SYN to the SYN+ACK, and from the last SYN+ACK to the ACK.
 fn trips(packets: &[One], bidirectional: bool) -> (Option<u64>, Option<u64>) {
     let (mut syn, mut answer, mut trips) = (0, 0, (None, None));
     for n in 1..=packets.len() {
@@ -433,7 +433,7 @@ fn trips(packets: &[One], bidirectional: bool) -> (Option<u64>, Option<u64>) {
     trips
 }
 
-/// Seconds as spans, for configurations.
+/// Seconds as a duration, for configurations.
 pub fn secs(n: u64) -> Duration {
     Duration::from_nanos(n * SECOND)
 }

@@ -1,4 +1,4 @@
-//! The same records from one shard and from many, in one thread or in several, whenever ticks come.
+//! One shard and many shards make the same records, in one thread or in several, for any times of the ticks.
 
 use super::at;
 use super::traffic::{Owned, Plan, Traffic};
@@ -46,7 +46,7 @@ fn threads_that_gather_at_each_second_make_the_same_records() {
     let mut meters: Vec<Meter> = (0..4).map(|_| Meter::new(Shards::part(&config, 4), 1)).collect();
     let mut gathers: Vec<ShardMerger> = (0..4).map(|_| ShardMerger::default()).collect();
     let mut out: Vec<Record> = Vec::new();
-    // Each stretch between two seconds is worked off by all meters at once, as their threads would.
+    // All meters process the packets up to a tick before any meter continues, as their threads would.
     let mut stretches: Vec<(Option<Timestamp>, Vec<&Owned>)> = vec![(None, Vec::new())];
     for packet in &packets {
         if router.second(packet.ts) {
@@ -80,7 +80,7 @@ fn ticks_between_the_packets_change_nothing() {
     let mut traffic = Traffic::new(seed);
     traffic.jumps = false;
     let mut packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
-    // As they come from a source that is live: in order.
+    // In order of time, as a live source delivers them.
     packets.sort_by_key(|p| p.ts);
     let config = Config { capacity: 5000, ..Config::default() };
     let (mut meter, mut ticked) = (Meter::new(config.clone(), 1), Vec::new());
@@ -100,7 +100,7 @@ fn ticks_between_the_packets_change_nothing() {
 static LINES: AtomicUsize = AtomicUsize::new(0);
 static RESERVED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts what is hinted at.
+/// Counts the hints.
 #[derive(Clone, Copy)]
 struct Counting;
 
@@ -114,7 +114,7 @@ impl Hints for Counting {
     }
 }
 
-/// All records of these packets, and the bytes that the meter had touched.
+/// All records of these packets, and the bytes that the meter has touched.
 fn hinted(hints: impl Hints, config: &Config, packets: &[Owned]) -> (Vec<Record>, usize) {
     let (mut meter, mut out) = (Meter::with_hints(config.clone(), 1, hints), Vec::<Record>::new());
     packets.chunks(90).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
@@ -128,7 +128,7 @@ fn hints_are_given_and_change_no_record() {
     let seed = testkit::seed("hints_are_given_and_change_no_record");
     let mut traffic = Traffic::new(seed);
     let mix: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
-    // In a flood, who makes room is looked for ahead as well.
+    // In a flood, the flows to evict are also prefetched.
     let flood = (0..3000).map(|n| Plan::udp(1, 2, (n, 53)).frame(at(f64::from(n % 7) + f64::from(n) / 1000.0)));
     for (capacity, packets, is_full) in [(4000, mix, false), (600, flood.collect(), true)] {
         let config = Config { capacity, ..Config::default() };

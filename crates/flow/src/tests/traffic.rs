@@ -1,5 +1,5 @@
-//! Random traffic of a few hosts that talk a lot: conversations that begin, repeat, lose, reset, pause and come back, under
-//! a clock that jumps.
+//! Random traffic of a few hosts with many flows: flows that start, retransmit, lose packets, reset, pause and resume,
+//! with clock steps.
 
 use crate::Packet;
 use base::{Prng, Timestamp};
@@ -23,7 +23,7 @@ impl Owned {
     }
 }
 
-/// What to write into a frame.
+/// The contents of a generated frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub v6: bool,
@@ -34,7 +34,7 @@ pub struct Plan {
     pub flags: u8,
     pub seq: u32,
     pub window: u16,
-    /// Bytes carried on the wire, of which at most 20 are captured.
+    /// Transport payload in bytes on the wire, of which at most 20 are captured.
     pub payload: u32,
     pub ttl: u8,
     pub dscp: u8,
@@ -54,7 +54,7 @@ impl Plan {
         Self { payload, ..self }
     }
 
-    /// The frame: Ethernet, IP, and the header of the protocol.
+    /// The frame: Ethernet, IP, and the transport header.
     pub fn frame(&self, ts: Timestamp) -> Owned {
         let ip_header = if self.v6 { 40 } else { 20 };
         let header = if self.protocol == IpProtocol::TCP { 20 } else { 8 };
@@ -100,27 +100,27 @@ impl Plan {
     }
 }
 
-/// One TCP conversation as the generator sees it.
+/// The generator's state of one flow.
 #[derive(Clone, Debug)]
 struct Talk {
     v6: bool,
     hosts: (u8, u8),
     ports: (u16, u16),
     protocol: IpProtocol,
-    /// Next sequence number of each side, and what it left out (never more than two pieces).
+    /// The next sequence number of each direction, and the ranges that it skipped (at most two).
     next: [u32; 2],
     holes: [Vec<(u32, u32)>; 2],
     step: u8,
 }
 
-/// A source of packets without end.
+/// An endless source of packets.
 pub struct Traffic {
     pub prng: Prng,
     now: u64,
     position: u64,
     stored: bool,
     talks: Vec<Talk>,
-    /// Whether the clock may jump by years, and step back.
+    /// True if the clock may jump by years and step back.
     pub jumps: bool,
 }
 
@@ -154,7 +154,7 @@ impl Traffic {
         if self.chance(back) {
             self.now -= self.prng.below(5000 * S);
         }
-        // As a whole number of seconds now and then: the moment at which a timeout is just over.
+        // Sometimes a whole number of seconds, the time at which a timeout has just expired.
         if self.chance(20) {
             self.now -= self.now % S;
         }
@@ -265,7 +265,7 @@ impl Traffic {
         }
     }
 
-    /// What is around the packet, and what is odd about it.
+    /// Adds encapsulation and irregularities to a packet.
     fn dress(&mut self, owned: &mut Owned) {
         let decoded = &mut owned.decoded;
         if self.chance(8) {
@@ -283,13 +283,13 @@ impl Traffic {
         match self.prng.below(60) {
             0 => decoded.family = Family::Other,
             1 => decoded.l2 = None,
-            // Not enough of the header was captured.
+            // Too few bytes of the header were captured.
             2 => owned.data.truncate(usize::from(decoded.l4) + 7),
             3 => {
                 decoded.fragment = Fragment::Later;
                 (decoded.l4, decoded.payload) = (0, 0);
             }
-            // The header says more than was on the wire.
+            // The header states a larger length than the frame had on the wire.
             4 => owned.wire_len = owned.wire_len.saturating_sub(100),
             5 => owned.wire_len += 66_000,
             _ => (),

@@ -1,8 +1,9 @@
-//! Whether a packet is one of [`CommonCase`]: the comparisons after which nothing about its headers is left to be asked.
+//! Tests if a packet is a [`CommonCase`]. If it is, the comparisons here determine all its facts from the headers.
 //!
-//! What is put in for a plain packet is what [`wire::Headers`] and, innermost, [`wire::Decoded`] say of it: the network header is
-//! whole, has no options and is no fragment; the packet ends inside the frame, and behind the least transport header; no
-//! port is one that a tunnel may be behind. What those only call malformed (a TCP offset, a UDP length) is no fact.
+//! The facts of a common case must be those of [`wire::Headers`] and, for the innermost packet, [`wire::Decoded`].
+//! Hence the comparisons require: the network header is complete, has no options and is no fragment; the IP packet ends
+//! inside the frame, and after the smallest transport header; no port is a tunnel port. A malformed TCP offset or UDP
+//! length needs no test, because it changes no fact.
 
 use super::{Emitter, FOUND};
 use crate::packet::{ParseDepth, at};
@@ -12,12 +13,13 @@ use cranelift_codegen::ir::types::{I16, I16X8, I32};
 use cranelift_codegen::ir::{self, ConstantData, InstBuilder, Value};
 use wire::{TUNNEL_PORTS, link};
 
-/// Lanes of a vector in which all ports of tunnels lie beside each other.
+/// Lanes of the vector that holds all tunnel ports.
 const LANES: usize = 8;
 const _: () = assert!(TUNNEL_PORTS.len() <= LANES);
 
 impl Emitter<'_> {
-    /// Whether it is Ethernet, and nobody has said yet where its headers are: what was said counts, whatever the bytes are.
+    /// Tests if the packet is Ethernet and not yet parsed. Facts that the caller set take precedence over the packet
+    /// bytes.
     pub(super) fn is_unparsed_ethernet(&mut self, no: ir::Block) {
         let both = self.b.ins().load(I32, FOUND, self.here, at::LINK_TYPE_AND_KNOWN as i32);
         let ordinary = i64::from(link::ETHERNET) | (ParseDepth::Bytes as i64) << 16;
@@ -25,13 +27,14 @@ impl Emitter<'_> {
         self.require(is, no);
     }
 
-    /// Goes on where the packet has this shape. All branches are such that one packet takes them as the next one does; what
-    /// differs from packet to packet, the protocol and the ports, is arithmetic.
+    /// Continues if the packet has this form. Only tests with mostly the same result for successive packets are
+    /// branches; protocol and ports, which vary, are compared by arithmetic.
     pub(super) fn is_common_case(&mut self, shape: CommonCase, sight: ParseDepth, no: ir::Block) {
         let captured = self.number(shape.captured().into());
         let whole = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, captured, self.len);
         self.require(whole, no);
-        // Ethertype, version and length of the header are neighbours, as are the fields that say what follows.
+        // Ethertype, IP version and header length are adjacent, as are the fields for length, fragmentation and
+        // protocol.
         let head = self.bytes(None, 12, 4);
         let (kind, length, protocol) = match shape {
             CommonCase::V4 => {
@@ -56,7 +59,7 @@ impl Emitter<'_> {
         self.require(either, no);
         let (of_tcp, of_udp) = (self.number(20), self.number(8));
         let least = self.b.ins().select(tcp, of_tcp, of_udp);
-        // A length of less than the header before is negative.
+        // The length is negative if the IP length is below the IP header's length.
         let has_header = self.b.ins().icmp(IntCC::SignedGreaterThanOrEqual, length, least);
         self.require(has_header, no);
         let (end, wire) = (self.b.ins().iadd_imm_s(length, i64::from(shape.l4())), self.wide(I32, at::WIRE_LEN));
@@ -70,7 +73,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// In eight bits. Compared all at once: on which side of each a port lies cannot be foreseen.
+    /// True (in eight bits) if a port is a tunnel port. All ports are compared at once, because branches would be
+    /// unpredictable.
     fn is_port_of_tunnel(&mut self, shape: CommonCase) -> Value {
         let ports = (0..LANES).map(|lane| TUNNEL_PORTS[lane.min(TUNNEL_PORTS.len() - 1)]);
         let bytes: Vec<u8> = ports.flat_map(u16::to_le_bytes).collect();
@@ -86,7 +90,7 @@ impl Emitter<'_> {
         self.b.ins().vany_true(either)
     }
 
-    /// Goes on where a condition holds.
+    /// Continues if a condition holds, otherwise jumps to `no`.
     fn require(&mut self, condition: Value, no: ir::Block) {
         let yes = self.b.create_block();
         self.b.ins().brif(condition, yes, &[], no, &[]);

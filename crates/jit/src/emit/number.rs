@@ -1,4 +1,4 @@
-//! Arithmetic, comparisons and sets: what an instruction makes of numbers, by the rules of [`ir`].
+//! Arithmetic, comparisons and sets, with the semantics of [`ir`].
 
 use super::Emitter;
 use crate::host::HostCall;
@@ -8,7 +8,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
-/// Ranges of a set that are compared one by one; a larger set is searched.
+/// The number of ranges up to which a set is compared range by range; a larger set is searched by a call.
 const INLINE_RANGES: usize = 6;
 
 impl Emitter<'_> {
@@ -21,7 +21,7 @@ impl Emitter<'_> {
             Op::And => self.b.ins().band(a, b),
             Op::Or => self.b.ins().bor(a, b),
             Op::Xor => self.b.ins().bxor(a, b),
-            // Both count modulo the width.
+            // Both IRs take the shift count modulo the width.
             Op::Shl => self.b.ins().ishl(a, b),
             Op::Shr => self.b.ins().ushr(a, b),
             Op::Min => {
@@ -62,7 +62,7 @@ impl Emitter<'_> {
         x
     }
 
-    /// Whether a comparison holds, in eight bits.
+    /// True (in eight bits) if a comparison holds.
     pub(super) fn holds(&mut self, cmp: Cmp, a: Reg, b: Operand) -> Value {
         let (a, b) = (self.reg(a), self.operand(b));
         let plain = match cmp {
@@ -119,11 +119,11 @@ impl Emitter<'_> {
     }
 }
 
-/// A range of addresses that one subtraction and one comparison of words decide.
+/// A range of addresses that can be tested with one subtraction and one comparison of words.
 enum Simple {
-    /// All below one first half.
+    /// Addresses with the same upper half.
     Low { hi: u64, from: u64, span: u64 },
-    /// Whole first halves.
+    /// All addresses of a range of upper halves.
     High { from: u64, span: u64 },
 }
 
