@@ -151,7 +151,8 @@ impl Listing {
     }
 }
 
-/// The end or state of a flow; true if it had a reset, retransmissions or lost packets.
+/// TCP state, end reason, loss and encapsulation of a flow as text; true if it had a reset, retransmissions or lost
+/// packets.
 fn how(r: &Record, has_ports: bool) -> (String, bool) {
     let mut how = Vec::new();
     if !has_ports && r.key.dst_port > 0 {

@@ -340,7 +340,7 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
     );
 }
 
-/// The failure for values that overflow or do not fit in memory when summed.
+/// The failure of a report that cannot be computed.
 fn too_much(e: ReportError) -> Failure {
     Failure::Said(format!("flows: {e}"))
 }

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A hint for packet queries without result where flow records exist, and the reverse.
+/// A hint for flow queries without result in a store that has flow records.
 pub const FLOW_TIME_HINT: &str = "a flow is told once it has ended, its packets at once";
 
 /// The source of flow records.

@@ -79,7 +79,7 @@ pub fn table(
 }
 
 /// The indices of columns that a narrow terminal omits, least important first: times, measures that are not the rank,
-/// the interface, the flow ID. Grouping fields are never omitted.
+/// the interface, the flow ID. Columns that distinguish the groups remain.
 fn dispensable(report: &Aggregation) -> Vec<usize> {
     let fields = report.fields.len();
     let measures = |wanted: fn(Measure) -> bool| {
