@@ -233,7 +233,7 @@ pub fn sockets(store: Option<&Path>) -> Vec<PathBuf> {
 /// Gives up all capabilities but `keep` for good, on the calling thread and all threads that it starts.
 fn finish(keep: Capabilities) -> Result<(), Failure> {
     privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
-    // Failure is harmless: without the capability to reduce it, the bounding set grants nothing new in this process.
+    // Failure is harmless: with no_new_privs, no capability of the bounding set can be gained.
     privilege::clear_bounding();
     privilege::set(keep.and(privilege::permitted())).map_err(|e| failed("give up capabilities", &e))
 }

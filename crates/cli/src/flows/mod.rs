@@ -1,5 +1,5 @@
 //! `netgrain flows`: selects flow records by time and filter from a store, IPFIX files or the network; prints them as
-//! lines, JSON or CSV, groups and ranks them, or passes on to their packets.
+//! lines, JSON or CSV, groups and ranks them, or prints their packets.
 
 pub mod files;
 mod flow_packets;

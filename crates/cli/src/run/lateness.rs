@@ -29,7 +29,7 @@ pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
         let folder = interface_folder(store, &plan.source.label());
         let (path, whole) =
             (folder.join(FLOW_LATENESS), folder.join(format!("{FLOW_LATENESS}.{}", std::process::id())));
-        // Written under a hidden name first, so that no reader sees half a number.
+        // Written under a temporary name first, so that no reader sees half a number.
         let how = OpenOptions { write: true, create: Some(0o640), ..OpenOptions::default() };
         let write = |mut file: File| file.set_len(0).and_then(|()| writeln!(file, "{}", late.as_secs()));
         nofollow::create_folders(&folder)

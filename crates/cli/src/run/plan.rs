@@ -44,8 +44,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
         }
         plan.socket = socket(config, &plan.source)?;
         plan.meter = meter(config, number as u16, plan.shares);
-        // A reload may add an interface to a group later, so each interface gets control sockets for groups if there is
-        // any group.
+        // A reload may add an interface to a group later, so each plan gets all groups.
         plan.groups.clone_from(&groups);
         Ok(plan)
     };
@@ -170,8 +169,8 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
     }))
 }
 
-/// The groups for these interfaces, each restricted to its interfaces. Interfaces of files and simulations have names
-/// that groups do not know.
+/// The groups for these interfaces, each restricted to its interfaces among them. Interfaces of files and simulations
+/// have other names than the configured interfaces.
 pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone) -> Vec<GroupPlan> {
     let here = |group: &Group| {
         // A group for a capture applies to all interfaces that the capture turns out to have.
