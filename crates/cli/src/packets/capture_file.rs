@@ -229,7 +229,7 @@ impl Ng {
     }
 }
 
-/// The losses of the ledger in one line; empty if there are none.
+/// The tally in one line; empty if all its terms are 0.
 pub fn losses(t: &Tally) -> String {
     if t.is_empty() {
         return String::new();
