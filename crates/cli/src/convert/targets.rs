@@ -140,7 +140,8 @@ impl Files for Targets {
         Ok(())
     }
 
-    /// False: an empty output file would exist when the user repeats the command.
+    /// True for standard output and devices. An empty file is not published, because it would be in the way of the
+    /// corrected command.
     fn takes_empty(&self) -> bool {
         self.is_stdout() || self.out.metadata().is_ok_and(|there| !there.is_file())
     }

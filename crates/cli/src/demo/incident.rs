@@ -39,7 +39,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// A scan that begins somewhat before the middle of this duration and ends after it.
+    /// A scan that lasts a third of this duration, from 40 % of it on.
     pub fn during(duration: Duration) -> Self {
         let total = (duration.as_secs_f64() / 3.0 * RATE as f64) as u64;
         Self { begin: duration.mul_f64(0.4), total: total.min(HOSTS * PORTS) }

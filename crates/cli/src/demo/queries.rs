@@ -80,7 +80,7 @@ pub struct LiveQuery {
 }
 
 impl LiveQuery {
-    /// A query for this host, at the time `after` the start of the capture.
+    /// A query for this host, to be run `after` the first call of [`Self::query_when_due`].
     pub fn new(store: &Path, host: impl std::fmt::Display, after: Duration) -> Self {
         Self { store: store.to_owned(), filter: format!("host {host}"), after, due: None, answer: None }
     }

@@ -102,7 +102,7 @@ const BEYOND: &str = "those with headers beyond the kernel's walk";
 /// The programs that have a part in the kernel.
 const PORT_ONLY: &str = "only as an interface's own program (--program, docs/design/kernel-programs.md); one of a group runs wholly in user space";
 
-/// The output of a program that only user space has.
+/// The output of a program that is always made in user space.
 const RECORD: &str = "the record (marks, hashes, classes), because the kernel's stages leave nothing else behind";
 
 /// A note about state, for packets that are passed on to user space.
