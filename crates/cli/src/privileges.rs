@@ -208,7 +208,8 @@ fn write_only_below(folders: &[PathBuf]) -> Result<(), Failure> {
 /// # Errors
 /// As [`for_reading`].
 pub fn for_indexing(args: &IndexArgs) -> Result<(), Failure> {
-    // An index is written under a hidden name and renamed, so its directory must be writable, whoever owns the capture.
+    // An index is written under a hidden name and renamed, so its directory must be writable, even if the capture has
+    // another owner.
     const INDEX: &str = ".index";
     let mut written: Vec<PathBuf> = match &args.into {
         Some(folder) => vec![folder.join(INDEX)],

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// What the section is about.
+/// The description of the section in files and in the manual.
 pub const ABOUT: &str = "Who gets what of the packets while they are captured (docs/reference/groups.md); as many sections as there \
     are groups. SIGHUP makes and ends groups and swaps the programs that have changed; the others run on.";
 

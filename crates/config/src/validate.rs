@@ -179,7 +179,7 @@ fn names(config: &Config, found: &mut Vec<Problem>) {
     }
 }
 
-/// Checks retention rules for packets: rules that would keep no packet, or that lack a limit.
+/// Checks retention rules for packets: rules that would keep no packet, or an archive without a limit.
 fn keeping(config: &Config, found: &mut Vec<Problem>) {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.packets.record) else { return };
     if let Err(text) = RetentionRules::of(config).for_files_of(store, Some(config.packets.segment.0)) {
