@@ -1,4 +1,4 @@
-//! `netgrain check`: the independent checker over files on disk.
+//! `netgrain check`: runs the independent checker on files.
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::values::count;
@@ -19,7 +19,7 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// Runs the verb. No if anything is missing, duplicated, reordered or damaged.
+/// Runs the verb. `No` if packets are missing, duplicated, reordered or damaged.
 pub fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
     let options = checker::Options { sent: args.sent, ..checker::Options::default() };
     let report = checker::check(&args.paths, options).map_err(Failure::say)?;

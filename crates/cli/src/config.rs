@@ -26,7 +26,7 @@ pub struct ConfigArgs {
     pub file: Option<PathBuf>,
 }
 
-/// Runs the verb. No if something is wrong with the file.
+/// Runs the verb. `No` if the file has an error.
 pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
     let mut out = std::io::stdout().lock();
     if args.manual {
@@ -39,7 +39,7 @@ pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
         if !wrong.is_empty() {
             let mut err = std::io::stderr().lock();
             for one in &wrong {
-                // Whoever does not listen still gets the exit status.
+                // If standard error is closed, the exit status still reports the errors.
                 let _ = writeln!(err, "netgrain: {}: {one}", path.display());
             }
             return Ok(Outcome::No);

@@ -1,4 +1,4 @@
-//! `netgrain convert`: captures into captures.
+//! `netgrain convert`: converts, merges, splits and anonymises captures.
 
 mod keys;
 pub mod open;
@@ -129,7 +129,7 @@ pub enum MacRule {
     Keep,
 }
 
-/// Runs the verb. No if nothing was found, an input is damaged, or it was interrupted.
+/// Runs the verb. `No` if no packet was written, an input is damaged, or the conversion was interrupted.
 pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.new_key {
         keys::create(path)?;
@@ -206,7 +206,7 @@ fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
     input.map_err(|e| Failure::Said(format!("{name}: {e}")))
 }
 
-/// The summary and what people should know, on standard error; as JSON on standard output, unless packets go there.
+/// Prints the summary and the warnings on standard error; the JSON report on standard output, unless packets go there.
 fn print(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> Result<(), Failure> {
     if args.json {
         let object = object(plan, report, targets);

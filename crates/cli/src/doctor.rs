@@ -1,4 +1,4 @@
-//! `netgrain doctor`: looks, tells, and on request mends and undoes.
+//! `netgrain doctor`: reports findings about the machine, and on request fixes them and undoes the fixes.
 
 use crate::outcome::{Failure, Outcome, json};
 use base::units;
@@ -65,7 +65,7 @@ fn check(text: &str) -> Result<&'static Check, String> {
     })
 }
 
-/// Runs the verb. No if anything makes capture fail, lose or lie.
+/// Runs the verb. `No` if a finding makes capture fail, lose packets or report wrong numbers.
 pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     let tree = Tree::default();
     if args.undo {
@@ -84,7 +84,7 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::of(!findings.iter().any(|f| f.state == State::Bad)));
     }
     let refused = fix(args, &findings, &tree)?;
-    // What is mended now is no longer wrong.
+    // Findings that were just fixed are not counted.
     let after = inspect(args, &tree)?;
     Ok(Outcome::of(refused == 0 && !after.iter().any(|f| f.state == State::Bad)))
 }
@@ -102,7 +102,8 @@ fn inspect(args: &DoctorArgs, tree: &Tree) -> Result<Vec<Finding>, Failure> {
     doctor::examine(&question, tree).map_err(Failure::say)
 }
 
-/// For people: everything that is not good with what it costs and what mends it, the good things in one line each interface.
+/// The report as text: each finding with its effect and its fix, and the checks without finding in one line for each
+/// interface.
 fn report(findings: &[Finding], verbose: bool) -> String {
     let mut out = String::new();
     let mut subjects: Vec<&Subject> = findings.iter().map(|f| &f.subject).collect();
@@ -141,7 +142,7 @@ fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says what it will do, asks unless told not to, does it. Returns how many steps were refused.
+/// Prints the steps, asks for confirmation unless told not to, and takes them. Returns the number of refused steps.
 fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Failure> {
     let steps = doctor::steps(findings, tree);
     if args.interface.is_empty() {

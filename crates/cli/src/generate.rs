@@ -1,4 +1,4 @@
-//! `netgrain gen`: frames that carry their own truth, onto a port or into a file.
+//! `netgrain gen`: sends or writes frames that the checker can verify.
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::privileges;
@@ -62,7 +62,7 @@ pub enum SendMethod {
     AfXdp,
 }
 
-/// Runs the verb. No if the driver dropped frames.
+/// Runs the verb. `No` if the driver dropped frames.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
     spec.signature = true;
@@ -118,7 +118,7 @@ fn line(s: &Sent) -> String {
     )
 }
 
-/// Frames into a nanosecond pcap file, stamped with their departure.
+/// Writes frames into a nanosecond pcap file, timestamped with their departure time.
 fn write(spec: &Spec, path: &Path, stop: &AtomicBool) -> Result<Sent, Failure> {
     if spec.packets.is_none() && spec.duration.is_none() {
         return Err(Failure::Said("a file needs an end: say --packets or --duration".into()));

@@ -1,4 +1,4 @@
-//! `netgrain index`: gives captures that somebody else wrote the index of a store, without copying them.
+//! `netgrain index`: makes the block index for foreign captures without copying them.
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
@@ -37,12 +37,12 @@ pub struct IndexArgs {
     pub json: bool,
 }
 
-/// What became of one file.
+/// The result for one file.
 enum IndexOutcome {
     Made(Box<IndexBuild>),
     UpToDate,
     OfStore,
-    /// The file is an index itself: a shell puts them among the captures.
+    /// The file is an index itself: a shell pattern often includes indexes among the captures.
     IsIndex,
     Fits,
     DoesNotFit(String),
@@ -51,7 +51,7 @@ enum IndexOutcome {
     Stopped,
 }
 
-/// Runs the verb. No if a capture is damaged, a file could not be indexed, or with `--check` an index does not fit.
+/// Runs the verb. `No` if a capture is damaged, a file could not be indexed, or with `--check` an index does not match.
 pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
     if let Some(into) = args.into.as_deref().filter(|into| !into.is_dir()) {
         return Err(Failure::Said(format!("--into {}: no such folder; make it first", into.display())));

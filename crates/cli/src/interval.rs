@@ -1,4 +1,4 @@
-//! The interval of a question, as the command line has it: the same words for packets, flows and series.
+//! The interval of a query; packets, flows and series use the same flags.
 
 use crate::outcome::Failure;
 use crate::zone::Zone;
@@ -6,14 +6,14 @@ use base::{ParseTimeError, TimeSpec, Timestamp, units};
 use clap::Args;
 use std::time::{Duration, SystemTime};
 
-/// How far `--around` reaches to both sides of a moment that is counted from now.
+/// The reach of `--around` to both sides of a time relative to now.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// What is said about times at the end of each help.
+/// The text about times at the end of each help.
 pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or ns since 1970, now, -10min;
 --to +5min counts from --from. What has no zone is UTC, or of --tz. --around 10:42 is that minute, 10:42:07 that second.";
 
-/// This moment.
+/// The current time.
 pub fn now() -> Timestamp {
     Timestamp::ZERO.after(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
@@ -44,11 +44,11 @@ pub struct TzArgs {
     pub zone: Zone,
 }
 
-/// A moment, and how exactly it is written.
+/// A time with the precision at which it is written.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundTime {
     moment: TimeSpec,
-    /// The length of the smallest unit that is written; `None` for a moment that is counted from now.
+    /// The length of the smallest written unit; `None` for a time relative to now.
     precision: Option<Duration>,
 }
 
@@ -60,13 +60,14 @@ impl AroundTime {
 }
 
 impl Interval {
-    /// From one moment to another.
+    /// The interval from `from` to `to`.
     pub fn between(from: Timestamp, to: Timestamp, zone: Zone) -> Self {
         let (from, to) = (Some(TimeSpec::At(from)), Some(TimeSpec::At(to)));
         Self { from, to, tz: TzArgs { zone }, ..Self::default() }
     }
 
-    /// First and last moment, when it is `now`. Without a word, everything; of an answer that goes on (`follow`), from now.
+    /// The first and last time of the interval; relative times refer to `now`. Without flags it covers all times, or
+    /// with `follow` all times from now on.
     pub fn interval(&self, now: Timestamp, follow: bool) -> Result<(Timestamp, Timestamp), Failure> {
         let zone = &self.tz.zone;
         if !follow {
@@ -96,10 +97,11 @@ impl Interval {
     }
 }
 
-/// That a `--to` that is counted from `--from` has a `--from`: without it the interval would end in the future, and hold everything.
+/// Checks that a `--to` relative to `--from` comes with `--from`: otherwise it would refer to now, end in the future
+/// and cover all data.
 ///
 /// # Errors
-/// That it has none, and what to write.
+/// The missing `--from`, with advice.
 pub fn has_anchor(from: Option<TimeSpec>, to: Option<TimeSpec>) -> Result<(), Failure> {
     match (from, to) {
         (None, Some(TimeSpec::FromNow(_))) => {
@@ -110,10 +112,10 @@ pub fn has_anchor(from: Option<TimeSpec>, to: Option<TimeSpec>) -> Result<(), Fa
     }
 }
 
-/// That an interval does not end before it begins; `last` is its end as it is written.
+/// Checks that an interval does not end before it begins; `last` is its end as written.
 ///
 /// # Errors
-/// That it does, and what to do.
+/// The reversed interval, with advice.
 pub fn in_order(from: Timestamp, to: Timestamp, last: Option<TimeSpec>, zone: &Zone) -> Result<(), Failure> {
     if from <= to {
         return Ok(());
@@ -151,7 +153,7 @@ mod tests {
             ("11:42+01:00", "2026-11-21T10:42:00.000000000Z", "2026-11-21T10:42:59.999999999Z"),
             ("1795257720", "2026-11-21T10:42:00.000000000Z", "2026-11-21T10:42:00.999999999Z"),
             ("2026-11-21T10:42:00.000000007Z", "2026-11-21T10:42:00.000000007Z", "2026-11-21T10:42:00.000000007Z"),
-            // Counted from now, they have no unit that could be as long.
+            // A time relative to now has no smallest unit.
             ("now", "2026-11-21T10:41:37.250000000Z", "2026-11-21T10:42:37.250000000Z"),
             ("-10min", "2026-11-21T10:31:37.250000000Z", "2026-11-21T10:32:37.250000000Z"),
         ] {

@@ -1,4 +1,4 @@
-//! `netgrain lang`: programs of the packet language checked, explained, made tidy and tried out.
+//! `netgrain lang`: checks, explains, formats and tries out programs of the packet language.
 
 mod explain;
 mod repl;
@@ -94,7 +94,7 @@ pub struct RunArgs {
 }
 
 impl LangArgs {
-    /// The file that is written, if one is.
+    /// The file that the verb writes, if any.
     pub const fn written(&self) -> &Option<PathBuf> {
         match &self.verb {
             Verb::Fmt(args) if args.write => &args.text.file,
@@ -124,7 +124,7 @@ pub fn run(args: &LangArgs) -> Result<Outcome, Failure> {
     }
 }
 
-/// The text, and what to call it.
+/// The text of the program and its name in messages.
 fn text(args: &TextArgs) -> Result<(String, String), Failure> {
     match (&args.expression, &args.file) {
         (Some(text), _) => Ok((text.clone(), "program".into())),
@@ -142,13 +142,13 @@ fn text(args: &TextArgs) -> Result<(String, String), Failure> {
     }
 }
 
-/// The program, checked. What is wrong is shown with its line before the one line that every failure ends with.
+/// Compiles the program. An error is first printed with its source line, then returned in one line as every failure.
 fn program(args: &TextArgs) -> Result<(Compiled, String), Failure> {
     let (text, name) = text(args)?;
     Ok((made_for(wire::link::ETHERNET, &text, &name)?, name))
 }
 
-/// The same for frames of this link type.
+/// Compiles a program for frames of this link type.
 fn made_for(link_type: u16, text: &str, name: &str) -> Result<Compiled, Failure> {
     match compile_for(text, link_type) {
         Ok(compiled) => Ok(compiled),
@@ -156,7 +156,7 @@ fn made_for(link_type: u16, text: &str, name: &str) -> Result<Compiled, Failure>
     }
 }
 
-/// The failure, after the line it is in was shown.
+/// The failure, after printing its source line.
 fn shown(e: &lang::Error, text: &str, name: &str) -> Result<Failure, Failure> {
     write!(std::io::stderr(), "{}", e.excerpt(text))?;
     Ok(said(e, text, name))

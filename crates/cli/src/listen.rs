@@ -1,4 +1,5 @@
-//! `netgrain listen`: reads along with a running engine from another process: counts, lines, or a capture to a pipe.
+//! `netgrain listen`: attaches a reader to a running engine from another process: prints counts or lines, or writes a
+//! capture.
 
 mod capture_output;
 
@@ -60,22 +61,22 @@ pub struct ListenArgs {
     pub json: bool,
 }
 
-/// Descriptors taken at a time from each ring.
+/// The most descriptors taken at a time from each ring.
 const BATCH: usize = 1024;
 
-/// How often counts are shown, and the engine's life is looked at.
+/// The period of printing counts and of checking that the engine runs.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long after its goodbye an engine has to end what it delivers.
+/// The time after leaving in which the engine must end the delivery.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Bytes that a file or pipe is given at a time, at most.
+/// The most bytes buffered for a file or pipe.
 const BUFFER: usize = 256 << 10;
 
-/// Runs the verb. No if packets were missed.
+/// Runs the verb. `No` if packets were missed.
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     if let Some(text) = &args.filter {
-        // Told before anybody is asked to let us in.
+        // Checked before attaching, so that a wrong filter does not register a listener.
         Filter::parse(text).map_err(|e| Failure::filter(&e))?;
     }
     let socket = match (&args.socket, &args.interface) {
@@ -83,7 +84,7 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
         (None, Some(interface)) => engine::default_socket(interface),
         (None, None) => return Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
     };
-    // So is a file that cannot be written.
+    // A file that cannot be written is also an error before attaching.
     let target = Target::open(args, &socket)?;
     let mode = if args.lossless { Mode::Lossless } else { Mode::Lossy };
     let stop = signals::stop_or_hangup_flag();
@@ -93,17 +94,17 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     listen_to(args, listeners, target, &stop, ListenTarget::Port, &|| false)
 }
 
-/// What listeners read.
+/// The rings that the listeners read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenTarget {
     /// The rings of an interface.
     Port,
-    /// A member's branches, in which the byte of the queue says something else.
+    /// The branch rings of a group member, in whose descriptors the queue byte has another meaning.
     Group,
 }
 
-/// Reads along at these listeners, which have joined, as the flags say. When it is to end it says goodbye by `leave`; if that is true
-/// the listeners come to an end, and what is before it is read too.
+/// Reads from attached listeners until the limits of the flags or a signal. At the end it leaves by `leave`; if that
+/// returns true, the delivery ends and the remaining packets are read too.
 pub fn listen_to(
     args: &ListenArgs,
     listeners: Vec<Listener>,
@@ -138,21 +139,21 @@ pub fn listen_to(
     finish(args, ear, &listeners)
 }
 
-/// Where what is heard goes: open before anybody is asked to let us in, and empty only once they have. What cannot be written costs no seat,
-/// and who is not let in has lost no capture of the same name.
+/// The output, opened before attaching and truncated only after it. So an unwritable file registers no listener, and a
+/// refused listener does not destroy an existing capture.
 pub struct Target {
     format: Option<CaptureFormat>,
-    /// Standard output without.
+    /// `None` is standard output.
     file: Option<File>,
-    /// A file that was not there before; it goes again if nothing is heard.
+    /// A file that did not exist before; it is removed if attaching fails.
     made: Option<PathBuf>,
 }
 
 impl Target {
-    /// What the flags name. Gives up the privileges that neither it nor the socket of the engine takes.
+    /// Opens the output of the flags. Gives up all privileges that neither the output nor the ring socket needs.
     ///
     /// # Errors
-    /// In one line, why it cannot be written.
+    /// The output cannot be written; in one line.
     pub fn open(args: &ListenArgs, socket: &Path) -> Result<Self, Failure> {
         let format = args.write.as_deref().map(|path| CaptureFormat::of(args.format, path)).transpose()?;
         let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
@@ -160,7 +161,7 @@ impl Target {
         let Some(path) = args.write.as_ref().filter(|path| *path != Path::new("-")) else {
             return Ok(Self { format, file: None, made: None });
         };
-        // One that somebody else makes at this moment is not ours to remove.
+        // A file that another process creates at this moment must not be removed later.
         let (file, made) = match File::options().write(true).create_new(true).open(path) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => (File::options().write(true).open(path), None),
             file => (file, Some(path.clone())),
@@ -183,7 +184,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(path) = &self.made {
-            // It is empty, and harms nobody where it stays.
+            // A leftover file is empty and harmless.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -214,9 +215,9 @@ struct ListenSession {
     limit: u64,
     packets: u64,
     bytes: u64,
-    /// Of each ring, packets that were given, but overwritten before their bytes were copied.
+    /// For each ring, packets that were received but overwritten before their bytes were copied.
     torn: Vec<u64>,
-    /// The engine has gone without an end: there may be packets that nobody heard.
+    /// The engine exited without an end descriptor: packets may be missing.
     orphaned: bool,
     buffer: Vec<u8>,
 }
@@ -256,7 +257,7 @@ impl ListenSession {
             came += found as u64;
             self.take(&rings, &batches)?;
             if quiet {
-                // Whoever reads our pipe sees what there is, and not only when a buffer is full.
+                // Flushes when idle, so that a reader of the pipe does not wait for a full buffer.
                 self.form.flush()?;
                 if rings.iter().all(Listener::ended) {
                     match left {
@@ -295,7 +296,7 @@ impl ListenSession {
         Ok(rings)
     }
 
-    /// The packets of all rings, in the order of their stamps as far as these batches reach.
+    /// Processes the packets of all rings, in the order of their timestamps within these batches.
     fn take(&mut self, rings: &[Listener], batches: &[Vec<Desc>]) -> Result<(), Failure> {
         let mut next = vec![0; batches.len()];
         while self.packets < self.limit {
@@ -367,16 +368,16 @@ impl ListenSession {
     }
 }
 
-/// What is known of a packet beside its bytes.
+/// The metadata of a packet.
 struct PacketMeta {
     queue: u16,
-    /// Of a group: as which it was delivered.
+    /// The class of the delivery, for a group.
     class: Option<u8>,
-    /// 0 is none; a group's packets always have one.
+    /// 0 is no mark; packets of a group always have one.
     mark: u32,
 }
 
-/// One packet for people.
+/// One packet as a line of text.
 fn line(d: &Desc, frame: &[u8], wire_len: u32, link_type: u16, about: &PacketMeta) -> String {
     let headers = Headers::of(frame, wire_len, link_type);
     let mut line = format!("{} q{} {wire_len} B  ", d.timestamp(), about.queue);

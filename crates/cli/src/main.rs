@@ -1,4 +1,4 @@
-//! The binary: verbs, flags, and what people read. Everything else is in the rooms below.
+//! The binary: verbs, flags and text output. All other functions are in the crates below.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     let outcome = match Netgrain::try_parse() {
         Ok(netgrain) => run(netgrain.command),
         Err(e) => {
-            // Help and version are answers, not failures.
+            // Help and version texts are results, not failures.
             if !e.use_stderr() {
                 let _ = e.print();
                 return ExitCode::from(outcome::YES);
@@ -73,13 +73,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is wrong with the command line, what was perhaps meant, and where the help is.
+/// The error of the command line in one line, with a suggestion and the command for help.
 fn one_line(e: &clap::Error) -> String {
     let text = e.render().to_string();
     let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty());
     let what: Vec<_> = lines().take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
     let what = what.join(" ").replace(" tip: ", "; ").replace(" [possible", "; [possible");
-    // `Usage: netgrain VERB ...`: the verb, if it was understood.
+    // `Usage: netgrain VERB ...`: the verb, if it was recognized.
     let usage = lines().find_map(|l| l.strip_prefix("Usage: netgrain "));
     let verb = usage.and_then(|u| u.split(' ').next()).filter(|v| v.starts_with(char::is_lowercase));
     let verb = verb.map(|v| format!("{v} ")).unwrap_or_default();
@@ -158,12 +158,12 @@ fn run(command: Command) -> Result<Outcome, Failure> {
     }
 }
 
-/// The sockets of a verb that asks this machine, or hears a group of the network.
+/// The network access of a verb: processes of this machine only, or a multicast group too.
 fn wait_for_output(group: Option<SocketAddr>) -> Sockets {
     if group.is_some() { Sockets::Network } else { Sockets::Local }
 }
 
-/// Those of these files that were named.
+/// The paths that are given.
 fn paths<const N: usize>(files: [&Option<PathBuf>; N]) -> Vec<&Path> {
     files.into_iter().flatten().map(PathBuf::as_path).collect()
 }

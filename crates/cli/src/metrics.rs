@@ -1,4 +1,4 @@
-//! Where the metrics are served: an address and a port, and what to do about the system's refusals.
+//! The metrics server: its address, and advice for errors of the system.
 
 use crate::outcome::Failure;
 use config::METRICS_FORM;
@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 /// Serves the reports at an address of `--metrics`.
 ///
 /// # Errors
-/// Why the system refuses the address, and what to do.
+/// The error of the system, with advice.
 pub fn serve(address: &str, reports: impl Fn() -> Vec<Report> + Send + 'static) -> Result<MetricsServer, Failure> {
     config::check_metrics_address(address).map_err(|text| Failure::Said(format!("--metrics {text}")))?;
     let server = MetricsServer::start_for_all(address, reports)

@@ -1,4 +1,4 @@
-//! How a verb answers and ends: 0 yes, 1 nothing found or unhealthy, 2 error; a closed pipe is success.
+//! Results and exit status of a verb: 0 yes, 1 nothing found or unhealthy, 2 error; a closed output pipe is success.
 
 use capture::SourceError;
 use engine::{EngineError, Report};
@@ -12,7 +12,7 @@ pub const NO: u8 = 1;
 /// Exit status: could not be done.
 pub const FAILED: u8 = 2;
 
-/// A verb that could be done.
+/// The result of a verb that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Exit status 0.
@@ -22,41 +22,42 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Yes if so.
+    /// `Yes` if true.
     pub fn of(yes: bool) -> Self {
         if yes { Self::Yes } else { Self::No }
     }
 }
 
-/// A verb that could not be done.
+/// The failure of a verb.
 #[derive(Debug)]
 pub enum Failure {
-    /// Whoever read our output has enough.
+    /// The reader of the output closed the pipe.
     ClosedPipe,
-    /// In one line, what happened and what to do.
+    /// The error and the advice, in one line.
     Said(String),
 }
 
 impl Failure {
-    /// In words.
+    /// A failure with this text.
     pub fn say(text: impl fmt::Display) -> Self {
         Self::Said(text.to_string())
     }
 
-    /// What is wrong with a filter. On a terminal, a mark below the filter shows where.
+    /// The failure of an invalid filter. On a terminal, a mark below the filter shows the position of the error.
     pub fn filter(e: &filter::FilterError) -> Self {
         Self::Said(if io::stderr().is_terminal() { format!("filter: {e:#}") } else { format!("filter: {e}") })
     }
 }
 
-/// What became of a capture that has ended; false, and said so, if it was cut off or damaged: what was before that is stored and told,
-/// and how much lay behind nobody knows. A file of which nothing could be taken is a failure, like one that is not there.
+/// Evaluates the end of a capture. Returns false, after a warning, if the capture file was truncated or damaged: the
+/// packets before that byte were stored and reported; the number of packets after it is unknown. A file without any
+/// readable packet is a failure, like a missing file.
 ///
 /// # Errors
-/// All else.
+/// All other errors.
 pub fn ended(outcome: Result<(), EngineError>, report: &Report) -> Result<bool, Failure> {
     match outcome {
-        // At byte 0 it is no capture at all.
+        // An error at byte 0 means that the file is no capture.
         Err(e @ EngineError::Source(SourceError::Corrupt { offset: 1.., .. }))
             if report.counts.offered > report.counts.lost_total =>
         {

@@ -1,22 +1,23 @@
-//! An answer as a Parquet file (`--parquet FILE`): under a hidden name until it is whole, and not at all if it is of nothing.
+//! Writes a result as a Parquet file (`--parquet FILE`): under a hidden name until it is complete; an empty result
+//! makes no file.
 
 use crate::outcome::Failure;
 use crate::packets::target::Target;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Where the bytes of a file go.
+/// The output of a Parquet file.
 pub type Output = BufWriter<Box<dyn Write + Send>>;
 
-/// What is asked, which the file must not harm.
+/// The store and files of the query, which the output must not overwrite.
 #[derive(Clone, Copy, Default)]
 pub struct ProtectedPaths<'a> {
     pub store: Option<&'a Path>,
     pub files: &'a [PathBuf],
 }
 
-/// Writes the file by `fill`, which says how many things it took from the answer and whether they could be written. The first
-/// failure is that of the answer, if it has one; says how many there were, and tells people, who call them `things`.
+/// Writes the file by `fill`, which returns the number of rows read and the result of writing. A read error has
+/// priority over a write error. Prints and returns the number of rows, which the message calls `things`.
 pub fn write(
     path: &Path,
     asked: ProtectedPaths<'_>,

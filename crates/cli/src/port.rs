@@ -1,4 +1,4 @@
-//! A port as a source: which way to take packets from it, so that it suits the port and what was asked for.
+//! Chooses the capture source of an interface by its properties and the given flags.
 
 use crate::outcome::Failure;
 use capture::afxdp::BusyPoll;
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use config::SourceKind;
 use engine::{InterfacePlan, SourcePlan};
 
-/// One call brings at most this many frames and spins at most this long (the values of Suricata's and DPDK's defaults).
+/// One busy-poll call returns at most this many frames and spins at most this long (the defaults of Suricata and DPDK).
 const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,10 +30,11 @@ impl From<SourceKindArg> for SourceKind {
     }
 }
 
-/// An interface, with the way to take packets from it that suits it and what was asked for.
+/// An interface with the capture source that suits it and the flags.
 ///
 /// # Errors
-/// When there is none of this name, or the host would lose what it uses. What was asked for and the source cannot do is said.
+/// The interface does not exist, or the host would lose traffic that it uses. Flags that the source does not support
+/// are reported.
 pub fn port(
     name: &str,
     kind: SourceKind,

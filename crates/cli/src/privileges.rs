@@ -1,8 +1,9 @@
-//! What each verb may still do once it knows what it has to: `record` keeps what a port that comes back takes, verbs that
-//! read keep reading. Everything else is given up before the first thread is started, so that no thread ever had it.
+//! The privileges that each verb keeps after its setup: `record` keeps those needed to reopen an interface that comes
+//! back, reading verbs keep the right to read. All others are given up before the first thread starts, so that no
+//! thread has them.
 //!
-//! Root without CAP_DAC_OVERRIDE is a user like others where folders belong to somebody else. What would no longer work is
-//! looked for before, with the right to override already given up on a thread of its own.
+//! Root without CAP_DAC_OVERRIDE is subject to directory permissions like any user. The paths that would then be
+//! inaccessible are found in advance, on a thread that has already given up this capability.
 
 use crate::index::IndexArgs;
 use crate::outcome::Failure;
@@ -12,40 +13,41 @@ use std::path::{Path, PathBuf};
 use sys::privilege::{self, Account, Capabilities, Capability};
 use sys::seccomp::Sockets;
 
-/// Folders below a store that are looked at: interface, year, month, day, hour.
+/// Levels of directories to check below a store: interface, year, month, day, hour.
 const DEPTH: usize = 5;
 
-/// What a verb that captures has to do.
+/// The resources that a capturing verb needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs<'a> {
-    /// Take packets from interfaces.
+    /// Interfaces to capture from.
     pub ports: bool,
-    /// Load programs of the language into the kernel, now and when they are exchanged.
+    /// Packet programs to load into the kernel, at the start and at each reload.
     pub program: bool,
-    /// Read capture files.
+    /// Capture files to read.
     pub files: bool,
-    /// Write here.
+    /// The store to write.
     pub store: Option<&'a Path>,
-    /// And move files there.
+    /// The archive to move files to.
     pub archive: Option<&'a Path>,
-    /// Let listeners in here.
+    /// The ring socket to create.
     pub socket: Option<&'a Path>,
-    /// Who are to be its owner and group.
+    /// The owner of the socket.
     pub socket_owner: Option<&'a str>,
-    /// See above.
+    /// The group of the socket.
     pub socket_group: Option<&'a str>,
-    /// Do it as this user.
+    /// The user to change to.
     pub user: Option<&'a str>,
 }
 
-/// For `netgrain record` and `run`, once it is known what is to be recorded and where listeners attach.
+/// Reduces the privileges of `netgrain record` and `run`, once the capture and the ring sockets are known.
 ///
 /// # Errors
-/// When `--user` is not there, or may not write where it has to.
+/// The user of `--user` does not exist, or may not write to the store, the archive or the socket directory.
 pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     let mut keep = privilege::CAPTURE_OPTIONAL;
     if needs.ports {
-        // A port that goes away is opened again when it is back, which takes what the first time took.
+        // An interface that disappears is reopened when it comes back, which needs the capabilities of the first
+        // opening.
         keep = keep.with(privilege::CAPTURE);
     }
     if needs.ports && needs.program {
@@ -58,11 +60,12 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     if needs.socket_owner.is_some() {
         keep = keep.with(Capabilities::of(&[Capability::Chown, Capability::Fowner]));
     } else if let Some(group) = needs.socket_group {
-        // Who is in a group may give it files.
+        // A member of a group may give its files to that group.
         groups.extend(sys::unix::id_of(group, Path::new("/etc/group")));
     }
     let socket_folder = needs.socket.and_then(Path::parent).map(Path::to_owned);
-    // Retention removes files from folders that an earlier recorder made, and moves them into those of the archive.
+    // Retention removes files from directories that an earlier recorder created, and moves files into those of the
+    // archive.
     let folders = needs.store.into_iter().chain(needs.archive);
     let mut written: Vec<PathBuf> = folders.flat_map(|f| below(f, DEPTH)).collect();
     if let Some(name) = needs.user {
@@ -88,17 +91,18 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     finish(keep.with(override_for(&written)))
 }
 
-/// For verbs that capture or send, once everything is open: from now on no thread makes other system calls than those that
-/// its work takes. What it takes later (a port that comes back, a program that is exchanged, a new collector) is among them.
+/// Installs the system call filter of verbs that capture or send, after all resources are open. It also permits the
+/// calls of later work: reopening an interface, exchanging a program, connecting to a new collector.
 ///
 /// # Errors
-/// When the kernel refuses to take something away.
+/// The kernel rejects the filter.
 pub fn keep_calls_of_capture() -> Result<(), Failure> {
     privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
     keep_calls_for(Sockets::Network)
 }
 
-/// The same for verbs that keep their capabilities and only ask other processes of this machine, or read and write files.
+/// Installs the system call filter of verbs that keep their capabilities and only talk to processes of this machine, or
+/// read and write files.
 ///
 /// # Errors
 /// As [`keep_calls_of_capture`].
@@ -109,7 +113,8 @@ pub fn keep_calls_of_queries() -> Result<(), Failure> {
 
 fn keep_calls_for(sockets: Sockets) -> Result<(), Failure> {
     match sys::seccomp::keep_calls_for(sockets) {
-        // A kernel without it, or a container that forbids it: what the capabilities leave must do.
+        // Where the kernel lacks the filter or a container forbids it, the reduced capabilities are the only
+        // restriction.
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
         other => other.map_err(|e| failed("give up system calls", &e)),
     }
@@ -123,20 +128,21 @@ fn owned(store: &Path) -> Result<(), Failure> {
     store::owner::check(store).map_err(Failure::say)
 }
 
-/// What a verb that only reads keeps, if it has it: reading whoever the files belong to.
+/// The capability that a reading verb keeps, if present: to read files of all owners.
 const READING: Capabilities = Capabilities::of(&[Capability::DacReadSearch]);
 
-/// For verbs that read: `written` are the files they write (`-` is none), `sockets` those they may connect to. Afterwards
-/// the file system can be changed only in the folders of `written`, where the kernel has Landlock, and no thread can make
-/// other system calls than those of reading and writing files and of talking to processes of this machine.
+/// Reduces the privileges of a reading verb. `written` are the files it writes (`-` is none), `sockets` those it may
+/// connect to. Afterwards the file system can be changed only in the directories of `written`, where the kernel has
+/// Landlock, and no thread can make system calls other than those for files and for talking to processes of this
+/// machine.
 ///
 /// # Errors
-/// When the kernel refuses to take something away.
+/// The kernel rejects a restriction.
 pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure> {
     for_queries(written, sockets, Sockets::Local)
 }
 
-/// The same for verbs that read from the network as well, or look up the names of hosts.
+/// As [`for_reading`], for verbs that also read from the network or resolve host names.
 ///
 /// # Errors
 /// As [`for_reading`].
@@ -152,8 +158,8 @@ pub fn for_queries(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Res
     keep_calls_for(more)
 }
 
-/// For `netgrain repair`: afterwards the file system can be changed only below the interface, or in the folder of the
-/// capture, that each path belongs to.
+/// Reduces the privileges of `netgrain repair`: afterwards the file system can be changed only below the directory of
+/// the interface, or in the directory of the capture, that each path belongs to.
 ///
 /// # Errors
 /// As [`for_reading`].
@@ -162,7 +168,7 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
         return for_reading(&[], &[]);
     }
     let named = || args.store.iter().chain(&args.paths).filter(|path| path.exists());
-    // A name may be a link: the file is opened where it leads, and renamed where it lies.
+    // A name may be a link: its target is opened, but the link itself is renamed, so both directories are needed.
     let places = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
     let mut roots: Vec<PathBuf> = places().map(|path| interface_of(&path)).collect();
     roots.sort();
@@ -173,14 +179,14 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     written.extend(files);
     written.extend_from_slice(&roots);
     finish(READING.with(override_for(&written)))?;
-    // Before this version nothing can be renamed into another folder, as recovery does.
+    // Landlock before version 2 forbids to rename a file into another directory, which recovery does.
     if sys::landlock::version() >= 2 {
         write_only_below(&roots)?;
     }
     keep_calls_for(Sockets::Local)
 }
 
-/// The folder of the interface that a path in a store belongs to, as far as names tell: above year, month, day and hour.
+/// The interface directory of a path in a store, derived from names: the parent of year, month, day and hour.
 fn interface_of(path: &Path) -> PathBuf {
     let folder = if path.is_dir() { path.to_owned() } else { folder_of(path) };
     let is_number = |p: &Path| p.file_name().is_some_and(|n| n.as_encoded_bytes().iter().all(u8::is_ascii_digit));
@@ -191,18 +197,19 @@ fn interface_of(path: &Path) -> PathBuf {
 fn write_only_below(folders: &[PathBuf]) -> Result<(), Failure> {
     let open: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
     match sys::landlock::write_only_below(&open) {
-        // A kernel without it, or a container that forbids it: what the capabilities leave must do.
+        // Where the kernel lacks Landlock or a container forbids it, the reduced capabilities are the only restriction.
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
         other => other.map_err(|e| failed("give up writing elsewhere", &e)),
     }
 }
 
-/// For `netgrain index`, which reads captures and writes beside them, or into one folder.
+/// Reduces the privileges of `netgrain index`, which reads captures and writes beside them, or into one directory.
 ///
 /// # Errors
 /// As [`for_reading`].
 pub fn for_indexing(args: &IndexArgs) -> Result<(), Failure> {
-    // An index is made under a hidden name and renamed: its folder is what has to be written, whoever has the capture.
+    // An index is written under a hidden name and renamed, so its directory must be writable, even if the capture has
+    // another owner.
     const INDEX: &str = ".index";
     let mut written: Vec<PathBuf> = match &args.into {
         Some(folder) => vec![folder.join(INDEX)],
@@ -215,7 +222,7 @@ pub fn for_indexing(args: &IndexArgs) -> Result<(), Failure> {
     for_reading(&written, &[])
 }
 
-/// Where a recorder of this store, or any at the usual place, may be listened to.
+/// The ring sockets of the recorders of this store, and those in the default directory.
 pub fn sockets(store: Option<&Path>) -> Vec<PathBuf> {
     let list = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
     let claimed = store.into_iter().flat_map(list).filter_map(|folder| store::Claim::holder(&folder)?.socket);
@@ -224,10 +231,10 @@ pub fn sockets(store: Option<&Path>) -> Vec<PathBuf> {
     claimed.chain(usual).collect()
 }
 
-/// Gives up everything but `keep`, for good, on the calling thread and all that it starts.
+/// Gives up all capabilities but `keep` for good, on the calling thread and all threads that it starts.
 fn finish(keep: Capabilities) -> Result<(), Failure> {
     privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
-    // Without the right to make it smaller the bounding set means nothing here: nothing new is ever gained.
+    // Failure is harmless: with no_new_privs, no capability of the bounding set can be gained.
     privilege::clear_bounding();
     privilege::set(keep.and(privilege::permitted())).map_err(|e| failed("give up capabilities", &e))
 }
@@ -236,7 +243,7 @@ fn failed(what: &str, e: &io::Error) -> Failure {
     Failure::Said(format!("cannot {what}: {e}; please report this with the kernel's version"))
 }
 
-/// The right to write whoever it belongs to, if one of these places needs it, with a word to people why.
+/// CAP_DAC_OVERRIDE if one of these paths is not writable without it, after a message with the reason.
 fn override_for(places: &[PathBuf]) -> Capabilities {
     const OVERRIDE: Capabilities = Capabilities::of(&[Capability::DacOverride]);
     if privilege::permitted().and(OVERRIDE).is_empty() {
@@ -249,7 +256,7 @@ fn override_for(places: &[PathBuf]) -> Capabilities {
         };
         scope.spawn(look).join().unwrap_or_default()
     });
-    // Where nobody can write, as on a volume that is mounted for reading, the right is of no use.
+    // On a volume that is mounted read-only, the capability has no effect and is not kept.
     let closed = closed.filter(|place| privilege::may_write(place));
     let Some(place) = closed else { return Capabilities::NONE };
     sys::say!(
@@ -259,18 +266,18 @@ fn override_for(places: &[PathBuf]) -> Capabilities {
     OVERRIDE
 }
 
-/// The place itself, or the nearest folder above it that is there.
+/// The path itself, or its nearest existing parent directory.
 fn existing(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     whole.ancestors().find(|p| p.exists()).map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
-/// The folder that a file is in.
+/// The directory of a file.
 fn folder_of(file: &Path) -> PathBuf {
     file.parent().filter(|p| !p.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
-/// A folder and those in it, so many floors down.
+/// A directory and its subdirectories down to `depth` levels.
 fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     let mut all = vec![folder.to_owned()];
     if depth > 0 {
@@ -281,7 +288,8 @@ fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     all
 }
 
-/// Becomes the user of `--user`, with what is kept. The folder of the socket is made for it, as only root can.
+/// Changes to the user of `--user` and keeps the given capabilities. Creates the socket directory for this user first,
+/// which only root can do.
 fn become_user(name: &str, groups: &[u32], sockets: Option<&Path>, keep: Capabilities) -> Result<Account, Failure> {
     let user = privilege::account(name)
         .ok_or_else(|| Failure::Said(format!("--user {name}: not a name or number of /etc/passwd")))?;
@@ -293,9 +301,9 @@ fn become_user(name: &str, groups: &[u32], sockets: Option<&Path>, keep: Capabil
         let made = std::fs::create_dir_all(folder);
         made.and_then(|()| std::os::unix::fs::chown(folder, Some(user.uid), Some(user.gid))).map_err(refused)?;
     }
-    // What of it was there stays permitted beyond the change, and only that.
+    // Capabilities of `keep` that are permitted now stay permitted after the change; no others are added.
     let keep = keep.and(privilege::permitted());
-    // While it still can: without this right the bounding set stays.
+    // Before the change, because the bounding set cannot be reduced after it.
     privilege::clear_bounding();
     privilege::become_user(user.uid, user.gid, groups).map_err(refused)?;
     privilege::set(keep).map_err(|e| failed("keep capabilities", &e))?;

@@ -1,4 +1,4 @@
-//! The program of a port, for `record` and `run`: where its text comes from, reading it again, and what is told of it.
+//! The packet program of an interface, for `record` and `run`: its source text, its exchange at SIGHUP, and its report.
 
 use crate::outcome::Failure;
 use clap::Args;
@@ -19,7 +19,7 @@ pub struct PortProgramArgs {
 }
 
 impl PortProgramArgs {
-    /// What the engine is told, if there is a program.
+    /// The program plan for the engine, if there is a program.
     pub fn plan(&self) -> Result<Option<ProgramPlan>, Failure> {
         match (&self.expression, &self.program) {
             (Some(text), _) => Ok(Some(ProgramPlan { name: "-e".into(), text: text.clone() })),
@@ -29,12 +29,12 @@ impl PortProgramArgs {
     }
 }
 
-/// The program of a file.
+/// Reads the program from a file.
 pub fn read(path: &Path) -> Result<ProgramPlan, Failure> {
     config::read_program(path).map_err(Failure::Said)
 }
 
-/// Exchanges the program of a capture that runs; what came of it in one line.
+/// Exchanges the program of a running capture; returns the result in one line.
 pub fn exchange(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure> {
     match capture.swap_program(plan)? {
         None => Ok(format!("program {} is as it was", plan.name)),
@@ -42,7 +42,7 @@ pub fn exchange(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure
     }
 }
 
-/// How a program runs, in one line.
+/// The way the program runs, in one line.
 pub fn description(r: &ProgramReport) -> String {
     let mut out = format!("program {} (generation {}): ", r.name, r.generation);
     let user = if r.native { "machine code" } else { "interpreted" };
@@ -71,7 +71,7 @@ pub fn description(r: &ProgramReport) -> String {
     out
 }
 
-/// What it did, for the summary at the end.
+/// The counters of the program, for the summary at the end.
 pub fn summary(r: &ProgramReport) -> String {
     let mut out = format!("{}\n", description(r));
     let (kernel, user) = (&r.kernel, &r.user);

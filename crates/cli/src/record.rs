@@ -1,4 +1,4 @@
-//! `netgrain record`: packets of a port, a file or a simulation into a store.
+//! `netgrain record`: records the packets of an interface, a file or a simulation into a store.
 
 mod args;
 
@@ -20,10 +20,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often the loop looks at signals and at the end of the capture.
+/// How often the loop checks signals and the end of the capture.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs the verb. No if packets were lost.
+/// Runs the verb. `No` if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     if let Some(Err(text)) = args.metrics.as_deref().map(config::check_metrics_address) {
         return Err(Failure::Said(format!("--metrics {text}")));
@@ -41,7 +41,8 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         socket_group: args.socket.socket_group.as_deref(),
         user: args.user.as_deref(),
     })?;
-    // Without a file to read again, SIGHUP says that the terminal has gone; where there never was one, somebody takes this for a service.
+    // Without a program file to read again, SIGHUP means that the terminal was closed, and the recorder ends. Without a
+    // controlling terminal the recorder is a service, and SIGHUP only prints a message.
     let reads_again = args.program.program.is_some();
     let leaves = !reads_again && signals::has_terminal();
     let stop = if leaves { signals::stop_or_hangup_flag() } else { signals::stop_flag() };
@@ -117,7 +118,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let ended = capture.wait();
     let report = Report { memory_bytes: Some(sys::cpu::resident_bytes()), ..capture.report() };
     drop(metrics);
-    // The report is the last line, and counts every file that a line before told of.
+    // Ended first: the report is the last line and counts all files of earlier messages.
     let kept = retention.map(Retention::end);
     let reported = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
     let whole = outcome::ended(ended, &report)?;
@@ -125,8 +126,8 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(whole && report.is_healthy()))
 }
 
-/// Calls `look` often, and `show` once a second, until the capture ends or a signal comes. Whoever reads our output may go; the packets come
-/// all the same.
+/// Calls `look` often, and `show` once a second, until the capture ends or a signal arrives. Output errors do not end
+/// the capture.
 pub fn watch(
     capture: &Capture,
     stop: &AtomicBool,
@@ -218,7 +219,8 @@ fn socket(args: &SocketArgs, source: &SourcePlan) -> Result<Option<SocketPlan>, 
     let path = match &args.socket {
         Some(path) if path == Path::new("none") => return Ok(None),
         Some(path) => path.clone(),
-        // A replay or a simulation has listeners only when asked: nobody expects it at a port's address.
+        // A replay or simulation has a ring socket only if `--socket` is given: listeners do not expect it at the
+        // default path of an interface.
         None if !live => return Ok(None),
         None => engine::default_socket(&source.label()),
     };
@@ -232,10 +234,10 @@ fn socket(args: &SocketArgs, source: &SourcePlan) -> Result<Option<SocketPlan>, 
     }))
 }
 
-/// The number of a user or group.
+/// The ID of a user or group.
 ///
 /// # Errors
-/// When there is none of this name.
+/// No entry of the file has this name.
 pub fn id(name: Option<&str>, file: &str) -> Result<Option<u32>, Failure> {
     let Some(name) = name else { return Ok(None) };
     sys::unix::id_of(name, Path::new(file))

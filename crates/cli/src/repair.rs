@@ -1,4 +1,4 @@
-//! `netgrain repair`.
+//! `netgrain repair`: completes files that a killed recorder left, rebuilds indexes and salvages damaged files.
 
 use crate::outcome::{Failure, Outcome};
 use crate::verify::file_count;
@@ -33,8 +33,8 @@ pub struct RepairArgs {
     pub json: bool,
 }
 
-/// Runs the verb. No if something could not be mended, or, with `--dry-run`, if there is something to mend; an error if
-/// something could not even be read.
+/// Runs the verb. `No` if a file could not be repaired, or with `--dry-run` if a file needs repair; an error if a file
+/// could not be read.
 pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     let written = RefCell::new(Ok(()));
     let said = Cell::new(0);
@@ -61,7 +61,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
                 path.display()
             )));
         }
-        // The folders above a file say which interface it is of.
+        // The parent directories of a file determine its interface, so its path is made absolute.
         let path = sys::nofollow::resolve(&std::path::absolute(path)?);
         let before = said.get();
         match args.dry_run {
@@ -80,7 +80,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     }
 }
 
-/// Seals what a dead recorder left of the records and rows of an interface.
+/// Seals the journals of flow records and rows that a killed recorder left in an interface directory.
 fn seal(root: &Path) -> Vec<RepairEvent> {
     let (Some(store), Some(interface)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();

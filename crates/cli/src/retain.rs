@@ -1,5 +1,5 @@
-//! `netgrain retain`: the rules of retention for stores without a recorder, by hand or by a timer; and what `record` and
-//! this verb have in common of them.
+//! `netgrain retain`: applies retention rules to stores without a recorder, by hand or by a timer; also the retention
+//! code that `record` and this verb share.
 
 mod rows;
 
@@ -19,11 +19,11 @@ use store::{Claim, DiskDevice, catalogue, names};
 use sys::locks::Holder;
 use upkeep::retention::{ClockReading, Event, Free, Progress, RetentionScope, RetentionWorker, Rules};
 
-/// How long a rule is tried that cannot be kept at once, beyond the time that readers are waited for: removed files may give their
-/// room back.
+/// How long a rule is retried that cannot be satisfied at once, in addition to the time allowed for readers: the file
+/// system may free the space of removed files late.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A recorder makes the folder of an hour just before its first file.
+/// A recorder creates an hour directory just before its first file, so younger empty directories stay.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
 /// What is to be kept.
@@ -49,7 +49,7 @@ pub struct RuleArgs {
 }
 
 impl RuleArgs {
-    /// Without the command line.
+    /// The rules without their flags.
     pub fn rules(&self) -> RetentionRules {
         RetentionRules {
             keep_free: self.keep_free,
@@ -98,7 +98,7 @@ pub enum DataTypeArg {
     Series,
 }
 
-/// Runs the verb. No if a rule could not be kept.
+/// Runs the verb. `No` if a rule could not be satisfied.
 pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
     match args.kind {
         DataTypeArg::Packets => of_packets(args),
@@ -116,7 +116,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     let recorded = |name: &String| Claim::holder(&names::interface_folder(&args.store, name)).is_some();
     let folders_after = if interfaces.iter().any(recorded) { FOLDERS_AFTER } else { Duration::ZERO };
     let charge = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, folders_after };
-    // Nobody else needs the disk less.
+    // Retention by hand has the lowest need for the disk.
     let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
     let mut kept = true;
     if let Some(why) = unreachable(&charge, &rules) {
@@ -154,7 +154,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         }
     };
     if !args.dry_run {
-        // What was emptied goes at the next look.
+        // Directories that were emptied are removed by the next step.
         worker.rescan();
         worker.step(ClockReading { now: now(), up: began.elapsed() }, true);
         worker.take_events();
@@ -174,12 +174,12 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(content && kept))
 }
 
-/// One object; what only would have happened says so.
+/// One JSON object; a dry run is marked as such.
 fn said(args: &RetainArgs, what: &str, value: Value) -> Value {
     if args.dry_run { json!({ what: value, "dry_run": true }) } else { json!({ what: value }) }
 }
 
-/// Why so much can never be free, whatever goes: then nothing has to go for it.
+/// The reason why `--keep-free` cannot be satisfied by any removal; no file is removed for it then.
 fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
     let free = rules.keep_free?;
     let only = Rules { keep_free: Some(free), ..Rules::default() };
@@ -189,7 +189,7 @@ fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
         held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     }
     held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
-    // What a query holds, or another keeper is at, may come free while this one waits.
+    // Files held by a query or by another retention worker may be released during the wait.
     if held || worker.is_content(at) {
         return None;
     }
@@ -204,7 +204,7 @@ fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
     ))
 }
 
-/// The folders that are to be looked after, by the names of their interfaces.
+/// The interfaces to process, by name.
 fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
     let there = catalogue::interfaces(&args.store)
         .map_err(|e| Failure::Said(format!("{}: {e}; name the folder of a store", args.store.display())))?;
@@ -226,8 +226,9 @@ fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// What `record` and `run` keep, if anything: an interface's recorder makes room for its next files unless it is told not to, because it
-/// is left alone and would lose what comes; a replay or a simulation removes nothing unasked.
+/// The retention plan of `record` and `run`, if any. The recorder of an interface makes space for its next files by
+/// default, because it runs unattended and would lose packets on a full volume; a replay or a simulation removes files
+/// only by explicit rules.
 pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
     let mut rules = wanted.for_files_of(store, Some(plan.segment)).map_err(Failure::Said)?;
     if wanted.keep_free.is_none() && matches!(plan.source, SourcePlan::Interface(_)) {
@@ -240,19 +241,19 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
     Ok(plan.rules.is_any().then_some(plan))
 }
 
-/// What a person should know who has given no rule: files of theirs may go.
+/// The message for a user without a rule for free space: old files may be removed.
 pub fn announcement(wanted: &RetentionRules, plan: &RetentionPlan) -> Option<&'static str> {
     (wanted.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
         "retention: when the next file would find no room, the oldest of this interface goes (--keep-free none: wait instead)",
     )
 }
 
-/// What hears of each file that goes while `record` runs. `--quiet` is no reason to be silent of it: under a service
-/// manager these lines are all that ever tells where a file has gone.
+/// The handler of retention events while `record` runs. It prints each removed file even with `--quiet`, because these
+/// lines are the only trace of the removal in the log of a service.
 pub fn teller(as_json: bool) -> impl FnMut(&Event) + Send + 'static {
     let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
     move |event| {
-        // Whoever reads may have gone; the room is made all the same.
+        // Output errors are ignored; retention continues.
         if as_json {
             let _ = json(&json!({ "event": document(event) }));
         } else {
@@ -261,7 +262,7 @@ pub fn teller(as_json: bool) -> impl FnMut(&Event) + Send + 'static {
     }
 }
 
-/// For people, at the end.
+/// The summary at the end, as text.
 pub fn summary(r: &RetentionReport) -> String {
     let gone = |what: &str, gone: engine::FileTotals| match gone.files {
         0 => String::new(),
@@ -280,7 +281,7 @@ pub fn summary(r: &RetentionReport) -> String {
     )
 }
 
-/// An event as a document.
+/// The JSON document of an event.
 fn document(event: &Event) -> Value {
     match event {
         Event::Removed { path, bytes, why, unarchived } => {

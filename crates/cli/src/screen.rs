@@ -1,4 +1,4 @@
-//! What people read while a capture runs and when it has ended.
+//! Text output during a capture and at its end.
 
 use base::units::{show_bytes, show_count, show_si};
 use engine::Report;
@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Shows a running capture once a second: one line that renews itself on a terminal, plain lines elsewhere.
+/// Prints the state of a running capture once a second: one line that is overwritten on a terminal, plain lines
+/// elsewhere.
 pub struct Ticker {
     last: Option<Report>,
     warnings: Warnings,
@@ -16,35 +17,35 @@ pub struct Ticker {
     lines: u64,
 }
 
-/// How often a line appears.
+/// The period of the lines.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The header is repeated after so many plain lines.
+/// The header is repeated after this many plain lines.
 const HEADER_EVERY: u64 = 20;
 
 impl Ticker {
-    /// Begins now.
+    /// Starts the period.
     pub fn new() -> Self {
         let (next, terminal) = (Instant::now() + PERIOD, std::io::stderr().is_terminal());
         Self { last: None, warnings: Warnings::default(), next, terminal, lines: 0 }
     }
 
-    /// Whether a second has passed.
+    /// True if a period has passed.
     pub fn is_due(&self) -> bool {
         Instant::now() >= self.next
     }
 
-    /// The next second begins.
+    /// Starts the next period without a line.
     pub fn skip(&mut self) {
         self.next += PERIOD;
     }
 
-    /// Shows it.
+    /// Prints the line.
     pub fn show(&mut self, report: Report) {
         let line = self.line(&report);
         self.warnings.print(&report);
         let mut err = std::io::stderr().lock();
-        // A closed standard error is no reason to stop capturing.
+        // A closed standard error does not stop the capture.
         let _ = if self.terminal {
             write!(err, "\r\x1b[K{line}")
         } else {
@@ -58,7 +59,7 @@ impl Ticker {
         self.last = Some(report);
     }
 
-    /// Leaves the line that renews itself.
+    /// Ends the line that is overwritten.
     pub fn done(&self) {
         if self.terminal && self.lines > 0 {
             let _ = writeln!(std::io::stderr());
@@ -89,7 +90,7 @@ impl Ticker {
     }
 }
 
-/// What the recorder's gate is called.
+/// The reader name of the recorder.
 const RECORDER: &str = "recorder";
 
 const HEADER: &str = "  time    packets       wire     ring        disk  lost";
@@ -98,7 +99,7 @@ fn written(r: &Report) -> u64 {
     r.queues.iter().filter_map(|q| q.recorder.as_ref()).map(|r| r.bytes).sum()
 }
 
-/// `0 lost`, or every cause with its count.
+/// `0 lost`, or each loss cause with its count.
 fn losses(r: &Report) -> String {
     if r.counts.lost_total == 0 {
         return "0 lost".into();
@@ -107,26 +108,27 @@ fn losses(r: &Report) -> String {
     format!("{} lost: {}", show_count(r.counts.lost_total), causes.join(", "))
 }
 
-/// Tells what happened when it happens; the summary tells it once more.
+/// Prints warnings when they occur; the summary repeats them.
 #[derive(Default)]
 pub struct Warnings {
-    /// Those of the last report.
+    /// The warnings of the last report.
     reported: Vec<String>,
-    /// What gates had cost when that was said last, and when, in seconds of the report.
+    /// For each lossless reader, the lost packets when they were last printed, and the time of that line in seconds of
+    /// the report.
     cost: BTreeMap<String, (u64, f64)>,
 }
 
-/// Losses that go on are said again after so many seconds, and at once when they are ten times as many.
+/// Continuing losses are printed again after this many seconds, or at once if they are ten times as many.
 const COST_AGAIN: f64 = 60.0;
 
 impl Warnings {
-    /// Says what is new, a line each: remarks, faults, and what a gate that holds the ring costs.
+    /// Prints new warnings, faults, and packets lost because of a lossless reader, one line each.
     pub fn print(&mut self, report: &Report) {
         let costs = self.costs(&report.lost_by_reader, report.seconds);
         let mut err = std::io::stderr().lock();
         let clear = if err.is_terminal() { "\r\x1b[K" } else { "" };
         for text in self.fresh(report.warnings.iter().chain(&report.faults)) {
-            // A closed standard error is no reason to stop capturing.
+            // A closed standard error does not stop the capture.
             let _ = writeln!(err, "{clear}netgrain: {text}");
         }
         for text in costs {
@@ -134,7 +136,7 @@ impl Warnings {
         }
     }
 
-    /// What gates have cost since that was said last.
+    /// Packets lost because of lossless readers since they were last printed.
     fn costs(&mut self, lost_by_gate: &BTreeMap<String, u64>, seconds: f64) -> Vec<String> {
         let mut said = Vec::new();
         for (gate, lost) in lost_by_gate.iter().filter(|(_, lost)| **lost > 0) {
@@ -152,8 +154,8 @@ impl Warnings {
         said
     }
 
-    /// Those that the last report did not have. Their number says nothing: the lists of several threads are put behind each
-    /// other, and each forgets its oldest.
+    /// The warnings that the last report did not have. They are compared by text and not by position, because the lists
+    /// of several threads are concatenated and each drops its oldest entries.
     fn fresh<'a>(&mut self, now: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
         let now: Vec<&String> = now.collect();
         let fresh = now.iter().filter(|text| !self.reported.contains(text)).map(|text| text.as_str()).collect();
@@ -162,10 +164,10 @@ impl Warnings {
     }
 }
 
-/// More than this share of the processors' time is felt in rings of milliseconds.
+/// With a larger share of stolen CPU time, a ring of a few milliseconds overflows.
 const STEAL_NOTICEABLE: f64 = 0.01;
 
-/// The final report for people: the equation, who caused what, and what else there is to know.
+/// The final report as text: the accounting equation, loss causes and notes.
 pub fn summary(r: &Report) -> String {
     let mut out = String::new();
     let c = &r.counts;
@@ -240,8 +242,8 @@ pub fn summary(r: &Report) -> String {
     out
 }
 
-/// Why a ring was full for which nobody but the recorder is to blame: what is said of gates in general would send people
-/// after listeners that they do not have.
+/// The reason of losses if the recorder was the only lossless reader behind: the general text about readers would
+/// suggest listeners that do not exist.
 fn behind(lost_by_gate: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
     if !lost_by_gate.keys().eq([RECORDER]) {
         return None;

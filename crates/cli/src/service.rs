@@ -1,15 +1,15 @@
-//! `netgrain record` as a service: tells the manager that started it when the capture runs, how it stands, and, for its
-//! watchdog, that every thread moves.
+//! `netgrain record` as a systemd service: notifies the service manager of the start of the capture, its status, and,
+//! for the watchdog, that every thread makes progress.
 
 use base::units::show_count;
 use engine::{QueueReport, Report};
 use std::time::{Duration, Instant};
 use sys::notify::{Notifier, watchdog_period};
 
-/// How often the state is told in words.
+/// The period of status texts.
 const STATUS: Duration = Duration::from_secs(5);
 
-/// The line to the service manager; silent where there is none.
+/// The connection to the service manager, if there is one.
 pub struct Service {
     notifier: Option<Notifier>,
     pulse: Watchdog,
@@ -18,7 +18,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Finds the manager in the environment.
+    /// Connects to the manager named in the environment.
     pub fn begin() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|e| {
             sys::say!("netgrain: the service manager is not told how things stand: {e}");
@@ -29,12 +29,12 @@ impl Service {
         Self { notifier, pulse: Watchdog::new(period.unwrap_or(STATUS)), watched, reported: None }
     }
 
-    /// The capture runs.
+    /// Notifies that the capture runs.
     pub fn ready(&self) {
         self.say("READY=1\nSTATUS=capturing");
     }
 
-    /// How it stands, once a second.
+    /// Sends the status and the watchdog notification; to be called once a second.
     pub fn notify(&mut self, report: &Report) {
         if self.notifier.is_none() {
             return;
@@ -53,14 +53,14 @@ impl Service {
         }
     }
 
-    /// The capture ends, which may take a while.
+    /// Notifies that the capture is ending, which may take a while.
     pub fn stopping(&self) {
         self.say("STOPPING=1\nSTATUS=writing what is left");
     }
 
     fn say(&self, text: &str) {
         if let Some(notifier) = &self.notifier {
-            // A manager that does not listen has its reasons; the packets come first.
+            // An error of the manager must not stop the capture.
             let _ = notifier.send(text);
         }
     }
@@ -78,9 +78,9 @@ fn status(r: &Report) -> String {
     )
 }
 
-/// Whether every thread still uses its processor: all of them look for work many times a second, even where there is none.
-/// One that waits for the disk is not watched while it does: a disk may stall for longer than any patience, and to start
-/// again would only lose the ring, which is there for that.
+/// Detects threads that no longer use CPU time; every thread polls many times a second even without work. A thread that
+/// waits for the disk is exempt: a disk may stall longer than any timeout, and a restart would lose the packets in the
+/// ring.
 struct Watchdog {
     timeout: Duration,
     threads: Vec<ThreadProgress>,
@@ -97,7 +97,7 @@ impl Watchdog {
         Self { timeout: patience, threads: Vec::new() }
     }
 
-    /// The first thread that has not moved for too long, if any.
+    /// The first thread without progress for longer than the timeout, if any.
     fn feel(&mut self, report: &Report, now: Instant) -> Option<&str> {
         for (name, used, excused) in report.queues.iter().flat_map(threads) {
             match self.threads.iter_mut().find(|t| t.name == name) {
@@ -111,11 +111,11 @@ impl Watchdog {
     }
 }
 
-/// The threads of a queue, the processor seconds that each has used, and whether it may rest.
+/// The threads of a queue, the CPU seconds of each, and whether it is exempt.
 fn threads(q: &QueueReport) -> Vec<(String, f64, bool)> {
     let mut all = vec![(format!("engine of queue {}", q.queue), q.engine_cpu_seconds, false)];
     if let Some(r) = &q.recorder {
-        // A volume that refuses is waited for like one that takes its time.
+        // A write error of the volume counts like a wait.
         let refused = r.error.is_some();
         all.push((format!("index of queue {}", q.queue), r.index_cpu_seconds, refused || r.waiting.index));
         all.push((format!("writer of queue {}", q.queue), r.writer_cpu_seconds, refused || r.waiting.writer));
@@ -200,7 +200,7 @@ mod tests {
         for s in 0..60 {
             assert_eq!(pulse.feel(&waiting(s as f64, 1.0, None, both), at(s)), None);
         }
-        // The disk is back, and the writer does not go on: patience begins only now.
+        // The disk has recovered but the writer makes no progress: the timeout begins at this moment.
         let index = ThreadWaits { index: true, writer: false };
         assert_eq!(pulse.feel(&waiting(60.0, 1.0, None, index), at(64)), None);
         assert_eq!(pulse.feel(&waiting(61.0, 1.0, None, index), at(65)), Some("writer of queue 0"));

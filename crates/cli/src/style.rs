@@ -1,4 +1,4 @@
-//! The look of answers on a terminal: lines as long as the terminal is wide, and colours.
+//! The style of terminal output: line width and colours.
 
 use anstyle::{AnsiColor, Style};
 use clap::{Args, ColorChoice};
@@ -13,12 +13,12 @@ pub struct ColorArgs {
 }
 
 impl ColorArgs {
-    /// For what is written to standard output.
+    /// The colours of standard output.
     pub fn paint(self) -> Paint {
         Paint(match self.color {
             ColorChoice::Always => true,
             ColorChoice::Never => false,
-            // NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM=dumb are looked at there.
+            // `AutoStream::choice` evaluates NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM=dumb.
             ColorChoice::Auto => anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
         })
     }
@@ -32,43 +32,43 @@ pub struct WidthArgs {
 }
 
 impl WidthArgs {
-    /// Characters that a line may have; `None`: any number, as output is no terminal or all columns are wanted.
+    /// The most characters of a line; `None` for no limit, if the output is no terminal or all columns are wanted.
     pub fn available_width(self) -> Option<usize> {
         if self.wide { None } else { terminal_width() }
     }
 }
 
-/// Characters of a line of the terminal that is standard output, if it is one.
+/// The width of the terminal at standard output, if it is one.
 pub fn terminal_width() -> Option<usize> {
     let out = io::stdout();
     if !out.is_terminal() {
         return None;
     }
-    // A terminal that does not say how wide it is has the width of those that it stands for.
+    // A terminal of unknown width has 80 columns, like the terminals that it emulates.
     let width = terminal_size::terminal_size_of(&out).map_or(80, |(width, _)| usize::from(width.0));
     Some(if width == 0 { 80 } else { width })
 }
 
-/// Lines of the terminal that is standard output.
+/// The height of the terminal at standard output.
 pub fn terminal_height() -> usize {
     let height = terminal_size::terminal_size_of(io::stdout()).map_or(0, |(_, height)| usize::from(height.0));
     if height == 0 { 24 } else { height }
 }
 
-/// Where colours are wanted, or not.
+/// True if colours are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paint(pub bool);
 
-/// The meaning of a part of a line, which has a colour.
+/// The meaning of a part of a line, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StylePart {
     /// The titles of a table.
     Header,
-    /// Text that every line has: times.
+    /// Text that every line has, such as times.
     Faint,
     /// Losses, resets, retransmissions.
     Bad,
-    /// Text to notice: gaps.
+    /// Conditions to notice, such as gaps.
     Notable,
     /// A curve.
     Sparkline,

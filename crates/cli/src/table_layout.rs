@@ -1,5 +1,5 @@
-//! Tables that fit a terminal: columns of fixed widths, and the order in which they are made narrower or left out where the
-//! terminal has no room for all of them.
+//! Tables that fit a terminal: columns of fixed widths, and the order in which columns are narrowed or omitted on a
+//! narrow terminal.
 
 use crate::style::{Paint, StylePart};
 
@@ -8,25 +8,26 @@ use crate::style::{Paint, StylePart};
 pub struct Column {
     /// Its title.
     pub title: &'static str,
-    /// Characters.
+    /// Its width in characters.
     pub width: usize,
     pub align: Align,
-    /// Its title and its characters where it was made narrower.
+    /// Its title and width when narrowed.
     pub narrow: Option<(&'static str, usize)>,
 }
 
-/// The place of a text in its cell.
+/// The alignment of a text in its cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     Left,
     Right,
-    /// From the left; in a fitted table, a text that is too long is cut in its middle: an address keeps its end and port.
+    /// Left-aligned; in a fitted table, a text that is too long is cut in its middle, so that an address keeps its end
+    /// and port.
     Middle,
-    /// From the left, with all the room that is left: of the last column.
+    /// Left-aligned with all remaining width, for the last column.
     Rest,
 }
 
-/// A change that makes lines shorter, by the place of the column.
+/// A change that makes lines shorter, with the index of the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Narrow(usize),
@@ -39,22 +40,22 @@ const BETWEEN: usize = 2;
 /// The least width of an [`Align::Rest`] column.
 const REST: usize = 16;
 
-/// Which columns are shown, and how.
+/// The shown columns and their widths.
 #[derive(Clone, Debug)]
 pub struct Layout {
     columns: Vec<Column>,
     shown: Vec<bool>,
     narrow: Vec<bool>,
-    /// Characters of a line; `None`: any number.
+    /// The most characters of a line; `None` for no limit.
     room: Option<usize>,
     paint: Paint,
 }
 
-/// The text of a cell, and its colour.
+/// The text of a cell and its style.
 pub type Cell = (String, Option<StylePart>);
 
 impl Layout {
-    /// All columns, or (`room`) as many as fit after some of the steps, which are taken in order.
+    /// All columns, or as many as fit into `room` characters after a number of the steps, taken in order.
     pub fn new(columns: &[Column], steps: &[Step], room: Option<usize>, paint: Paint) -> Self {
         let all = columns.len();
         let mut layout =
@@ -71,25 +72,25 @@ impl Layout {
         layout
     }
 
-    /// Whether this column is narrower than it could be.
+    /// True if the column is narrowed.
     pub fn is_narrow(&self, column: usize) -> bool {
         self.narrow[column]
     }
 
-    /// The columns that were left out, in words; `None` if all are there.
+    /// A text that names the omitted columns; `None` if there are none.
     pub fn dropped(&self) -> Option<String> {
         let titles: Vec<&str> =
             self.columns.iter().zip(&self.shown).filter(|(_, shown)| !**shown).map(|(c, _)| c.title).collect();
         (!titles.is_empty()).then(|| left_out(self.room, &titles))
     }
 
-    /// The line of titles.
+    /// The header line.
     pub fn header(&self) -> String {
         let titles = (0..self.columns.len()).map(|i| (self.title_and_width(i).0.to_owned(), None)).collect();
         self.paint.part(StylePart::Header, &self.text(titles, Paint(false))).into_owned()
     }
 
-    /// A line of cells, one for each column, whether it is shown or not.
+    /// A line of cells, one for each column, shown or not.
     pub fn line(&self, cells: Vec<Cell>) -> String {
         self.text(cells, self.paint)
     }
@@ -139,7 +140,7 @@ impl Layout {
     }
 }
 
-/// In words, that columns of these titles were left out so that lines have at most `room` characters.
+/// A text that columns of these titles were left out so that lines have at most `room` characters.
 pub fn left_out(room: Option<usize>, titles: &[&str]) -> String {
     let room = room.map(|room| format!(" {room} columns of the terminal")).unwrap_or_default();
     format!("left out to fit the{room}: {}; --wide shows all", titles.join(", "))
@@ -154,7 +155,7 @@ fn cut_end(text: String, width: usize) -> String {
     cut
 }
 
-/// The end has two thirds of what is left.
+/// Of the remaining width, the end of the text gets two thirds.
 fn cut_middle(text: String, width: usize) -> String {
     let chars = text.chars().count();
     if chars <= width {

@@ -1,4 +1,4 @@
-//! Values as people write them on the command line and in the configuration, each read in one place.
+//! Parsers of values that the command line and the configuration share.
 
 use base::units;
 pub use config::units::{CpuList, MIN_RING, MIN_SEGMENT, Mode, count, cpu_list, octal};
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A folder of which links are followed now: below it none is.
+/// A directory path with all links resolved now; below it, links are not followed.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
         Err("an empty name: name a folder".into())
@@ -48,12 +48,12 @@ pub fn speed(text: &str) -> Result<capture::file::Speed, String> {
     }
 }
 
-/// An address and a port of UDP, where records of another machine come in.
+/// A UDP address and port for records of another machine.
 pub fn group_and_port(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is not an address and a port: write 239.128.0.0:4739 or [ff15::1]:4739"))
 }
 
-/// As [`count`], and at least one: of nothing at all nobody can say whether it was found.
+/// As [`count`], at least one: a query for 0 packets has no defined result.
 pub fn some(text: &str) -> Result<u64, String> {
     match count(text)? {
         0 => Err("at least 1; --count tells how many there are".to_owned()),

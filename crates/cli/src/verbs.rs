@@ -1,4 +1,5 @@
-//! The verbs as one table: parsing, help, man pages and completions come from it. What a verb takes is in its own file.
+//! The table of all verbs, from which parser, help, man pages and completions are made. The arguments of a verb are in
+//! its own file.
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -57,13 +58,13 @@ pub enum Command {
     Man { dir: PathBuf },
 }
 
-/// The examples of the helps, for tests.
+/// The examples in the help texts, for tests.
 #[cfg(test)]
 pub mod examples {
     use super::{Command, Netgrain};
     use clap::{CommandFactory, Parser};
 
-    /// The examples in the help of every verb, as a shell would split them.
+    /// The examples in the help of every verb, split as by a shell.
     pub fn lines() -> Vec<Vec<String>> {
         let (mut found, mut left) = (Vec::new(), vec![Netgrain::command()]);
         while let Some(command) = left.pop() {
@@ -74,7 +75,7 @@ pub mod examples {
         found
     }
 
-    /// The examples as the program understands them.
+    /// The parsed examples.
     pub fn commands() -> Vec<Command> {
         let parse = |line: Vec<String>| {
             let all = ["netgrain"].into_iter().chain(line.iter().map(String::as_str));
@@ -83,7 +84,7 @@ pub mod examples {
         lines().into_iter().map(parse).collect()
     }
 
-    /// The words of a line up to a pipe, a redirection or a remark, which stands behind two spaces or in parentheses.
+    /// The words of a line up to a pipe, a redirection or a remark; a remark follows two spaces or is in parentheses.
     pub fn words(line: &str) -> Vec<String> {
         let (mut all, mut word, mut quote) = (Vec::new(), String::new(), None);
         let mut rest = line.chars().peekable();
@@ -224,7 +225,8 @@ mod tests {
         }
     }
 
-    /// What the standard library says of a text that is no number or address: neither what is expected nor an example.
+    /// Errors of the standard library for texts that are no number or address: they lack the expected form and an
+    /// example.
     const BARE: [&str; 6] = [
         "invalid digit found",
         "cannot parse integer",
@@ -234,7 +236,7 @@ mod tests {
         "invalid IP address",
     ];
 
-    /// Values that no flag for a number takes.
+    /// Values that every numeric flag rejects.
     const WRONG: [&str; 4] = ["x", "", "99999999999999999999999", "-1"];
 
     #[test]
@@ -247,7 +249,7 @@ mod tests {
             }
             let flags = command.get_arguments().filter_map(|arg| arg.get_long());
             let mut given: Vec<Vec<String>> = flags.map(|flag| vec![format!("--{flag}=WRONG")]).collect();
-            // Where a number belongs, those before it have theirs.
+            // A numeric argument is tested after valid values of the arguments before it.
             let places = command.get_positionals().count();
             given.extend((1..=places).map(|n| [vec!["1".to_owned(); n - 1], vec!["WRONG".to_owned()]].concat()));
             for (given, wrong) in given.iter().flat_map(|given| WRONG.map(|wrong| (given, wrong))) {

@@ -1,4 +1,4 @@
-//! `netgrain verify`.
+//! `netgrain verify`: compares files with their checksums and indexes.
 
 use crate::outcome::{Failure, Outcome};
 use base::units::{show_bytes, show_count};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use store::DiskDevice;
 use upkeep::verify::{Finding, Level, Totals, Verify};
 
-/// How often progress is shown on a terminal.
+/// The period of progress on a terminal.
 const PROGRESS: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
@@ -34,7 +34,7 @@ pub struct VerifyArgs {
     pub json: bool,
 }
 
-/// Runs the verb. No if something is wrong.
+/// Runs the verb. `No` if there is an error in a file.
 pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     let mut screen = ProgressLine::new(args.json);
     let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))
@@ -52,7 +52,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     }
 }
 
-/// So many of what was named or lies below it.
+/// The number of files as text.
 pub fn file_count(n: u64) -> String {
     plural(n, "file or folder", "files and folders")
 }
@@ -65,7 +65,7 @@ struct ProgressLine {
     json: bool,
     terminal: bool,
     shown: Instant,
-    /// The first thing that went wrong with the output.
+    /// The first error of the output.
     outcome: io::Result<()>,
 }
 

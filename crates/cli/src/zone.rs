@@ -1,7 +1,7 @@
-//! Time zones of questions and of the lines that answer them: UTC, the zone of this machine, or a named zone of the system's
-//! tz database.
+//! Time zones of queries and of printed times: UTC, the zone of this machine, or a named zone of the tz database of the
+//! system.
 //!
-//! A zone is only taken where the command line names it. Programs (JSON, CSV, Parquet, captures) always get UTC.
+//! Only flags of the command line select a zone. Output for programs (JSON, CSV, Parquet, captures) is always in UTC.
 
 use crate::outcome::Failure;
 use base::{TimeSpec, Timestamp};
@@ -13,7 +13,7 @@ use std::time::Duration;
 const DAY: Duration = Duration::from_secs(86_400);
 const NANOS_PER_DAY: i128 = 86_400_000_000_000;
 
-/// The offset from UTC at every moment.
+/// A time zone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Zone {
     /// RFC 3339 with `Z`.
@@ -27,7 +27,7 @@ impl Zone {
     /// Reads `UTC`, `local` or the name of a zone such as `Europe/Madrid`.
     ///
     /// # Errors
-    /// In words, when the machine knows no such zone, or not its own.
+    /// The machine does not know the zone, or its own.
     pub fn parse(text: &str) -> Result<Self, String> {
         let zone = match text {
             "UTC" | "utc" | "Z" => return Ok(Self::Utc),
@@ -44,10 +44,10 @@ impl Zone {
         Ok(Self::Other(zone))
     }
 
-    /// When the moment is: a text without a zone is of this one.
+    /// The time of a specification; a text without an offset is in this zone.
     ///
     /// # Errors
-    /// When clocks of the zone never show that time of day on that day, or show it twice.
+    /// The time of day does not exist on that day, or occurs twice, because of a change of the clocks.
     pub fn at(&self, moment: TimeSpec, now: Timestamp, anchor: Option<Timestamp>) -> Result<Timestamp, Failure> {
         let (Self::Other(zone), TimeSpec::Civil { day, nanos, east: None }) = (self, moment) else {
             return Ok(moment.at(now, anchor));
@@ -56,7 +56,7 @@ impl Zone {
         let clock = civil(day * NANOS_PER_DAY + i128::from(nanos))?;
         let (why, before, after) = match zone.to_ambiguous_timestamp(clock).offset() {
             AmbiguousOffset::Unambiguous { offset } => return instant(clock, offset),
-            // A day without its midnight begins with its first moment; one with two begins with the first of them.
+            // A day without midnight begins with its first instant; a day with two midnights begins with the first.
             AmbiguousOffset::Gap { before, .. } if nanos == 0 => return instant(clock, before),
             AmbiguousOffset::Fold { before, .. } if nanos == 0 => return instant(clock, before),
             AmbiguousOffset::Gap { before, after } => ("is skipped", before, after),
@@ -70,13 +70,13 @@ impl Zone {
         )))
     }
 
-    /// The last moment of what is written: `begin` is when it is, `precision` how long.
+    /// The last instant of a specification that begins at `begin` and is written with this precision.
     ///
     /// # Errors
     /// As [`Zone::at`].
     pub fn end(&self, moment: TimeSpec, begin: Timestamp, precision: Duration) -> Result<Timestamp, Failure> {
         let next = match (self, moment) {
-            // A day has 23 or 25 hours where clocks are changed.
+            // A day with a change of the clocks has 23 or 25 hours.
             (Self::Other(_), TimeSpec::Civil { day: Some(day), east: None, .. }) if precision == DAY => {
                 self.at(TimeSpec::Civil { day: Some(day + 1), nanos: 0, east: None }, begin, None)?
             }
@@ -101,7 +101,7 @@ impl Zone {
         }
     }
 
-    /// The date, the zone behind it: what stands above times of day.
+    /// The date and the zone, printed above times of day.
     pub fn show_date(&self, at: Timestamp) -> String {
         match self.local(at) {
             None => format!("{} UTC", &at.to_string()[..10]),
@@ -109,7 +109,7 @@ impl Zone {
         }
     }
 
-    /// The time of day, with so many digits of fraction (up to nine).
+    /// The time of day with up to nine digits of fraction.
     pub fn show_clock(&self, at: Timestamp, digits: usize) -> String {
         let text = match self.local(at) {
             None => at.to_string()[11..29].to_owned(),
@@ -119,7 +119,7 @@ impl Zone {
         text[..end].to_owned()
     }
 
-    /// Seconds to the east of UTC at this moment.
+    /// The offset to the east of UTC at this time, in seconds.
     pub fn east(&self, at: Timestamp) -> i64 {
         match self {
             Self::Utc => 0,
@@ -151,7 +151,7 @@ impl fmt::Display for Zone {
     }
 }
 
-/// An offset as RFC 3339 has it.
+/// An offset in the form of RFC 3339.
 struct Colons(Offset);
 
 impl fmt::Display for Colons {
@@ -166,7 +166,7 @@ fn of(at: Timestamp) -> jiff::Timestamp {
     jiff::Timestamp::from_nanosecond(at.nanos().into()).unwrap_or(jiff::Timestamp::MAX)
 }
 
-/// What a clock of the zone shows, in nanoseconds since it showed the beginning of 1970.
+/// The local time in nanoseconds since 1970-01-01T00:00:00 local time.
 fn shown(zone: &TimeZone, at: Timestamp) -> i128 {
     i128::from(at.nanos()) + i128::from(zone.to_offset(of(at)).seconds()) * 1_000_000_000
 }
@@ -185,7 +185,8 @@ fn instant(clock: DateTime, offset: Offset) -> Result<Timestamp, Failure> {
 mod tests {
     use super::*;
 
-    /// Central European time without a database: the last Sundays of March and October, at one o'clock UTC.
+    /// Central European time without the tz database: it changes on the last Sundays of March and October, at 01:00
+    /// UTC.
     fn berlin() -> Zone {
         Zone::Other(TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a rule"))
     }
@@ -207,7 +208,7 @@ mod tests {
             ("2026-11-23T11:42", "2026-11-23T10:42:00"),
             ("2026-07-01T12:42:07", "2026-07-01T10:42:07"),
             ("2026-07-01", "2026-06-30T22:00:00"),
-            // It is the 24th already.
+            // Local time is already on the 24th.
             ("00:15", "2026-11-23T23:15:00"),
             ("11:42+02:00", "2026-11-24T09:42:00"),
             ("2026-11-23T11:42Z", "2026-11-23T11:42:00"),

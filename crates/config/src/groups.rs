@@ -1,5 +1,5 @@
-//! `[[group]]` of the configuration: groups that are there before the first packet. As the sections' keys, those of a group
-//! are in one table, from which come the values, what `--dump` prints and what `docs/reference/configuration.md` says.
+//! `[[group]]` of the configuration: groups that exist before the first packet. As for the sections, one table defines
+//! the keys of a group, their values, the output of `--dump` and the text of `docs/reference/configuration.md`.
 
 use super::read::{ConfigError, raw_value, suggestion};
 use super::value::{RawValue, Setting, quoted};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// What the section is about.
+/// The description of the section in files and in the manual.
 pub const ABOUT: &str = "Who gets what of the packets while they are captured (docs/reference/groups.md); as many sections as there \
     are groups. SIGHUP makes and ends groups and swaps the programs that have changed; the others run on.";
 
@@ -22,7 +22,7 @@ macro_rules! keys {
         #[derive(Clone, Debug, PartialEq)]
         pub struct Group {
             $($(#[doc = $meaning])+ pub $key: $type,)+
-            /// The program's text, wherever it stands.
+            /// The text of the program, from `program` or from `file`.
             pub source: Option<String>,
         }
 
@@ -71,7 +71,7 @@ keys! {
     members: Vec<Member> = Vec::new();
 }
 
-/// Who may join.
+/// The join policy of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinPolicy(pub Policy);
 
@@ -91,7 +91,7 @@ impl Setting for JoinPolicy {
     }
 }
 
-/// A member that the engine empties itself.
+/// A member that is served by the engine itself: an interface or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member(pub MemberPlan);
 
@@ -140,7 +140,7 @@ impl Setting for Member {
 }
 
 impl Group {
-    /// What the engine is told.
+    /// The plan of the group for the engine.
     pub fn plan(&self) -> GroupPlan {
         GroupPlan {
             name: self.name.clone(),
@@ -152,24 +152,25 @@ impl Group {
         }
     }
 
-    /// Whether packets of this interface come to it.
+    /// True if the group receives packets of this interface.
     pub fn has(&self, port: &str) -> bool {
         self.interfaces.is_empty() || self.interfaces.iter().any(|p| p == port)
     }
 
-    /// This group once it is as `new` says, as far as one that is there can be: who is in it and by which rules stays.
+    /// The group after a reload of `new`: members, interfaces, policy and fold of a running group cannot change and
+    /// stay.
     pub fn settled(&self, new: &Self) -> Self {
         let (interfaces, members) = (self.interfaces.clone(), self.members.clone());
         Self { policy: self.policy, fold: self.fold, interfaces, members, ..new.clone() }
     }
 
-    /// Keys of which the next start makes what `new` says.
+    /// The changed keys that take effect only at the next start.
     pub fn waiting(&self, new: &Self) -> Vec<&'static str> {
         let differs = |key: &&str| self.show(key) != new.show(key);
         ["policy", "fold", "interfaces", "members"].into_iter().filter(differs).collect()
     }
 
-    /// Reads one section; paths in it are seen from `folder`.
+    /// Reads one section; relative paths start at `folder`.
     fn read(table: &Spanned<DeValue<'_>>, folder: &Path, wrong: &mut Vec<(usize, String)>) -> Self {
         let mut group = Self::default();
         let (mut at, start) = (table.span().start, table.span().start);
@@ -201,7 +202,7 @@ impl Group {
         group
     }
 
-    /// Gets the program's text and looks whether it is one.
+    /// Resolves relative paths, reads the text of the program and checks its syntax.
     fn settle(&mut self, folder: &Path) -> Result<(), String> {
         for member in &mut self.members {
             if let PacketSink::File { path, .. } = &mut member.0.to {
@@ -245,7 +246,7 @@ pub fn read(
     if wrong.is_empty() { Ok(groups) } else { Err(wrong) }
 }
 
-/// All of them as a file says it.
+/// All groups as TOML.
 pub fn dump(groups: &[Group]) -> String {
     let mut out = format!("\n# Groups: {}\n", ABOUT);
     if groups.is_empty() {

@@ -1,5 +1,5 @@
-//! The configuration of `netgrain run`: one table of keys ([`table`]), read from one TOML file ([`read`]), what cannot be
-//! although each value may ([`validate`]), and the file and the page in which all keys are printed.
+//! The configuration of `netgrain run`: one table of keys ([`table`]), the parser of the TOML file ([`read`]), the
+//! checks for contradictions between valid values ([`validate`]), and the printed file and manual page of all keys.
 #![forbid(unsafe_code)]
 
 mod groups;
@@ -25,17 +25,18 @@ use std::path::Path;
 /// A file larger than this is not a configuration.
 const FILE_MAX: u64 = 1 << 20;
 
-/// All that is wrong with a file, in its order: what cannot be read, and what is left of it where `run` would refuse it.
+/// All errors of a file in the order of its lines: parse errors, and the contradictions between the remaining values
+/// for which `run` would refuse the file.
 ///
 /// # Errors
-/// In one line: that the file cannot be read.
+/// The file cannot be read; in one line.
 pub fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, String> {
     let text = text_of(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let wrong = read::read(&text, folder, config).err().unwrap_or_default();
     let mut all: Vec<(usize, String)> = wrong.into_iter().map(|wrong| (wrong.line, wrong.text)).collect();
     let places = read::positions(&text);
-    // A key that is not in the file has no line; what it contradicts has.
+    // A key that is not in the file has no line; its problem is listed last.
     let line = |finding: &Problem| places.get(&finding.key).copied().unwrap_or(usize::MAX);
     all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
     all.sort();
@@ -43,10 +44,10 @@ pub fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, Strin
     Ok(all.into_iter().map(say).collect())
 }
 
-/// The defaults with a file over them.
+/// Reads a file over the defaults.
 ///
 /// # Errors
-/// In one line: that the file cannot be read, or the first thing that is wrong with it.
+/// The file cannot be read, or its first error; in one line.
 pub fn load(path: &Path) -> Result<Config, String> {
     let mut config = Config::default();
     let wrong = apply(path, &mut config)?;
@@ -74,7 +75,7 @@ fn text_of(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| fail(&e))
 }
 
-/// Every key, as a file that says what is in force.
+/// A configuration file with all keys and their current values.
 pub fn dump(config: &Config) -> String {
     let mut out = String::new();
     for (section, about) in SECTIONS {
@@ -89,7 +90,7 @@ pub fn dump(config: &Config) -> String {
     out + &groups::dump(&config.group)
 }
 
-/// `docs/reference/configuration.md`.
+/// The text of `docs/reference/configuration.md`.
 pub fn manual() -> String {
     let mut out = String::from(ABOUT);
     let usual = Config::default();
@@ -124,7 +125,7 @@ allows it. SIGHUP reads the file again: keys marked * change at once, every othe
 it was until the next start. A file that is wrong changes nothing. This page is printed by `netgrain config --manual`.
 ";
 
-/// Words of a text in lines of at most so many letters.
+/// Wraps a text to lines of at most `most` characters.
 fn wrapped(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -139,10 +140,10 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// The defaults with these values of keys, each as a flag gives it.
+/// The defaults with the given values, each in the syntax of a flag.
 ///
 /// # Errors
-/// The first key or value that is wrong.
+/// The first invalid key or value.
 pub fn with(pairs: &[(&str, &str)]) -> Result<Config, String> {
     let mut config = Config::default();
     for (key, value) in pairs {

@@ -1,12 +1,12 @@
-//! The program of the interfaces, in a file of its own.
+//! The packet program of the interfaces, read from a file.
 
 use engine::ProgramPlan;
 use std::path::Path;
 
-/// The program of a file.
+/// Reads the program from a file.
 ///
 /// # Errors
-/// That the file cannot be read, and which file is meant.
+/// The file cannot be read; the text names the file.
 pub fn read_program(path: &Path) -> Result<ProgramPlan, String> {
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {

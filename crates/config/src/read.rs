@@ -1,5 +1,5 @@
-//! A configuration file: TOML, checked key by key. What is wrong is said with its line, all of it at once, and a key that
-//! is not there with the one that was perhaps meant.
+//! Reads a configuration file: TOML, checked key by key. All errors are reported at once, each with its line; the error
+//! of an unknown key suggests a similar known key.
 
 use super::groups;
 use super::table::{Config, KEYS, Key};
@@ -10,12 +10,12 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// One thing that is wrong.
+/// One error in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// Line of the file, counted from 1.
     pub line: usize,
-    /// What, and what would be right.
+    /// The error and the accepted form.
     pub text: String,
 }
 
@@ -25,10 +25,10 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Puts what a file in this folder says over `config`.
+/// Applies a file to `config`; relative paths in the file start at `folder`.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the file; `config` is then worth nothing.
+/// All errors in the order of the file; `config` is then only partly changed and must not be used.
 pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<ConfigError>> {
     let line = |at: usize| line_of(text, at);
     let document = match DeTable::parse(text) {
@@ -68,7 +68,7 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// The lines at which keys stand, as `section.key`, and groups, as `group.N`; of what is no TOML, none.
+/// The lines of all keys, as `section.key`, and of all groups, as `group.N`. Empty if the text is not TOML.
 pub fn positions(text: &str) -> BTreeMap<String, usize> {
     let mut places = BTreeMap::new();
     let Ok(document) = DeTable::parse(text) else { return places };
@@ -97,7 +97,7 @@ fn line_of(text: &str, at: usize) -> usize {
 /// Sets one key, `section.key`.
 ///
 /// # Errors
-/// What is wrong, with the key's name.
+/// The error, with the name of the key.
 pub fn set(config: &mut Config, name: &str, given: &RawValue) -> Result<(), String> {
     match config.set(name, given) {
         Some(done) => done.map_err(|e| format!("{name}: {e}")),
@@ -110,7 +110,7 @@ fn sections() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(Key::section).filter(move |s| std::mem::replace(&mut last, s) != *s)
 }
 
-/// For a key at the top of a file: where one of that name is.
+/// The error text for a key outside all sections: the section with a key of that name.
 fn belongs(name: &str) -> String {
     KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!(": [{}] has one", k.section()))
 }
@@ -128,7 +128,7 @@ pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
     }
 }
 
-/// `; did you mean x?` if a known name is near: the whole name, or its last part in another section.
+/// `; did you mean x?` if a known name is similar, either the whole name or its last part in another section.
 pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
     let known: Vec<&str> = known.collect();

@@ -1,4 +1,4 @@
-//! The rules of retention as a user writes them, and the rules of files that follow from them.
+//! Retention rules as configured by a user, and their translation into rules for the files of a store.
 
 use crate::table::Config;
 use crate::units::MIN_SEGMENT;
@@ -10,19 +10,19 @@ use store::DiskDevice;
 use store::device::{Housekeeping, Space};
 use upkeep::retention::{Free, ParseFreeError, Rules};
 
-/// Files an interface must have room for: one that is written, one ahead of it, one that is being completed, and one to
-/// keep.
+/// The least number of files for which an interface must have space: the file being written, the file prepared after
+/// it, the file being completed, and one file to keep.
 const MIN_FILES: u64 = 4;
 
-/// No file is younger than this when it is removed for its age.
+/// Retention by age removes no file that is younger.
 pub const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// The room that is kept free on the volume.
+/// The space to keep free on the volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeepFree {
-    /// A full volume is waited for.
+    /// No limit: a recorder waits while the volume is full.
     None,
-    /// So much.
+    /// The given space or share.
     Some(Free),
 }
 
@@ -37,18 +37,18 @@ impl FromStr for KeepFree {
     }
 }
 
-/// The rules for the packet files of an interface.
+/// The retention rules for the packet files of an interface.
 #[derive(Clone, Debug)]
 pub struct RetentionRules {
-    /// Room to keep free; where nothing is said, a recorder makes room for its next files.
+    /// Space to keep free; `None` lets a recorder make space for its next files.
     pub keep_free: Option<KeepFree>,
-    /// Bytes that each interface may take.
+    /// The greatest size in bytes of the files of each interface.
     pub max_size: Option<u64>,
-    /// Age of the oldest file.
+    /// The greatest age of a file.
     pub max_age: Option<Duration>,
-    /// Folder to which files go instead of being removed.
+    /// The directory to which files are moved instead of being removed.
     pub archive: Option<PathBuf>,
-    /// How long a query that holds files is waited for.
+    /// The longest time to wait for a query that holds files.
     pub wait_for_readers: Duration,
 }
 
@@ -68,7 +68,7 @@ impl RetentionRules {
     /// The rules for the files of a store; `segment` is the size of the files that a recorder makes.
     ///
     /// # Errors
-    /// Rules that would keep nothing, or that this volume or archive cannot have.
+    /// Rules that would keep no file, or that this volume or archive cannot satisfy.
     pub fn for_files_of(&self, store: &Path, segment: Option<u64>) -> Result<Rules, String> {
         let smallest = segment.unwrap_or(MIN_SEGMENT);
         if let Some(most) = self.max_size.filter(|most| most / MIN_FILES < smallest) {
@@ -114,7 +114,7 @@ impl RetentionRules {
     }
 }
 
-/// The volume on which a store lies, or will.
+/// The volume of the store, or of its nearest existing parent directory.
 fn volume(store: &Path) -> Option<Space> {
     let whole = std::path::absolute(store).ok()?;
     let there = whole.ancestors().find(|folder| folder.is_dir())?;

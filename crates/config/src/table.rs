@@ -1,5 +1,5 @@
-//! Every key of the configuration, once: from this table come the values, their defaults, what `--dump` prints, what
-//! `docs/reference/configuration.md` says, and what a reload may change.
+//! The table of all configuration keys: it defines the values, their defaults, the output of `--dump`, the text of
+//! `docs/reference/configuration.md`, and which keys a reload may change.
 
 use super::groups::Group;
 use super::value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size, SourceKind};
@@ -10,9 +10,9 @@ use std::time::Duration;
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakesEffect {
-    /// With the next start.
+    /// At the next start.
     Start,
-    /// With SIGHUP too.
+    /// At the next start or at SIGHUP.
     Reload,
 }
 
@@ -21,21 +21,21 @@ pub enum TakesEffect {
 pub struct Key {
     /// `section.key`.
     pub name: &'static str,
-    /// What it may hold.
+    /// The type of its value.
     pub kind: &'static str,
-    /// What it means.
+    /// Its description.
     pub description: &'static str,
     /// When a change takes effect.
     pub when: TakesEffect,
 }
 
 impl Key {
-    /// What is before the point.
+    /// The part before the point.
     pub fn section(&self) -> &'static str {
         self.name.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// What is behind it.
+    /// The part after the point.
     pub fn key(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(_, key)| key)
     }
@@ -45,11 +45,11 @@ macro_rules! sections {
     ($($(#[doc = $about:literal])+ $section:ident $Section:ident {
         $($(#[doc = $meaning:literal])+ $key:ident: $type:ty = $default:expr, $when:ident;)+
     })+) => {
-        /// The whole of it.
+        /// The values of all keys.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Config {
             $($(#[doc = $about])+ pub $section: $Section,)+
-            /// Groups that are there from the first packet on.
+            /// Groups that exist before the first packet.
             pub group: Vec<Group>,
         }
 
@@ -73,11 +73,11 @@ macro_rules! sections {
             when: TakesEffect::$when,
         },)+)+];
 
-        /// What each section is about.
+        /// The description of each section.
         pub const SECTIONS: &[(&str, &str)] = &[$((stringify!($section), concat!($($about),+)),)+];
 
         impl Config {
-            /// Sets a key; `None` if there is none of this name.
+            /// Sets a key; `None` if no key has this name.
             pub fn set(&mut self, name: &str, given: &RawValue) -> Option<Result<(), String>> {
                 $($(if name == concat!(stringify!($section), ".", stringify!($key)) {
                     return Some(<$type as Setting>::read(given).map(|value| self.$section.$key = value));
@@ -85,7 +85,7 @@ macro_rules! sections {
                 None
             }
 
-            /// The value of a key as TOML; empty if there is none of this name.
+            /// The value of a key as TOML; empty if no key has this name.
             pub fn show(&self, name: &str) -> String {
                 $($(if name == concat!(stringify!($section), ".", stringify!($key)) {
                     return self.$section.$key.show();

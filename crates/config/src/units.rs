@@ -1,13 +1,13 @@
-//! Values that the command line and the configuration write alike.
+//! Values with the same syntax on the command line and in the configuration.
 
-/// Processors as given on the command line.
+/// A list of processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
 
 /// Reads `2`, `2,3` or `4-7`.
 ///
 /// # Errors
-/// The text, and the form that is right.
+/// The text and the accepted form.
 pub fn cpu_list(text: &str) -> Result<CpuList, String> {
     let bad = || format!("{text:?} is not a list of processors: write 2 or 2,3 or 4-7");
     let mut cpus = Vec::new();
@@ -22,10 +22,10 @@ pub fn cpu_list(text: &str) -> Result<CpuList, String> {
     Ok(CpuList(cpus))
 }
 
-/// A ring of less has no room for a segment's gap.
+/// A smaller ring has no space for the gap of a segment.
 pub const MIN_RING: u64 = 8 << 20;
 
-/// The smallest files that a recorder makes.
+/// The smallest segment size of a recorder.
 pub const MIN_SEGMENT: u64 = 2 << 20;
 
 /// Permission bits.
@@ -35,7 +35,7 @@ pub struct Mode(pub u32);
 /// Reads `660`.
 ///
 /// # Errors
-/// The text, and the form that is right.
+/// The text and the accepted form.
 pub fn octal(text: &str) -> Result<Mode, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
@@ -46,7 +46,7 @@ pub fn octal(text: &str) -> Result<Mode, String> {
 /// `1000000`, `1M`, `100k`.
 ///
 /// # Errors
-/// The text, and the form that is right.
+/// The text and the accepted form.
 pub fn count(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is not a whole number: write 100k, 1M, 1000000");
     let (digits, scale) = match text.chars().last() {

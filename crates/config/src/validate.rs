@@ -1,5 +1,5 @@
-//! What can be wrong with values that are each of the right kind: too small, too large, not known to the engine or to this
-//! machine, or not fitting together. `run` refuses the first of it and `config --check` says all of it, from the same list.
+//! Checks of values that are valid by type: out of range, unknown to the engine or to this machine, or contradicting
+//! each other. `run` reports the first problem and `config --check` reports all, from the same list.
 
 use super::table::Config;
 use super::value::Size;
@@ -12,24 +12,24 @@ use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
 
-/// More parts than this gain nothing: one thread decodes for all of them.
+/// More shards give no speed: one thread decodes the packets for all shards.
 const MAX_SHARDS: u64 = 64;
 
-/// Most letters of an interface's name, alternative ones included (if_link.h: ALTIFNAMSIZ with its zero).
+/// The longest name of an interface in bytes, alternative names included (if_link.h: ALTIFNAMSIZ minus its zero byte).
 const MAX_LETTERS: usize = 127;
 
-/// In front of a target that is a file.
+/// The prefix of an export target that is a file.
 pub const FILE: &str = "file:";
 
-/// What an address looks like.
+/// The accepted form of a metrics address.
 pub const METRICS_FORM: &str = "write an address and a port, as in 127.0.0.1:9600";
 
-/// One thing that cannot be.
+/// One invalid value or contradiction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The key that is to be changed, as `section.key`, or `group.N` for the Nth group from 0.
+    /// The key to change, as `section.key`, or `group.N` for the Nth group from 0.
     pub key: String,
-    /// What is wrong, with the name of the key.
+    /// The error, with the name of the key.
     pub text: String,
 }
 
@@ -39,14 +39,15 @@ impl Problem {
     }
 }
 
-/// All of it. Whether interfaces and collectors are there, only a run finds out.
+/// All problems of a configuration. The existence of interfaces and collectors is checked only by a run.
 pub fn contradictions(config: &Config) -> Vec<Problem> {
     let mut found = contradictions_now(config);
     names(config, &mut found);
     found
 }
 
-/// The same of what can change while it runs: what was settled at the start (accounts, addresses) is not asked for again.
+/// The problems that a reload can introduce: names that were resolved at the start (accounts, addresses) are not
+/// resolved again.
 pub fn contradictions_now(config: &Config) -> Vec<Problem> {
     let mut found = numbers(config);
     ports(config, &mut found);
@@ -98,7 +99,7 @@ fn ports(config: &Config, found: &mut Vec<Problem>) {
     if ports.len() > 1 && socket != Path::new("auto") && socket != Path::new("none") {
         found.push(Problem::new("listen.socket", "one socket is for one interface; write auto or none for several"));
     }
-    // Files and simulations have other names than ports: what is captured is not known before it runs.
+    // The names of interfaces in files and simulations are unknown before the run starts, so they are not checked.
     for (i, group) in config.group.iter().enumerate().filter(|_| !ports.is_empty()) {
         for port in group.interfaces.iter().filter(|port| !ports.contains(port)) {
             let text = format!(
@@ -143,7 +144,7 @@ fn targets(config: &Config, found: &mut Vec<Problem>) {
     }
 }
 
-/// Texts in a language: the filter, the interfaces' program.
+/// Checks texts in a language: the capture filter and the programs.
 fn words(config: &Config, found: &mut Vec<Problem>) {
     if let Some(Err(e)) = config.capture.filter.as_deref().map(Filter::parse) {
         found.push(Problem::new("capture.filter", e));
@@ -160,7 +161,7 @@ fn words(config: &Config, found: &mut Vec<Problem>) {
     }
 }
 
-/// Names that this machine must know: accounts, addresses.
+/// Checks names that this machine must resolve: accounts, addresses.
 fn names(config: &Config, found: &mut Vec<Problem>) {
     let (listen, status) = (&config.listen, &config.status);
     for (key, name, file) in
@@ -178,21 +179,21 @@ fn names(config: &Config, found: &mut Vec<Problem>) {
     }
 }
 
-/// Rules by which packets are kept that would keep none, or say where and not when.
+/// Checks retention rules for packets: rules that would keep no packet, or an archive without a limit.
 fn keeping(config: &Config, found: &mut Vec<Problem>) {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.packets.record) else { return };
     if let Err(text) = RetentionRules::of(config).for_files_of(store, Some(config.packets.segment.0)) {
-        // Retention speaks of flags, which have the names of the keys.
+        // Errors of retention name flags; a flag has the name of its key.
         let flag = text.trim_start_matches("--").split([' ', ':']).next().unwrap_or_default().replace('-', "_");
         let key = format!("packets.{flag}");
         found.push(Problem::new(&key, text));
     }
 }
 
-/// Whether metrics could be served at an address: nothing is opened for it.
+/// Checks that metrics can be served at an address, without opening a socket.
 ///
 /// # Errors
-/// What is wrong with its form, or that this machine does not know its name, and what to write.
+/// An error in the form of the address, or a host name that this machine cannot resolve, each with the accepted form.
 pub fn check_metrics_address(address: &str) -> Result<(), String> {
     if let Some(port) = address.strip_prefix(':').filter(|port| port.parse::<u16>().is_ok()) {
         return Err(format!(

@@ -1,4 +1,5 @@
-//! What a key may hold: read from TOML or from a flag, shown so that it reads back as itself.
+//! The types of configuration values: each is read from TOML or from a flag, and its printed form reads back as the
+//! same value.
 
 use crate::retention::KeepFree;
 use crate::units::{self, CpuList, Mode};
@@ -10,23 +11,23 @@ use std::time::Duration;
 use upkeep::retention::Free;
 use wire::IpProtocol;
 
-/// A value as somebody wrote it.
+/// A value as written in the file or flag, before it is read as the type of its key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawValue {
-    /// In quotes, or the right side of a flag.
+    /// A TOML string, or the value of a flag.
     Text(String),
-    /// A whole number.
+    /// An integer.
     Whole(i64),
-    /// Yes or no.
+    /// A boolean.
     Yes(bool),
-    /// Several.
+    /// An array.
     List(Vec<RawValue>),
-    /// What no key takes; its kind in TOML's words.
+    /// A TOML type that no key accepts, by its name in TOML.
     Else(&'static str),
 }
 
 impl RawValue {
-    /// From a flag: what TOML would understand without quotes, otherwise text; several are separated by commas.
+    /// Reads a flag as TOML would read it without quotes, otherwise as text. Commas separate the elements of a list.
     pub fn from_flag(text: &str) -> Self {
         match text {
             "true" => Self::Yes(true),
@@ -35,7 +36,7 @@ impl RawValue {
         }
     }
 
-    /// As text, where a number is as good as one in quotes.
+    /// The value as text; a number counts as its digits.
     fn text(&self) -> Result<String, String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
@@ -57,18 +58,18 @@ impl fmt::Display for RawValue {
     }
 }
 
-/// What a key may hold.
+/// The type of a configuration key.
 pub trait Setting: Sized {
-    /// For the manual.
+    /// The name of the type in the manual.
     const KIND: &'static str;
 
-    /// Reads it.
+    /// Converts a raw value.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The error and the accepted form.
     fn read(given: &RawValue) -> Result<Self, String>;
 
-    /// As TOML.
+    /// The value as TOML.
     fn show(&self) -> String;
 }
 
@@ -111,7 +112,7 @@ impl Setting for PathBuf {
     }
 }
 
-/// A number of things; `1M` and `100k` are understood as in flags.
+/// A count; the suffixes of flags (`1M`, `100k`) are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u64);
 
@@ -151,7 +152,7 @@ impl Setting for Size {
     }
 }
 
-/// How old something may become before it is removed.
+/// The greatest age of a file before retention removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub Duration);
 
@@ -187,7 +188,7 @@ impl Setting for Duration {
     }
 }
 
-/// Under which addresses are hashed: sixteen hexadecimal digits.
+/// The secret of the address hash: sixteen hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secret(pub u64);
 
@@ -212,7 +213,7 @@ impl Setting for Secret {
 
     fn read(given: &RawValue) -> Result<Self, String> {
         match given {
-            // From a flag, digits alone come as a number, without the zeros before them.
+            // A flag of digits only is parsed as an integer, which loses leading zeros; the format restores them.
             RawValue::Whole(n) if *n >= 0 => format!("{n:016}").parse(),
             other => other.text()?.parse(),
         }
@@ -226,9 +227,9 @@ impl Setting for Secret {
 /// The idle timeout of one protocol, as `udp=10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleOf {
-    /// Which.
+    /// The protocol.
     pub protocol: IpProtocol,
-    /// How long its flows may be silent.
+    /// The idle timeout of its flows.
     pub idle: Duration,
 }
 
@@ -257,7 +258,7 @@ impl<T: Setting> Setting for Vec<T> {
     fn read(given: &RawValue) -> Result<Self, String> {
         match given {
             RawValue::List(values) => values.iter().map(T::read).collect(),
-            // One is a list of one, and a flag has no brackets.
+            // A flag has no brackets, so a single value is a list of one element.
             RawValue::Text(text) if text.is_empty() => Ok(Self::new()),
             RawValue::Text(text) => text.split(',').map(|part| T::read(&RawValue::from_flag(part.trim()))).collect(),
             one => Ok(vec![T::read(one)?]),
@@ -270,7 +271,7 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// `"none"` where there is nothing.
+/// `"none"` stands for `None`.
 impl<T: Setting> Setting for Option<T> {
     const KIND: &'static str = T::KIND;
 
@@ -311,7 +312,7 @@ impl Setting for Mode {
     }
 }
 
-/// The way to take packets from an interface.
+/// The capture method of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
     /// AF_XDP on an interface that is dedicated or that the host does not use, otherwise TPACKET.
@@ -349,7 +350,7 @@ impl Setting for SourceKind {
     }
 }
 
-/// What packets leave free; `auto` where nobody said.
+/// The free space that packet files leave; `None` is `auto`, the default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep(pub Option<KeepFree>);
 
@@ -373,7 +374,7 @@ impl Setting for Keep {
     }
 }
 
-/// Of TOML's strings: what JSON would write too.
+/// A TOML string, in the same quoting as JSON.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

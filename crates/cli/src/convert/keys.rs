@@ -1,4 +1,4 @@
-//! Key files: made for the owner alone, and refused when others can read them.
+//! Key files: created for the owner alone, and refused if other users can read them.
 
 use crate::outcome::Failure;
 use convert::anonymise::Key;
@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Group and others.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
 /// Writes a random key into a file that must not exist.
@@ -25,7 +25,7 @@ pub fn create(path: &Path) -> Result<(), Failure> {
     file.write_all(Key::new(bytes).to_file().as_bytes()).and_then(|()| file.sync_all()).map_err(fail)
 }
 
-/// Reads a key, if it is one and nobody else can.
+/// Reads a key from a file that only its owner can read.
 pub fn read(path: &Path) -> Result<Key, Failure> {
     let fail = |e: std::io::Error| {
         Failure::Said(format!("{}: {e}; make a key with netgrain convert --new-key FILE", path.display()))
@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> Result<Key, Failure> {
         )));
     }
     let mut content = Vec::new();
-    // More than any key has, so that a wrong file is neither read whole nor taken for one.
+    // Longer than any key, so that a wrong file is neither read completely nor mistaken for a key.
     file.take(4096).read_to_end(&mut content).map_err(fail)?;
     Key::from_file(&content).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))
 }

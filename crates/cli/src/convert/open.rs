@@ -1,4 +1,4 @@
-//! Where the bytes of an input come from: a file or a pipe, unpacked if need be.
+//! Opens the inputs: files or a pipe, decompressed if necessary.
 
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
@@ -9,13 +9,13 @@ use std::path::Path;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Of compressed bytes, per read.
+/// Compressed bytes per read.
 const READ: usize = 64 << 10;
 
-/// An input, unpacked.
+/// The decompressed bytes of an input.
 pub type Bytes = Box<dyn Read>;
 
-/// Opens a path, or standard input for `-`, and looks at its first bytes.
+/// Opens a path, or standard input for `-`, and detects compression by the first bytes.
 pub fn open(path: &Path) -> io::Result<Bytes> {
     let mut source: Bytes = if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(file(path)?) };
     let mut head = Vec::with_capacity(ZSTD.len());
@@ -31,7 +31,8 @@ pub fn open(path: &Path) -> io::Result<Bytes> {
     })
 }
 
-/// A file that can be read; a folder can be opened but not read, which would be said later and worse.
+/// Opens a file for reading. Directories are refused here, because they can be opened and would fail later with a worse
+/// message.
 fn file(path: &Path) -> io::Result<std::fs::File> {
     let file = std::fs::File::open(path)?;
     if file.metadata()?.is_dir() {
@@ -43,12 +44,12 @@ fn file(path: &Path) -> io::Result<std::fs::File> {
     Ok(file)
 }
 
-/// A .zst file (RFC 8878): the decoder knows one frame, a file may have several and skippable ones between them. A frame
-/// that asks for more than 100 MiB of memory is refused by the decoder.
+/// A .zst file (RFC 8878). The decoder reads a single frame, but a file may have several with skippable frames between
+/// them. The decoder refuses a frame that needs more than 100 MiB of memory.
 struct Zstd<S> {
     source: S,
     decoder: FrameDecoder,
-    /// A frame is begun and not yet read to its end.
+    /// True while a frame is not read to its end.
     within: bool,
 }
 

@@ -1,6 +1,6 @@
-//! The output files: written under a hidden name beside their place, and renamed when they are whole.
+//! The output files: written under a hidden name in the same directory, and renamed when they are complete.
 //!
-//! Invariant: under a name that the user gave there is either what was there before or a whole file. What fails removes
+//! Invariant: a path given by the user has either its previous content or a complete file. A failed conversion removes
 //! its hidden file; a killed process leaves one, whose name begins with a dot and ends in `.partial`.
 
 use crate::outcome::Failure;
@@ -22,7 +22,7 @@ pub enum Naming {
     Time,
 }
 
-/// Gives the files, and remembers those that are done.
+/// Creates the output files and keeps the list of completed files.
 pub struct Targets {
     out: PathBuf,
     split: bool,
@@ -42,28 +42,28 @@ impl Targets {
         } else if out.file_name().is_none() || out.is_dir() {
             return Err(Failure::Said(format!("{}: names a folder: name a file in it", out.display())));
         } else if !split {
-            // Better now than after hours.
+            // Checked now rather than after a conversion of hours.
             targets.free(out).map_err(|e| Failure::Said(e.to_string()))?;
         }
         Ok(targets)
     }
 
-    /// Whether packets go to standard output.
+    /// True if packets go to standard output.
     pub fn is_stdout(&self) -> bool {
         self.out == Path::new("-")
     }
 
-    /// For messages.
+    /// The output as text.
     pub fn name(&self) -> String {
         if self.is_stdout() { "standard output".to_owned() } else { self.out.display().to_string() }
     }
 
-    /// The files that are whole.
+    /// The names of completed files.
     pub fn published(&self) -> &[String] {
         &self.published
     }
 
-    /// A failure, with the output's name where the failure does not name an input.
+    /// An error text that begins with the output's path, unless the error names an input.
     pub fn with_path(&self, error: &convert::Error) -> String {
         match error {
             convert::Error::Output(e) => format!("{}: {e}", self.name()),
@@ -72,9 +72,9 @@ impl Targets {
     }
 
     fn free(&self, path: &Path) -> io::Result<()> {
-        // What a link leads to, and a link that leads nowhere by itself: renaming would replace the link.
+        // Checks the target of a link, and a dangling link itself: renaming would replace the link.
         match path.metadata().or_else(|_| path.symlink_metadata()) {
-            // A device or pipe is written as it is, not replaced.
+            // A device or pipe is written in place, not replaced.
             Ok(there) if (there.is_file() || there.is_symlink()) && !self.force => Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 format!("{} exists: --force replaces it", path.display()),
@@ -83,7 +83,7 @@ impl Targets {
         }
     }
 
-    /// `OUT`, or for a split `OUT` with something before its extension; never the same twice.
+    /// `OUT`, or for a split `OUT` with a unique suffix before its extension.
     fn path(&mut self, number: u64, first: Timestamp) -> PathBuf {
         if !self.split {
             return self.out.clone();
@@ -113,7 +113,7 @@ impl Files for Targets {
 
     fn begin(&mut self, number: u64, first: Timestamp) -> io::Result<Target> {
         if self.is_stdout() {
-            // Without the line buffer, which searches every packet for an end of line.
+            // Bypasses the line buffer of `Stdout`, which would search each packet for a newline.
             let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
             return Ok(Target { file, place: None });
         }
@@ -140,13 +140,14 @@ impl Files for Targets {
         Ok(())
     }
 
-    /// A file of nothing would only be in the way of the corrected command.
+    /// True for standard output and devices. An empty file is not published, because it would be in the way of the
+    /// corrected command.
     fn takes_empty(&self) -> bool {
         self.is_stdout() || self.out.metadata().is_ok_and(|there| !there.is_file())
     }
 }
 
-/// A file that is being written. Dropped before it is published, it vanishes.
+/// A file being written. It is removed if dropped before it is published.
 pub struct Target {
     file: File,
     place: Option<Place>,
@@ -160,7 +161,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(hidden) = &self.hidden {
-            // Left behind at worst, under a name that says what it is.
+            // If this fails, the file remains under a name that shows its origin.
             let _ = std::fs::remove_file(hidden);
         }
     }

@@ -1,5 +1,6 @@
-//! The incident: for a third of the time, one host asks every other for the same port. In packets it is little beside the rest,
-//! in bytes nothing; each of its frames is a flow of its own, which is how the curve shows it.
+//! The incident of the demo: for a third of the time, one host sends SYNs to one port of all other hosts. They are a
+//! small share of the packets and a negligible share of the bytes, but each frame is a flow of its own, so the time
+//! series shows them.
 
 use base::Timestamp;
 use std::net::Ipv4Addr;
@@ -7,30 +8,30 @@ use std::time::Duration;
 use wire::build::Frame;
 use wire::tcp_flags as flags;
 
-/// Who does it: an address of documentation (RFC 5737), which the background never has.
+/// The scanning host: a documentation address (RFC 5737) that the background traffic does not use.
 pub const CULPRIT: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 66);
 
-/// What is asked for: remote shells.
+/// The scanned port: SSH.
 const PORT: u16 = 22;
 
-/// Who is asked: the hosts of 198.18.0.0/15 (RFC 2544), one after the other.
+/// The scanned hosts: 198.18.0.0/15 (RFC 2544), in order.
 const NETWORK: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const HOSTS: u64 = 1 << 17;
 
-/// Round after round from another port of this and above, so that no two frames are of one flow.
+/// The first source port; each round through the hosts uses another port, so that no two frames are of one flow.
 const FROM_PORT: u64 = 40_000;
 const PORTS: u64 = 20_000;
 
-/// Questions in a second.
+/// SYNs per second.
 const RATE: u64 = 20_000;
 
-/// What a usual SYN offers: segments of 1460 bytes, and windows 128 times as large as they say.
+/// The TCP options of a usual SYN: an MSS of 1460 bytes and a window scale of 7.
 const OPTIONS: [u8; 8] = [2, 4, 0x05, 0xb4, 1, 3, 3, 7];
 
-/// Bytes of a frame: Ethernet, IPv4, TCP with its options.
+/// Length of a frame: Ethernet, IPv4, TCP with its options.
 pub const FRAME: usize = 62;
 
-/// The questions of the scan, and when they are due.
+/// The schedule of the scan.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan {
     begin: Duration,
@@ -38,24 +39,24 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// In the middle of this much time, a little after its half.
+    /// A scan that lasts a third of this duration, from 40 % of it on.
     pub fn during(duration: Duration) -> Self {
         let total = (duration.as_secs_f64() / 3.0 * RATE as f64) as u64;
         Self { begin: duration.mul_f64(0.4), total: total.min(HOSTS * PORTS) }
     }
 
-    /// How many there are.
+    /// The number of frames.
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many are due when so much time has passed.
+    /// The number of frames that are due after this time.
     pub fn due(&self, elapsed: Duration) -> u64 {
         let since = elapsed.saturating_sub(self.begin).as_nanos();
         u64::try_from(since * u128::from(RATE) / 1_000_000_000).unwrap_or(u64::MAX).min(self.total)
     }
 
-    /// The frame of this number.
+    /// Builds the frame of this number.
     pub fn frame(number: u64) -> [u8; FRAME] {
         let target = Ipv4Addr::from(NETWORK + (number % HOSTS) as u32);
         let port = (FROM_PORT + number / HOSTS % PORTS) as u16;
@@ -66,7 +67,7 @@ impl Scan {
     }
 }
 
-/// The seconds of the curve in which it happened: from the first to the last with a SYN. `None` without one.
+/// The first and the last second of the time series with a SYN of the scan; `None` if there is none.
 pub fn seconds(rows: &[Second]) -> Option<(Timestamp, Timestamp)> {
     let mut with = rows.iter().filter(|row| row.tcp_syn > 0).map(|row| row.second);
     let first = with.next()?;
@@ -74,7 +75,7 @@ pub fn seconds(rows: &[Second]) -> Option<(Timestamp, Timestamp)> {
     Some((Timestamp::from_secs_nanos(first, 0), Timestamp::from_secs_nanos(last + 1, 0)))
 }
 
-/// What is read of a row of the curve.
+/// The needed columns of a series row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub struct Second {
     pub second: u64,

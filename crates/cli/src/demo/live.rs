@@ -1,6 +1,6 @@
-//! With root: a network namespace of our own with a veth pair. `netgrain gen` sends the background in a process of its own, a
-//! thread sends the scan, both into one end; the pipeline captures at the other. The namespace belongs to this process and
-//! its children alone, so nothing is left behind however it ends.
+//! The demo with root privileges: in a network namespace of its own, `netgrain gen` sends the background traffic from a
+//! child process and a thread sends the scan, both into one end of a veth pair; the pipeline captures at the other end.
+//! The namespace belongs to this process and its children alone, so it vanishes with them in every case.
 
 use super::incident::Scan;
 use super::queries::LiveQuery;
@@ -24,16 +24,16 @@ use sys::packet::PacketSocket;
 const FROM: &str = "ng-demo0";
 const TO: &str = "ng-demo1";
 
-/// Bytes that a frame may have beside its link header.
+/// The bytes of a frame without its link header.
 const MTU: u32 = 1500;
 
-/// After both senders have ended: frames still on their way arrive within this.
+/// The time after the end of both senders in which remaining frames arrive.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// Frames of the scan that leave with one system call.
+/// Frames of the scan per system call.
 const BATCH: u64 = 64;
 
-/// Enters a network namespace of our own, if we may.
+/// Enters a new network namespace, if permitted.
 pub fn enter(as_json: bool) -> bool {
     match engine::private_pair(FROM, TO, MTU) {
         Ok(()) => true,
@@ -48,7 +48,7 @@ pub fn enter(as_json: bool) -> bool {
     }
 }
 
-/// Runs it to the end of the traffic, or until told to stop.
+/// Runs until the end of the traffic or a signal.
 pub fn run(
     args: &DemoArgs,
     spec: &Spec,
@@ -91,7 +91,7 @@ pub fn run(
     Ok(DemoResult { report: capture.report(), sent, scanned })
 }
 
-/// Sends the scan, beginning now; how many frames went.
+/// Starts sending the scan; the thread returns the number of sent frames.
 fn scanner(scan: Scan, stop: Arc<AtomicBool>) -> Result<JoinHandle<io::Result<u64>>, Failure> {
     let work = move || {
         let socket = PacketSocket::open()?;
@@ -115,7 +115,7 @@ fn scanner(scan: Scan, stop: Arc<AtomicBool>) -> Result<JoinHandle<io::Result<u6
         .map_err(|e| Failure::Said(format!("no thread for the scan: {e}")))
 }
 
-/// `netgrain gen` in a process of its own, in our namespace.
+/// `netgrain gen` in a child process in our namespace.
 struct Generator(Child);
 
 impl Generator {
@@ -155,7 +155,7 @@ impl Generator {
 
 impl Drop for Generator {
     fn drop(&mut self) {
-        // After an error nobody waits for it; after an orderly end it has already gone.
+        // After an error the child is not waited for elsewhere; after a regular end it has exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

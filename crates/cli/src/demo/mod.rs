@@ -1,7 +1,8 @@
-//! `netgrain demo`: every grain on this machine in less than a minute, and one incident walked through them. With root in a
-//! network namespace of its own with a veth pair, without from a simulation: background traffic that carries its own truth,
-//! and in its middle a scan by one host. The pipeline is that of `netgrain run`: packets, flow records and rows into one
-//! store. While it records, one question is asked; when it has ended, the incident is looked up as a person would.
+//! `netgrain demo`: records all data types on this machine in less than a minute and analyses one incident. With root
+//! it uses a veth pair in a network namespace of its own, otherwise a simulation: background traffic that the checker
+//! can verify, and during it a scan by one host. The pipeline is that of `netgrain run`: packets, flow records and
+//! series rows go into one store. One query runs during the recording; after it, queries analyse the incident as a user
+//! would.
 
 mod incident;
 mod live;
@@ -52,31 +53,31 @@ pub struct DemoArgs {
     pub json: bool,
 }
 
-/// Enough for a volume that stalls for a second; a larger one would take longer to make.
+/// Large enough for a volume that stalls for a second; a larger ring would take longer to allocate.
 const RING: u64 = 1 << 30;
 
-/// Small files, so that little more room is taken than there are packets.
+/// Small files, so that the allocated space hardly exceeds that of the packets.
 const SEGMENT: u64 = 256 << 20;
 
-/// Where listeners attach, in the folder of the store.
+/// The ring socket, in the directory of the store.
 const SOCKET: &str = ".listen";
 
-/// When the question is put that is asked while packets come: the scan goes on then.
+/// The time of the query during capture, as a share of the duration: the scan is active then.
 const QUERIED_AT: f64 = 0.6;
 
-/// How often it is looked whether the traffic has ended.
+/// The period of checking for the end of the traffic.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What ran, and what was sent.
+/// The results of the capture and of the senders.
 struct DemoResult {
     report: Report,
-    /// The background, which the checker judges.
+    /// The background traffic, which the checker verifies.
     sent: Sent,
     /// Frames of the scan.
     scanned: u64,
 }
 
-/// Runs the verb. No if a packet was lost, the checker finds fault, or any two grains disagree.
+/// Runs the verb. `No` if a packet was lost, the checker reports an error, or two data types contradict each other.
 pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let mut spec: Spec = args.traffic.parse().map_err(Failure::say)?;
     (spec.signature, spec.rate, spec.duration) = (true, args.rate, Some(args.duration));
@@ -86,7 +87,7 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let mut question = LiveQuery::new(scratch.path(), CULPRIT, args.duration.mul_f64(QUERIED_AT));
     let run = if !args.sim && live::enter(args.json) { live::run } else { simulated::run };
     let done = run(args, &spec, scan, scratch.path(), &mut question, &stop)?;
-    // A demonstration cut short was not sent whole, and has no incident to walk through; that is no fault.
+    // An interrupted demo sent only a part of the traffic, so the incident is not analysed; this is not an error.
     let whole = !stop.load(Ordering::Relaxed);
     let options = Options { sent: whole.then_some(done.sent.sent), ..Default::default() };
     let verdict = checker::check(&[scratch.path().to_owned()], options).map_err(Failure::say)?;
@@ -132,7 +133,7 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(good))
 }
 
-/// Shows how it goes, and asks the question when that is due, for as long as it is to go on.
+/// Prints the progress until the end of the traffic, and runs the live query at its time.
 fn watch(
     args: &DemoArgs,
     capture: &Capture,
@@ -154,7 +155,7 @@ fn watch(
     Ok(())
 }
 
-/// The pipeline of `netgrain run`: everything recorded, metered, and put into one store.
+/// Starts the pipeline of `netgrain run` with all data types and one store.
 fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, EngineError> {
     let patient = !matches!(source, SourcePlan::Interface(_));
     let key = engine::random_key();
@@ -165,7 +166,7 @@ fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, En
         ring: Some(RING),
         segment: SEGMENT,
         cpus: cpus.to_vec(),
-        // The last second of the answer comes from here.
+        // Queries read the last second from the ring by this socket.
         socket: Some(SocketPlan {
             path: store.join(SOCKET),
             mode: 0o600,
@@ -188,7 +189,7 @@ fn asked(answer: &QueryRun, out: &mut impl Write) -> Result<(), Failure> {
     Ok(answer.describe(out)?)
 }
 
-/// The same packets in every grain.
+/// Checks that all data types count the same packets.
 fn conservation(done: &DemoResult, meter: &MeterReport, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "the same packets in every grain:")?;
     let mut row = |name: &str, packets: u64, more: String| {

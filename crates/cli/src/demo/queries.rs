@@ -1,34 +1,34 @@
-//! Asking as a person would: `netgrain` in a process of its own, with a command that can be typed again.
+//! Runs queries as a user would: `netgrain` in a process of its own, with a command line that can be repeated.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A question and what came of it.
+/// A query and its result.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct QueryRun {
-    /// As it would be typed.
+    /// The command line.
     pub command: String,
-    /// From the start of the process to its end.
+    /// Milliseconds from start to end of the process.
     pub ms: f64,
-    /// Exit status 0.
+    /// True for exit status 0.
     pub found: bool,
-    /// Standard output.
+    /// The standard output.
     pub text: String,
-    /// Standard error: what it cost, how much it was.
+    /// The standard error: cost and counts.
     pub stderr: String,
 }
 
 impl QueryRun {
-    /// For people: the command, what it said, and what it cost.
+    /// Prints the command, its output and its cost.
     pub fn describe(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "   $ {}", self.command)?;
         self.text.lines().chain(self.stderr.lines()).try_for_each(|line| writeln!(out, "   {line}"))
     }
 }
 
-/// Asks `netgrain VERB --store STORE WORDS`.
+/// Runs `netgrain VERB --store STORE WORDS`.
 pub fn query(verb: &str, store: &Path, words: &[&str]) -> QueryRun {
     let command = typed(verb, store, words);
     let begun = Instant::now();
@@ -45,7 +45,7 @@ pub fn query(verb: &str, store: &Path, words: &[&str]) -> QueryRun {
     }
 }
 
-/// The objects of an answer to `--json`, as far as they are what is expected.
+/// The JSON objects of the output that have the expected form.
 pub fn objects<T: serde::de::DeserializeOwned>(answer: &QueryRun) -> Vec<T> {
     answer.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
@@ -59,7 +59,7 @@ fn typed(verb: &str, store: &Path, words: &[&str]) -> String {
     command
 }
 
-/// In quotation marks where a shell would see more in it than one word.
+/// Quotes a word if a shell would otherwise split or expand it.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -69,7 +69,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The last two seconds of one host, asked once while packets come: ring and files answer as one.
+/// One query for the last two seconds of one host during the capture: the result combines ring and files.
 pub struct LiveQuery {
     store: PathBuf,
     filter: String,
@@ -80,12 +80,12 @@ pub struct LiveQuery {
 }
 
 impl LiveQuery {
-    /// About this host, so long after the first look.
+    /// A query for this host, to be run `after` the first call of [`Self::query_when_due`].
     pub fn new(store: &Path, host: impl std::fmt::Display, after: Duration) -> Self {
         Self { store: store.to_owned(), filter: format!("host {host}"), after, due: None, answer: None }
     }
 
-    /// Asks when it is time to.
+    /// Runs the query when it is due.
     pub fn query_when_due(&mut self) {
         let due = *self.due.get_or_insert_with(|| Instant::now() + self.after);
         if self.answer.is_none() && Instant::now() >= due {

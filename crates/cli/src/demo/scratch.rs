@@ -1,19 +1,20 @@
-//! Where the demonstration has its store.
+//! The directory of the store of the demo.
 
 use crate::outcome::Failure;
 use std::path::{Path, PathBuf};
 
-/// A folder that goes away unless it is to be kept.
+/// A directory that is removed on drop unless it is to be kept.
 pub struct Scratch {
     path: PathBuf,
     keep: bool,
 }
 
 impl Scratch {
-    /// This one, or one of our own among the temporary ones.
+    /// Uses the given directory, or creates one among the temporary files.
     ///
     /// # Errors
-    /// When it cannot be made, or has something in it: packets of another run would be taken for those of this one.
+    /// The directory cannot be created, or is not empty: packets of another run would be counted as packets of this
+    /// run.
     pub fn new(keep: Option<&Path>) -> Result<Self, Failure> {
         let path = match keep {
             Some(path) => path.to_owned(),
@@ -27,7 +28,7 @@ impl Scratch {
         Ok(Self { path, keep: keep.is_some() })
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,5 +1,6 @@
-//! Without privileges: background and scan are written into a pipe as they are due, and the pipeline reads them as it reads
-//! a capture on standard input. A source that can wait loses nothing, however busy the machine is.
+//! The demo without privileges: background traffic and scan are written into a pipe on schedule, and the pipeline reads
+//! them like a capture on standard input. Such a source waits when the pipeline is slow, so no packet is lost on a busy
+//! machine.
 
 use super::incident::{FRAME, Scan};
 use super::queries::LiveQuery;
@@ -19,16 +20,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-/// What the packets are called in the store.
+/// The interface name in the store.
 const NAME: &str = "sim";
 
-/// Frames of each kind between two looks at the clock.
+/// Frames of each kind between two checks of the clock.
 const BATCH: u64 = 256;
 
-/// While nothing is due.
+/// The sleep while no frame is due.
 const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
-/// Runs it to the end of the traffic, or until told to stop.
+/// Runs until the end of the traffic or a signal.
 pub fn run(
     args: &DemoArgs,
     spec: &Spec,
@@ -52,7 +53,7 @@ pub fn run(
         name: Some(NAME.into()),
     };
     let mut capture = begin(source, store, &[])?;
-    // The capture has opened it for itself; without another reader, a writer learns that the capture has ended.
+    // The capture has its own handle; without another reader, the writer gets an error when the capture ends.
     drop(reader);
     let _ = ready.send(());
     watch(args, &capture, question, || Ok(!capture.finished() && !stop.load(Ordering::Relaxed)))?;
@@ -60,7 +61,7 @@ pub fn run(
     capture.wait()?;
     let (background, scanned) = match made.join() {
         Ok(Ok(made)) => made,
-        // Whoever is told to stop may find the pipe shut.
+        // After a stop request the pipe may be closed; this is not an error.
         Ok(Err(_)) if stop.load(Ordering::Relaxed) => (0, 0),
         Ok(Err(e)) => return Err(Failure::Said(format!("the traffic broke off: {e}"))),
         Err(_) => return Err(Failure::Said("the thread that makes the traffic panicked".into())),
@@ -69,8 +70,9 @@ pub fn run(
     Ok(DemoResult { report: capture.report(), sent, scanned })
 }
 
-/// Writes until everything is written, nobody reads, or it is told to stop; how many frames of the background and of the
-/// scan went. What says that it is a capture goes at once, because it is waited for; the traffic begins when all is ready.
+/// Writes until the end of the traffic, an error of the pipe, or a stop request; returns the numbers of written frames
+/// of the background and of the scan. The capture header is written at once, because the reader waits for it; the
+/// traffic begins when the pipeline is ready.
 fn make(spec: &Spec, scan: Scan, pipe: impl Write, ready: &Receiver<()>, stop: &AtomicBool) -> io::Result<(u64, u64)> {
     let mut out = BufWriter::with_capacity(64 << 10, pipe);
     let mut traffic = Traffic::new(spec);
@@ -86,7 +88,7 @@ fn make(spec: &Spec, scan: Scan, pipe: impl Write, ready: &Receiver<()>, stop: &
     let (begun, start) = (Instant::now(), interval::now());
     while !stop.load(Ordering::Relaxed) {
         let elapsed = begun.elapsed().min(duration);
-        // What is due at the end itself is due too late.
+        // Frames due exactly at the end are excluded.
         let last = elapsed.min(duration.saturating_sub(Duration::from_nanos(1)));
         let now = start.after(elapsed);
         let due = match spec.rate {
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
     use pcap::Reader;
 
-    /// What has been told to begin.
+    /// A receiver that is ready at once.
     fn ready() -> Receiver<()> {
         let (ready, begun) = sync_channel(1);
         ready.send(()).expect("there is room");

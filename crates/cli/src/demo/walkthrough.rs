@@ -1,6 +1,6 @@
-//! The walk through the incident, as whoever is called at night does it: a curve shows that something happened, flow records
-//! show who, packets show what. Every step is a command over the store that was just written; its answer is held against what
-//! was sent, to the packet.
+//! The analysis of the incident as an operator would do it: the time series shows when it happened, flow records show
+//! the host, packets show the details. Each step is a command on the store; its result is compared with the sent
+//! packets, exactly.
 
 use super::incident::{CULPRIT, Second, seconds};
 use super::queries::{QueryRun, objects, query};
@@ -9,27 +9,27 @@ use engine::MeterReport;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// One question, and why it is asked.
+/// One query and its purpose.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Step {
-    /// Which grain answers: `curve`, `flows` or `packets`.
+    /// The data type of the result: `curve`, `flows` or `packets`.
     pub data_type: &'static str,
-    /// What is asked, in words.
+    /// The purpose of the query.
     pub purpose: String,
-    /// What it says.
+    /// The result.
     pub result: QueryRun,
 }
 
-/// The walk.
+/// The analysis.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Walkthrough {
-    /// In the order in which it was asked.
+    /// The steps in order.
     pub steps: Vec<Step>,
-    /// What one grain says and another, or the sender, does not.
+    /// Contradictions between data types, or between a data type and the senders.
     pub disagreements: Vec<String>,
 }
 
-/// A group of `netgrain flows --group src`, as far as it is looked at.
+/// The needed fields of a group of `netgrain flows --group src`.
 #[derive(serde::Deserialize)]
 struct Talker {
     src: String,
@@ -37,7 +37,7 @@ struct Talker {
     packets: u64,
 }
 
-/// A flow record, as far as it is looked at.
+/// The needed fields of a flow record.
 #[derive(serde::Deserialize)]
 struct Flow {
     id: String,
@@ -51,7 +51,7 @@ struct Counted {
 }
 
 impl Walkthrough {
-    /// Asks the store, in which `scanned` frames of the culprit should be.
+    /// Analyses the store, which should have `scanned` frames of the scanning host.
     pub fn through(store: &Path, meter: &MeterReport, scanned: u64) -> Self {
         let mut walk = Self::default();
         let Some((from, to)) = walk.series(store, meter, scanned) else { return walk };
@@ -61,7 +61,7 @@ impl Walkthrough {
         walk
     }
 
-    /// Something happened, and when: the seconds with SYN.
+    /// Finds the time of the incident: the seconds with SYNs.
     fn series(&mut self, store: &Path, meter: &MeterReport, scanned: u64) -> Option<(String, String)> {
         self.step("series", "something happened: when?".into(), query("series", store, &[]));
         let fields = ["--json", "--fields", "second,packets,tcp_syn"];
@@ -73,7 +73,7 @@ impl Walkthrough {
         Some((moment(from), moment(to)))
     }
 
-    /// Who did it: by flows begun, and by packets.
+    /// Finds the scanning host, by the numbers of flows and of packets.
     fn flows(&mut self, store: &Path, [f, from, t, to]: [&str; 4], scanned: u64) {
         let why = format!("who talks to so many, from {from} to {to}?");
         let top = |by| [f, from, t, to, "--group", "src", "--by", by, "--top", "3"];
@@ -83,7 +83,7 @@ impl Walkthrough {
         self.culprit(&talkers, scanned);
     }
 
-    /// Holds the greatest of the talkers against what was sent.
+    /// Compares the greatest source with the senders.
     fn culprit(&mut self, talkers: &[Talker], scanned: u64) {
         match talkers.first() {
             Some(first) if first.src == CULPRIT.to_string() => {
@@ -97,7 +97,7 @@ impl Walkthrough {
         }
     }
 
-    /// What it was: the first flow of the culprit, and through it to its packets; then all of them.
+    /// Finds the first flow of the scanning host and its packets, then all its packets.
     fn packets(&mut self, store: &Path, [f, from, t, to]: [&str; 4], scanned: u64) {
         let culprit = format!("src host {CULPRIT}");
         let first = [f, from, t, to, culprit.as_str(), "--limit", "3"];
@@ -124,14 +124,14 @@ impl Walkthrough {
         self.steps.push(Step { data_type: kind, purpose: why, result: answer });
     }
 
-    /// Holds two numbers against each other.
+    /// Compares two numbers and notes a difference.
     pub fn same(&mut self, what: &str, a: u64, b: u64) {
         if a != b {
             self.disagreements.push(format!("{what}: {} and {}", show_count(a), show_count(b)));
         }
     }
 
-    /// For people.
+    /// Prints the analysis as text.
     pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let mut kind = "";
         for (number, step) in self.steps.iter().enumerate() {

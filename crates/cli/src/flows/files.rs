@@ -1,4 +1,5 @@
-//! Files of flow records: IPFIX messages one behind the other (RFC 5655), our Parquet, or captures, of which they are made.
+//! Files of flow records: concatenated IPFIX messages (RFC 5655), Parquet files of netgrain, or captures, which are
+//! metered.
 
 use super::from_capture::{Captures, MeteredKind, is_capture};
 use super::names::Names;
@@ -13,22 +14,22 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-/// What a message begins with: the version.
+/// The version field at the start of an IPFIX message.
 const IPFIX: [u8; 2] = 10u16.to_be_bytes();
 
-/// What a file is.
+/// The format of a file.
 pub enum Format {
-    /// IPFIX, or nothing.
+    /// IPFIX messages, or an empty file.
     Messages,
     Parquet,
-    /// Packets.
+    /// A capture.
     Capture,
 }
 
-/// What a file is by its first bytes.
+/// Detects the format by the first bytes.
 ///
 /// # Errors
-/// When it cannot be read, or is none of them.
+/// The file cannot be read, or has none of the formats.
 pub fn format(path: &Path) -> Result<Format, Failure> {
     if path == Path::new("-") {
         return Ok(Format::Capture);
@@ -49,10 +50,10 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
     Ok(Format::Messages)
 }
 
-/// A capture and those that follow it among the files.
+/// A capture together with the captures that follow it in the list of files.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     let mut all = vec![first];
     while let Some(path) = more.as_slice().first()
@@ -63,13 +64,13 @@ pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> 
     Ok(all)
 }
 
-/// A file that is being read. Every exporter counts its interfaces for itself: here one number stands for one name, whichever
-/// file it is in.
+/// An open file of flow records. Each exporter numbers its interfaces itself, so the numbers are mapped: one number
+/// stands for one interface name in all files.
 pub struct Opened {
     content: Content,
-    /// What the file says that interfaces are called.
+    /// The interface names of the file.
     said: Names,
-    /// Our numbers of the file's.
+    /// Our interface numbers by those of the file.
     numbers: HashMap<u16, u16>,
 }
 
@@ -80,7 +81,8 @@ enum Content {
 }
 
 impl Opened {
-    /// By its first bytes. Of `more` files, captures that follow a capture go on with its stream, and are taken.
+    /// Opens a file by its format. If it is a capture, the captures that follow it in `more` are taken out and continue
+    /// its stream.
     pub fn open(path: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Self, Failure> {
         let mut said = Names::default();
         let content = match format(&path)? {
@@ -102,7 +104,7 @@ impl Opened {
         Ok(Self { content, said, numbers: HashMap::new() })
     }
 
-    /// The next record, its interface by our number; what that is called goes to the names. What ends a file too early is said.
+    /// The next record, with our interface number; adds the interface name to `names`. A truncated file is an error.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Record>, String> {
         let Some(mut record) = self.record()? else { return Ok(None) };
         let said = &self.said;
@@ -111,7 +113,7 @@ impl Opened {
         Ok(Some(record))
     }
 
-    /// Whether records may follow what could not be read.
+    /// True if records may follow after an error.
     pub fn goes_on(&self) -> bool {
         matches!(self.content, Content::Parquet(_))
     }

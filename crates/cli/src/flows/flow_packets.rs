@@ -1,13 +1,16 @@
-//! From flows back to their packets: a packet is asked whether it belongs to one of the flows that were found.
+//! Finds the packets of flow records: tests each packet for membership in one of the given flows.
 //!
-//! It does if it has the same ends, protocol, VLANs and tunnel, lies in the stream of its queue between the first and the last
-//! packet of one of the records, and goes a way that this record has packets of: both in most, one where nobody answered, or the meter
-//! keeps a record for each direction. Where its place is not known (RAW files, files without an index), or it came by another queue
-//! than the first packet of the record, its time must be within that of the record. Places alone do not tell, because they
-//! begin anew with each recording: so the time may only be earlier than the record's by what the meter takes for late. Such packets
-//! count as of the one before them, and where time steps back within a flow they are earlier than the first. The innermost headers are compared, as the meter did, and later fragments
-//! inherit the ports of the first one. A meter that was told not to tell flows apart by VLAN or tunnel has records of packets
-//! that are not found this way; whoever counts sees it.
+//! A packet belongs to a flow if four conditions hold. (1) Its innermost addresses, protocol, ports, VLAN ids and
+//! tunnel equal those of a record; the innermost headers are compared because the meter uses them, and later fragments
+//! inherit the ports of the first fragment. (2) The record counts packets in the direction of the packet. (3) Its
+//! stream position lies between those of the first and the last packet of the record. If the position is unknown (RAW
+//! files, files without an index), or if the packet came by another queue than the first packet of the record, its
+//! timestamp must lie within the record instead. (4) With a known position, its timestamp may be earlier than the
+//! record's start by at most [`LATE`]. The timestamp is needed because stream positions start at 0 in each recording;
+//! it may be earlier because the meter counts an out-of-order packet at the time of the packet before it.
+//!
+//! Limit: if the meter ran without VLAN ids or tunnels in the flow key, its records have packets that are not found
+//! here; the packet counts then differ.
 
 use base::Timestamp;
 use flow::{PacketLocation, Record};
@@ -21,26 +24,27 @@ use store::names;
 use store::out_of_order::OutOfOrderMarkers;
 use wire::{Decoded, Family, Fragments, IpProtocol, TunnelKind};
 
-/// Pairs of hosts that are worth naming in a filter, so that blocks without them are not read.
+/// The most host pairs that are named in the filter by which an index excludes blocks.
 const PAIRS_MAX: usize = 100;
 
-/// How much earlier than the first packet of a record, as it tells it, a packet may be that is in it: the meter knows whole seconds.
+/// A packet of a record may be earlier than the record's first packet by this much, since the meter has a resolution of
+/// whole seconds.
 const LATE: Duration = flow::STEP_BACK.saturating_add(Duration::from_secs(1));
 
-/// Both ends in the order of addresses, what is spoken between them, and in what.
+/// Protocol, both ends in the order of their addresses, VLAN ids and tunnel: equal for both directions of a flow.
 type ConversationKey = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Option<(TunnelKind, u32)>);
 
-/// What a record tells of one talk.
+/// The extent of one flow record in time and in the stream of a queue.
 struct Span {
     first: Timestamp,
     last: Timestamp,
-    /// Whether there are packets from the lesser end to the greater, and back.
+    /// True if there are packets from the lesser to the greater end, and back.
     directions: [bool; 2],
-    /// Where those of its queue lie, if that is known.
+    /// The stream positions of the packets of one queue, if known.
     place: Option<Located>,
 }
 
-/// Packets of one queue.
+/// Stream positions in one queue.
 struct Located {
     /// Number in [`FlowPackets::interfaces`].
     interface: usize,
@@ -49,7 +53,7 @@ struct Located {
 }
 
 impl Span {
-    /// Whether a packet with these ends, that came by this interface and queue, is one of it.
+    /// True if a packet with this key, from the interface and queue `by`, lies within the span.
     fn has(&self, found: &FoundPacket<'_>, by: (Option<usize>, u16)) -> bool {
         let is_there = |place: &&Located| (Some(place.interface), place.queue) == by;
         match (self.place.as_ref().filter(is_there), found.position) {
@@ -61,7 +65,7 @@ impl Span {
     }
 }
 
-/// See the module.
+/// The flows to which packets are compared; see the module.
 pub struct FlowPackets {
     spans: HashMap<ConversationKey, Vec<Span>>,
     interfaces: Vec<String>,
@@ -71,21 +75,21 @@ pub struct FlowPackets {
     flows: HashSet<u64>,
     packets: u64,
     in_tunnels: bool,
-    /// Where all of them lie, as long as that is in one queue of one interface.
+    /// The stream positions of all flows, as long as they lie in one queue of one interface.
     places: PacketLocations,
     fragments: Fragments,
 }
 
-/// What is known of where packets lie.
+/// The known positions of all added records.
 enum PacketLocations {
     Nothing,
     At(SeekHint),
-    /// In several queues, or of some nobody knows.
+    /// In several queues, or partly unknown.
     Anywhere,
 }
 
 impl FlowPackets {
-    /// None yet.
+    /// An empty set of flows.
     pub fn new() -> Self {
         Self {
             spans: HashMap::new(),
@@ -97,12 +101,12 @@ impl FlowPackets {
             packets: 0,
             in_tunnels: false,
             places: PacketLocations::Nothing,
-            // Nobody aims at a table that is read from files.
+            // A fixed hash seed is safe here: no sender can attack a table that is filled from files.
             fragments: Fragments::new(0),
         }
     }
 
-    /// The packets of this record too, captured on this interface.
+    /// Adds the packets of a record, captured on this interface.
     pub fn add(&mut self, record: &Record, interface: &str) {
         let k = &record.key;
         let (first, last) = (record.first(), record.last());
@@ -153,12 +157,12 @@ impl FlowPackets {
         };
     }
 
-    /// Where the store has files out of the order of time, packets may be earlier than their records tell: the interval begins as much
-    /// earlier then.
+    /// Moves the start of the interval back by [`LATE`] if the store has out-of-order files there, because packets may
+    /// then be earlier than their records.
     pub fn expect_late(&mut self, store: &Path) {
         let from = self.from.before(LATE);
         let is_out_of_order = |interface: &String| {
-            // Where notes cannot be read the question about packets says so.
+            // Unreadable markers are reported by the packet query.
             let noted = OutOfOrderMarkers::read(&names::interface_folder(store, interface)).unwrap_or_default();
             noted.iter().any(|(_, span, _)| span.overlaps(from, self.to))
         };
@@ -167,8 +171,8 @@ impl FlowPackets {
         }
     }
 
-    /// Where to look for their packets in the files of their queue; `None` if they may be anywhere. Packets that reached
-    /// another queue than the first one of their record did are in no locator, and not looked for by it.
+    /// The stream positions to read in the files of one queue; `None` if packets may be anywhere. A record has
+    /// positions only for the queue of its first packet, so packets of the flow in other queues are not found by them.
     pub fn seek(&self) -> Option<SeekHint> {
         match &self.places {
             PacketLocations::At(seek) if seek.positions.len() <= PAIRS_MAX => Some(seek.clone()),
@@ -176,23 +180,23 @@ impl FlowPackets {
         }
     }
 
-    /// How many flows.
+    /// The number of flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// How many packets their records tell of.
+    /// The number of packets in the flow records.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// From when to when their packets can be; `None` if there are none.
+    /// The interval that holds all packets; `None` if there are none.
     pub fn interval(&self) -> Option<(Timestamp, Timestamp)> {
         (self.from <= self.to).then_some((self.from, self.to))
     }
 
-    /// What all their packets match, as a filter: it lets an index leave out most blocks. Everything, where packets are in
-    /// tunnels, whose ends the records do not tell, or where there are too many.
+    /// A filter that all packets match, by which an index excludes most blocks. Empty (all packets) if there are
+    /// tunnels, because records lack the outer addresses, or if there are too many host pairs.
     pub fn filter(&self) -> String {
         if self.in_tunnels || self.pairs.len() > PAIRS_MAX {
             return String::new();
@@ -202,7 +206,7 @@ impl FlowPackets {
         if pairs.is_empty() { String::new() } else { format!("anylink ({})", pairs.join(" or ")) }
     }
 
-    /// Whether this packet is of one of them. Packets are asked in the order of time.
+    /// True if the packet belongs to one of the flows. Packets must be passed in order of time.
     pub fn have(&mut self, found: &FoundPacket<'_>, origin: &Origin) -> bool {
         let link_type = found.link_type;
         let mut decoded = Decoded::of(found.data, found.wire_len, link_type);
@@ -212,14 +216,14 @@ impl FlowPackets {
         let (talk, turned) =
             conversation(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
         let Some(spans) = self.spans.get(&talk) else { return false };
-        // Of a host that talks to itself without ports nobody can tell the ways apart.
+        // The directions are indistinguishable if a host sends to itself without ports.
         let goes = |ways: &[bool; 2]| ways[usize::from(turned)] || talk.1 == talk.2;
         let by = (self.number(&origin.interface), origin.queue);
         spans.iter().any(|span| span.has(found, by) && goes(&span.directions))
     }
 }
 
-/// The same for both directions; and whether its lesser end is `b`.
+/// The key of both directions; true if `b` is the lesser end.
 fn conversation(
     protocol: IpProtocol,
     a: (IpAddr, u16),
@@ -227,10 +231,10 @@ fn conversation(
     vlans: [Option<u16>; 2],
     tunnel: Option<(TunnelKind, u32)>,
 ) -> (ConversationKey, bool) {
-    // What stands in the place of ports may differ from one direction to the other: type and code of ICMP do.
+    // Other protocols keep values in the port fields that may differ by direction, as type and code of ICMP do.
     let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
     let (a, b) = (end(a), end(b));
-    // Each direction of GTP-U has a number of its own.
+    // Each direction of GTP-U has its own TEID.
     let tunnel = tunnel.map(|(kind, id)| (kind, if kind == TunnelKind::GtpU { 0 } else { id }));
     ((protocol, a.min(b), a.max(b), vlans, tunnel), b < a)
 }
@@ -377,7 +381,7 @@ mod tests {
             (160, 1, Some(950), false),
             (90, 1, Some(2500), true),
             (88, 1, Some(2500), false),
-            // By another queue, or from a file that does not tell.
+            // Another queue, or a file without stream positions.
             (99, 0, Some(500), false),
             (120, 0, Some(950), true),
             (99, 1, None, false),

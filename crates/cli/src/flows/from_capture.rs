@@ -1,4 +1,5 @@
-//! Flow records and rows straight from capture files, for `flows -r` and `series -r`: what `run -r` would have put into a store.
+//! Flow records and series rows made from capture files, for `flows -r` and `series -r`: the same that `run -r` would
+//! store.
 
 use super::names::Names;
 use crate::outcome::Failure;
@@ -10,39 +11,39 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is wanted of the packets.
+/// The data type to make from the packets.
 #[derive(Clone, Debug)]
 pub enum MeteredKind {
     /// Flow records.
     Flows,
-    /// Rows of the packets that match; flows are counted in rows of all packets only.
+    /// Series rows of the packets that match the filter. Flows are counted only if the filter matches all packets.
     Rows(Filter),
 }
 
-/// Captures that are metered as one stream, each of their interfaces by itself, one after the other.
+/// Captures that are metered as one stream. Their interfaces are metered separately, one after the other.
 pub struct Captures {
-    /// The ports that follow, the next one first.
+    /// The remaining ports, in order.
     ports: std::vec::IntoIter<SourcePlan>,
     wanted: MeteredKind,
     open: Option<OfCapture>,
-    /// How many ports were opened.
+    /// The number of ports opened so far.
     number: u16,
     labels: Vec<String>,
-    /// What ended one of them too early.
+    /// The error that ended a port early.
     broken: Option<String>,
     stop: Arc<AtomicBool>,
 }
 
-/// Whether a file is a capture that can be metered. Standard input is taken for one.
+/// True if the file is a capture that can be metered. Standard input is assumed to be one.
 pub fn is_capture(path: &Path) -> bool {
     path == Path::new("-") || capture::file::File::open(path, capture::file::Options::default()).is_ok()
 }
 
 impl Captures {
-    /// Begins with these files, in the order given.
+    /// Opens the files in the given order.
     ///
     /// # Errors
-    /// A first file that cannot be opened.
+    /// The first file cannot be opened.
     pub fn open(paths: &[PathBuf], wanted: MeteredKind) -> Result<Self, Failure> {
         let (open, stop) = (None, signals::stop_flag());
         let ports = plan::captures(paths, capture::file::Speed::Flat, None)?;
@@ -52,7 +53,7 @@ impl Captures {
         Ok(this)
     }
 
-    /// Opens the next port, if there is one.
+    /// Opens the next port, if any.
     fn turn(&mut self) -> Result<(), String> {
         let Some(source) = self.ports.next() else { return Ok(()) };
         let said = |e: Failure| match e {
@@ -77,15 +78,15 @@ impl Captures {
         Ok(())
     }
 
-    /// What the interfaces are called, by their numbers.
+    /// Adds the names of the interfaces by their numbers.
     pub fn name(&self, names: &mut Names) {
         self.labels.iter().enumerate().for_each(|(number, label)| names.set(number as u16, label));
     }
 
-    /// What is made next; `None` at the end, or when somebody wants no more.
+    /// The next flow record or row; `None` at the end or after the stop flag is set.
     ///
     /// # Errors
-    /// What ended a port too early, once all that could be read was told.
+    /// The error that ended a port early, after all readable records and rows were returned.
     pub fn next(&mut self) -> Result<Option<MadeOffline>, String> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
@@ -94,7 +95,7 @@ impl Captures {
             }
             let Some(open) = &mut self.open else { return self.broken.take().map_or(Ok(None), Err) };
             let made = open.next();
-            // A port of a capture that has several is made of flows and rows; whoever asks wants one of them.
+            // The meter makes both flow records and rows; the caller needs one data type.
             match (&made, &self.wanted) {
                 (Some(MadeOffline::Record(_)), MeteredKind::Rows(_)) => continue,
                 (Some(_), _) => return Ok(made),

@@ -1,4 +1,4 @@
-//! A record as a line that people read: when, where, how long, who with whom, how much in each direction, how it went.
+//! A flow record as a line of text: time, duration, addresses, counters of each direction, TCP state.
 
 use super::names::Names;
 use super::ranking::span;
@@ -42,7 +42,7 @@ const COLUMNS: [Column; 10] = [
     column("how it went", 0, Align::Rest),
 ];
 
-/// The steps by which lines become shorter on a narrow terminal, least missed columns first.
+/// The steps by which lines become shorter on a narrow terminal, least important columns first.
 const STEPS: [Step; 13] = [
     Step::Narrow(FIRST),
     Step::Narrow(PACKETS),
@@ -63,12 +63,12 @@ const STEPS: [Step; 13] = [
 pub struct Listing {
     layout: Layout,
     zone: Zone,
-    /// The date above the last lines, where lines have times of day alone.
+    /// The date printed above the last lines; used where lines have only the time of day.
     date: String,
 }
 
 impl Listing {
-    /// What lines show beside times, addresses and sums, as columns of a store are called.
+    /// The columns of the store that a line shows beside times, addresses and sums.
     pub const FIELDS: [&'static str; 12] = [
         "src_port",
         "dst_port",
@@ -88,23 +88,24 @@ impl Listing {
     pub fn new(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
         let mut columns = COLUMNS;
         if *zone != Zone::Utc {
-            // `+01:00` in place of `Z`.
+            // `+01:00` is five characters longer than `Z`.
             columns[FIRST].width += 5;
         }
         Self { layout: Layout::new(&columns, &STEPS, room, paint), zone: zone.clone(), date: String::new() }
     }
 
-    /// The line of titles.
+    /// The header line.
     pub fn header(&self) -> String {
         self.layout.header()
     }
 
-    /// In words, the columns that were left out to fit a terminal.
+    /// A text that names the columns that were left out to fit the terminal.
     pub fn dropped(&self) -> Option<String> {
         self.layout.dropped()
     }
 
-    /// One record; before it the date, where the line has only a time of day and the date is another one.
+    /// The line of one record. A line with the date precedes it where lines have only the time of day and the date has
+    /// changed.
     pub fn line(&mut self, r: &Record, names: &Names) -> String {
         let mut text = String::new();
         let first = match self.layout.is_narrow(FIRST) {
@@ -150,7 +151,8 @@ impl Listing {
     }
 }
 
-/// How a flow went, and whether something went wrong: it was reset, packets came again or were lost.
+/// TCP state, end reason, loss and encapsulation of a flow as text; true if it had a reset, retransmissions or lost
+/// packets.
 fn how(r: &Record, has_ports: bool) -> (String, bool) {
     let mut how = Vec::new();
     if !has_ports && r.key.dst_port > 0 {

@@ -1,5 +1,5 @@
-//! `netgrain flows --live --top`: at the end of each period, a ranking of the records that came in it. On a terminal each
-//! ranking takes the place of the last.
+//! `netgrain flows --live --top`: at the end of each period, a ranking of the records that arrived in it. On a terminal
+//! each ranking replaces the previous one.
 
 use super::ranking::{self, Period};
 use super::source::{Records, Step};
@@ -13,13 +13,13 @@ use base::units::{parse_span, show_count};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How long a period is, if nothing else is said.
+/// The default period.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Lines of a terminal that are not of groups: what stands above them, and the cursor's.
+/// Lines of the terminal that are not available for groups: the header lines and the cursor line.
 const OTHER_LINES: usize = 4;
 
-/// How long a period is: a second at least.
+/// Reads a period of at least one second.
 pub fn every(text: &str) -> Result<Duration, String> {
     match parse_span(text) {
         Ok(span) if span < Duration::from_secs(1) => Err(format!("{text} is too short: at least 1s")),
@@ -28,7 +28,7 @@ pub fn every(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A ranking for each period, until there are no more records or the program is interrupted; says how many records there were.
+/// Prints a ranking for each period until the records end or the program is interrupted; returns the number of records.
 pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let every = args.every.unwrap_or(EVERY);
     let mut rankings = Rankings { args, found: 0, periods: 0, began: interval::now() };
@@ -47,7 +47,7 @@ pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64,
             if !is_last || report.records > 0 {
                 rankings.print(&report, records)?;
             }
-            // Periods that have passed while the table was written are part of the next.
+            // Periods that ended while the table was written are merged into the next one.
             let now = Instant::now();
             due = if due + every > now { due + every } else { now + every };
         }
@@ -57,17 +57,17 @@ pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64,
     }
 }
 
-/// Rankings on their way out.
+/// The output of the rankings.
 struct Rankings<'a> {
     args: &'a FlowsArgs,
     found: u64,
     periods: u64,
-    /// When the period began.
+    /// The begin of the current period.
     began: Timestamp,
 }
 
 impl Rankings<'_> {
-    /// The next of them.
+    /// Prints the next ranking.
     fn print(&mut self, report: &Aggregation, records: &Records) -> Result<(), Failure> {
         let (names, period) = (records.names(), Period { from: self.began, to: interval::now() });
         let mut out = io::BufWriter::new(io::stdout().lock());
@@ -104,7 +104,7 @@ impl Rankings<'_> {
         if screen && self.args.top.is_none() {
             shown.lines.truncate(terminal_height().saturating_sub(OTHER_LINES).max(1));
         }
-        // From the upper left corner of an empty screen.
+        // Clears the screen and moves the cursor to its upper left corner.
         let before = match (screen, self.periods) {
             (true, _) => "\x1b[H\x1b[2J",
             (false, 0) => "",

@@ -1,5 +1,5 @@
-//! `netgrain flows`: flow records by time and filter, out of a store, IPFIX files or the network: as lines, JSON, CSV; grouped
-//! and ranked; and from flows on to their packets.
+//! `netgrain flows`: selects flow records by time and filter from a store, IPFIX files or the network; prints them as
+//! lines, JSON or CSV, groups and ranks them, or prints their packets.
 
 pub mod files;
 mod flow_packets;
@@ -143,7 +143,7 @@ pub struct FlowsArgs {
 }
 
 impl FlowsArgs {
-    /// How a table of groups looks.
+    /// The style of a table of groups.
     fn table_style(&self) -> ranking::TableStyle {
         ranking::TableStyle {
             room: self.width.available_width(),
@@ -160,13 +160,13 @@ pub enum LegacyFormat {
     Legacy,
 }
 
-/// What a group shows, if nothing else is said.
+/// The default measures of a group.
 const SHOWN: [Measure; 3] = [Measure::Flows, Measure::Packets, Measure::Bytes];
 
-/// What stands for a flow where flows are ranked: the flow, and what people call it.
+/// The fields of a flow where flows are ranked: its ID and its flow key.
 const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "dport"];
 
-/// Runs the verb. No if nothing was found, or if not everything could be read.
+/// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let asked = FlowQuery::of(args, interval::now())?;
     if let Some(store) = asked.store()
@@ -198,7 +198,7 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(found > 0 && records.is_complete()))
 }
 
-/// Records as they are; says how many.
+/// Prints the records; returns their number.
 fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
     if args.format == Some(LegacyFormat::Legacy) {
         return legacy(args, asked, records);
@@ -222,7 +222,7 @@ fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u6
             Step::End => break,
             Step::Record(record) => record,
         };
-        // Of files and from the network, names come to be known while records come.
+        // In files and on the network, interface names arrive between the records.
         for (number, name) in records.names().all().iter().skip(named) {
             out.name_interface(*number, name);
         }
@@ -234,7 +234,7 @@ fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u6
     Ok(found)
 }
 
-/// Records as M3OMon tells them.
+/// Prints the records in the format of M3OMon.
 fn legacy(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
     let payload: Box<dyn Write> = match &args.payload {
         Some(path) => {
@@ -295,7 +295,7 @@ fn lines(
     Ok(found)
 }
 
-/// Groups and their sums; says how many records there were.
+/// Prints groups and their sums; returns the number of records.
 fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let report = records.grouped(plan)?;
     if let Some(path) = &args.parquet {
@@ -340,7 +340,7 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
     );
 }
 
-/// What cannot be added up, as the answer to the question.
+/// The failure of a report that cannot be computed.
 fn too_much(e: ReportError) -> Failure {
     Failure::Said(format!("flows: {e}"))
 }

@@ -1,13 +1,13 @@
-//! Interfaces are numbers in records; people and other programs want their names.
+//! Names of interfaces by their numbers in flow records.
 
 use aggregate::Value;
 
-/// The names there are; where one is missing, the number must do.
+/// The known names; an interface without a name is shown by its number.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Vec<(u16, String)>);
 
 impl Names {
-    /// Gives a number its name, or another one.
+    /// Sets or replaces the name of a number.
     pub fn set(&mut self, number: u16, name: &str) {
         match self.0.iter_mut().find(|(n, _)| *n == number) {
             Some((_, known)) if known == name => {}
@@ -16,7 +16,7 @@ impl Names {
         }
     }
 
-    /// The number that stands for a name here, which is a new one if nobody has it.
+    /// The number of a name; a new number if the name is unknown.
     pub fn number(&mut self, name: &str) -> u16 {
         if let Some((number, _)) = self.0.iter().find(|(_, known)| known == name) {
             return *number;
@@ -26,19 +26,19 @@ impl Names {
         number
     }
 
-    /// Names by number, as a store's loop has them: what is new of a list that only grows.
+    /// Adds the new names of a list that only grows, as a store's reader keeps it.
     pub fn learn(&mut self, all: &[String]) {
         for (number, name) in all.iter().enumerate().skip(self.0.len()) {
             self.set(number as u16, name);
         }
     }
 
-    /// Forgets all of them.
+    /// Removes all names.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// All there are, in the order in which they came to be known.
+    /// All names in the order in which they were added.
     pub fn all(&self) -> &[(u16, String)] {
         &self.0
     }
@@ -49,7 +49,7 @@ impl Names {
         known.map_or_else(|| number.to_string(), |(_, name)| name.clone())
     }
 
-    /// A value of a group, as people read it.
+    /// The value of a group field as text.
     pub fn value(&self, value: &Value) -> String {
         match value {
             Value::Interface(number) => self.interface(*number),

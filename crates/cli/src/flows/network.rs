@@ -1,5 +1,5 @@
-//! What other machines tell a multicast group, or this machine: flow records and rows, under numbers of our own, since every
-//! exporter counts its interfaces for itself.
+//! Flow records and series rows received by multicast or unicast. Exporters number their interfaces independently, so
+//! the numbers are mapped to numbers of our own.
 
 use super::names::Names;
 use crate::outcome::Failure;
@@ -12,26 +12,25 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 use sys::netlink::Netlink;
 
-/// How long it is waited before somebody is asked whether to go on.
+/// The longest wait for a message before the stop flag is checked.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Interfaces of others that are told apart at once; beyond, all numbers are given anew.
+/// The most exporter interfaces that are numbered at a time; beyond, all numbers are assigned anew.
 const INTERFACES_MAX: usize = 4096;
 
-/// errno-base.h: what joining a group says when no interface leads to it.
+/// errno-base.h: the error of joining a group to which no interface has a route.
 const ENODEV: i32 = 19;
 
-/// See the module.
+/// A receiver of flow records and rows; see the module.
 pub struct NetworkRecords {
     subscriber: Subscriber,
     group: SocketAddr,
-    /// Our number of an exporter's.
+    /// Our interface number by the exporter's address and interface number.
     numbers: HashMap<(IpAddr, u16), u16>,
 }
 
 impl NetworkRecords {
-    /// Listens to what comes in for a group, or to a port of ours, by one port of this machine or the one that the kernel
-    /// chooses.
+    /// Receives on a multicast group or a local port, by the given interface or the one that the kernel chooses.
     pub fn on(group: SocketAddr, via: Option<&str>) -> Result<Self, Failure> {
         let index = via.map(ifindex).transpose()?.unwrap_or(0);
         let socket = match group.ip() {
@@ -51,8 +50,8 @@ impl NetworkRecords {
         Ok(Self { subscriber: Subscriber::on(socket, element::PEN), group, numbers: HashMap::new() })
     }
 
-    /// The next thing that is said, with interfaces by our numbers; `None` if there is nothing at the moment. What interfaces
-    /// are called goes to the names.
+    /// The next record or row, with our interface number; `None` if there is none at the moment. Adds interface names
+    /// to `names`.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Item>, Failure> {
         loop {
             let said = self.subscriber.next_item(TIMEOUT);
@@ -72,7 +71,8 @@ impl NetworkRecords {
         }
     }
 
-    /// Our number of theirs. An exporter has a socket for each kind, so that only its address tells who it is.
+    /// Our number for an exporter's interface. Only the address identifies an exporter: it has one socket for each data
+    /// type.
     fn number(&mut self, from: SocketAddr, theirs: u16, names: &mut Names) -> u16 {
         if self.numbers.len() >= INTERFACES_MAX {
             self.numbers.clear();
@@ -82,13 +82,13 @@ impl NetworkRecords {
         *self.numbers.entry((from.ip(), theirs)).or_insert(next)
     }
 
-    /// Whether everything that was sent has arrived, as far as sequence numbers tell. What came before the first templates
-    /// is no loss: somebody who begins to listen misses what was said before.
+    /// True if the sequence numbers show no lost message. Messages before the first templates do not count as lost,
+    /// because a receiver that joins late cannot decode them.
     pub fn is_complete(&self) -> bool {
         self.subscriber.arrived().0.missed == 0
     }
 
-    /// What people should know: what was sent and did not come, or could not be read.
+    /// Warnings about lost and unreadable messages.
     pub fn warnings(&self) -> Vec<String> {
         let (arrived, unread) = self.subscriber.arrived();
         let reported = [

@@ -1,5 +1,5 @@
-//! Records as a Parquet file, with the columns of those in a store and every value that is known; and groups as one, with the
-//! columns of their `--json`.
+//! Writes flow records as a Parquet file, with the columns of a store and all known values; writes groups as one, with
+//! the keys of their `--json` as columns.
 
 use super::query::{self, RecordSource};
 use super::source::{Records, Step};
@@ -19,7 +19,7 @@ fn harmless(asked: &query::FlowQuery) -> ProtectedPaths<'_> {
     ProtectedPaths { store: asked.store(), files }
 }
 
-/// Writes the records; says how many.
+/// Writes the records; returns their number.
 pub fn records(path: &Path, asked: &query::FlowQuery, records: &mut Records<'_>) -> Result<u64, Failure> {
     parquet::write(path, harmless(asked), "records", |out| {
         let (mut failed, mut found) = (None, 0);
@@ -41,10 +41,10 @@ pub fn records(path: &Path, asked: &query::FlowQuery, records: &mut Records<'_>)
                 }
             }
         };
-        // Asked when all records have come: those of files bring names along.
+        // Names are read after the last record, because those of files arrive with the records.
         let names = || records.borrow().names().all().to_vec();
         let written = match &asked.place {
-            // A file may have them in any order; Parquet has them in that in which they begin.
+            // Files may have records in any order; the Parquet file is sorted by flow start.
             RecordSource::Files(_) => {
                 let mut all: Vec<Record> = std::iter::from_fn(&mut next).collect();
                 all.sort_by_key(|r| (r.first(), r.id, r.record_index));
@@ -56,7 +56,7 @@ pub fn records(path: &Path, asked: &query::FlowQuery, records: &mut Records<'_>)
     })
 }
 
-/// Writes groups, greatest first.
+/// Writes the groups, greatest first.
 pub fn groups(path: &Path, asked: &query::FlowQuery, report: &Aggregation, names: &Names) -> Result<(), Failure> {
     let columns = ranking::columns(report, names);
     let write = |out| (Ok(report.lines.len() as u64), columns::write_table(out, &columns));

@@ -1,4 +1,4 @@
-//! From the command line to a question of flows: where, when, which, and what to add up.
+//! Translates the command line into a flow query: source, time, filter, and the plan of sums.
 
 use super::listing::Listing;
 use super::{FLOW, FlowsArgs, SHOWN};
@@ -13,41 +13,41 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// For questions that find nothing where there are records.
+/// A hint for flow queries without result in a store that has flow records.
 pub const FLOW_TIME_HINT: &str = "a flow is told once it has ended, its packets at once";
 
-/// Where records come from.
+/// The source of flow records.
 pub enum RecordSource {
     /// A store.
     Store(PathBuf),
     /// Files of IPFIX messages.
     Files(Vec<PathBuf>),
-    /// Messages from the network, by a port of ours.
+    /// Messages from the network, received by a given interface.
     Network(SocketAddr, Option<String>),
 }
 
-/// What is asked, understood and checked.
+/// A checked flow query.
 pub struct FlowQuery {
     pub place: RecordSource,
     pub from: Timestamp,
     pub to: Timestamp,
-    /// Of times that people read.
+    /// The zone of printed times.
     pub zone: Zone,
     pub of_flows: FlowFilter,
     pub interfaces: Vec<String>,
     pub plan: Option<Plan>,
     pub limit: Option<u64>,
     pub follow: bool,
-    /// Following: how late a record may come, if that was said.
+    /// The most that a record may be late with `--follow`, if given.
     pub late: Option<Duration>,
-    /// Only this flow.
+    /// The ID of the only flow to select.
     pub id: Option<u64>,
-    /// The fields of records that are looked at, if not all are.
+    /// The fields of records that are needed; `None` for all.
     pub fields: Option<Vec<String>>,
 }
 
 impl FlowQuery {
-    /// Reads it from the command line at the moment `now`.
+    /// Reads the query from the command line; relative times refer to `now`.
     pub fn of(args: &FlowsArgs, now: Timestamp) -> Result<Self, Failure> {
         if !args.fields.is_empty() && plan(args)?.is_none() && !args.json && !args.csv {
             return Err(Failure::Said(
@@ -81,7 +81,7 @@ impl FlowQuery {
         Ok(Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
     }
 
-    /// All records of one flow in a store.
+    /// A query for all records of one flow in a store.
     pub fn of_id(id: u64, store: &Path, from: Timestamp, to: Timestamp, interfaces: &[String]) -> Self {
         let of_flows = FlowFilter::default();
         let (place, interfaces) = (RecordSource::Store(store.to_owned()), interfaces.to_vec());
@@ -90,7 +90,7 @@ impl FlowQuery {
         Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id), fields: None }
     }
 
-    /// The store that is asked.
+    /// The store, if the source is one.
     pub fn store(&self) -> Option<&Path> {
         match &self.place {
             RecordSource::Store(store) => Some(store),
@@ -98,7 +98,7 @@ impl FlowQuery {
         }
     }
 
-    /// What was searched, and what there is.
+    /// Advice for a query without result: the searched interval and the existing data.
     pub fn no_match_advice(&self) -> String {
         let filter = self.of_flows.to_string();
         let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
@@ -121,7 +121,7 @@ impl FlowQuery {
     }
 }
 
-/// What is to be added up, if anything is.
+/// The plan of sums, if groups or totals are wanted.
 fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
     if args.group.is_empty() && args.top.is_none() && args.by.is_none() {
         return Ok(None);
@@ -142,7 +142,7 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
             .collect::<Result<Vec<_>, _>>()
             .map_err(refused("--fields"))?,
     };
-    // Nobody who sends packets knows the nanosecond at which somebody asks about them.
+    // The seed of the hash is the current time in nanoseconds, which no sender of packets can know.
     let secret = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let plan = Plan::new(&fields, &shown, by).map_err(refused("--group"))?.seed(base::hash::mix64(secret));
     Ok(Some(match args.top {
@@ -151,12 +151,12 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
     }))
 }
 
-/// The id of a flow, as records show it: a number of 64 bits.
+/// Reads a flow ID as records show it: a number of 64 bits.
 pub fn id(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text:?} is not the id of a flow: write the number that `netgrain flows` shows"))
 }
 
-/// The fields that are told of each record, as columns are called; `None` if that may be all.
+/// The output fields of each record, as columns are named; `None` if all may be needed.
 fn fields(args: &FlowsArgs) -> Option<Vec<String>> {
     let owned = |name: &str| name.trim().to_owned();
     if args.packets || args.parquet.is_some() || args.format.is_some() {
@@ -182,7 +182,7 @@ mod tests {
             if !ranked && !args.fields.is_empty() {
                 export::text::choose::<flow::Record>(&args.fields.join(",")).unwrap_or_else(|e| panic!("{e}"));
             }
-            // Words behind -r may be files.
+            // Words after -r may be files.
             let words: Vec<&str> = args.words.iter().map(String::as_str).filter(|w| !w.contains(".pcap")).collect();
             let words = words.join(" ");
             FlowFilter::parse(&words).unwrap_or_else(|e| panic!("{words}: {e}"));

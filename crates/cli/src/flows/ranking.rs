@@ -1,4 +1,4 @@
-//! Groups for people and for programs: a table, objects, CSV, columns.
+//! Output of groups as a table, JSON objects, CSV or columns.
 
 use super::names::Names;
 use crate::outcome::Failure;
@@ -14,24 +14,24 @@ use flow::{EndReason, TcpState};
 use serde_json::{Map, json};
 use std::io::Write;
 
-/// How a table looks.
+/// The style of a table.
 #[derive(Clone, Debug)]
 pub struct TableStyle {
-    /// Characters of a line; `None`: any number.
+    /// The most characters of a line; `None` for no limit.
     pub room: Option<usize>,
     pub paint: Paint,
     pub zone: Zone,
 }
 
-/// The time in which the records came that are added up: of a ranking that is made again and again.
+/// The period of the summed records, for repeated rankings.
 #[derive(Clone, Copy, Debug)]
 pub struct Period {
     pub from: Timestamp,
     pub to: Timestamp,
 }
 
-/// Writes it as a table: fields from the left, amounts from the right, the share of what it is ranked by at the end. Says what
-/// was left out to fit the room.
+/// Writes a table: fields left-aligned, amounts right-aligned, the share of the ranked measure last. Returns the names
+/// of columns that were left out to fit the width.
 pub fn table(
     report: &Aggregation,
     names: &Names,
@@ -78,8 +78,8 @@ pub fn table(
     Ok((!dropped.is_empty()).then(|| table_layout::left_out(look.room, &dropped)))
 }
 
-/// The columns that a narrow terminal does without, by their places, least missed first: moments, measures that the groups are
-/// not ranked by, the interface, the id of a flow. What groups are told apart by stays.
+/// The indices of columns that a narrow terminal omits, least important first: times, measures that are not the rank,
+/// the interface, the flow ID. Columns that distinguish the groups remain.
 fn dispensable(report: &Aggregation) -> Vec<usize> {
     let fields = report.fields.len();
     let measures = |wanted: fn(Measure) -> bool| {
@@ -96,9 +96,9 @@ fn dispensable(report: &Aggregation) -> Vec<usize> {
     places
 }
 
-/// What an answer for programs has under one name.
+/// A value in output for programs.
 enum Cell {
-    /// Of a flow: text in JSON, for readers that round.
+    /// A flow ID: text in JSON, because many JSON readers round large numbers.
     Id(u64),
     Number(Option<u64>),
     Text(Option<String>),
@@ -113,7 +113,7 @@ impl Cell {
         }
     }
 
-    /// What is not known is empty.
+    /// An unknown value is empty.
     fn csv(self) -> String {
         match self {
             Self::Id(id) => id.to_string(),
@@ -138,7 +138,7 @@ impl Cell {
     }
 }
 
-/// A value for programs, as records tell it: a cell for each of [`Field::columns`].
+/// The values of a field for programs: one cell for each of [`Field::columns`].
 fn cells(value: &Value, names: &Names) -> Vec<Cell> {
     let word = |word: Option<&str>| vec![Cell::Text(word.map(str::to_owned))];
     match value {
@@ -156,7 +156,7 @@ fn cells(value: &Value, names: &Names) -> Vec<Cell> {
     }
 }
 
-/// One object for each group.
+/// Writes one JSON object for each group.
 pub fn objects(
     report: &Aggregation,
     names: &Names,
@@ -184,7 +184,7 @@ pub fn objects(
     Ok(())
 }
 
-/// What stands above the lines of [`csv`].
+/// The header line of [`csv`].
 pub fn csv_header(report: &Aggregation, is_of_periods: bool, out: &mut impl Write) -> Result<(), Failure> {
     let period = ["from", "to"].into_iter().filter(|_| is_of_periods).map(str::to_owned);
     let fields = report.fields.iter().flat_map(|f| f.columns()).map(|&name| name.to_owned());
@@ -192,13 +192,13 @@ pub fn csv_header(report: &Aggregation, is_of_periods: bool, out: &mut impl Writ
     Ok(write!(out, "{}\r\n", period.chain(fields).chain(measures).collect::<Vec<_>>().join(","))?)
 }
 
-/// A line for each group, after RFC 4180.
+/// Writes one CSV line for each group (RFC 4180).
 pub fn csv(report: &Aggregation, names: &Names, period: Option<Period>, out: &mut impl Write) -> Result<(), Failure> {
     for line in &report.lines {
         if let Some(Period { from, to }) = period {
             write!(out, "{from},{to},")?;
         }
-        // No value has a comma or a quotation mark in it but perhaps the name of an interface.
+        // Only the name of an interface can contain a comma or a quotation mark.
         let values = line.values.iter().flat_map(|v| cells(v, names)).map(|cell| cell.csv());
         let amounts = line.amounts.iter().zip(&report.measures).map(|(amount, m)| match printed(*m, *amount) {
             serde_json::Value::String(text) => text,
@@ -209,7 +209,7 @@ pub fn csv(report: &Aggregation, names: &Names, period: Option<Period>, out: &mu
     Ok(())
 }
 
-/// The same as [`objects`], column by column; the id of a flow is a number here.
+/// The same values as [`objects`] by column; the flow ID is a number here.
 pub fn columns(report: &Aggregation, names: &Names) -> Vec<TableColumn> {
     let fields = report.fields.iter().enumerate().flat_map(|(i, field)| {
         field.columns().iter().enumerate().map(move |(part, name)| {
@@ -237,7 +237,7 @@ pub fn columns(report: &Aggregation, names: &Names) -> Vec<TableColumn> {
     fields.chain(measures).chain([share]).collect()
 }
 
-/// How many of the groups are shown, and what all of them add up to.
+/// A text with the number of shown groups and the totals of all groups.
 pub fn summary(report: &Aggregation, zone: &Zone) -> String {
     let sums = report.measures.iter().zip(&report.totals).map(|(m, n)| match m {
         Measure::First | Measure::Last => format!("{} {}", m.name(), zone.show(Timestamp::from_nanos(*n))),
@@ -275,7 +275,7 @@ fn shown(measure: Measure, amount: u64) -> String {
     }
 }
 
-/// An amount for a program: moments as RFC 3339, all else as the number.
+/// An amount for programs: times as RFC 3339, other amounts as numbers.
 fn printed(measure: Measure, amount: u64) -> serde_json::Value {
     match measure {
         Measure::First | Measure::Last => Timestamp::from_nanos(amount).to_string().into(),
@@ -283,7 +283,7 @@ fn printed(measure: Measure, amount: u64) -> serde_json::Value {
     }
 }
 
-/// Nanoseconds in the unit that suits them.
+/// Nanoseconds as text in a suitable unit.
 pub fn span(nanos: u64) -> String {
     match nanos {
         0 => "0 s".into(),

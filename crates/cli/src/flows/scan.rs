@@ -1,5 +1,5 @@
-//! Adding up without making records: the columns that a plan and a filter need are read from the store, and written, row
-//! by row, into one record that is used again.
+//! Sums over columns without full records: reads from the store only the columns that the plan and the filter need, and
+//! writes each row into one reused record.
 
 use super::query::FlowQuery;
 use super::too_much;
@@ -12,14 +12,14 @@ use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, TunnelKind};
 
-/// The columns that say enough, in the order in which a record takes them.
+/// The needed columns, in the order in which they are written into the record.
 pub struct ScanColumns(Vec<Column>);
 
 impl ScanColumns {
-    /// `None` where columns alone do not say enough.
+    /// `None` if the columns alone do not suffice.
     pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
         use Column as C;
-        // A flow is one group if it is one record, which these tell.
+        // A flow of one record is one group; these columns show that.
         let mut all = vec![C::Part, C::EndReason];
         for field in plan.fields() {
             all.extend_from_slice(match field {
@@ -34,7 +34,7 @@ impl ScanColumns {
                 Field::Tunnel => &[C::Tunnel, C::TunnelId],
                 Field::State => &[C::TcpState],
                 Field::Interface | Field::End => &[],
-                // Columns say 0 for none, and 0 is a tag and a label too.
+                // The columns encode "none" as 0, but 0 is a valid VLAN id and MPLS label too.
                 Field::Vlan | Field::Mpls => return None,
             });
         }
@@ -88,7 +88,7 @@ impl ScanColumns {
         Some(Self(all))
     }
 
-    /// Adds up what one interface has, with some threads. Says how many records were looked at, and what people should know.
+    /// Sums the records of one interface on several threads. Returns the number of examined records and the warnings.
     pub fn add(
         &self,
         query: &Query,
@@ -125,10 +125,10 @@ impl ScanColumns {
     }
 }
 
-/// Threads that add up one interface at most: each has groups of its own, hence their memory.
+/// The most threads for one interface: each needs memory for its own groups.
 const THREADS_MAX: usize = 4;
 
-/// What one thread has added up.
+/// The sums of one thread.
 struct Sum {
     record: Record,
     groups: Aggregator,
@@ -145,7 +145,8 @@ fn blank(interface: u16) -> Record {
         interface,
         flow_start: Timestamp::ZERO,
         record_index: 0,
-        // Until columns say otherwise there is one packet each way, so that the moments of both count.
+        // Each direction starts with one packet, so that the times of both directions count unless a column overwrites
+        // the counter.
         directions: [DirectionStats { packets: 1, ..DirectionStats::default() }; 2],
         end_reason: EndReason::IdleTimeout,
         tcp_state: TcpState::None,
@@ -197,7 +198,7 @@ fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: us
         Column::RevSyn => back.flags[1] = number(),
         Column::FwdRst => there.flags[2] = number(),
         Column::RevRst => back.flags[2] = number(),
-        // Nothing that is added up here needs them.
+        // No measure of this scan needs these columns.
         Column::Interface
         | Column::Vlan
         | Column::VlanInner

@@ -1,5 +1,5 @@
-//! Where flow records come from: a store (sealed files and growing journals as one), files, or the network. What does not
-//! answer the question is left out here.
+//! Sources of flow records: a store (sealed files and growing journals together), files, or the network. Records that
+//! do not match the query are skipped here.
 
 use super::files::Opened;
 use super::names::Names;
@@ -20,27 +20,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::catalogue;
 
-/// The longest nap: so soon an interrupt is noticed, and what was found is let be seen.
+/// The longest sleep, so that interrupts are noticed and buffered output is flushed in time.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
 
-/// What came.
+/// The result of one step.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records, and each is looked at and dropped")]
 pub enum Step {
-    /// A record that answers the question.
+    /// A record that matches the query.
     Record(Record),
-    /// Nothing at the moment; there may be more.
+    /// No record at the moment; more may follow.
     Idle,
-    /// Nothing will come.
+    /// No more records.
     End,
 }
 
-/// See the module.
+/// The matching records of a source; see the module.
 pub struct Records<'a> {
     query: &'a FlowQuery,
     feed: Feed,
     names: Names,
     examined: u64,
-    /// After so many it ends.
+    /// The most records to examine.
     most: u64,
     remarks: Vec<String>,
     stop: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ enum Feed {
 }
 
 impl<'a> Records<'a> {
-    /// Begins; nothing is read yet but names.
+    /// Opens the source; only interface names are read yet.
     pub fn open(asked: &'a FlowQuery, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
         let mut names = Names::default();
         let feed = match &asked.place {
@@ -70,14 +70,13 @@ impl<'a> Records<'a> {
         Ok(Self { query: asked, feed, names, examined: 0, most: u64::MAX, remarks: Vec::new(), stop })
     }
 
-    /// It ends when so many were looked at, whether they answered or not.
+    /// Ends after `most` examined records, matching or not.
     pub fn within(mut self, most: u64) -> Self {
         self.most = most;
         self
     }
 
-    /// The next record that answers the question. Those of a store come in the order in which they begin, those of files as
-    /// they stand there.
+    /// The next matching record. Those of a store come in order of their start, those of files in file order.
     pub fn next(&mut self) -> Result<Step, Failure> {
         while !self.is_stopped() && self.examined < self.most {
             let record = match self.step()? {
@@ -94,14 +93,14 @@ impl<'a> Records<'a> {
                 return Ok(Step::Record(record));
             }
             if self.query.follow {
-                // However many come that do not answer, a ranking is due from time to time.
+                // Returns after a number of skipped records, because a periodic ranking may be due.
                 return Ok(Step::Idle);
             }
         }
         Ok(Step::End)
     }
 
-    /// All of them, added up: columns alone where they say enough.
+    /// The sums of all records, from columns alone where they suffice.
     pub fn grouped(&mut self, plan: &Plan) -> Result<Aggregation, Failure> {
         let mut groups = Aggregator::new(plan.clone());
         if let Feed::Store(flows) = &self.feed
@@ -125,24 +124,24 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// What the interfaces are called, as far as is known by now.
+    /// The interface names known so far.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// How many records were looked at.
+    /// The number of examined records.
     pub fn examined(&self) -> u64 {
         self.examined
     }
 
-    /// What people should know about the answer.
+    /// Warnings about the result.
     pub fn warnings(&self) -> Vec<String> {
         let more = match &self.feed {
             Feed::Store(flows) => flows.warnings(),
             Feed::Files(..) => Vec::new(),
             Feed::Network(heard) => heard.warnings(),
         };
-        // A file that was opened for two questions has failed twice.
+        // A file that was opened for two queries reports its error twice.
         let mut reported = Vec::new();
         for remark in self.remarks.iter().cloned().chain(more) {
             if !reported.contains(&remark) {
@@ -152,7 +151,7 @@ impl<'a> Records<'a> {
         reported
     }
 
-    /// Whether everything could be read: what could not has a remark.
+    /// True if all records could be read; otherwise there is a warning.
     pub fn is_complete(&self) -> bool {
         match &self.feed {
             Feed::Network(heard) => heard.is_complete(),
@@ -160,12 +159,13 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Whether somebody wants no more.
+    /// True if the stop flag is set.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// A store has been asked for its interfaces only; others say theirs record by record.
+    /// True if the record is of a wanted interface. A store was queried for these interfaces only; other sources need
+    /// the check.
     fn is_of_interfaces(&self, record: &Record) -> bool {
         let wanted = &self.query.interfaces;
         matches!(self.feed, Feed::Store(_))
@@ -213,7 +213,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// How late records may come: as was said, or as the run that makes them noted.
+/// The most that records may be late: as given, or as noted by the run that makes them.
 fn late(asked: &FlowQuery) -> Duration {
     asked.late.unwrap_or_else(|| match asked.store() {
         Some(store) if asked.interfaces.is_empty() => {
@@ -224,7 +224,7 @@ fn late(asked: &FlowQuery) -> Duration {
     })
 }
 
-/// Sleeps for so long, or until somebody wants no more.
+/// Sleeps for the pause, or until the stop flag is set.
 pub fn rest(mut pause: Duration, stop: &AtomicBool) {
     while !pause.is_zero() && !stop.load(Ordering::Relaxed) {
         let nap = pause.min(IDLE_SLEEP);
@@ -233,12 +233,12 @@ pub fn rest(mut pause: Duration, stop: &AtomicBool) {
     }
 }
 
-/// Whether nothing of an interval that ends then will still be told.
+/// True if no record of an interval that ends at `to` can still arrive.
 pub fn has_passed(to: Timestamp, late: Duration) -> bool {
     interval::now() > to.after(late)
 }
 
-/// The question to interfaces of the store; none are all.
+/// A store query for these interfaces; an empty list means all.
 pub fn query(asked: &FlowQuery, from: Timestamp, interfaces: &[String]) -> Query {
     let store = asked.store().map(PathBuf::from).unwrap_or_default();
     Query {

@@ -12,8 +12,7 @@ use columns::DataFileKind;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// What tells the packets of one flow, found by its id in the records of the store; `None` if there is no such flow, which
-/// has been said then.
+/// Finds one flow by its ID in the records of the store. `None` if there is no such flow, after a message about it.
 pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<FlowPackets>, Failure> {
     let Some(store) = &args.store else { return Ok(None) };
     let (from, to) = args.when.interval(interval::now(), false)?;
@@ -30,7 +29,7 @@ pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<FlowPackets>, Fa
     Ok(Some(members))
 }
 
-/// The packets of the flows that a question finds; with --top, of the greatest.
+/// Finds the packets of the flows that match a query; with --top, of the greatest.
 pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> {
     let read = match &asked.place {
         RecordSource::Files(files) => captures(files, args)?,
@@ -57,7 +56,8 @@ pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> 
         store: args.store.clone(),
         read,
         when: interval::Interval::between(from, to, asked.zone.clone()),
-        // The flows are of these interfaces already, and captures may call theirs by other names than the meter does.
+        // The flows are already selected by interface, and a capture may name its interfaces differently than the meter
+        // does.
         interface: if args.store.is_some() { args.interface.clone() } else { Vec::new() },
         write: args.write.clone(),
         format: None,
@@ -73,7 +73,7 @@ pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> 
     hand_over(args, members)
 }
 
-/// The files of `-r`, if the packets of their flows can be read from them.
+/// The files of `-r`, if they are captures from which packets can be read.
 fn captures(files: &[PathBuf], args: &FlowsArgs) -> Result<Vec<PathBuf>, Failure> {
     if files.iter().any(|path| path == Path::new("-")) {
         let text = "--packets reads the capture twice, and standard input can be read once: name a file behind -r";

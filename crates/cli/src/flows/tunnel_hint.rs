@@ -1,5 +1,5 @@
-//! Where packets answer nothing because the conversation is in a tunnel: the filter of packets is about the outermost packet,
-//! that of flows about what is in it. Whoever gets no packets, or a curve of zeros, is told that there are such flows.
+//! A hint for a packet query without result if matching flows are inside a tunnel: the packet filter applies to the
+//! outermost packet, the flow filter to the innermost.
 
 use super::query::{FlowQuery, RecordSource};
 use super::source::{Records, Step};
@@ -9,10 +9,10 @@ use base::Timestamp;
 use filter::{Filter, FlowFilter};
 use std::path::Path;
 
-/// Records that are looked at for one in a tunnel, so that a question that was answered at once stays one.
+/// The most records examined, so that the hint does not slow down a fast query.
 const SAMPLE_SIZE: u64 = 100_000;
 
-/// What to say of flows in tunnels that answer this filter, if there are any in the store.
+/// The hint, if the store has flows in tunnels that match this filter.
 pub fn remark(
     store: &Path,
     filter: &Filter,

@@ -1,4 +1,4 @@
-//! `netgrain group`: splits what a running engine captures among programs that wait for it.
+//! `netgrain group`: distributes the packets of a running engine among the member programs of a group.
 
 pub mod show;
 
@@ -218,7 +218,7 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 program: a.source.text()?,
                 policy,
                 fold: a.fold,
-                // An engine of before knows no ports, and needs none where there is one.
+                // Older engines lack the `ports` field, and a single interface does not need it.
                 ports: (a.named.control.interface.len() > 1).then(|| a.named.control.interface.clone()),
                 queues: a.queues.clone(),
                 ephemeral: false,
@@ -292,7 +292,7 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
     let request = Request::Attach {
         group: a.named.group.clone(),
         port: a.port.clone(),
-        // The engine has a folder of its own.
+        // Relative paths start at the working directory of the engine, so the path is made absolute here.
         file: a.write.as_ref().map(said).transpose()?,
         max_bytes: a.max_size,
         classes: a.part.classes.clone(),
@@ -330,7 +330,7 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         write: a.write.clone(),
         format: None,
         print: a.print,
-        // The engine filters for this member, so that what does not match takes no room.
+        // The engine applies the filter of this member, so that non-matching packets take no space in its ring.
         filter: None,
         lossless: false,
         packets: a.packets,
@@ -338,7 +338,8 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         name,
         json: door.json,
     };
-    // Before there is a seat: a file that cannot be written would give it up again, a signal would take it away unread.
+    // The file is opened before the member joins: an unwritable file must not cost a join, and a signal must not end
+    // the member unread.
     let target = listen::Target::open(&ears, &door.path()?)?;
     let stop = signals::stop_or_hangup_flag();
     a.named.has_ports()?;
@@ -350,13 +351,13 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
     listen::listen_to(&ears, seat.listeners, target, &stop, listen::ListenTarget::Group, &|| farewell.leave().is_ok())
 }
 
-/// As whom a member is shown that gives no name: whoever started it.
+/// The default name of a member: the verb and its process ID.
 fn default_name() -> String {
     format!("group join ({})", std::process::id())
 }
 
 impl ControlArgs {
-    /// The door; where there are several interfaces, that of the first.
+    /// The control socket; with several interfaces, that of the first.
     fn path(&self) -> Result<PathBuf, Failure> {
         self.paths().next().ok_or_else(|| Failure::Said("name an interface with -i, or a socket with --socket".into()))
     }
@@ -371,8 +372,9 @@ impl ControlArgs {
         request(&self.path()?, body)
     }
 
-    /// What is told at all of the doors; a group that is told of at two, because its packets come from both interfaces, once. A door that does not
-    /// answer is a failure: who asks for two interfaces is not to take the groups of one for all there are.
+    /// The results of all control sockets. A group with packets of several interfaces is reported by several sockets
+    /// and kept once. A socket without response is an error, because a partial list could be mistaken for the complete
+    /// one.
     fn request_all(&self, request: &Request) -> Result<Vec<Value>, Failure> {
         let mut all: Vec<Value> = Vec::new();
         let same = |one: &Value, other: &Value| one["group"] == other["group"] && one["sources"] == other["sources"];
@@ -413,13 +415,13 @@ fn failed(e: &ClientError, path: &Path) -> Failure {
 }
 
 impl NamedArgs {
-    /// Asks about a group that is there.
+    /// Sends a request about an existing group.
     fn request(&self, body: &Request) -> Result<(group::Response, Vec<Value>), Failure> {
         self.has_ports()?;
         self.control.request(body)
     }
 
-    /// Whether the group's packets come from all interfaces that were named, where there are several.
+    /// Checks that the packets of the group come from all named interfaces, if there are several.
     fn has_ports(&self) -> Result<(), Failure> {
         let named = &self.control.interface;
         if named.len() < 2 || self.control.socket.is_some() {
@@ -438,7 +440,7 @@ impl NamedArgs {
         }
     }
 
-    /// How to say it again.
+    /// The arguments that name this group, for an example command.
     fn hint(&self) -> String {
         let door = match (self.control.interface.first(), &self.control.socket) {
             (_, Some(path)) => format!("--socket {}", path.display()),

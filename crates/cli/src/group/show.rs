@@ -1,14 +1,14 @@
-//! Groups for people.
+//! Tables of groups.
 
 use crate::outcome::{self, Failure, Outcome};
 use base::units::show_count;
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// Longest piece of a program that a line shows.
+/// The most characters of a program in a line.
 const PROGRAM_WIDTH: usize = 40;
 
-/// What became of a program that was loaded, as an object.
+/// Prints the result of loading a program as JSON.
 pub fn loaded(group: &str, answer: &group::Response) -> Result<(), Failure> {
     let about = answer.about.clone().unwrap_or_default();
     let done = serde_json::json!({
@@ -18,7 +18,7 @@ pub fn loaded(group: &str, answer: &group::Response) -> Result<(), Failure> {
     Ok(outcome::json(&done)?)
 }
 
-/// The same for people: what they should know of the program, and the queues on which it does not judge.
+/// Prints the result as text: notes on the program, and the queues on which the program does not run.
 pub fn print_notes(answer: &group::Response) {
     answer.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
     let Some(about) = &answer.about else { return };
@@ -31,7 +31,7 @@ pub fn print_notes(answer: &group::Response) {
     about.notes.iter().for_each(|note| sys::say!("netgrain: {note}"));
 }
 
-/// One line for each group.
+/// Prints one line for each group.
 pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if json {
@@ -51,8 +51,8 @@ pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The books of each group. No if there is none, if any contradicts itself or a queue does not tell its own, or if somebody did not get a
-/// packet that was meant for it: a member, an interface or a file, whether still there or not.
+/// Prints the accounting of each group. `No` if there is no group, if an equation has a residue, if a queue did not
+/// report, or if a current or former member, interface or file lost a packet.
 pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
     let mut out = io::stdout().lock();
     let mut healthy = !groups.is_empty();
@@ -110,7 +110,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             writeln!(out, "  class {name}: {packets} packets, nobody there {alone}, copies {copies}, lost {lost}")?;
         }
         for (name, n) in g["counters"].as_object().into_iter().flatten() {
-            // Programs count down too.
+            // A counter may be negative.
             if let Some(n) = n.as_i64().filter(|n| *n != 0) {
                 let sign = if n < 0 { "-" } else { "" };
                 writeln!(out, "  counter {name}: {sign}{}", show_count(n.unsigned_abs()))?;
@@ -164,7 +164,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::of(healthy))
 }
 
-/// What is remembered of datagrams that were cut, if there were any.
+/// The counters of fragmented datagrams; `None` if there were no fragments.
 fn datagrams(of: &Value) -> Option<String> {
     let n = |key: &str| show_count(number(of, key));
     let any = ["created", "orphaned"].iter().any(|key| number(of, key) > 0);
@@ -182,8 +182,8 @@ fn datagrams(of: &Value) -> Option<String> {
     })
 }
 
-/// What members that have left were given. What the last of them says of itself is as old as its last word: one that is killed looks
-/// at packets for up to a second without telling.
+/// The counters of members that have left. A member updates its own counters with a delay, so those of a killed member
+/// miss up to its last second.
 fn departed(gone: &Value) -> String {
     let n = |key: &str| show_count(number(gone, key));
     let mut out = format!("delivered {}, lost {}, late {}", n("delivered"), n("lost"), n("late"));
@@ -200,7 +200,7 @@ fn program(g: &Value) -> String {
         None => "copy",
         Some(text) => text,
     };
-    // Somebody else's text must not command this terminal.
+    // The program text is from another user: control characters could manipulate this terminal.
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= PROGRAM_WIDTH {

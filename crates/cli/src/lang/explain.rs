@@ -1,4 +1,4 @@
-//! What a program is: types, effects, where its stages run, and what they cost.
+//! Explains a program: types, effects, place of execution and cost of its stages.
 
 use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome, json};
@@ -21,7 +21,7 @@ pub fn explain(compiled: &Compiled, args: &ExplainArgs) -> Result<Outcome, Failu
     Ok(Outcome::Yes)
 }
 
-/// For people.
+/// Prints the explanation as text.
 pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     for b in &compiled.bindings {
         writeln!(out, "{} : {}   (effects, at most: {})", b.name, b.of, b.effects)?;
@@ -29,7 +29,7 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     let program = &compiled.program;
     writeln!(out, "\n{:<8} {:>12} {:>8}  {:<28} stage", "runs in", "instructions", "longest", "effects")?;
     let in_kernel = in_kernel(program);
-    // More may be able to run there than one program of the kernel holds.
+    // A kernel program has a limited number of stages, so fewer may run there than could.
     let held = in_kernel.as_ref().map_or(0, |object| object.stages);
     let mut named = false;
     for (i, place) in placement(program).iter().enumerate() {
@@ -91,25 +91,25 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Why a stage is not in the kernel that could be.
+/// The reason why a suitable stage does not run in the kernel.
 fn beyond(in_kernel: &Result<Object, Refusal>) -> String {
     in_kernel.as_ref().map_or_else(ToString::to_string, |_| "there is no room for more in the kernel".to_owned())
 }
 
-/// What every program leaves to user space that asks for headers.
+/// The stages that always run in user space if the program reads headers.
 const BEYOND: &str = "those with headers beyond the kernel's walk";
 
-/// Whose programs have a half in the kernel.
+/// The programs that have a part in the kernel.
 const PORT_ONLY: &str = "only as an interface's own program (--program, docs/design/kernel-programs.md); one of a group runs wholly in user space";
 
-/// What nobody but user space looks at.
+/// The output of a program that is always made in user space.
 const RECORD: &str = "the record (marks, hashes, classes), because the kernel's stages leave nothing else behind";
 
-/// What there is to know where packets that are left are to be remembered.
+/// A note about state, for packets that are passed on to user space.
 const APART: &str = "and what they leave in maps is kept apart from the kernel's: state of one flow is in two places where only some of its \
     packets are decided there (docs/design/kernel-programs.md)";
 
-/// What runs in the kernel.
+/// The part of the program that runs in the kernel.
 fn in_kernel(program: &Program) -> Result<Object, Refusal> {
     let options = EmitOptions {
         link_type: wire::link::ETHERNET,

@@ -1,7 +1,8 @@
-//! `netgrain lang repl`: bindings are kept, actions explained, line by line.
+//! `netgrain lang repl`: keeps bindings and explains actions, line by line.
 //!
-//! What is typed goes on as long as it cannot end ([`goes_on`]); once it has several lines, lines that are indented belong to it as well, and
-//! an empty line, or one at the margin, ends it. Errors show the lines as they were typed.
+//! Input continues on the next line while it is incomplete ([`goes_on`]). Input of several lines also includes
+//! following indented lines; an empty line or one without indentation ends it. Errors are shown with the lines as
+//! typed.
 
 use super::explain;
 use crate::outcome::{Failure, Outcome};
@@ -9,11 +10,11 @@ use lang::syntax::{goes_on, parse};
 use lang::{Compiled, Error, compile};
 use std::io::{self, BufRead, IsTerminal, Lines, StdinLock, Write};
 
-/// What the prompt takes.
+/// The help text of the prompt.
 const HOW: &str = "A binding (`web = has_port 80`) is kept, an action is explained; `netgrain lang functions` lists the words. Lines go on behind \
     `do`, `=`, `(` or an operator; an empty line ends them. `:t NAME` shows a type; `:q` or Ctrl-D ends.";
 
-/// What it is called for which a type is asked.
+/// The binding name under which a type is queried.
 const PROMPT_MORE: &str = "it_is";
 
 /// Runs until the end of the input.
@@ -47,12 +48,12 @@ pub fn run() -> Result<Outcome, Failure> {
     Ok(Outcome::Yes)
 }
 
-/// Where lines come from.
+/// The source of input lines.
 struct Prompt {
-    /// Somebody sits before it.
+    /// True if the input is a terminal.
     wants_more: bool,
     lines: Lines<StdinLock<'static>>,
-    /// A line that ended what was before it.
+    /// The line that ended the previous input.
     next: Option<String>,
 }
 
@@ -68,7 +69,7 @@ impl Prompt {
         Ok(self.lines.next().transpose()?)
     }
 
-    /// One binding or expression, with all its lines.
+    /// Reads one binding or expression with all its lines.
     fn read(&mut self) -> Result<Option<String>, Failure> {
         let Some(mut text) = self.line(">")? else { return Ok(None) };
         let mut has_block = false;
@@ -94,21 +95,21 @@ impl Prompt {
 #[derive(Default)]
 struct Known(Vec<(Vec<String>, String)>);
 
-/// A program of what is known and what was typed, and how places in it are those of the typed text.
+/// A program of the known bindings and the typed text, and the mapping from its positions to the typed text.
 struct Trial {
     text: String,
-    /// Where the typed text begins.
+    /// The offset of the typed text.
     from: usize,
-    /// Columns before each of its lines.
+    /// Columns added before each of its lines.
     indent: usize,
 }
 
 impl Known {
-    /// Keeps bindings, explains an expression; else the error as it is shown.
+    /// Keeps bindings or explains an expression; returns the error text if the input is wrong.
     fn take(&mut self, typed: &str) -> Result<Result<(), String>, Failure> {
         let names: Vec<String> = match parse(typed) {
             Ok(bindings) => bindings.into_iter().map(|b| b.name).collect(),
-            // A wrong binding is better shown as such than as the expression that it is not either.
+            // For a wrong binding, the error of the binding is more useful than its error as an expression.
             Err(e) if typed.split_whitespace().any(|word| word == "=") && parse(&under("it", typed)).is_err() => {
                 return Ok(Err(e.show(typed, "line")));
             }
@@ -131,7 +132,7 @@ impl Known {
         }
     }
 
-    /// Shows the type of an expression.
+    /// Prints the type of an expression.
     fn type_of(&self, typed: &str) -> Result<Result<(), String>, Failure> {
         let mut trial = Trial::of_expression(&self.texts(&[]), PROMPT_MORE, typed);
         trial.text.push_str("main = unit\n");
@@ -148,7 +149,7 @@ impl Known {
         }
     }
 
-    /// All but those that `names` bind anew.
+    /// The known bindings without those that `names` replace.
     fn texts(&self, names: &[String]) -> String {
         let stays = |old: &Vec<String>| !old.iter().any(|name| names.contains(name));
         self.0.iter().filter(|(old, _)| stays(old)).map(|(_, text)| format!("{text}\n")).collect()
@@ -162,7 +163,7 @@ fn described(compiled: &Compiled, name: &str, shown: &str) -> Result<(), Failure
     Ok(())
 }
 
-/// An expression under a name, one column to the right so that none of its lines is taken for a binding.
+/// Binds an expression to a name, indented by one column so that none of its lines is parsed as a binding.
 fn under(name: &str, typed: &str) -> String {
     let lines: String = typed.lines().map(|line| format!(" {line}\n")).collect();
     format!("{name} =\n{lines}")
@@ -174,7 +175,7 @@ impl Trial {
         Self { text, from: before.len() + name.len() + " =\n".len(), indent: 1 }
     }
 
-    /// The error as it is shown: with the typed lines, unless it is about what was known before.
+    /// The error text with the typed lines, or with the whole program if the error is in earlier bindings.
     fn shown(&self, e: Error, typed: &str) -> String {
         let own = |at: usize| {
             let before = self.text.get(self.from..at)?;

@@ -1,4 +1,4 @@
-//! A program over a capture, by the interpreter: what it decides, added up.
+//! Interprets a program on a capture and sums its decisions.
 
 use super::RunArgs;
 use crate::outcome::{Failure, Outcome, json, versioned};
@@ -11,21 +11,21 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-/// What was decided so far.
+/// The sums of all decisions.
 #[derive(Default)]
 struct Sums {
     packets: u64,
-    /// Of these, packets that say fewer bytes on the wire than were captured.
+    /// Packets whose record has a wire length below the captured length.
     wire_raised: u64,
     kinds: [u64; 5],
     kernel: u64,
     forwarded: BTreeMap<String, u64>,
     logs: u64,
-    /// By mask of classes.
+    /// Packets by mask of classes.
     classes: BTreeMap<u64, u64>,
 }
 
-/// Runs what `compile` makes of the program for the link type of the capture's first frame.
+/// Runs the program that `compile` makes for the link type of the capture's first frame.
 pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure>) -> Result<Outcome, Failure> {
     let name = args.read.display().to_string();
     let fail = |e: &dyn std::fmt::Display| Failure::Said(format!("{name}: {e}"));
@@ -71,7 +71,7 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
     if sums.wire_raised > 0 {
         sys::say!("netgrain: {name}: {}", pcap::wire_raised(sums.wire_raised));
     }
-    // What was read of a capture that was cut counts all the same.
+    // The packets before the end of a truncated capture are counted.
     end.map(|()| Outcome::Yes)
 }
 
@@ -137,7 +137,7 @@ fn device_name(program: &Program, device: u16) -> String {
     program.devices.get(usize::from(device)).cloned().unwrap_or_default()
 }
 
-/// What was done to a packet beside its delivery, in order, each log with what it says.
+/// The actions on a packet other than its delivery, in order, each log with its text.
 fn actions(program: &Program, fate: &Fate, packet: &LogSubject<'_>) -> Vec<String> {
     let mut traces = fate.traces.iter();
     let mut all: Vec<_> = fate

@@ -1,5 +1,5 @@
-//! What a listener writes: the records of the ring as they lie there (nanosecond pcap), or pcapng, which also says of which
-//! queue a packet is and how many before it the listener missed.
+//! The capture that a listener writes: nanosecond pcap, whose records are copied from the ring, or pcapng, which also
+//! has the queue of each packet and the number of packets that the listener missed before it.
 
 use crate::packets::CaptureFormat;
 use base::Timestamp;
@@ -7,16 +7,16 @@ use pcap::{MAX_PACKET, ng};
 use ring::Listener;
 use std::io::{self, Write};
 
-/// See the module.
+/// A capture being written; see the module.
 pub enum CaptureOutput<W: Write> {
     Pcap(W),
     Ng(ng::Writer<W>, Vec<InterfaceRecord>),
 }
 
-/// What was said of an interface, which is a ring.
+/// The state of one interface of the capture, which is a ring.
 #[derive(Clone, Copy, Default)]
 pub struct InterfaceRecord {
-    /// Packets missed, up to the last one written.
+    /// Packets missed before the last written packet.
     missed: u64,
     span: Option<(Timestamp, Timestamp)>,
     delivered: u64,
@@ -45,7 +45,7 @@ impl<W: Write> CaptureOutput<W> {
         Ok(Self::Ng(file, vec![InterfaceRecord::default(); rings.len()]))
     }
 
-    /// Appends a packet of a ring of which so many were `missed` up to here.
+    /// Appends a packet of a ring; `missed` is the number of packets of this ring missed so far.
     pub fn packet(&mut self, number: usize, ring: &Listener, packet: &RingPacket<'_>, missed: u64) -> io::Result<()> {
         match self {
             Self::Pcap(sink) => sink.write_all(packet.record),
@@ -65,7 +65,7 @@ impl<W: Write> CaptureOutput<W> {
         }
     }
 
-    /// Whoever reads a pipe sees what there is.
+    /// Flushes the output, so that a reader of a pipe gets all packets.
     pub fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Pcap(sink) => sink.flush(),
@@ -73,7 +73,7 @@ impl<W: Write> CaptureOutput<W> {
         }
     }
 
-    /// Says what became of the packets of each ring, and ends.
+    /// Writes the statistics of each ring and ends the capture.
     pub fn finish(self, rings: &[Listener]) -> io::Result<()> {
         match self {
             Self::Pcap(mut sink) => sink.flush(),
@@ -100,11 +100,11 @@ impl<W: Write> CaptureOutput<W> {
     }
 }
 
-/// A packet as the ring has it.
+/// A packet as stored in the ring.
 pub struct RingPacket<'a> {
     pub ts: Timestamp,
     pub wire_len: u32,
     pub frame: &'a [u8],
-    /// With its header in front.
+    /// The packet with its pcap record header.
     pub record: &'a [u8],
 }

@@ -1,20 +1,21 @@
-//! Bytes on their way out, written by a thread of its own: reading goes on while the volume or the pipe takes its time, and
-//! whoever reads a pipe sees within [`TIMEOUT`] what there is, also while no further packet comes.
+//! A writer with a thread of its own: reading continues while the volume or the pipe is slow. A reader of a pipe gets
+//! all bytes within [`TIMEOUT`], even if no further packet comes.
 //!
-//! What is given in one `write` stays together: nobody sees half a packet while the other half waits for company.
+//! The bytes of one `write` call stay in one chunk, so that no reader waits for the second half of a packet.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes that are worth a call of their own; at most about three times as many are held.
+/// The preferred size of a write call; the memory holds at most about three times as much.
 const CHUNK: usize = 1 << 20;
 
-/// How long a part of a chunk waits for more.
+/// The longest time that an incomplete chunk is held back.
 const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// See the module. Dropped without [`BackgroundWriter::finish`], it writes what it has and forgets what becomes of it.
+/// A background writer; see the module. If dropped without [`BackgroundWriter::finish`], it writes the remaining bytes
+/// and ignores errors.
 pub struct BackgroundWriter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -30,14 +31,14 @@ struct Shared {
 struct State {
     waiting: Vec<u8>,
     closed: bool,
-    /// Of the first write that failed; nothing is taken after it.
+    /// The error of the first failed write; later bytes are refused.
     failed: Option<(io::ErrorKind, String)>,
     written: u64,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Neither side panics while it holds the lock.
+        // Neither thread panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,7 +57,7 @@ impl State {
 }
 
 impl BackgroundWriter {
-    /// Begins to write into `sink`.
+    /// Starts a writer into `sink`.
     pub fn new(sink: impl Write + Send + 'static) -> Self {
         let shared = Arc::new(Shared::default());
         let ours = Arc::clone(&shared);
@@ -70,10 +71,10 @@ impl BackgroundWriter {
         }
     }
 
-    /// Waits until everything is written and tells how many bytes that were.
+    /// Waits until all bytes are written; returns their number.
     ///
     /// # Errors
-    /// The first that the sink gave.
+    /// The first error of the sink.
     pub fn finish(mut self) -> io::Result<u64> {
         self.close();
         let state = self.shared.lock();
@@ -84,7 +85,7 @@ impl BackgroundWriter {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been told by itself.
+            // A panic of the thread has already printed its message.
             let _ = thread.join();
         }
     }
@@ -113,7 +114,7 @@ impl Write for BackgroundWriter {
         Ok(bytes.len())
     }
 
-    /// Nothing is ever held back for longer than [`TIMEOUT`].
+    /// Only checks for errors: no bytes are held back for longer than [`TIMEOUT`].
     fn flush(&mut self) -> io::Result<()> {
         self.shared.lock().check()
     }
@@ -160,7 +161,7 @@ mod tests {
     use base::Prng;
     use std::sync::mpsc;
 
-    /// Takes a few bytes, then refuses.
+    /// Accepts a few bytes, then fails.
     struct Full(usize);
 
     impl Write for Full {

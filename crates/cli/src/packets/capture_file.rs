@@ -1,5 +1,5 @@
-//! The packets of an answer as a capture. pcapng tells what was lost where: each interface with its stamps, its filter and
-//! its queue, before each packet what was lost, and at the end what the ledger of the interval says.
+//! The packets of a query result as a capture. pcapng has for each interface its timestamp source, filter and queue,
+//! before each packet the lost packets, and at the end the ledger of the interval.
 
 use super::CaptureFormat;
 use super::background_writer::BackgroundWriter;
@@ -9,14 +9,14 @@ use pcap::{FILE_HEADER_NS, MAX_PACKET, classic, ng, record_header_ns};
 use query::{FoundPacket, Origin};
 use std::io::{self, Write};
 
-/// A capture that is being written.
+/// A capture being written.
 pub enum CaptureFile {
     Ng(Ng),
     Classic(Classic),
 }
 
 impl CaptureFile {
-    /// Begins one that answers this question. Only packets of a store have a queue.
+    /// Begins a capture for this query. Only packets of a store have a queue.
     pub fn begin(format: CaptureFormat, out: BackgroundWriter, question: &str, of_store: bool) -> io::Result<Self> {
         Ok(match format {
             CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question, of_store)?),
@@ -32,7 +32,7 @@ impl CaptureFile {
         })
     }
 
-    /// Appends a packet. `InvalidInput` for one that the format cannot hold.
+    /// Appends a packet. `InvalidInput` for a packet that the format cannot hold.
     pub fn packet(&mut self, origins: &[Origin], found: &FoundPacket<'_>) -> io::Result<()> {
         match self {
             Self::Ng(file) => file.packet(origins, found),
@@ -40,7 +40,7 @@ impl CaptureFile {
         }
     }
 
-    /// What the answer tells beside its packets and the format cannot hold.
+    /// Information of the result that the format cannot hold.
     pub fn unreported(&self, origins: &[Origin]) -> Option<String> {
         let Self::Classic(file) = self else { return None };
         let mut what = Vec::new();
@@ -59,7 +59,7 @@ impl CaptureFile {
         (!what.is_empty()).then(|| format!("pcap does not tell {}; pcapng does", what.join(" nor ")))
     }
 
-    /// Packets whose stamps do not fit the format and became the last second that does.
+    /// The number of packets whose timestamps were lowered to the last second of the format.
     pub fn clamped(&self) -> u64 {
         match self {
             Self::Ng(_) => 0,
@@ -67,7 +67,7 @@ impl CaptureFile {
         }
     }
 
-    /// Writes what is to be said at the end, and waits until all is written.
+    /// Writes the statistics at the end, and waits until all bytes are written.
     pub fn finish(self, origins: &[Origin], tally: impl Fn(usize) -> Tally) -> io::Result<u64> {
         match self {
             Self::Ng(file) => file.finish(origins, tally),
@@ -76,16 +76,16 @@ impl CaptureFile {
     }
 }
 
-/// Classic pcap, in nanoseconds.
+/// Classic pcap with nanoseconds.
 pub struct Classic {
     out: BackgroundWriter,
     link_type: Option<u16>,
-    /// Of the first packet; whether there are packets of another.
+    /// The origin of the first packet, and whether packets have other origins.
     origin: Option<usize>,
     many: bool,
-    /// Packets lost before those that were written, of which nothing is written.
+    /// Lost packets before the written packets; the format cannot hold them.
     lost: u64,
-    /// Packets whose stamps the format cannot say.
+    /// Packets with clamped timestamps.
     clamped: u64,
     record: Vec<u8>,
 }
@@ -108,7 +108,7 @@ impl Classic {
         self.lost += found.lost;
         self.clamped += u64::from(found.ts.secs() > u64::from(u32::MAX));
         self.many |= *self.origin.get_or_insert(found.origin) != found.origin;
-        // One call, so that the record stays in one piece.
+        // One write call, so that the record stays in one chunk.
         self.record.clear();
         self.record.extend(record_header_ns(found.ts, found.data.len() as u32, found.wire_len));
         self.record.extend(found.data);
@@ -122,14 +122,14 @@ impl Classic {
 
     fn finish(mut self) -> io::Result<u64> {
         if self.link_type.is_none() {
-            // A capture without packets is one, too.
+            // A capture without packets still needs a file header.
             self.out.write_all(&FILE_HEADER_NS)?;
         }
         self.out.finish()
     }
 }
 
-/// pcapng; the number of an interface is that of its origin.
+/// pcapng; the interface number is the number of the origin.
 pub struct Ng {
     file: ng::Writer<BackgroundWriter>,
     described: Vec<Described>,
@@ -183,7 +183,8 @@ impl Ng {
             if !origin.timestamp_source.is_empty() {
                 description += &format!(", stamped by {}", origin.timestamp_source);
             }
-            // libpcap refuses files in which the snaplens of interfaces differ, and later ones may have any: all say the most.
+            // libpcap rejects files whose interfaces differ in snaplen, and the snaplens of later interfaces are
+            // unknown: all get the maximum.
             if (1..MAX_PACKET).contains(&origin.snaplen) {
                 description += &format!(", at most {} bytes kept of each packet", origin.snaplen);
             }
@@ -228,7 +229,7 @@ impl Ng {
     }
 }
 
-/// The ledger in one line; empty where there is none.
+/// The tally in one line; empty if all its terms are 0.
 pub fn losses(t: &Tally) -> String {
     if t.is_empty() {
         return String::new();
@@ -244,7 +245,7 @@ pub fn losses(t: &Tally) -> String {
     text
 }
 
-/// The value of a line of a file of the kernel, by the word it begins with.
+/// The value of a line in a file of `/proc`, by the key at its start.
 fn first_line(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with(key)).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! What an answer cost: for `--explain`, on standard error.
+//! The cost of a query, for `--explain`, on standard error.
 
 use base::units::{show_bytes, show_count, show_si};
 use query::Cost;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long it took until the first packet, and altogether.
+/// Measures the time to the first packet and the total time.
 pub struct Clock {
     begun: Instant,
     first: Option<Duration>,
@@ -13,12 +13,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// From now on.
+    /// Starts the clock.
     pub fn start() -> Self {
         Self { begun: Instant::now(), first: None, total: Duration::ZERO }
     }
 
-    /// A packet has been found.
+    /// Notes that a packet was found.
     #[inline]
     pub fn packet(&mut self) {
         if self.first.is_none() {
@@ -26,13 +26,13 @@ impl Clock {
         }
     }
 
-    /// All have been.
+    /// Stops the clock.
     pub fn stop(&mut self) {
         self.total = self.begun.elapsed();
     }
 }
 
-/// Says it, as a table or as an object.
+/// Prints the cost as a table or as JSON.
 pub fn print(c: &Cost, clock: &Clock, given: u64, json: bool) {
     if json {
         let first = clock.first.map(|d| d.as_secs_f64());

@@ -1,4 +1,4 @@
-//! What one packet says of itself: a line for people, an object for programs. Both come from the same fields.
+//! One packet as a line of text or as JSON; both use the same fields.
 
 use crate::style::{Paint, StylePart};
 use query::{FoundPacket, Origin};
@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use wire::{Arp, Family, FlowKey, Fragment, Headers, Icmp, IpProtocol, Ipv4, Ipv6, Tcp, Udp, link, tcp_flags};
 
-/// A packet as `--json` has it; what does not apply is left out.
+/// A packet as printed by `--json`; fields that do not apply are omitted.
 #[derive(Default, Serialize)]
 pub struct Packet<'a> {
     schema_version: u64,
@@ -45,12 +45,12 @@ pub struct Packet<'a> {
     icmp: Option<Message>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arp: Option<Resolution>,
-    /// Bytes above TCP or UDP, as the headers tell them.
+    /// Length of the TCP or UDP payload by the headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<usize>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     malformed: bool,
-    /// Packets that were lost on this queue since its packet before in this answer.
+    /// Packets lost on this queue since the previous packet in the result.
     #[serde(skip_serializing_if = "is_zero")]
     lost_before: u64,
 }
@@ -85,7 +85,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl<'a> Packet<'a> {
-    /// Of a packet and where it comes from.
+    /// Makes the fields of a packet and its origin.
     pub fn of(found: &FoundPacket<'_>, origin: &'a Origin) -> Self {
         let (frame, headers) = (found.data, Headers::of(found.data, found.wire_len, found.link_type));
         let mut packet = Self {
@@ -116,7 +116,7 @@ impl<'a> Packet<'a> {
         (self.src, self.dst) = (Some(flow.src), Some(flow.dst));
         self.protocol = Some(flow.protocol.to_string());
         let l3 = usize::from(headers.l3());
-        // Where the datagram ends, counted from its own beginning.
+        // The end of the datagram, counted from its IP header.
         let end = match headers.family() {
             Family::V4 => Ipv4::parse(frame, l3).ok().map(|ip| {
                 self.ttl = Some(ip.ttl());
@@ -138,7 +138,8 @@ impl<'a> Packet<'a> {
             return;
         }
         if flow.protocol.has_ports() && frame.len() >= l4 + 4 {
-            // The flow of a fragment has no ports, so that its parts stay together; its first part does.
+            // The flow key of a fragment lacks ports, so that all fragments share it; the ports are read from the first
+            // fragment.
             let port = |at: usize| Some(u16::from_be_bytes([frame[at], frame[at + 1]]));
             (self.src_port, self.dst_port) = (port(l4), port(l4 + 2));
         }
@@ -164,7 +165,8 @@ impl<'a> Packet<'a> {
     }
 
     fn resolution(&mut self, frame: &[u8], headers: &Headers, link_type: u16) {
-        // Of ARP the walk gives no offset: it is behind the type that ends the link header and its tags.
+        // The decoder returns no offset for ARP: its header follows the Ethertype that ends the link header and the
+        // VLAN tags.
         let at = match (headers.l3(), link_type) {
             (l3, _) if l3 > 0 => usize::from(l3),
             (_, link::ETHERNET) => 14,
@@ -181,7 +183,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The letters of tcpdump.
+/// The flags in the notation of tcpdump.
 fn flags(bits: u8) -> String {
     const FLAG_LETTERS: [(u8, char); 8] = [
         (tcp_flags::FIN, 'F'),
@@ -197,7 +199,7 @@ fn flags(bits: u8) -> String {
     if reported.is_empty() { "none".to_owned() } else { reported }
 }
 
-/// A packet for people: see [`Packet::line`].
+/// A packet as a line of text: see [`Packet::line`].
 pub struct Line<'a> {
     packet: &'a Packet<'a>,
     time: &'a str,
@@ -205,8 +207,8 @@ pub struct Line<'a> {
 }
 
 impl Packet<'_> {
-    /// `2026-11-21T10:42:00.000000007Z eth1 q0 74 B 10.0.0.1:443 > 10.0.0.2:4000 tcp [S.] seq 1 ack 2 win 512, 0 B`, with
-    /// another text of its time where it is not to be UTC.
+    /// `2026-11-21T10:42:00.000000007Z eth1 q0 74 B 10.0.0.1:443 > 10.0.0.2:4000 tcp [S.] seq 1 ack 2 win 512, 0 B`;
+    /// `time` replaces the timestamp if it is not to be in UTC.
     pub fn line<'a>(&'a self, time: Option<&'a str>, paint: Paint) -> Line<'a> {
         Line { packet: self, time: time.unwrap_or(&self.time), paint }
     }
@@ -220,7 +222,7 @@ impl fmt::Display for Line<'_> {
 }
 
 impl Packet<'_> {
-    /// What stands behind time and interface.
+    /// The part after time and interface.
     fn text(&self, f: &mut fmt::Formatter<'_>, paint: Paint) -> fmt::Result {
         if self.queue > 0 {
             write!(f, " q{}", self.queue)?;
@@ -278,7 +280,7 @@ impl Packet<'_> {
     }
 }
 
-/// An address, with a port if there is one.
+/// An address with an optional port.
 struct End(IpAddr, Option<u16>);
 
 impl fmt::Display for End {
@@ -291,7 +293,7 @@ impl fmt::Display for End {
     }
 }
 
-/// The messages that are met every day (RFC 792, 4443, 4861).
+/// The names of common ICMP messages (RFC 792, 4443, 4861).
 fn meaning(six: bool, kind: u8) -> Option<&'static str> {
     Some(match (six, kind) {
         (false, 0) | (true, 129) => "echo reply",

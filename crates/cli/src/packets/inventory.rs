@@ -1,5 +1,5 @@
-//! What a store has, as far as its names tell: interfaces, and when the first and last file of each begins. For messages:
-//! a question that finds nothing, or names what is not there, is answered with what is.
+//! The contents of a store by its file names: interfaces, and the start of the first and last file of each. Used in
+//! messages for queries without result or with unknown interfaces.
 
 use crate::outcome::Failure;
 use base::Timestamp;
@@ -10,7 +10,7 @@ use store::catalogue::{self, Entry, Hours};
 use store::names;
 use store::out_of_order::{OutOfOrderMarkers, Span};
 
-/// Most interfaces that are named in one line.
+/// The most interfaces that are named in one line.
 const MAX: usize = 6;
 
 /// One interface of a store.
@@ -21,26 +21,26 @@ pub struct InterfaceInventory {
 }
 
 impl InterfaceInventory {
-    /// When the first file begins, and the last one; `None` if there are only folders. Hours are listed for it, so only what
-    /// is told to people asks.
+    /// The start of the first and of the last file; `None` if there are only directories. It lists hour directories, so
+    /// it is used only for messages.
     pub fn files(&self) -> Option<(Timestamp, Timestamp)> {
         let first = edge(Hours::forward(&self.folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
         let last = edge(Hours::back(&self.folder, Timestamp::MAX), Iterator::max);
         first.zip(last)
     }
 
-    /// Whether there are records of a kind, in files or in journals; what cannot be listed may hold some.
+    /// True if files or journals of this data type may exist; a directory that cannot be listed may have some.
     fn may_hold(&self, store: &Path, kind: DataFileKind) -> bool {
         if columns::files(store, &self.interface, kind).map_or(true, |files| !files.is_empty()) {
             return true;
         }
-        // A journal lies in the folder of the interface, under a hidden name.
+        // A journal is a hidden file in the interface directory.
         let ending = format!(".{}.partial", kind.name());
         let is_journal = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(&ending);
         std::fs::read_dir(&self.folder).map_or(true, |entries| entries.flatten().any(is_journal))
     }
 
-    /// When the oldest packets are from: of files that are not in the order of time that is before they begin.
+    /// The time of the oldest packets, which precedes the start of their file if that file is out of order.
     pub fn oldest(&self) -> Option<Timestamp> {
         let (first, _) = self.files()?;
         let noted = OutOfOrderMarkers::read(&self.folder).unwrap_or_default();
@@ -52,7 +52,7 @@ impl InterfaceInventory {
     }
 }
 
-/// Looks at a store.
+/// Lists the interfaces of a store.
 pub fn inventories(store: &Path) -> Result<Vec<InterfaceInventory>, Failure> {
     let say = |what: &str| Failure::Said(format!("{}: {what}", store.display()));
     let entries = match std::fs::read_dir(store) {
@@ -77,7 +77,7 @@ pub fn inventories(store: &Path) -> Result<Vec<InterfaceInventory>, Failure> {
     Ok(found)
 }
 
-/// Refuses an interface that the store does not have, and names the one that was perhaps meant.
+/// Refuses an interface that the store does not have, with a suggestion.
 pub fn check(store: &Path, shelves: &[InterfaceInventory], asked: &[String]) -> Result<(), Failure> {
     for name in asked {
         let folder = names::interface_folder(store, name);
@@ -93,7 +93,8 @@ pub fn check(store: &Path, shelves: &[InterfaceInventory], asked: &[String]) -> 
     Ok(())
 }
 
-/// That the store has no flow records, or no rows, of these interfaces at all, and how to have them; `None` if it has some.
+/// The message that the store has no flow records or no series rows of these interfaces, with advice; `None` if it has
+/// some.
 pub fn missing(store: &Path, shelves: &[InterfaceInventory], kind: DataFileKind, asked: &[String]) -> Option<String> {
     let wanted = |shelf: &&InterfaceInventory| asked.is_empty() || asked.contains(&shelf.interface);
     if shelves.iter().filter(wanted).any(|shelf| shelf.may_hold(store, kind)) {
@@ -125,9 +126,9 @@ fn listed(names: impl Iterator<Item = String>) -> String {
     all[..all.len().min(MAX)].join(", ") + &more
 }
 
-/// The beginning that `choose` takes of those in the first hour that has any. What cannot be listed has none.
+/// The start that `choose` selects in the first hour with any file. An hour that cannot be listed counts as empty.
 fn edge(mut hours: Hours, choose: fn(std::vec::IntoIter<Timestamp>) -> Option<Timestamp>) -> Option<Timestamp> {
-    // Retention leaves empty folders behind for a moment.
+    // Retention leaves empty directories for a moment.
     while let Ok(Some(hour)) = hours.next() {
         let listing = hour.list().unwrap_or_default();
         let starts: Vec<Timestamp> = listing.sealed.iter().chain(&listing.unfinished).map(|e| e.start).collect();

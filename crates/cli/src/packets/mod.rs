@@ -1,5 +1,5 @@
-//! `netgrain packets`: finding packets again, in a store or in captures of anyone, and giving them out: as lines, as JSON,
-//! counted, or as a capture that says what was lost where.
+//! `netgrain packets`: finds packets in a store or in capture files, and prints them as lines or JSON, counts them, or
+//! writes them as a capture with the numbers of lost packets.
 
 pub mod background_writer;
 mod capture_file;
@@ -96,7 +96,7 @@ pub enum CaptureFormat {
 }
 
 impl CaptureFormat {
-    /// What is written to this path: what was asked for, otherwise what the name promises, by the one rule for all verbs.
+    /// The format of a written file: as given, otherwise by the extension; all verbs use the same rule.
     pub fn of(wanted: Option<Self>, path: &Path) -> Result<Self, Failure> {
         unpacked(path)?;
         match (wanted, convert::Format::of_path(path)) {
@@ -111,7 +111,7 @@ impl CaptureFormat {
     }
 }
 
-/// Refuses a name that promises a packed file.
+/// Refuses the extension of a compressed file.
 pub fn unpacked(path: &Path) -> Result<(), Failure> {
     match convert::packer_of(path) {
         None => Ok(()),
@@ -123,14 +123,14 @@ pub fn unpacked(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Runs the verb. No if nothing was found, or if not everything could be read.
+/// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
     let Some(id) = args.flow else { return run_among(args, None) };
     let Some(members) = flows::members_of(id, args)? else { return Ok(Outcome::No) };
     run_among(args, Some(members))
 }
 
-/// The same for packets of these flows alone, where there are any given.
+/// As [`run`], restricted to the packets of the given flows, if any.
 pub fn run_among(args: &PacketsArgs, mut members: Option<FlowPackets>) -> Result<Outcome, Failure> {
     let mut asked = PacketQuery::of(args, crate::interval::now())?;
     let of_flows = members.is_some();
@@ -139,7 +139,7 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<FlowPackets>) -> Result
     }
     let stop = signals::stop_flag();
     let mut clock = Clock::start();
-    // Before the thread that writes begins, which then stands behind as well.
+    // Lowered before the writing thread starts, which inherits the priority.
     if let QuerySource::Store(_) = asked.place
         && let Some(remark) = ::query::lower_priority(&asked.place, ::query::Background::Batch)
     {
@@ -157,7 +157,7 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<FlowPackets>) -> Result
     clock.stop();
     let stopped = stop.load(Ordering::Relaxed);
     answer.warnings().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
-    // What was found before the trouble is given all the same. If that fails as well, it is for the same reason.
+    // The packets found before the error are written nevertheless. If writing fails too, the first error is the cause.
     let finished = given.finish(&answer, stopped, ended.is_ok());
     if ended.is_ok() || matches!(finished, Err(Failure::ClosedPipe)) {
         finished?;
@@ -183,7 +183,7 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<FlowPackets>) -> Result
     Ok(Outcome::of(given.packets() > 0 && answer.is_complete()))
 }
 
-/// Passes the packets on; as many at a time as lie together where all of them are wanted.
+/// Writes the packets, in batches of contiguous records if no packet has to be selected.
 fn give(
     answer: &mut Results,
     limit: Option<u64>,
@@ -206,7 +206,7 @@ fn give(
                 take(&origins, &found)?;
                 continue;
             }
-            // The answer lends either a packet or the list of origins: the first packet of each is copied.
+            // The result lends either a packet or the list of origins, so the first packet of each origin is copied.
             let (data, found) = (found.data.to_vec(), FoundPacket { data: &[], ..found });
             origins = answer.origins().to_vec();
             take(&origins, &FoundPacket { data: &data, ..found })?;

@@ -1,4 +1,4 @@
-//! What becomes of the packets of an answer: lines, objects, a count, or a capture.
+//! The output of a packet query: lines, JSON objects, a count, or a capture.
 
 use super::background_writer::BackgroundWriter;
 use super::capture_file::{CaptureFile, losses};
@@ -15,13 +15,13 @@ use pcap::classic;
 use query::{Batch, FoundPacket, Origin, QuerySource, Results};
 use std::io::{self, Write};
 
-/// See the module.
+/// The output; see the module.
 pub struct PacketOutput {
     form: Form,
     json: bool,
     packets: u64,
     bytes: u64,
-    /// The text of one packet.
+    /// The text of the current packet.
     line: Vec<u8>,
 }
 
@@ -32,14 +32,14 @@ enum Form {
     Capture(Box<CaptureFile>, Target),
 }
 
-/// How lines look.
+/// The style of lines.
 struct Lines {
     zone: Zone,
     paint: Paint,
 }
 
 impl PacketOutput {
-    /// Opens what the packets go to, before anything is asked.
+    /// Opens the output before the query starts.
     pub fn begin(args: &PacketsArgs, asked: &PacketQuery) -> Result<Self, Failure> {
         let form = match &args.write {
             Some(path) => {
@@ -47,7 +47,7 @@ impl PacketOutput {
                 if let QuerySource::Files(files) = &asked.place {
                     read.extend(files.iter().cloned());
                     for file in files {
-                        // An index stands for the capture that it names.
+                        // An index stands for the capture that it belongs to.
                         read.extend(query::indexes::named(file).map_err(|e| asked.refused(&e))?);
                     }
                 }
@@ -68,7 +68,7 @@ impl PacketOutput {
         Ok(Self { form, json: args.json, packets: 0, bytes: 0, line: Vec::new() })
     }
 
-    /// There is no answer: nothing is left of what was opened for it.
+    /// Removes the opened output if there is no result.
     pub fn abandon(self) {
         if let Form::Capture(file, target) = self.form {
             drop(file);
@@ -76,12 +76,12 @@ impl PacketOutput {
         }
     }
 
-    /// How many packets were given.
+    /// The number of written packets.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Gives one.
+    /// Writes one packet.
     #[inline]
     pub fn take(&mut self, origins: &[Origin], found: &FoundPacket<'_>) -> Result<(), Failure> {
         self.packets += 1;
@@ -106,10 +106,11 @@ impl PacketOutput {
         }
     }
 
-    /// Gives all of a batch.
+    /// Writes all packets of a batch.
     pub fn take_all(&mut self, origins: &[Origin], batch: &Batch<'_>) -> Result<(), Failure> {
         let (mut rest, mut lost) = (batch.records, batch.lost);
-        // A stamp that does not fit the header of a record comes alone, and the batch has it whole.
+        // A packet whose timestamp does not fit the record header forms a batch of its own, and `batch.first` has its
+        // timestamp.
         let mut first = Some(batch.first);
         while let Some((header, tail)) = rest.split_first_chunk::<{ classic::RECORD_HEADER }>() {
             let record = classic::parse_record(classic::Resolution::Nanos, *header);
@@ -122,8 +123,8 @@ impl PacketOutput {
         Ok(())
     }
 
-    /// Ends the output, and says what it is. A file gets its name only if the answer is `whole`: half of one must not take
-    /// the place of a good file.
+    /// Ends the output and prints a summary. A file is published only if the result is `whole`, so that a partial
+    /// result does not replace a complete file.
     pub fn finish(&mut self, answer: &Results, stopped: bool, whole: bool) -> Result<(), Failure> {
         let mut tally = Tally::default();
         (0..answer.origins().len()).for_each(|o| tally += &answer.tally(o));
@@ -150,7 +151,7 @@ impl PacketOutput {
                     file.finish(answer.origins(), |o| answer.tally(o)).map_err(|e| target.broken(&e, self.packets))?;
                 let mut name = None;
                 if self.packets == 0 && target.remove() {
-                    // A file of nothing would only be in the way, or take the place of a good one.
+                    // An empty file is not published, because it might replace a capture.
                 } else if whole {
                     target.publish()?;
                     name = Some(target.name());

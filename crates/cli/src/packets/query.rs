@@ -1,4 +1,4 @@
-//! From the command line to a question: where, when, which.
+//! Translates the command line into a packet query: source, time, filter.
 
 use super::{PacketsArgs, inventory};
 use crate::flows::FlowPackets;
@@ -11,28 +11,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What is asked, understood and checked.
+/// A checked packet query.
 pub struct PacketQuery {
     pub place: QuerySource,
     pub from: Timestamp,
     pub to: Timestamp,
-    /// Of times that people read.
+    /// The zone of printed times.
     pub zone: Zone,
     pub filter: Filter,
     interfaces: Vec<String>,
     follow: bool,
     live: bool,
     limited: bool,
-    /// Whether packets had to match words before the question was narrowed to flows.
+    /// True if the query had a filter before it was narrowed to flows.
     words: bool,
-    /// Where the packets of the flows lie.
+    /// The stream positions of the packets of the flows.
     seek: Option<SeekHint>,
-    /// What to say if the answer fails: a word of the filter was perhaps taken for a file.
+    /// A hint for a failed query: a word of the filter may have been taken for a file.
     hint: String,
 }
 
 impl PacketQuery {
-    /// Reads it from the command line at the moment `now`.
+    /// Reads the query from the command line; relative times refer to `now`.
     pub fn of(args: &PacketsArgs, now: Timestamp) -> Result<Self, Failure> {
         let (files, words, hint) = files_and_words(args);
         let filter = Filter::parse(&words.join(" ")).map_err(|e| {
@@ -62,12 +62,12 @@ impl PacketQuery {
         })
     }
 
-    /// There is no answer: why, and what else could be meant.
+    /// The failure of the query, with the hint.
     pub fn refused(&self, e: &query::QueryError) -> Failure {
         Failure::Said(format!("{e}{}", self.hint))
     }
 
-    /// For the query.
+    /// The query for the query engine.
     pub fn question(&self, stop: Arc<AtomicBool>) -> Query {
         Query {
             from: self.from,
@@ -81,7 +81,7 @@ impl PacketQuery {
         }
     }
 
-    /// Asks for no more than packets of these flows can be.
+    /// Narrows the query to the packets that these flows can have.
     pub fn narrow(&mut self, members: &FlowPackets) -> Result<(), Failure> {
         if let Some((first, last)) = members.interval() {
             (self.from, self.to) = (self.from.max(first), self.to.min(last));
@@ -97,12 +97,12 @@ impl PacketQuery {
         Ok(())
     }
 
-    /// Whether every packet of these flows is asked for.
+    /// True if the query covers every packet of these flows.
     pub fn is_all_of(&self, members: &FlowPackets) -> bool {
         !self.words && !self.limited && members.interval() == Some((self.from, self.to))
     }
 
-    /// The question in words, for the capture that answers it.
+    /// The query as text, for the comment of the resulting capture.
     pub fn in_words(&self) -> String {
         let filter = match self.filter.to_string() {
             empty if empty.is_empty() => "all packets".to_owned(),
@@ -115,7 +115,7 @@ impl PacketQuery {
         format!("{filter}{interfaces} {}", self.zone.interval_in_words(self.from, self.to))
     }
 
-    /// What was searched, and what there is.
+    /// Advice for a query without result: the searched interval and the existing data.
     pub fn no_match_advice(&self) -> String {
         let there = match &self.place {
             QuerySource::Store(store) => match inventory::inventories(store) {
@@ -131,8 +131,8 @@ impl PacketQuery {
     }
 }
 
-/// With -r, the words in front that are files are files: a shell puts those of `*.pcap` there. Where one of them would begin
-/// a filter as well, says how to tell them apart. Those behind `--` are of the filter.
+/// With -r, leading words that are files are taken as files, because a shell expands `*.pcap` there. An error explains
+/// how to distinguish them if one of them could also begin a filter. Words after `--` belong to the filter.
 fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, Vec<&str>, String) {
     let mut files = args.read.clone();
     let more = match files.is_empty() {

@@ -1,5 +1,5 @@
-//! Where `-w` writes. A file is written under a hidden name beside its own and renamed when it is whole, so that a name
-//! never stands for half an answer; what `--follow` writes, a device and a pipe are written in place.
+//! The output of `-w`. A file is written under a hidden name in the same directory and renamed when it is complete, so
+//! that no partial result is published. The output of `--follow`, a device and a pipe are written in place.
 
 use crate::outcome::Failure;
 use std::fs::File;
@@ -7,19 +7,19 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where it goes.
+/// The destination of the bytes.
 #[derive(Debug)]
 pub enum Target {
     /// Standard output.
     Pipe,
-    /// Bytes go to the path itself, which is a file that was not there before or else is left.
+    /// Written to the path itself; a file that is `new` may be removed again.
     InPlace { path: PathBuf, new: bool },
-    /// Bytes go to the second path, which becomes the first.
+    /// Written to the second path, which is renamed to the first.
     Renamed(PathBuf, PathBuf),
 }
 
 impl Target {
-    /// Opens it, and refuses what would harm: a path in the store that is asked, or one of the files that are read.
+    /// Opens the output. Refuses a path in the queried store and a file that is read.
     pub fn open(
         path: &Path,
         follow: bool,
@@ -41,7 +41,7 @@ impl Target {
         {
             return Err(say("it lies in the store; write it anywhere else".into()));
         }
-        // Not by name: a link, hard or symbolic, leads to the same bytes.
+        // Compared by inode, because a hard or symbolic link leads to the same bytes.
         let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         if let Some(there) = identity(path)
             && files.iter().any(|f| identity(f) == Some(there))
@@ -63,7 +63,7 @@ impl Target {
         Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
     }
 
-    /// Gives the file its name.
+    /// Publishes the file.
     pub fn publish(&self) -> Result<(), Failure> {
         match self {
             Self::Renamed(path, hidden) => std::fs::rename(hidden, path).map_err(|e| {
@@ -73,7 +73,7 @@ impl Target {
         }
     }
 
-    /// Where the bytes are as long as the file has no name.
+    /// The path of the bytes before the file is published.
     pub fn unpublished(&self) -> String {
         match self {
             Self::Renamed(_, hidden) => hidden.display().to_string(),
@@ -81,12 +81,12 @@ impl Target {
         }
     }
 
-    /// Removes what was made for an answer that holds nothing. No if there is nothing to remove: a pipe, a device, and a
-    /// file that was there before have got it already.
+    /// Removes the output of an empty result. False if there is nothing to remove: a pipe, a device, or a file that
+    /// existed before and is already overwritten.
     pub fn remove(&self) -> bool {
         match self {
             Self::Renamed(_, made) | Self::InPlace { path: made, new: true } => {
-                // At worst an empty file is left behind whose name says whose it was.
+                // If this fails, an empty file remains, whose name shows its origin.
                 let _ = std::fs::remove_file(made);
                 true
             }
@@ -94,7 +94,7 @@ impl Target {
         }
     }
 
-    /// Writing failed: names what is left.
+    /// The failure of a write, with the path of the remaining bytes.
     pub fn broken(&self, e: &io::Error, packets: u64) -> Failure {
         match self {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
@@ -105,7 +105,7 @@ impl Target {
             Self::InPlace { .. } | Self::Renamed(..) => {}
         }
         let advice = match e.kind() {
-            // The packet does not fit the format, which the text says.
+            // The error text explains that the packet does not fit the format.
             io::ErrorKind::InvalidInput => return Failure::Said(format!("{}: {e}", self.name())),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 "; make room and ask again"
@@ -115,7 +115,7 @@ impl Target {
         Failure::Said(format!("{}: {e}; it holds the first of {packets} packets{advice}", self.unpublished()))
     }
 
-    /// Its name, for people.
+    /// The path as text.
     pub fn name(&self) -> String {
         match self {
             Self::Pipe => "standard output".into(),
@@ -123,7 +123,7 @@ impl Target {
         }
     }
 
-    /// Whether standard output carries the capture.
+    /// True if the capture goes to standard output.
     pub fn is_pipe(&self) -> bool {
         matches!(self, Self::Pipe)
     }

@@ -1,4 +1,4 @@
-//! What `netgrain record` takes.
+//! The arguments of `netgrain record`.
 
 use crate::port::SourceKindArg;
 use crate::values::{CpuList, Mode, cpu_list, octal, ring_size, rotation, segment_size, speed};

@@ -1,5 +1,5 @@
-//! `netgrain retain --kind flows|series`: by age and by size what lies beside the packets. `run` does it for what it writes; this
-//! is for stores that none looks after.
+//! `netgrain retain --kind flows|series`: removes flow records and series rows by age and size, for stores without a
+//! running `netgrain run`, which does the same for its own files.
 
 use super::{RetainArgs, interfaces, now, said};
 use crate::outcome::{Failure, Outcome, json};
@@ -13,16 +13,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use sys::locks::holder_names;
 
-/// Between two looks whether readers have ended.
+/// The pause between two checks for held hour directories.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Less was meant in another unit.
+/// A smaller value is probably a mistake in the unit.
 const MIN_SIZE: u64 = 1 << 20;
 
-/// Runs it. No if a file has to stay because somebody reads its hour.
+/// Runs it. `No` if a file stays because a query holds its hour directory.
 pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
     let rules = rules(args, kind)?;
-    // Nobody else needs the disk less.
+    // Retention by hand has the lowest need for the disk.
     let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
     let mut held = 0;
     for interface in interfaces(args)? {
@@ -70,7 +70,7 @@ pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
     Ok(Outcome::of(held == 0))
 }
 
-/// Readers are waited for, as long as the rules say.
+/// Applies the rules; waits for readers as long as the rules allow.
 fn keep(
     args: &RetainArgs,
     interface: &str,

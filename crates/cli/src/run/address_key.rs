@@ -1,11 +1,11 @@
-//! The secret under which a meter hashes addresses, and where it is kept.
+//! The secret of the address hash of a meter, and the file that keeps it.
 //!
-//! A known one would let strangers choose addresses that all count as one (a scan nobody sees in the curve) or a single one
-//! that counts as millions: no more than source addresses of their choice, which UDP has for the asking. So packets of a port are
-//! hashed under a secret drawn when the port was first recorded. It is kept beside them ([`METER_KEY`] in their folder), because
-//! whoever meters the same packets again must come to the same estimates; who may read it may read the packets, too. Files that
-//! lie in no store get [`OPEN`]: everybody who replays them comes to the same rows, and nobody sends addresses into a file
-//! that exists.
+//! With a known secret, a sender could choose source addresses that the address estimate counts as one (so that a scan
+//! is invisible in the time series) or one address that counts as millions; UDP lets a sender choose source addresses
+//! freely. So the packets of an interface are hashed under a secret that is drawn when the interface is first recorded.
+//! The secret is kept beside the packets ([`METER_KEY`] in the interface directory), so that metering the same packets
+//! again gives the same estimates; its readers can also read the packets. Files outside a store are metered under
+//! [`OPEN`]: each replay gives the same rows, and no sender can add addresses to an existing file.
 
 use crate::outcome::Failure;
 use config::{Config, Secret};
@@ -15,16 +15,16 @@ use std::path::Path;
 use store::names::{METER_KEY, interface_folder};
 use sys::nofollow::{self, OpenOptions};
 
-/// The secret of packets that come from no store.
+/// The secret for packets outside a store.
 const OPEN: u64 = 0;
 
-/// Folders from a packet file up to that of its interface: hour, day, month, year, interface.
+/// Levels from a packet file up to its interface directory: hour, day, month, year, interface.
 const DEPTH: usize = 5;
 
-/// Gives each plan the secret of its packets, and keeps it where they will lie.
+/// Sets the secret of each plan, and keeps it in the store.
 ///
 /// # Errors
-/// A secret that cannot be read or kept.
+/// A secret cannot be read or written.
 pub fn choose_key(config: &Config, plans: &mut [Plan]) -> Result<(), Failure> {
     for plan in plans {
         let folder = config.store.dir.as_ref().map(|store| interface_folder(store, &plan.source.label()));
@@ -39,18 +39,18 @@ pub fn choose_key(config: &Config, plans: &mut [Plan]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The secret under which an interface of a store is metered.
+/// The secret of an interface in a store.
 ///
 /// # Errors
-/// A secret that cannot be read.
+/// The secret cannot be read.
 pub fn of_interface(store: &Path, interface: &str) -> Result<u64, Failure> {
     Ok(read(&interface_folder(store, interface))?.unwrap_or(OPEN))
 }
 
-/// The secret under which capture files are metered: that of the store in which they lie, or the one of all others.
+/// The secret of capture files: that of their store, otherwise [`OPEN`].
 ///
 /// # Errors
-/// A secret that cannot be read.
+/// The secret cannot be read.
 pub fn of_source(source: &SourcePlan) -> Result<u64, Failure> {
     Ok(origin(source)?.unwrap_or(OPEN))
 }
@@ -70,14 +70,14 @@ fn choose(wanted: Option<Secret>, source: &SourcePlan, folder: Option<&Path>) ->
     }
 }
 
-/// The secret under which files of a store were metered the first time.
+/// The secret under which files of a store were first metered.
 fn origin(source: &SourcePlan) -> Result<Option<u64>, Failure> {
     let first = match source {
         SourcePlan::File { path, .. } => Some(path),
         SourcePlan::Files { paths, .. } => paths.first(),
         _ => None,
     };
-    // A file that is not there is refused when it is opened.
+    // A missing file is reported when it is opened.
     let Some(path) = first.and_then(|path| path.canonicalize().ok()) else { return Ok(None) };
     for folder in path.ancestors().skip(1).take(DEPTH) {
         if let Some(key) = read(folder)? {
@@ -100,9 +100,9 @@ fn read(folder: &Path) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// Writes it, unless there is one already that need not be replaced; the one that is there now.
+/// Writes the secret unless one exists and `replace` is false; returns the secret in force.
 fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
-    // The secret is the first that is written into a store, so a store that cannot be written is told here.
+    // The secret is the first file written into a store, so an unwritable store is reported here.
     nofollow::create_folders(folder).map_err(|e| {
         let store = folder.parent().unwrap_or(folder).display();
         Failure::Said(format!("{store}: cannot record there: {e}; name a folder on a writable volume with --store"))
@@ -112,7 +112,7 @@ fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
         if replace {
             return nofollow::rename(&whole, &path);
         }
-        // Another run of the same port may come first, and nobody may ever see half a secret.
+        // Another run on the same interface may write first; the link publishes a complete secret or fails.
         let linked = nofollow::link(&whole, &path);
         nofollow::remove(&whole)?;
         linked
@@ -125,7 +125,7 @@ fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
 }
 
 fn write(path: &Path, key: u64) -> io::Result<()> {
-    // What a run that was killed here left is overwritten.
+    // Overwrites the hidden file of a run that was killed here.
     let mut file = nofollow::open_as(path, OpenOptions { write: true, create: Some(0o640), ..OpenOptions::default() })?;
     file.set_len(0)?;
     writeln!(file, "{}", Secret(key))?;
@@ -178,7 +178,7 @@ mod tests {
         fs::write(hour.join("a.pcap"), "").expect("a file");
         let (again, next) = (dir.join("again"), dir.join("next"));
         assert_eq!(choose(None, &file(hour.join("a.pcap")), Some(&again)).expect("a secret"), key);
-        // And what was replayed into another store is replayed alike from there.
+        // Packets replayed into another store keep their secret when replayed from there.
         fs::write(again.join("a.pcap"), "").expect("a file");
         assert_eq!(choose(None, &file(again.join("a.pcap")), Some(&next)).expect("a secret"), key);
     }

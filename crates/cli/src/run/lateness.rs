@@ -1,5 +1,5 @@
-//! How late the flow records of a port may come, kept beside them: whoever follows a store has to know how long to look back,
-//! and only the meter's own timeouts say it.
+//! The most that flow records of an interface may be late, kept beside them: `--follow` must look back so far into the
+//! store, and only the meter's timeouts determine it.
 
 use crate::outcome::Failure;
 use columns::FLOW_LATE;
@@ -12,16 +12,16 @@ use std::time::Duration;
 use store::names::{FLOW_LATENESS, interface_folder};
 use sys::nofollow::{self, OpenOptions};
 
-/// What comes on top of the longest timeout: records are made, journaled and found a few seconds later, and clocks differ.
+/// Added to the longest timeout: records are made, journaled and read a few seconds later, and clocks differ.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// Longer than any timeout that somebody could wait for, and short enough to reckon with.
+/// An upper limit longer than any practical timeout, and short enough that sums do not overflow.
 const MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Writes it down for each interface that is to have records in the store.
+/// Writes the value for each interface that records flows into the store.
 ///
 /// # Errors
-/// When it cannot be written.
+/// The file cannot be written.
 pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
     let late = of_config(config);
@@ -29,7 +29,7 @@ pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
         let folder = interface_folder(store, &plan.source.label());
         let (path, whole) =
             (folder.join(FLOW_LATENESS), folder.join(format!("{FLOW_LATENESS}.{}", std::process::id())));
-        // Nobody may ever see half a number.
+        // Written under a temporary name first, so that no reader sees half a number.
         let how = OpenOptions { write: true, create: Some(0o640), ..OpenOptions::default() };
         let write = |mut file: File| file.set_len(0).and_then(|()| writeln!(file, "{}", late.as_secs()));
         nofollow::create_folders(&folder)
@@ -41,7 +41,7 @@ pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How late records of these interfaces may come, if nobody says otherwise.
+/// The default lateness for records of these interfaces.
 pub fn of_interfaces(store: &Path, interfaces: &[String]) -> Duration {
     let read = |name: &String| {
         let text = nofollow::read_to_string(&interface_folder(store, name).join(FLOW_LATENESS)).ok()?;

@@ -1,5 +1,5 @@
-//! `netgrain run`: every grain at once. Packets are recorded as `record` does it; beside them a meter makes flow records and
-//! one row each second, which go to the store and to collectors.
+//! `netgrain run`: records all data types. Packets are recorded as by `record`; in addition a meter makes flow records
+//! and one series row each second, which go to the store and to collectors.
 
 pub mod address_key;
 pub mod lateness;
@@ -112,24 +112,24 @@ pub struct RunArgs {
     pub retention: retain::RuleArgs,
 }
 
-/// How often the loop looks at signals and at the end of the captures.
+/// How often the loop checks signals and the end of the captures.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often things are shown.
+/// The period of the status output.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// One interface at work.
+/// One interface that is captured.
 pub(crate) struct Port {
     pub capture: Capture,
     pub retention: Option<Retention>,
     pub data_types: Option<RowRetention>,
-    /// Its number in records and rows.
+    /// Its number in flow records and rows.
     pub number: u16,
-    /// And its name.
+    /// Its name.
     pub label: String,
 }
 
-/// Runs the verb. No if packets were lost, or the grains do not agree.
+/// Runs the verb. `No` if packets were lost, or the data types contradict each other.
 pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut config = configuration(args)?;
     let mut plans = plan::plans(args, &config)?;
@@ -152,13 +152,13 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         (None, true) => Pace::Replay { stop: Arc::clone(&stop) },
         (None, false) => Pace::Live,
     };
-    // All are made before the first lets packets in: a group may have packets of several.
+    // All captures are created before the first starts, because a group may have packets of several.
     let mut made = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
         let egresses = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
         made.push(Capture::made(plan, &config.store.dir, egresses)?);
     }
-    // Now that the interfaces are claimed: a run that is refused has nothing to say about those of others.
+    // Written after the interfaces are claimed: a run that is refused must not change the files of another run.
     lateness::keep(&config, &plans)?;
     let labels: Vec<String> = plans.iter().map(|plan| plan.source.label()).collect();
     let captures = Capture::together(made, &plan::groups(&config, labels.iter().map(String::as_str)))?;
@@ -194,7 +194,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let mut due = Instant::now() + PERIOD;
     while !stop.load(Ordering::Relaxed) && !ports.iter().all(|p| p.capture.finished()) {
-        // A small capture is replayed in less time than one look.
+        // A small capture is replayed in less time than one check interval.
         std::thread::sleep(CHECK_INTERVAL.min(begun.elapsed() / 8));
         if hangup.swap(false, Ordering::Relaxed) {
             reload::reload(args, &mut config, &plans, &mut ports, &pace);
@@ -229,7 +229,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(healthy))
 }
 
-/// The defaults, the file over them, and the flags over both.
+/// The configuration from defaults, file and flags, in increasing priority.
 pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     let mut config = match &args.config {
         Some(path) => config::load(path).map_err(Failure::Said)?,
@@ -259,7 +259,7 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     over(&args.filter, &mut config.capture.filter);
     over(&args.metrics, &mut config.status.metrics);
     over(&args.user, &mut config.status.user);
-    // One that is given on the line stands in for the file, which may then be missing.
+    // A program on the command line replaces the program file, which may then be missing.
     config.capture.program = match &args.program.expression {
         Some(_) => None,
         None => args.program.program.clone().or(config.capture.program),
@@ -291,7 +291,7 @@ fn serve(address: &str, ports: &[Port]) -> Result<MetricsServer, Failure> {
     crate::metrics::serve(address, reports)
 }
 
-/// What is shown while it runs. Whoever reads our output may go; the packets come all the same.
+/// The output during the run. Output errors are ignored so that the capture continues.
 struct Show {
     json: bool,
     quiet: bool,
@@ -336,7 +336,7 @@ impl Show {
 }
 
 fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failure> {
-    // Ended first: what it tells comes before the report.
+    // Ended first, so that its messages precede the report.
     let kept = port.retention.take().map(Retention::end);
     let groups = port.capture.group_accounting();
     if args.json {
@@ -348,7 +348,7 @@ fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failur
         let program = report.program.as_ref().map(crate::program::summary).unwrap_or_default();
         std::io::stdout().write_all((crate::screen::summary(report) + &program + &data_types + &kept).as_bytes())?;
         if !groups.is_empty() {
-            // What members lost is told, and makes no recording less whole.
+            // Losses of members are reported, but do not make the recording incomplete.
             let _ = show::stats(&groups, false)?;
         }
     }

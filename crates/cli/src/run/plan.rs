@@ -1,4 +1,4 @@
-//! From the configuration to what the engine is told: a plan for each interface.
+//! Makes the plans for the engine from the configuration, one for each interface.
 
 use super::RunArgs;
 use crate::outcome::Failure;
@@ -13,10 +13,11 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A plan for each interface, or the one for files or a simulation. The meters' secrets come from [`super::address_key`].
+/// One plan for each interface, or one for files or a simulation. [`super::address_key`] sets the secrets of the
+/// meters.
 ///
 /// # Errors
-/// What contradicts, by the name of its key.
+/// The contradiction, with the name of its key.
 pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
     check(config)?;
     let sources = sources(args, config)?;
@@ -43,17 +44,17 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
         }
         plan.socket = socket(config, &plan.source)?;
         plan.meter = meter(config, number as u16, plan.shares);
-        // A port may come into a group later, by SIGHUP: where there is any group, each has a place for them.
+        // A reload may add an interface to a group later, so each plan gets all groups.
         plan.groups.clone_from(&groups);
         Ok(plan)
     };
     sources.into_iter().enumerate().map(plan).collect()
 }
 
-/// The program of the interfaces: of the command line, or the key's file.
+/// The program of the interfaces, from the command line or from the file of its key.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// The file cannot be read.
 pub fn program(args: &RunArgs, config: &Config) -> Result<Option<ProgramPlan>, Failure> {
     match (&args.program.expression, &config.capture.program) {
         (Some(_), _) => args.program.plan(),
@@ -62,10 +63,10 @@ pub fn program(args: &RunArgs, config: &Config) -> Result<Option<ProgramPlan>, F
     }
 }
 
-/// What retention is told of the packets of one interface, if it is told anything.
+/// The retention plan for the packets of one interface, if it has rules.
 ///
 /// # Errors
-/// Rules that cannot be kept.
+/// The rules cannot be satisfied.
 pub fn retention(config: &Config, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
     match &plan.store {
         Some(store) => retain::plan(&RetentionRules::of(config), &store.dir, plan),
@@ -115,7 +116,7 @@ fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> 
 /// Capture files as one stream, or as one for each of their interfaces.
 ///
 /// # Errors
-/// When somebody wants no more while they are looked through.
+/// The stop flag was set while the files were examined.
 pub fn captures(
     files: &[PathBuf],
     speed: capture::file::Speed,
@@ -138,7 +139,7 @@ pub fn captures(
     Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() })
 }
 
-/// What cannot be of several ports, where only the files have said that there are several.
+/// Checks settings that do not work with several interfaces, for files whose number of interfaces was not known before.
 fn check_several(config: &Config, ports: usize) -> Result<(), Failure> {
     let one = "give the capture by standard input (-r -) to have it as one interface";
     if let Some(target) = config.export.targets.iter().find(|target| target.starts_with(FILE)) {
@@ -168,11 +169,11 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
     }))
 }
 
-/// The groups that are to be there where these interfaces are captured, each with those of its interfaces: files and simulations have other
-/// names than the interfaces that a group may be for.
+/// The groups for these interfaces, each restricted to its interfaces among them. Interfaces of files and simulations
+/// have other names than the configured interfaces.
 pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone) -> Vec<GroupPlan> {
     let here = |group: &Group| {
-        // One for a capture is for all ports that it turns out to have.
+        // A group for a capture applies to all interfaces that the capture turns out to have.
         let has_whole = |port: &str| {
             let is_part = |whole: &String| port.strip_prefix(&**whole).is_some_and(|rest| rest.starts_with('.'));
             !config.capture.interfaces.iter().any(|known| known == port) && group.interfaces.iter().any(is_part)

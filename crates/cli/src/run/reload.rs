@@ -1,5 +1,5 @@
-//! SIGHUP: the configuration is read again, and what can change changes: collectors, retention, groups, and the program of the
-//! ports. Everything else stays as it was, and is named. A configuration that is wrong changes nothing.
+//! SIGHUP: reads the configuration again and applies changes of collectors, retention, groups and packet programs.
+//! Other changes are reported and wait for the next start. An invalid configuration changes nothing.
 
 use super::{Port, RunArgs, configuration, plan, sinks};
 use crate::outcome::Failure;
@@ -7,10 +7,10 @@ use crate::retain;
 use config::{Config, Group, KEYS, TakesEffect, contradictions_now};
 use engine::{Pace, Plan, Retention};
 
-/// What sections of groups are called.
+/// The name of group sections.
 const GROUP: &str = "group";
 
-/// Reads and applies it, and says what came of it.
+/// Reads and applies the configuration; returns a text about the result.
 pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port], pace: &Pace) {
     match try_reload(args, config, plans, ports, pace) {
         Ok(text) => sys::say!("netgrain: {text}"),
@@ -31,7 +31,7 @@ fn try_reload(
     }
     let fresh = configuration(args)?;
     let mut difference = Difference::between(config, &fresh);
-    // Everything that can fail comes before anything is changed.
+    // All steps that can fail precede the first change.
     let next = difference.applied(config, &fresh);
     if let Some(first) = contradictions_now(&next).into_iter().next() {
         return Err(Failure::Said(first.text));
@@ -51,7 +51,7 @@ fn try_reload(
         }
     }
     let mut programs = String::new();
-    // The kernel has the last word about a program, so this comes before anything else is changed.
+    // The kernel may reject a program, so it is exchanged before anything else is changed.
     if let Some(program) = program {
         for port in &*ports {
             programs += &format!("; {}: {}", port.label, crate::program::exchange(&port.capture, &program)?);
@@ -62,7 +62,7 @@ fn try_reload(
     }
     if difference.touches("packets") {
         for (port, keeping) in ports.iter_mut().zip(keeping) {
-            // The old one lets go of the interface before the new one takes it.
+            // The old retention worker must release the interface before the new one claims it.
             port.retention = None;
             let worker = |plan| Retention::start(plan, port.capture.observer(), retain::teller(args.json));
             port.retention = keeping.map(worker).transpose()?;
@@ -71,7 +71,7 @@ fn try_reload(
     for keeping in ports.iter().filter_map(|port| port.data_types.as_ref()) {
         keeping.set(sinks::rules(&next));
     }
-    // Asked each time: the engine knows what is in force, which is not what was configured where something failed before.
+    // Done at each reload: the groups in force differ from the configured ones if an earlier change failed.
     let mut done = false;
     for port in &*ports {
         for said in port.capture.reconcile_groups(&plan::groups(&next, ports.iter().map(|port| port.label.as_str()))) {
@@ -88,12 +88,12 @@ fn try_reload(
     Ok(difference.to_string() + &programs)
 }
 
-/// The keys that differ.
+/// The keys with different values.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Difference {
-    /// Those that change now.
+    /// Keys that change now.
     now: Vec<&'static str>,
-    /// Those that wait for the next start.
+    /// Keys that change at the next start.
     later: Vec<String>,
 }
 
@@ -120,7 +120,7 @@ impl Difference {
         self.now.iter().any(|name| name.split('.').next() == Some(section))
     }
 
-    /// The old configuration with what changes now.
+    /// The old configuration with the changes of `now`.
     fn applied(&self, old: &Config, new: &Config) -> Config {
         let mut next = old.clone();
         if self.touches("capture") {
@@ -146,12 +146,12 @@ impl Difference {
     }
 }
 
-/// The group that is there under this name.
+/// The existing group of this name.
 fn there<'a>(old: &'a Config, new: &Group) -> Option<&'a Group> {
     old.group.iter().find(|old| old.name == new.name)
 }
 
-/// The groups once they are as the new configuration says, as far as those that are there can be.
+/// The groups after the reload, as far as existing groups can change.
 fn settled(old: &Config, new: &Config) -> Vec<Group> {
     let one = |new: &Group| there(old, new).map_or_else(|| new.clone(), |old| old.settled(new));
     new.group.iter().map(one).collect()

@@ -1,23 +1,23 @@
-//! What people read of all grains: one line while it runs, and at the end whether the grains agree.
+//! Text output of all data types: one line during the run, and the comparison of the data types at the end.
 
 use base::units::{show_bytes, show_count, show_si};
 use engine::{MeterReport, Report, TunnelReport};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
-/// Shows the state once a second: one line that renews itself on a terminal, plain lines elsewhere.
+/// Shows the state once a second: one line that is overwritten on a terminal, plain lines elsewhere.
 pub struct Line {
     last: Totals,
     terminal: bool,
     lines: u64,
 }
 
-/// The header is repeated after so many plain lines.
+/// The header is repeated after this many plain lines.
 const HEADER_EVERY: u64 = 20;
 
 const HEADER: &str = "  time    packets       wire     ring       flows    new/s    ended/s  lost";
 
-/// Of all interfaces together.
+/// Sums over all interfaces.
 #[derive(Clone, Copy, Default)]
 struct Totals {
     seconds: f64,
@@ -52,12 +52,12 @@ impl Totals {
 }
 
 impl Line {
-    /// Begins.
+    /// Starts the output.
     pub fn new() -> Self {
         Self { last: Totals::default(), terminal: std::io::stderr().is_terminal(), lines: 0 }
     }
 
-    /// Shows it.
+    /// Prints the state.
     pub fn show(&mut self, reports: &[Report]) {
         let now = Totals::of(reports);
         let mut line = line(&now, &self.last);
@@ -66,7 +66,7 @@ impl Line {
             let _ = write!(line, "  ! {trouble}");
         }
         let mut err = std::io::stderr().lock();
-        // A closed standard error is no reason to stop.
+        // A closed standard error does not stop the capture.
         let _ = if self.terminal {
             write!(err, "\r\x1b[K{line}")
         } else {
@@ -80,7 +80,7 @@ impl Line {
         self.last = now;
     }
 
-    /// Leaves the line that renews itself.
+    /// Ends the line that is overwritten.
     pub fn done(&self) {
         if self.terminal && self.lines > 0 {
             let _ = writeln!(std::io::stderr());
@@ -116,7 +116,7 @@ fn trouble(report: &Report) -> Option<String> {
     recorder.or_else(|| egresses.find_map(|o| o.error.as_ref().map(|trouble| format!("{}: {trouble}", o.name))))
 }
 
-/// The end of the summary: what became of the packets in each grain.
+/// The last part of the summary: the outcome of the packets in each data type.
 pub fn data_types(m: &MeterReport) -> String {
     let mut out = String::from("grains (packets):\n");
     let mut row = |name: &str, value: u64, more: &str| {
@@ -149,7 +149,7 @@ pub fn data_types(m: &MeterReport) -> String {
     out
 }
 
-/// What tunnels that number their packets lost on their way here.
+/// Packets that were lost before capture, by the sequence numbers of tunnels.
 fn tunnels(t: &TunnelReport) -> String {
     let (numbered, sessions) = (show_count(t.numbered), show_count(t.sessions));
     let mut line = format!("numbers of tunnels: {numbered} in {sessions} sessions, {} missing", show_count(t.missing));

@@ -1,17 +1,17 @@
-//! Where flow records and rows go: the store, and collectors.
+//! The sinks of flow records and rows: the store, and collectors.
 
 use crate::outcome::json;
 use config::{Age, Config, Size};
 use engine::{CollectorSink, ColumnRules, EngineError, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
 use std::io::{IsTerminal, Write};
 
-/// What outlets for collectors are called among themselves.
+/// The common name of the sinks for collectors.
 pub const EXPORT: &str = "export";
 
-/// All outlets of one interface.
+/// All sinks of one interface.
 ///
 /// # Errors
-/// What cannot be opened.
+/// A sink cannot be opened.
 pub fn sinks(config: &Config, label: &str, number: u16, pace: &Pace) -> Result<Vec<Box<dyn Sink>>, EngineError> {
     let mut all = exports(&config.export.targets, label, number, pace)?;
     if let Some(store) = &config.store.dir {
@@ -20,7 +20,7 @@ pub fn sinks(config: &Config, label: &str, number: u16, pace: &Pace) -> Result<V
     Ok(all)
 }
 
-/// Those for these collectors.
+/// The sinks for these collectors.
 ///
 /// # Errors
 /// As [`sinks`].
@@ -33,16 +33,16 @@ pub fn exports(targets: &[String], label: &str, number: u16, pace: &Pace) -> Res
     Ok(all)
 }
 
-/// Looks after the records and rows of one interface that are in the store, if there is one.
+/// Starts the retention of flow records and rows of one interface, if there is a store.
 ///
 /// # Errors
-/// When the system refuses the thread.
+/// The thread cannot be started.
 pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<RowRetention>, EngineError> {
     let made = config.flow.record || config.series.record;
     let Some(store) = config.store.dir.as_ref().filter(|_| made) else { return Ok(None) };
     let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
     let tell = move |text: &str| {
-        // Whoever reads may have gone; the work is done all the same.
+        // Output errors are ignored; retention continues.
         if as_json {
             let _ = json(&serde_json::json!({ "event": { "kind": "warning", "text": text } }));
         } else {
@@ -52,7 +52,7 @@ pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<Row
     RowRetention::start(store, label, rules(config), tell).map(Some)
 }
 
-/// What is to be kept of them.
+/// The retention rules for flow records and rows.
 pub fn rules(config: &Config) -> RowRetentionRules {
     let of = |max_age: Option<Age>, max_size: Option<Size>| ColumnRules {
         max_age: max_age.map(|age| age.0),

@@ -1,5 +1,6 @@
-//! Rows of files: IPFIX messages as `--export file:` writes them, beside flow records or not, our Parquet, or captures. Files may come from
-//! several exporters, each of which counts its interfaces for itself: here one number stands for one name.
+//! Series rows of files: IPFIX messages as `--export file:` writes them, with or without flow records, Parquet files of
+//! netgrain, or captures. Each exporter numbers its interfaces itself, so the numbers are mapped: one number stands for
+//! one name.
 
 use crate::flows::files::{Format, format, with_captures};
 use crate::flows::from_capture::{Captures, MeteredKind};
@@ -16,19 +17,19 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// All rows, in the order of time: one for each second, interface and direction.
+/// All rows in order of time: one for each second, interface and direction.
 pub struct SeriesFromFiles {
     rows: std::vec::IntoIter<Row>,
     pub names: Names,
-    /// What ended a file too early.
+    /// The errors that ended files early.
     pub remarks: Vec<String>,
 }
 
 impl SeriesFromFiles {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// A file that cannot be read or holds something else.
+    /// A file cannot be read or has no rows.
     pub fn read(files: Vec<PathBuf>, filter: &Filter) -> Result<Self, Failure> {
         let (mut all, mut names, mut remarks) = (Vec::new(), Names::default(), Vec::new());
         let mut files = files.into_iter();

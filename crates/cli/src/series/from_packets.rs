@@ -1,12 +1,13 @@
-//! The curve of a filter. A row knows no hosts, so it is made anew, of the stored packets that match, by the counter that the
-//! meter has, at the cost of reading them. It is that of all packets that match, each looked at in the tunnel that it may be in, as
-//! the meter does; whether one matches is decided by what is outside, as with `netgrain packets`.
+//! The time series of a filter. Rows have no addresses, so the series is made again from the stored packets that match,
+//! by the meter's counter, at the cost of reading these packets. The filter applies to the outermost packet, as in
+//! `netgrain packets`; the counter counts the innermost packet, as the meter does.
 //!
-//! Which seconds are known is what the store's own rows say, from its oldest packet file on: a second that has one and no packet
-//! that matches is a zero, a second without one is a gap, and so is what came before packets that are still kept. The ledger is that of all packets of the second, so that a loss is seen beside every curve.
-//! Where packets were recorded without rows, silence between two packets is taken for zeros, as the meter does it.
+//! The store's own rows determine which seconds are known, from the oldest packet file on: a second with a row but
+//! without a matching packet is zero; a second without a row is a gap, as is the time before the oldest stored packet.
+//! The ledger of a row covers all packets of the second, so that losses are visible in each series. Where packets were
+//! recorded without rows, the time between two packets counts as zero, as in the meter.
 //!
-//! Packet files do not keep which way a packet went: all of them are told as `in`.
+//! Packet files do not record the direction of packets: all rows have direction `in`.
 
 use super::source;
 use crate::interval;
@@ -26,10 +27,10 @@ use std::time::Duration;
 use store::names::interface_folder;
 use wire::Decoded;
 
-/// What a row spans.
+/// The duration of a row.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The rows made from packets; see the module.
 pub struct SeriesFromPackets {
     answer: Results,
     made: MadeRows,
@@ -40,33 +41,33 @@ pub struct SeriesFromPackets {
     ended: bool,
 }
 
-/// What is made of packets so far.
+/// The rows made so far.
 struct MadeRows {
     store: PathBuf,
-    /// The second of the oldest packet, by the folder of the interface.
+    /// The second of the oldest packet, by interface directory.
     oldest: HashMap<PathBuf, u64>,
     names: Vec<String>,
     curves: Vec<InterfaceSeries>,
-    /// Curves by the answer's origins: an interface has one for each queue.
+    /// Index of the series by origin of the result: an interface has one origin for each queue.
     of_origin: HashMap<usize, usize>,
-    /// The second that packets are in now.
+    /// The second of the current packet.
     second: Option<u64>,
     rows: BTreeMap<(u64, u16), Row>,
 }
 
-/// One interface.
+/// The series of one interface.
 struct InterfaceSeries {
     counter: SeriesMeter,
-    /// Under which its meter hashes addresses.
+    /// The secret under which its meter hashes addresses.
     key: u64,
-    /// Whether the store has rows of it in this interval.
+    /// True if the store has rows of it in this interval.
     is_known: bool,
-    /// The second of the oldest packet that is kept.
+    /// The second of its oldest stored packet.
     since: u64,
 }
 
 impl SeriesFromPackets {
-    /// Begins an answer.
+    /// Starts the query.
     pub fn open(
         store: &Path,
         filter: &Filter,
@@ -74,7 +75,7 @@ impl SeriesFromPackets {
         (from, to): (Timestamp, Timestamp),
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
-        // A row is a whole second, also where the interval begins or ends within it.
+        // Extended to whole seconds, because a row covers a whole second.
         let question = Query {
             from: from.floor_to(SECOND),
             to: to.floor_to(SECOND).after(SECOND - Duration::from_nanos(1)),
@@ -114,17 +115,17 @@ impl SeriesFromPackets {
         Ok(self.ready.pop_front())
     }
 
-    /// Whether no packet has matched.
+    /// True if no packet has matched.
     pub fn is_empty(&self) -> bool {
         self.made.second.is_none()
     }
 
-    /// Names of the interfaces, by the numbers that rows have.
+    /// Names of the interfaces by their numbers in rows.
     pub fn interfaces(&self) -> &[String] {
         &self.made.names
     }
 
-    /// What people should know: files that could not be read.
+    /// Warnings about files that could not be read.
     pub fn remarks(&self) -> Vec<String> {
         let mut all = self.answer.warnings();
         for remark in self.known.warnings() {
@@ -135,7 +136,7 @@ impl SeriesFromPackets {
         all
     }
 
-    /// Counts packets until one begins another second, which is returned, or to the end: `None`.
+    /// Counts packets until the first of another second; returns that second, or `None` at the end.
     fn take(&mut self) -> Result<Option<u64>, Failure> {
         loop {
             let Some(found) = self.answer.next().map_err(Failure::say)? else {
@@ -151,7 +152,8 @@ impl SeriesFromPackets {
             match self.made.of_origin.get(&found.origin) {
                 Some(series_meter) => self.made.curves[*series_meter].count(&found),
                 None => {
-                    // The answer lends either a packet or the list of origins: the first packet of each is copied.
+                    // The result lends either a packet or the list of origins, so the first packet of each origin is
+                    // copied.
                     let (data, found) = (found.data.to_vec(), FoundPacket { data: &[], ..found });
                     let interface = &self.answer.origins()[found.origin].interface;
                     let series_meter = self.made.meet(found.origin, interface)?;
@@ -164,7 +166,7 @@ impl SeriesFromPackets {
         }
     }
 
-    /// Tells everything before this second; without one, everything.
+    /// Outputs all rows before this second; `None` outputs all.
     fn add_row(&mut self, before: Option<u64>) -> Result<(), Failure> {
         let is_due = |second: u64| before.is_none_or(|before| second < before);
         while let Some(known) = self.next_known.take_if(|row| is_due(row.second)) {
@@ -184,7 +186,7 @@ impl SeriesFromPackets {
 }
 
 impl MadeRows {
-    /// The curve of an origin that has not been met before.
+    /// The series of an origin that is new.
     fn meet(&mut self, origin: usize, interface: &str) -> Result<&mut InterfaceSeries, Failure> {
         let folder = |name: &str| interface_folder(&self.store, name);
         let at = match self.names.iter().position(|name| folder(name) == folder(interface)) {
@@ -204,14 +206,14 @@ impl MadeRows {
         Ok(number)
     }
 
-    /// Everything before this second has been counted; without one, everything.
+    /// Completes all rows before this second; `None` completes all.
     fn pass(&mut self, second: Option<u64>) {
         for (number, series_meter) in self.curves.iter_mut().enumerate() {
             let rows = match second {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // Which seconds are silent the store's own rows say, if there are any.
+            // Zero rows come from the store's own rows, if there are any.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }

@@ -1,26 +1,26 @@
-//! Where a curve has no value: between two rows of one interface and direction that do not follow each other.
+//! Gaps in a series: missing seconds between two rows of one interface.
 
 use series::Row;
 use std::collections::BTreeMap;
 
-/// Seconds of which nothing is known, both included.
+/// A range of unknown seconds, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     pub from: u64,
     pub to: u64,
 }
 
-/// Watches the rows of several interfaces go by.
+/// Finds gaps in the rows of several interfaces.
 #[derive(Default)]
 pub struct Gaps {
-    /// The second after the last row of each interface, of whatever direction.
+    /// The second after the last row of each interface, in any direction.
     next: BTreeMap<u16, u64>,
     seconds: u64,
 }
 
 impl Gaps {
-    /// What is unknown before this row (or step of so many seconds) of its interface, since the one before. The other
-    /// direction begins with the first packet that this host sent, which is no gap before it.
+    /// The gap between this row (or step of `step` seconds) and the previous row of its interface. Directions are not
+    /// separated, since rows of the other direction begin only with the first packet that this host sends.
     pub fn before(&mut self, row: &Row, step: u64) -> Option<Gap> {
         let next = self.next.insert(row.interface, row.second + step)?;
         let gap = (row.second > next).then(|| Gap { from: next, to: row.second - 1 })?;
@@ -28,7 +28,7 @@ impl Gaps {
         Some(gap)
     }
 
-    /// How many seconds all of them were.
+    /// The number of seconds in all gaps.
     pub fn seconds(&self) -> u64 {
         self.seconds
     }

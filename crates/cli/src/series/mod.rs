@@ -1,6 +1,6 @@
-//! `netgrain series`: a port's curve by time, second by second or in steps, out of a store or from another machine; of all
-//! packets, or of those that match. A second of silence is a row of zeros; seconds of which nothing is known are said to be
-//! unknown.
+//! `netgrain series`: the time series of an interface by seconds or larger steps, from a store or another machine, of
+//! all packets or of those that match a filter. A second without packets is a row of zeros; unknown seconds are shown
+//! as gaps.
 
 mod files;
 mod from_packets;
@@ -98,15 +98,15 @@ pub struct SeriesArgs {
     pub color: ColorArgs,
 }
 
-/// Where rows come from.
+/// The source of rows.
 enum RowSource {
     /// Rows of a store.
     Store(PathBuf),
-    /// Packets of a store that match.
+    /// Matching packets of a store.
     Packets(PathBuf, Filter),
-    /// Files of rows, or captures, of whose packets those count that match.
+    /// Files of rows, or captures, of which matching packets are counted.
     Files(Vec<PathBuf>, Filter),
-    /// Another machine, by a port of ours.
+    /// Messages from the network, received by a given interface.
     Network(SocketAddr, Option<String>),
 }
 
@@ -120,7 +120,7 @@ pub enum DirectionArg {
 }
 
 impl DirectionArg {
-    /// As rows have it.
+    /// The direction as in rows.
     pub fn direction(self) -> series::Direction {
         match self {
             Self::In => series::Direction::In,
@@ -156,7 +156,7 @@ impl Step {
     }
 }
 
-/// Runs the verb. No if nothing was found, or if not everything could be read.
+/// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     if !args.fields.is_empty() && !args.json && !args.csv {
         return Err(Failure::Said("--fields: with --json or --csv; the table has fields of its own".into()));
@@ -210,7 +210,7 @@ fn place(args: &SeriesArgs) -> Result<RowSource, Failure> {
     }
     if !args.read.is_empty() {
         let is_file = |path: &&PathBuf| path.exists() || *path == Path::new("-");
-        // A first word that is no file is a file that is not there.
+        // The first word is always a file; if it does not exist, the error is reported when it is opened.
         let files = args.read.iter().skip(1).take_while(is_file).count() + 1;
         let words = args.read[files..].iter().map(|word| word.to_string_lossy());
         let words: Vec<_> = words.chain(args.words.iter().map(|word| word.as_str().into())).collect();
@@ -229,7 +229,7 @@ fn filter(text: &str) -> Result<Filter, Failure> {
     Filter::parse(text).map_err(|e| Failure::filter(&e))
 }
 
-/// What was searched, and what there is.
+/// Advice for a query without result: the searched interval and the existing data.
 fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Timestamp) -> String {
     let interval = args.when.tz.zone.interval_in_words(from, to);
     let there = |store: &PathBuf| {
@@ -259,7 +259,7 @@ fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut 
     out.finish(rows.names())
 }
 
-/// Seconds as M3OMon tells them.
+/// Prints the seconds in the format of M3OMon.
 fn legacy(mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
     let mut out = export::text::legacy::LegacySeries::new(BackgroundWriter::new(std::io::stdout()));
     let mut reported = 0;

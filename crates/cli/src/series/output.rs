@@ -1,4 +1,4 @@
-//! Rows and roll-ups on their way out: as a table with curves, as objects, as CSV.
+//! Output of rows and steps: a table with sparklines, JSON objects or CSV.
 
 use super::SeriesArgs;
 use super::gaps::{Gap, Gaps};
@@ -15,24 +15,24 @@ use series::{Direction, Row};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Characters of a curve on a terminal, at most.
+/// The most characters of a sparkline on a terminal.
 const WIDTH: usize = 100;
 
-/// Characters before a curve: the interface and the direction; before its axis, the date with the offset of its zone.
+/// Characters before a sparkline: interface and direction; before its axis: the date with the offset of its zone.
 const NAME: usize = 17;
 
-/// Characters behind a curve: its greatest value.
+/// Characters after a sparkline: its greatest value.
 const MAX: usize = 16;
 
-/// What begins the names of fields that a filter leaves unknown: flows are made of all packets, and gaps in the numbers of a tunnel are
-/// gaps in all of them.
+/// The prefixes of fields that are unknown with a filter: the meter counts flows, and gaps in tunnel sequence numbers,
+/// over all packets.
 const OF_ALL: [&str; 2] = ["flows_", "tunnel_"];
 
 fn is_of_all(name: &str) -> bool {
     OF_ALL.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// See the module.
+/// The output; see the module.
 pub struct Output<T: table::LineSubject> {
     form: Form<T>,
     filtered: bool,
@@ -52,7 +52,7 @@ enum Form<T: table::LineSubject> {
 }
 
 impl<T: table::LineSubject> Output<T> {
-    /// Opens it; of packets that match a filter (`filtered`) less is known.
+    /// Opens the output; with a filter (`filtered`) some fields are unknown.
     pub fn begin(args: &SeriesArgs, filtered: bool) -> Result<Self, Failure> {
         let fields = match &args.fields[..] {
             [] if filtered => Some(T::fields().iter().filter(|field| !is_of_all(&field.name)).collect()),
@@ -86,7 +86,7 @@ impl<T: table::LineSubject> Output<T> {
         })
     }
 
-    /// Tells one; `row` is where it stands in time, and how much passed.
+    /// Writes one row or step; `row` has its time, `step` its duration in seconds.
     pub fn write(&mut self, what: &T, row: Row, step: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);
@@ -125,13 +125,13 @@ impl<T: table::LineSubject> Output<T> {
                 } });
                 out.get_mut().write_all(format!("{}\n", versioned(value)).as_bytes())?;
             }
-            // A line of CSV says the same as all others: there is none of what is unknown.
+            // All lines of a CSV file have the same columns, so gaps are only missing lines.
             Form::Csv(_) => {}
         }
         Ok(())
     }
 
-    /// Ends the output, on a terminal with the curves; says how many were told.
+    /// Ends the output, on a terminal with the sparklines; returns the number of rows.
     pub fn finish(self, names: &Names) -> Result<u64, Failure> {
         match self.form {
             Form::Objects(out) | Form::Csv(out) => _ = out.into_inner().finish()?,
@@ -156,17 +156,17 @@ impl<T: table::LineSubject> Output<T> {
     }
 }
 
-/// The curves of a terminal, over one axis of time.
+/// The sparklines of a terminal over one time axis.
 struct Drawing<'a> {
     sparklines: &'a BTreeMap<(u16, Direction), Sparkline>,
-    /// Seconds of a row.
+    /// Duration of a row in seconds.
     step: u64,
     zone: &'a Zone,
     paint: Paint,
 }
 
 impl Drawing<'_> {
-    /// Lines of at most `width` characters, but for long names.
+    /// Lines of at most `width` characters, except for long names.
     fn text(&self, width: usize, names: &Names) -> String {
         let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
         let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };

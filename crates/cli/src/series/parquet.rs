@@ -1,4 +1,4 @@
-//! Rows as a Parquet file, with the columns of those in a store.
+//! Writes rows as a Parquet file, with the columns of a store.
 
 use super::source::Rows;
 use crate::outcome::Failure;
@@ -7,7 +7,7 @@ use series::Row;
 use std::cell::RefCell;
 use std::path::Path;
 
-/// Writes them, `first` before those that follow; says how many.
+/// Writes `first` and all following rows; returns their number.
 pub fn write(path: &Path, asked: ProtectedPaths<'_>, first: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
     parquet::write(path, asked, "rows", |out| {
         let (mut first, mut failed, mut found) = (first, None, 0);

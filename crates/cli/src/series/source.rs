@@ -1,5 +1,5 @@
-//! Where rows come from: a store, the packets of a store, or the network. One for each second, interface and direction, in
-//! the order of time.
+//! Sources of rows: a store, the packets of a store, files, or the network. Rows come in order of time, one for each
+//! second, interface and direction.
 
 use super::files::SeriesFromFiles;
 use super::from_packets::SeriesFromPackets;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long after its end a second may be told by another machine.
+/// The longest delay after the end of a second in which another machine may send its row.
 const LATE: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// The wanted rows of a source; see the module.
 pub struct Rows {
     feed: Feed,
     interfaces: Vec<String>,
@@ -40,7 +40,7 @@ enum Feed {
 }
 
 impl Rows {
-    /// Begins with what was asked.
+    /// Opens the source.
     pub fn open(
         args: &SeriesArgs,
         place: &RowSource,
@@ -67,7 +67,7 @@ impl Rows {
         Ok(Self { feed, interfaces, direction, from, to, stop, names })
     }
 
-    /// The next row; `None` at the end, or when somebody wants no more.
+    /// The next row; `None` at the end or after the stop flag is set.
     pub fn next(&mut self) -> Result<Option<Row>, Failure> {
         loop {
             match self.any()? {
@@ -111,18 +111,19 @@ impl Rows {
         Ok(None)
     }
 
-    /// A store has been asked for its interfaces and times only; others say all they have.
+    /// True if the row is of a wanted interface and time. A store was queried for these only; other sources need the
+    /// check.
     fn is_wanted(&self, row: &Row) -> bool {
         let wanted = |name: String| self.interfaces.is_empty() || self.interfaces.contains(&name);
         (self.from.secs()..=self.to.secs()).contains(&row.second) && wanted(self.names.interface(row.interface))
     }
 
-    /// What the interfaces are called, as far as is known by now.
+    /// The interface names known so far.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// What people should know about the answer.
+    /// Warnings about the result.
     pub fn warnings(&self) -> Vec<String> {
         match &self.feed {
             Feed::Store(rows) => rows.warnings(),
@@ -132,7 +133,7 @@ impl Rows {
         }
     }
 
-    /// Whether everything could be read, and arrived.
+    /// True if all rows could be read and no message was lost.
     pub fn is_complete(&self) -> bool {
         match &self.feed {
             Feed::Network(heard) => heard.is_complete(),
@@ -140,18 +141,18 @@ impl Rows {
         }
     }
 
-    /// Whether all packets were asked and none matched.
+    /// True if packets were read and none matched.
     pub fn is_empty_series(&self) -> bool {
         matches!(&self.feed, Feed::Packets(rows) if rows.is_empty()) && !self.is_stopped()
     }
 
-    /// Whether somebody wants no more.
+    /// True if the stop flag is set.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// The question to interfaces of a store; none are all.
+/// A store query for these interfaces; an empty list means all.
 pub fn query(store: &Path, interfaces: &[String], from: Timestamp, to: Timestamp) -> Query {
     Query { interfaces: interfaces.to_vec(), from, to, ..Query::new(store) }
 }

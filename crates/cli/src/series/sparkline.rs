@@ -1,14 +1,14 @@
-//! Curves for a terminal: a line for each, as high as the greatest value in it, zero as a dot, a gap as a blank; below all of
-//! them an axis of times, which they share.
+//! Sparklines for a terminal: one line per series, scaled to its greatest value, with a dot for zero and a blank for a
+//! gap; a common time axis below.
 
 use crate::zone::Zone;
 use base::Timestamp;
 use std::collections::BTreeMap;
 
-/// From the least that is something to the greatest.
+/// The characters from the least nonzero value to the greatest.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Seconds between two marks of an axis: as clocks and calendars divide time.
+/// Possible distances of axis marks in seconds: the divisions of clocks and calendars.
 const MARKS: [u64; 22] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
     2_592_000, 31_536_000,
@@ -16,14 +16,14 @@ const MARKS: [u64; 22] = [
 
 const DAY: u64 = 86_400;
 
-/// Values by second (or by the first second of a step), for one line.
+/// Values by second (or by the first second of a step) for one line.
 #[derive(Clone, Debug, Default)]
 pub struct Sparkline {
     values: BTreeMap<u64, f64>,
 }
 
 impl Sparkline {
-    /// One more value; of several at the same place the sum.
+    /// Adds a value; values of the same second are summed.
     pub fn push(&mut self, second: u64, value: f64) {
         *self.values.entry(second).or_default() += value;
     }
@@ -38,7 +38,7 @@ impl Sparkline {
         self.values.values().copied().fold(0.0, f64::max)
     }
 
-    /// Its line over an axis: each character has the greatest value of its seconds.
+    /// The line over an axis: each character stands for the greatest value of its seconds.
     pub fn line(&self, axis: &TimeAxis) -> String {
         let mut cells: Vec<Option<f64>> = vec![None; axis.cells];
         for (second, value) in &self.values {
@@ -56,19 +56,19 @@ impl Sparkline {
     }
 }
 
-/// The time that curves stand over.
+/// The time axis of sparklines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeAxis {
     first: u64,
-    /// Seconds of a character.
+    /// Seconds per character.
     each: u64,
-    /// Characters.
+    /// Number of characters.
     cells: usize,
 }
 
 impl TimeAxis {
-    /// From the first second of all curves to the last, at most `width` characters wide: each stands for `step` seconds or a
-    /// multiple of them. `None` where there is nothing to stand over it.
+    /// An axis from the first second of all series to the last, at most `width` characters wide; each character stands
+    /// for `step` seconds or a multiple of them. `None` if there are no values.
     pub fn of<'a>(curves: impl Iterator<Item = &'a Sparkline> + Clone, step: u64, width: usize) -> Option<Self> {
         let first = curves.clone().filter_map(|c| c.values.first_key_value()).map(|(second, _)| *second).min()?;
         let last = curves.filter_map(|c| c.values.last_key_value()).map(|(second, _)| *second).max()?;
@@ -78,24 +78,25 @@ impl TimeAxis {
         Some(Self { first, each, cells: ((last - first) / each + 1) as usize })
     }
 
-    /// Seconds of a character.
+    /// Seconds per character.
     pub fn each(&self) -> u64 {
         self.each
     }
 
-    /// The character that a second belongs to.
+    /// The character of a second.
     fn cell(&self, second: u64) -> usize {
         (second.saturating_sub(self.first) / self.each) as usize
     }
 
-    /// Two lines for below the curves: a rule with marks at round times of the zone, and the times below the marks. Without a round
-    /// time in it, the beginning is marked.
+    /// Two lines below the sparklines: a rule with marks at round times of the zone, and the times below the marks. If
+    /// no round time is in range, the begin is marked.
     pub fn lines(&self, zone: &Zone) -> (String, String) {
         let at = |second| Timestamp::from_secs_nanos(second, 0);
-        // Zones differ from UTC by minutes; over a change of clocks, marks are round before it.
+        // The offset of the zone at the begin is used for the whole axis; after a change of the clocks, marks may not
+        // be at round times.
         let east = zone.east(at(self.first));
         let last = self.first + (self.cells as u64 - 1) * self.each;
-        // A label and two blanks.
+        // Each mark needs space for its label and two blanks.
         let fits = |mark: &u64| *mark / self.each >= label_width(*mark) as u64 + 2;
         let years = (0..).map(|i| MARKS[MARKS.len() - 1] << i);
         let every = MARKS.into_iter().chain(years).find(fits).unwrap_or(self.each);
@@ -112,7 +113,7 @@ impl TimeAxis {
             let cell = self.cell(mark);
             rule[cell] = '┴';
             let label = label(zone, at(mark), every);
-            // The last label may stand out over the end of the rule.
+            // The last label may extend beyond the end of the rule.
             labels += &" ".repeat(cell.saturating_sub(labels.chars().count()));
             labels += &label;
         }
@@ -120,7 +121,7 @@ impl TimeAxis {
     }
 }
 
-/// Characters of a label where marks are so many seconds apart.
+/// The width of a label for marks at this distance.
 fn label_width(every: u64) -> usize {
     match every {
         0..60 => 8,
@@ -179,14 +180,14 @@ mod tests {
 
     #[test]
     fn marks_are_at_round_times_of_the_zone_above_their_labels() {
-        // 2026-11-21T10:41:53Z, half a minute.
+        // 2026-11-21T10:41:53Z; the series lasts half a minute.
         let begin = 1_795_257_713;
         let series = series(&[(begin, 1.0), (begin + 29, 1.0)]);
         let axis = TimeAxis::of(std::iter::once(&series), 1, 80).expect("values");
         let (rule, labels) = axis.lines(&Zone::Utc);
         assert_eq!(rule, "───────┴─────────┴─────────┴──");
         assert_eq!(labels, "       10:42:00  10:42:10  10:42:20");
-        // Of a zone that is half an hour beside it, an hour is round elsewhere.
+        // In a zone with an offset of half an hour, round hours are elsewhere.
         let india = Zone::Other(jiff::tz::TimeZone::posix("IST-5:30").expect("a rule"));
         let series = Sparkline { values: [(begin, 1.0), (begin + 7200, 1.0)].into() };
         let axis = TimeAxis::of(std::iter::once(&series), 60, 80).expect("values");

@@ -1,4 +1,4 @@
-//! A second, or a step of many, as a line that people read.
+//! A second, or a step of several seconds, as a line of text.
 
 use crate::flows::names::Names;
 use crate::style::{Paint, StylePart};
@@ -16,7 +16,7 @@ const fn left(title: &'static str, width: usize) -> Column {
     Column { title, width, align: Align::Left, narrow: None }
 }
 
-/// The time stands first, as a time of day where a line has no room for more.
+/// The time is the first column; it is shown as a time of day on a narrow terminal.
 const TIME: usize = 0;
 /// `2026-11-21T10:42:07Z`.
 const TIME_WIDTH: usize = 20;
@@ -41,7 +41,8 @@ const SECONDS: [Column; 11] = [
     column("lost", 9),
 ];
 
-/// The steps by which lines become shorter on a narrow terminal, least missed columns first: sources, SYN, new flows, active flows, peaks, then what tells rows
+/// The steps by which lines become shorter on a narrow terminal, least important columns first: sources, SYNs, new
+/// flows, active flows, peaks, then the columns that distinguish the rows of several interfaces.
 /// of several interfaces apart.
 const SECONDS_STEPS: [Step; 8] = [
     Step::Narrow(TIME),
@@ -68,7 +69,7 @@ const STEPS: [Column; 11] = [
     column("lost", 9),
 ];
 
-/// As of [`SECONDS_STEPS`]: new flows, peaks, percentiles, the greatest second, how much is known.
+/// As [`SECONDS_STEPS`]: new flows, peaks, percentiles, the greatest second, the number of known seconds.
 const STEPS_STEPS: [Step; 8] = [
     Step::Narrow(TIME),
     Step::Drop(9),
@@ -80,11 +81,11 @@ const STEPS_STEPS: [Step; 8] = [
     Step::Drop(1),
 ];
 
-/// What a line is about.
+/// The subject of a line: a second or a step.
 pub trait LineSubject: export::text::FieldTable {
-    /// Columns, and the order in which a narrow terminal does without them.
+    /// The columns, and the order in which a narrow terminal omits them.
     fn columns() -> (&'static [Column], &'static [Step]);
-    /// All cells but that of the time. Which flows packets that match a filter are of (`filtered`) is not known.
+    /// All cells except the time. Flow counts are unknown with a filter (`filtered`).
     fn cells(&self, names: &Names, filtered: bool) -> Vec<Cell>;
 }
 
@@ -138,7 +139,7 @@ pub struct Lines {
     layout: Layout,
     paint: Paint,
     zone: Zone,
-    /// The date above the last lines, where lines have times of day alone.
+    /// The date printed above the last lines; used where lines have only the time of day.
     date: String,
 }
 
@@ -148,24 +149,24 @@ impl Lines {
         let (columns, steps) = T::columns();
         let mut columns = columns.to_vec();
         if *zone != Zone::Utc {
-            // `+01:00` in place of `Z`.
+            // `+01:00` is five characters longer than `Z`.
             columns[TIME].width += 5;
         }
         let layout = Layout::new(&columns, steps, room, paint);
         Self { layout, paint, zone: zone.clone(), date: String::new() }
     }
 
-    /// The line of titles.
+    /// The header line.
     pub fn header(&self) -> String {
         self.layout.header()
     }
 
-    /// In words, the columns that were left out to fit a terminal.
+    /// A text that names the columns that were left out to fit the terminal.
     pub fn dropped(&self) -> Option<String> {
         self.layout.dropped()
     }
 
-    /// One second or step.
+    /// The line of one second or step.
     pub fn line<T: LineSubject>(&mut self, what: &T, second: u64, names: &Names, filtered: bool) -> String {
         let (date, time) = self.time(second);
         let mut cells = vec![(time, Some(StylePart::Faint))];
@@ -173,10 +174,10 @@ impl Lines {
         date + &self.layout.line(cells)
     }
 
-    /// Seconds of which nothing is known.
+    /// The line of a gap.
     pub fn gap(&mut self, from: u64, to: u64, interface: &str) -> String {
         let (date, begin) = self.time(from);
-        // The end may be of another date.
+        // The end may be on another date.
         let end = self.zone.show_second(Timestamp::from_secs_nanos(to, 0));
         let width = if self.layout.is_narrow(TIME) { CLOCK_WIDTH } else { TIME_WIDTH };
         let text =
@@ -184,7 +185,7 @@ impl Lines {
         date + &self.paint.part(StylePart::Notable, &text)
     }
 
-    /// The time of a second, and before it (as a line) the date if the time has none and the date is another one.
+    /// The time of a second. A line with the date precedes it if the time has no date and the date has changed.
     fn time(&mut self, second: u64) -> (String, String) {
         let at = Timestamp::from_secs_nanos(second, 0);
         if !self.layout.is_narrow(TIME) {
@@ -202,7 +203,7 @@ pub fn moment(second: u64) -> String {
     Zone::Utc.show_second(Timestamp::from_secs_nanos(second, 0))
 }
 
-/// In or out.
+/// The direction as text.
 pub fn way(direction: Direction) -> &'static str {
     match direction {
         Direction::In => "in",
@@ -214,7 +215,7 @@ fn bits(bytes: u64, scale: f64) -> String {
     show_si(bytes as f64 * 8.0 * scale, "b/s")
 }
 
-/// A number of flows; `-` where nothing is known of them.
+/// A number of flows; `-` if unknown.
 fn flows(count: u64, filtered: bool) -> String {
     if filtered { "-".to_owned() } else { show_count(count) }
 }
