@@ -5,7 +5,7 @@ use std::fmt;
 
 /// The reason why a text is not a valid filter.
 ///
-/// `{}` writes one line; `{:#}` adds the filter and a mark below the word in question.
+/// `{}` writes one line; `{:#}` adds the filter and a mark below the word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     /// The filter.

@@ -470,8 +470,7 @@ impl<'a> Emitter<'a> {
         self.asm.jump_if_reg(Condition::Gt, R::R2, R::R0, no);
     }
 
-    /// r1 = the address of the packet byte at the offset in `base`; jumps to `no` if the offset may exceed `LEN_MAX`
-    /// and does.
+    /// r1 = the address of the packet byte at the offset in `base`; jumps to `no` if the offset exceeds `LEN_MAX`.
     fn point(&mut self, base: ir::Reg, no: Label) {
         let offset = self.read(base, R::R2);
         if !self.form.short[usize::from(base.0)] {

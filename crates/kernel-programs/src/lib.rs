@@ -10,13 +10,13 @@
 //!            └─ other ───► user space, undecided: nothing was done
 //! ```
 //! **The kernel decides only packets that it can decide alone.** A packet goes to user space *undecided* in three
-//! cases. First, its headers exceed the kernel's header parser: more than two VLAN tags or [`EXTENSIONS`] extension
+//! cases. First, the packet exceeds the kernel's header parser: more than two VLAN tags or [`EXTENSIONS`] extension
 //! headers, MPLS labels, PPPoE, lengths that contradict each other; for programs that look into tunnels, any packet
-//! that may be a tunnel; for programs with fragment tracking, any fragment. Second, the program reaches an operation
-//! that the kernel cannot do (a copy, a log, the worker's own sequence number). Third, the driver leaves no space for
-//! metadata that user space needs ([`Metadata`]). An undecided packet had no effect in the kernel, so user space
-//! evaluates the packet from the first stage. For every packet that the kernel decides, the packet facts of the inner
-//! layer equal those of the outer layer.
+//! that may be a tunnel; for programs with fragment tracking, any fragment; for programs that compute offsets, any
+//! frame of more than 32,767 bytes. Second, the program reaches an operation that the kernel cannot do (a copy, a log,
+//! the worker's own sequence number). Third, the driver leaves no space for metadata that user space needs
+//! ([`Metadata`]). An undecided packet had no effect in the kernel, so user space evaluates the packet from the first
+//! stage. For every packet that the kernel decides, the packet facts of the inner layer equal those of the outer layer.
 //!
 //! **Maps.** A map that the kernel's stages use lives in the kernel, shared by all queues, and no later stage in user
 //! space uses it. User space evaluates undecided packets with separate maps, because it cannot add to a number in a

@@ -62,7 +62,7 @@ impl PacketScopeInfo {
         if self.outside { Layer::Outer } else { Layer::Inner }
     }
 
-    /// Returns whether a predicate about `end` applies to the source and to the destination.
+    /// Selects by `end` and the enclosing scope: (true if the source is tested, true if the destination is tested).
     fn ends(self, end: Endpoint) -> (bool, bool) {
         let end = if end == Endpoint::Any { self.end.unwrap_or(Endpoint::Any) } else { end };
         (end != Endpoint::Dst, end != Endpoint::Src)

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Maximum nesting depth of expressions.
 const MAX_DEPTH: usize = 120;
-/// Words for groups that may precede a tcpdump filter elsewhere, and the equivalent program.
+/// Words of group configurations that may precede a tcpdump filter, and the equivalent program.
 const GROUP_WORDS: [(&str, &str); 3] = [
     ("copy", "main = bpf \"…\""),
     ("steer", "main = bpf \"…\" >-> steer_flow"),

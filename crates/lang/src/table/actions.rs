@@ -263,7 +263,7 @@ pub const CONTROL: &[Function] = &[
     ))),
 ];
 
-/// The class of control members, which no program may select.
+/// The class `management`: no member can join it, so no program may select it.
 const MANAGEMENT: u64 = 63;
 
 fn class(g: &Arguments<'_, '_>) -> Result<u8, String> {
@@ -297,7 +297,7 @@ pub const DELIVERY: &[Function] = &[
         "A copy to each member of this class, 0 to 62, whatever was chosen before.",
         |g| {
             let class = class(g)?;
-            // The broadcast also discards an earlier choice of members.
+            // The broadcast discards an earlier choice of members.
             seq([ActionTerm::Broadcast, ActionTerm::Classify(class)])
         }
     ),

@@ -132,7 +132,7 @@ fn as_key(name: &str) -> Option<String> {
     table::find(&key).map(|_| key)
 }
 
-/// The advice for a property in place of the key with the corresponding name.
+/// The advice for a name in place of the key with the corresponding name.
 pub fn key_of(e: &Expr) -> Option<String> {
     let Node::Name(name) = &e.node else { return None };
     as_key(name).map(|key| format!("the key of that name is `{key}`"))

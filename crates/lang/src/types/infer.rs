@@ -302,7 +302,7 @@ impl Infer<'_> {
                             self.want(arg, &from, &whose, scope, effects).map_err(|error| {
                                 let rest = args.len() - i - 1;
                                 let takes = self.resolved(&to).parts().0.len();
-                                // Arguments in the wrong order are the most frequent cause.
+                                // The advice names the most likely cause.
                                 match order(f) {
                                     _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
                                     _ if *from == Type::Key && advice::key_of(arg).is_some() => {
