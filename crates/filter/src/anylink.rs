@@ -1,5 +1,6 @@
-//! Tests below `anylink`: of the packet that [`wire::Headers`] finds under tags, labels, pseudowires and sessions, and of the transport
-//! protocol behind all extension headers. What is not there does not hold; it rejects nothing.
+//! Tests below `anylink`. They apply to the packet that [`wire::Headers`] finds under tags, labels, pseudowires and
+//! sessions, and to the transport protocol behind all extension headers. A test of an absent header is false but,
+//! unlike other tests, does not reject the frame.
 
 use crate::tree::{AddressProtocol, Dir, Version};
 use wire::{EtherType, Family, Headers, IpProtocol};
@@ -7,28 +8,28 @@ use wire::{EtherType, Family, Headers, IpProtocol};
 /// A test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AnyLinkTest {
-    /// What is under all tags, labels and sessions.
+    /// The ethertype under all tags, labels and sessions.
     EtherType(u16),
-    /// A VLAN tag of the outermost Ethernet header that has any, or of the innermost; with this id.
+    /// A VLAN tag with this ID (any ID if `None`) in the outermost Ethernet header that has a tag, or in the innermost.
     Vlan(Option<u16>),
-    /// A whole header of IP of this version.
+    /// A complete IP header of this version.
     Version(Version),
     /// The protocol behind all extension headers.
     Protocol(Option<Version>, u8),
-    /// An address of IPv4; without a carrier in IPv4, ARP and reverse ARP.
+    /// An IPv4 address; with `within: None` in IPv4, ARP and reverse ARP.
     Address4 {
-        /// Where it is looked for.
+        /// The protocol whose header contains the address.
         within: Option<AddressProtocol>,
-        /// Which end.
+        /// The endpoint.
         dir: Dir,
         /// The address.
         address: u32,
         /// The mask.
         mask: u32,
     },
-    /// An address of IPv6.
+    /// An IPv6 address.
     Address6 {
-        /// Which end.
+        /// The endpoint.
         dir: Dir,
         /// The address.
         address: u128,
@@ -39,17 +40,17 @@ pub enum AnyLinkTest {
     Ports {
         /// The protocol.
         of: Option<u8>,
-        /// Which end.
+        /// The endpoint.
         dir: Dir,
-        /// The least port.
+        /// The lowest port.
         low: u16,
-        /// The greatest port.
+        /// The highest port.
         high: u16,
     },
 }
 
 impl AnyLinkTest {
-    /// Whether it holds of a frame with these headers.
+    /// True if the test holds for a frame with these headers.
     pub fn holds(&self, frame: &[u8], headers: &Headers) -> bool {
         let l3 = usize::from(headers.l3());
         match *self {
@@ -108,7 +109,7 @@ const fn family(version: Version) -> Family {
     }
 }
 
-/// So many bytes at a place, if they were captured.
+/// `N` bytes at an offset, if they were captured.
 #[inline]
 pub fn chunk<const N: usize>(frame: &[u8], at: usize) -> Option<[u8; N]> {
     frame.get(at..)?.first_chunk().copied()

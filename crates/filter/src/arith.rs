@@ -1,4 +1,4 @@
-//! Arithmetic of filters: numbers of 32 bits made from bytes of the packet.
+//! Arithmetic of filters: 32-bit numbers, computed from bytes of the packet.
 
 use crate::anylink::AnyLinkTest;
 use crate::link::{ARP, IP, IP6, RARP};
@@ -10,55 +10,57 @@ use crate::tree::{ArithExpr, Op, Span, Version};
 /// A number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Number {
-    /// The number itself.
+    /// A constant.
     Is(u32),
-    /// Bytes on the wire.
+    /// The wire length in bytes.
     Len,
-    /// Two numbers and an operator.
+    /// An operator and its operands.
     Op(Op, Box<Number>, Box<Number>),
     /// Bytes of the frame.
     Load {
-        /// What the index counts from.
+        /// The position from which the index counts.
         base: Base,
-        /// Bytes behind it.
+        /// The index, in bytes from the base.
         index: Box<Number>,
-        /// How many bytes are read.
+        /// Width in bytes.
         width: u8,
     },
 }
 
-/// What an index counts from.
+/// The position from which an index counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Base {
-    /// A spot.
+    /// A fixed offset.
     At(HeaderOffset),
-    /// The end of the header of IPv4 at this spot.
+    /// The end of the IPv4 header at this offset.
     BehindIpv4(HeaderOffset),
-    /// The network header that [`wire::Headers`] found; where it may begin the frame, 0 is a place and not "none".
+    /// The network header that [`wire::Headers`] found.
     Network {
-        /// Whether it may begin the frame.
+        /// True if the network header may begin the frame; otherwise the offset 0 means that there is none.
         may_begin: bool,
     },
     /// The transport header that [`wire::Headers`] found.
     Transport,
 }
 
-/// A number and what must hold for it to exist.
+/// A number, and the condition under which it exists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guarded {
     /// The number.
     pub number: Number,
-    /// What must hold.
+    /// The condition.
     pub needs: Option<Test>,
 }
 
 impl Guarded {
-    /// Of a sum, asked at this point of the filter, or `any`where under tags and labels.
+    /// Translates arithmetic at this point of the filter; with `any`, offsets refer to the packet under tags and
+    /// labels.
     pub fn of(sum: &ArithExpr, at: &Offsets, any: bool) -> Result<Self, (Span, &'static str)> {
         Ok(match sum {
             ArithExpr::Is(n) => Self { number: Number::Is(*n), needs: None },
             ArithExpr::Len => Self { number: Number::Len, needs: None },
-            // As libpcap has it, what the *right* operand needs is not asked: `ip[2:2] - tcp[12]` reads where TCP would be.
+            // As in libpcap, the condition of the *right* operand is not tested: in `ip[2:2] - tcp[12]`, the second
+            // load reads the bytes at the TCP offset of a packet with any protocol.
             ArithExpr::Op(op, a, b) => {
                 let (a, b) = (Self::of(a, at, any)?, Self::of(b, at, any)?);
                 Self { number: Number::Op(*op, Box::new(a.number), Box::new(b.number)), needs: a.needs }
@@ -79,7 +81,7 @@ impl Guarded {
     }
 }
 
-/// What an index into this protocol counts from, and what must hold.
+/// The base of an index into this protocol, and the condition.
 fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = at.network();
     Ok(match protocol {
@@ -97,7 +99,7 @@ fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static s
     })
 }
 
-/// The same below `anylink`.
+/// The base and the condition below `anylink`.
 fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = Base::Network { may_begin: at.is_raw() };
     let transport = |number| (Base::Transport, Some(Test::Deep(AnyLinkTest::Protocol(None, number))));
@@ -122,7 +124,7 @@ fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'sta
 }
 
 impl Offsets {
-    /// IPv6 whose header itself names the protocol.
+    /// IPv6 whose fixed header names the protocol as its next header.
     fn ip6_next(&self, protocol: u8) -> Result<Test, &'static str> {
         let next = Test::equal(self.network().plus(6), 1, protocol.into());
         Ok(self.carries(IP6)?.and(next))
@@ -137,7 +139,7 @@ pub fn both(a: Option<Test>, b: Option<Test>) -> Option<Test> {
 }
 
 impl Number {
-    /// How many numbers it is made of.
+    /// The number of nodes of the expression.
     pub fn words(&self) -> usize {
         match self {
             Self::Is(_) | Self::Len => 1,
@@ -146,7 +148,7 @@ impl Number {
         }
     }
 
-    /// The number, if no packet is needed to know it.
+    /// The value, if it does not depend on the packet.
     pub fn constant(&self) -> Option<u32> {
         match self {
             Self::Is(n) => Some(*n),

@@ -1,34 +1,34 @@
-//! What is wrong with a filter, where, and what to write instead.
+//! Errors in a filter: position, cause and correction.
 
 use crate::tree::Span;
 use std::fmt;
 
-/// Why a text is no filter.
+/// The reason why a text is not a valid filter.
 ///
-/// `{}` writes one line; `{:#}` adds the filter and a mark below the word in question.
+/// `{}` writes one line; `{:#}` adds the filter and a mark below the word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     /// The filter.
     pub text: String,
-    /// The word in question; empty at the end of the text.
+    /// The word at which the error was found; empty at the end of the text.
     pub word: String,
-    /// Its first byte, from 0.
+    /// Offset of the first byte of the word.
     pub at: usize,
-    /// What is wrong and what to write instead.
+    /// The cause and the correction.
     pub why: String,
 }
 
-/// Most characters of a filter that are shown above the mark.
+/// Maximum number of characters of the filter above the mark.
 const SHOWN: usize = 96;
 
 impl FilterError {
-    /// About a piece of this text.
+    /// An error at a position of this text.
     pub(crate) fn of(text: &str, span: Span, why: impl Into<String>) -> Self {
         let word = text.get(span.at..span.at + span.len).unwrap_or_default().to_owned();
         Self { text: text.to_owned(), word, at: span.at, why: why.into() }
     }
 
-    /// Characters before the word, plus 1.
+    /// The column of the word, counted from 1 in characters.
     pub fn column(&self) -> usize {
         1 + self.text.get(..self.at).map_or(self.at, |before| before.chars().count())
     }
@@ -43,7 +43,7 @@ impl fmt::Display for FilterError {
         if !f.alternate() {
             return Ok(());
         }
-        // Of a long filter, the part around the word.
+        // Of a long filter, only the part around the word is printed.
         let column = self.column() - 1;
         let skip = column.saturating_sub(SHOWN / 2);
         let shown: String =

@@ -1,11 +1,14 @@
-//! The filter asked of a flow record: the words of packets about the conversation, and words about what the record counts.
+//! Filters on flow records: the primitives for packets, applied to the flow, and primitives for the counters of a
+//! record.
 //!
-//! `src` is the initiator, the end that sent the first packet, and `dst` the responder: `src host A` is true of conversations that A
-//! began, and `not src host A` of all others. Words about addresses, ports and protocols are about the innermost conversation
-//! (`docs/reference/decoding.md`), whatever tags, labels and extension headers were around it, so `anylink` changes nothing.
+//! `src` is the initiator, which sent the first packet, and `dst` the responder: `src host A` matches flows that A
+//! began, and `not src host A` matches all others. Primitives for addresses, ports and protocols refer to the innermost
+//! packet (`docs/reference/decoding.md`), whatever tags, labels and extension headers enclose it, so `anylink` has no
+//! effect.
 //!
-//! Bytes of a packet, lengths and the words for what is no part of a conversation are refused. `bytes`, `packets`, `bps`, `pps` and
-//! `flags` are of both directions together, or of the packets of one end with `src` or `dst` before them.
+//! The parser rejects packet bytes, packet lengths, and primitives for anything that a flow record does not contain.
+//! `bytes`, `packets`, `bps`, `pps` and `flags` count both directions together; with `src` or `dst` before them, only
+//! the packets that this endpoint sent.
 
 use crate::error::FilterError;
 use crate::key_condition::KeyCondition;
@@ -18,75 +21,75 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use wire::{IpProtocol, MacAddr};
 
-/// States of TCP as flow records number them; no word for 0, which is not TCP.
+/// TCP states by their number in flow records; number 0 (not TCP) has no name.
 pub const TCP_STATES: [&str; 8] =
     ["", "midstream", "syn_sent", "syn_received", "established", "half_closed", "closed", "reset"];
 
-/// Reasons for the end of a record as flowEndReason numbers them (IPFIX element 136); no word for 0.
+/// Reasons for the end of a record by their number in flowEndReason (IPFIX element 136); number 0 has no name.
 pub const END_REASONS: [&str; 6] =
     ["", "idle_timeout", "active_timeout", "end_of_flow", "forced_end", "lack_of_resources"];
 
-/// What a flow record says to a filter.
+/// The fields of a flow record that a filter can test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowTerms {
-    /// The end that sent the first packet.
+    /// The address of the initiator, which sent the first packet.
     pub src: IpAddr,
-    /// The other end; of the same family.
+    /// The address of the responder, in the same address family.
     pub dst: IpAddr,
-    /// The initiator's port; 0 where the protocol has none.
+    /// The initiator's port; 0 if the protocol has no ports.
     pub src_port: u16,
     /// The responder's port.
     pub dst_port: u16,
     /// The protocol above IP.
     pub protocol: IpProtocol,
-    /// Ids of the VLAN tags.
+    /// The IDs of the VLAN tags.
     pub vlans: [Option<u16>; 2],
     /// The topmost MPLS label.
     pub mpls: Option<u32>,
-    /// The link addresses that sent the first frame there and the first frame back.
+    /// The source MAC addresses of the first frame in each direction.
     pub macs: [Option<MacAddr>; 2],
-    /// Packets of initiator and responder.
+    /// Packets sent by the initiator and by the responder.
     pub packets: [u64; 2],
-    /// Bytes of their frames.
+    /// Bytes of the frames sent by the initiator and by the responder.
     pub bytes: [u64; 2],
-    /// Nanoseconds from the first packet to the last.
+    /// Time from the first packet to the last, in nanoseconds.
     pub duration: u64,
-    /// Flags of TCP that each end sent: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
+    /// TCP flags that each endpoint sent: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub flags: [u8; 2],
     /// Index in [`TCP_STATES`].
     pub state: u8,
     /// Index in [`END_REASONS`].
     pub end: u8,
-    /// Nanoseconds from SYN to SYN and ACK.
+    /// Time from the SYN to the SYN/ACK, in nanoseconds.
     pub rtt: Option<u64>,
 }
 
-/// What a filter looks at, so that nobody has to fetch more of a record.
+/// The fields that a filter tests; other fields of a record need not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequiredFields {
-    /// At addresses, or at least at their family.
+    /// Addresses, or only the address family.
     pub needs_addresses: bool,
-    /// At ports.
+    /// Ports.
     pub needs_ports: bool,
-    /// At the protocol.
+    /// The protocol.
     pub needs_protocol: bool,
-    /// At VLAN tags or labels.
+    /// VLAN tags or MPLS labels.
     pub needs_tags: bool,
-    /// At link addresses.
+    /// MAC addresses.
     pub needs_macs: bool,
-    /// At numbers of packets.
+    /// Packet counters.
     pub needs_packets: bool,
-    /// At numbers of bytes.
+    /// Byte counters.
     pub needs_bytes: bool,
-    /// At the state of TCP.
+    /// The TCP state.
     pub needs_state: bool,
-    /// At the reason for the end.
+    /// The reason for the end.
     pub needs_end_reason: bool,
-    /// At times, flags or the round trip.
+    /// Duration, TCP flags or round-trip time.
     pub needs_other: bool,
 }
 
-/// A filter that can be asked of flow records.
+/// A filter on flow records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowFilter {
     text: String,
@@ -96,10 +99,10 @@ pub struct FlowFilter {
 }
 
 impl FlowFilter {
-    /// Reads a filter. The empty one matches everything.
+    /// Parses a filter. The empty filter matches every record.
     ///
     /// # Errors
-    /// Where, what is wrong or cannot be asked of flow records, and what to write instead.
+    /// The position, the cause (also a primitive that does not apply to flow records), and a correction.
     ///
     /// ```
     /// use netgrain_filter::FlowFilter;
@@ -128,29 +131,29 @@ impl FlowFilter {
         }
     }
 
-    /// What it looks at; the answer does not depend on anything else.
+    /// The fields on which the result depends.
     pub fn looks(&self) -> RequiredFields {
         self.required_fields
     }
 
-    /// What every record has that matches, for an index.
+    /// The keys that every matching record has: the condition with which a query selects blocks of an index.
     pub fn need(&self) -> KeyCondition {
         self.need.clone().unwrap_or(KeyCondition::Anything)
     }
 
-    /// Whether it matches every record because it says nothing.
+    /// True for the empty filter, which matches every record.
     pub fn is_empty(&self) -> bool {
         self.expr.is_none()
     }
 
-    /// Whether the record matches.
+    /// True if the record matches.
     #[inline]
     pub fn matches(&self, flow: &FlowTerms) -> bool {
         self.expr.as_ref().is_none_or(|expr| of_expr(expr, flow))
     }
 }
 
-/// As it was written.
+/// The text of the filter as the user wrote it.
 impl fmt::Display for FlowFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -166,7 +169,7 @@ impl FromStr for FlowFilter {
 }
 
 impl RequiredFields {
-    /// Adds what a test looks at, or says why a record has no answer.
+    /// Adds the fields that a test reads; the error is the reason why the test does not apply to flow records.
     fn add(&mut self, leaf: &Leaf) -> Result<(), String> {
         match &leaf.prim {
             Primitive::Protocol(name) => match names::above(name) {
@@ -248,7 +251,7 @@ fn of_prim(prim: &Primitive, flow: &FlowTerms) -> bool {
         Primitive::Mpls(None) => flow.mpls.is_some(),
         Primitive::Mpls(label) => flow.mpls == label,
         Primitive::Flow(ref test) => of_record(test, flow),
-        // Refused when the filter is read.
+        // The parser rejects all other primitives.
         _ => false,
     }
 }
@@ -257,7 +260,7 @@ fn of_record(test: &FlowTest, flow: &FlowTerms) -> bool {
     let side = |dir, both: [u64; 2]| match dir {
         Dir::Src => both[0],
         Dir::Dst => both[1],
-        // A record of the network may claim any number.
+        // Saturating, because a record received from the network may contain any number.
         Dir::Either | Dir::Both => both[0].saturating_add(both[1]),
     };
     match *test {
@@ -287,25 +290,25 @@ fn of_record(test: &FlowTest, flow: &FlowTerms) -> bool {
     }
 }
 
-/// So many per second.
+/// A rate per second.
 fn rate(count: u64, times: u64, flow: &FlowTerms) -> Option<u64> {
     let per = u128::from(count) * u128::from(times) * 1_000_000_000;
     (flow.duration > 0).then(|| u64::try_from(per / u128::from(flow.duration)).unwrap_or(u64::MAX))
 }
 
-/// Whether a record has it for each direction.
+/// True if a record has a value of this quantity for each direction.
 pub(crate) const fn has_directions(quantity: Quantity) -> bool {
     !matches!(quantity, Quantity::Duration | Quantity::RoundTrip)
 }
 
-/// Letters of flags.
+/// The bits for the letters of TCP flags.
 pub(crate) fn flags(text: &str) -> Option<u8> {
     const LETTERS: &str = "FSRPAUEC";
     let bit = |c: char| LETTERS.find(c.to_ascii_uppercase()).map(|i| 1 << i);
     text.chars().try_fold(0_u8, |bits, c| Some(bits | bit(c)?)).filter(|bits| *bits != 0)
 }
 
-/// An amount with its unit, in the quantity's base unit.
+/// Parses an amount with its unit; the result is in the base unit of the quantity.
 pub(crate) fn amount(text: &str, quantity: Quantity) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

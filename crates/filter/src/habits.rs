@@ -32,7 +32,7 @@ fn kind_word(kind: Kind) -> &'static str {
 }
 
 impl Parser<'_> {
-    /// The error for a word or sign that other tools have where a value stands here: `src ip A`, `port in [80 443]`, `port > 1024`.
+    /// The error for a word or sign of other tools in place of a value: `src ip A`, `port in [80 443]`, `port > 1024`.
     pub(super) fn habit(&self, words: Qualifiers, t: Token<'_>) -> Option<FilterError> {
         if t.escaped {
             return None;
@@ -48,7 +48,7 @@ impl Parser<'_> {
         let kind = kind_word(words.kind);
         let next = self.peek().text;
         let instead = match t.text {
-            // The kind of the values is that of a host unless another word named it.
+            // The values are hosts unless another word named their kind.
             "ip" | "ip6" | "ipv4" | "ipv6" | "addr" | "address" if words.kind == Kind::Host => match next {
                 "in" => self.each_of(1, |value| write("host", value))?,
                 _ => write("host", if next.parse::<IpAddr>().is_ok() { next } else { "ADDRESS" }),
@@ -73,7 +73,8 @@ impl Parser<'_> {
         Some(t.error(format!("write `{instead}`")))
     }
 
-    /// The values in brackets after `in`, joined by `or`; `ahead` tokens from here is `in`'s successor.
+    /// The values in brackets after `in`, joined by `or`; `ahead` is the distance in tokens to the first token after
+    /// `in`.
     fn each_of(&self, ahead: usize, one: impl Fn(&str) -> String) -> Option<String> {
         let values = (ahead..).map(|i| self.peek_at(i).text).skip_while(|text| *text == "[");
         let values: Vec<String> = values.take_while(|text| !matches!(*text, "]" | "")).map(one).collect();

@@ -1,47 +1,47 @@
-//! What a frame must have if a filter is to match it, as far as an index of keys can know: the filter without whatever no
-//! index holds. It may ask for less than the filter, never for more.
+//! Necessary conditions of a filter on the keys in an index: the filter without the tests for which an index has no
+//! keys. The condition may be weaker than the filter, never stronger.
 //!
-//! `not`, lengths and link addresses ask for nothing. Two ends in one conjunction also ask for their conversation, which
-//! far fewer blocks have than have both hosts and both ports.
+//! `not`, lengths and MAC addresses yield no condition. A conjunction that names both endpoints also yields a condition
+//! on their flow, because far fewer blocks contain the flow than contain both hosts and both ports.
 
 use crate::names;
 use crate::tree::{AddressProtocol, ArithExpr, Dir, Expr, Leaf, Primitive, Version};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{EtherType, IpProtocol};
 
-/// Necessary conditions.
+/// A necessary condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyCondition {
-    /// None: any frame may match.
+    /// No condition: any frame may match.
     Anything,
-    /// This address, as source or destination (of ARP too).
+    /// This address as source or destination (also in ARP).
     Host(IpAddr),
-    /// An address within this prefix (of ARP too); the bits beyond it are zero.
+    /// An address within this prefix (also in ARP); the bits behind the prefix length are zero.
     Net(IpAddr, u8),
-    /// A port within these two, as source or destination.
+    /// A port in this range, both ends included, as source or destination.
     Ports(u16, u16),
-    /// This IP protocol (the last one of IPv6's headers).
+    /// This IP protocol (for IPv6, the last one of the chain of headers).
     Protocol(u8),
     /// This ethertype under all tags and labels.
     EtherType(u16),
-    /// A VLAN tag; with this id, if one is given.
+    /// A VLAN tag with this ID; with any ID if `None`.
     Vlan(Option<u16>),
-    /// This conversation, in either direction: protocol and both ends. Ports are 0 where the protocol has none.
+    /// This flow in either direction: protocol and both endpoints. Ports are 0 if the protocol has none.
     Flow(u8, (IpAddr, u16), (IpAddr, u16)),
-    /// Each of these.
+    /// All of these.
     All(Vec<KeyCondition>),
-    /// One of these; none can match if there is none.
+    /// At least one of these; with an empty list, no frame matches.
     Any(Vec<KeyCondition>),
 }
 
 impl KeyCondition {
-    /// Of a filter of packets.
+    /// The condition of a packet filter.
     pub(crate) fn of(expr: Option<&Expr>) -> Self {
         let plain = |leaf: &Leaf, moved: HeaderShift| of_leaf(leaf, moved);
         Self::by(expr, &plain)
     }
 
-    /// Of a filter of flow records, whose words are about the innermost packet.
+    /// The condition of a filter on flow records, whose primitives refer to the innermost packet.
     pub(crate) fn of_flows(expr: Option<&Expr>) -> Self {
         Self::by(expr, &|leaf, _| of_flow(leaf))
     }
@@ -51,7 +51,7 @@ impl KeyCondition {
         expr.map_or(Self::Anything, |e| of_expr(&located(e, &mut moved), true, 0, of))
     }
 
-    /// Each of these, in the fewest words.
+    /// The simplified conjunction.
     fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut out: Vec<Self> = Vec::new();
         let flat = parts.into_iter().flat_map(|p| if let Self::All(inner) = p { inner } else { vec![p] });
@@ -67,7 +67,7 @@ impl KeyCondition {
         }
     }
 
-    /// One of these, in the fewest words.
+    /// The simplified disjunction.
     fn any(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut out: Vec<Self> = Vec::new();
         for part in parts.into_iter().flat_map(|p| if let Self::Any(inner) = p { inner } else { vec![p] }) {
@@ -84,15 +84,15 @@ impl KeyCondition {
 
 type KeyContext<'a> = dyn Fn(&Leaf, HeaderShift) -> KeyCondition + 'a;
 
-/// What the words at this point of the filter look behind.
+/// The headers by which earlier primitives moved the offsets of the primitives after them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct HeaderShift {
     tags: usize,
-    /// Labels, sessions and tunnels, behind which an index need not see what a filter sees.
+    /// True behind labels, sessions and tunnels: there the filter may read headers for which the index has no keys.
     elsewhere: bool,
 }
 
-/// The tree with what each test looks behind.
+/// The syntax tree with the header shift at each test.
 enum LocatedExpr<'a> {
     Leaf(&'a Leaf, HeaderShift),
     Not(Box<LocatedExpr<'a>>),
@@ -124,12 +124,14 @@ fn located<'a>(expr: &'a Expr, moved: &mut HeaderShift) -> LocatedExpr<'a> {
     }
 }
 
-/// What a frame needs for which the expression is `holds` and which has so many tags, as tests around the expression say.
+/// The condition of frames for which the expression has the value `holds`. `tags` is the number of VLAN tags that the
+/// enclosing conjunction requires.
 fn of_expr(expr: &LocatedExpr<'_>, holds: bool, tags: usize, of: &KeyContext<'_>) -> KeyCondition {
     let mut parts = Vec::new();
     match (expr, holds) {
         (LocatedExpr::Leaf(leaf, moved), true) => {
-            // A tag that a test looks behind need not be there, unless another test asks for it: libpcap then reads what lies there.
+            // Tests after `vlan` read behind the tag even if no tag is there, as in libpcap. Hence the keys apply only
+            // if the enclosing conjunction requires the tag.
             let own = usize::from(matches!(leaf.prim, Primitive::Vlan(_)) && !leaf.any);
             let elsewhere = moved.elsewhere || moved.tags + own > tags.max(own);
             of(leaf, HeaderShift { elsewhere, ..*moved })
@@ -157,7 +159,7 @@ fn of_expr(expr: &LocatedExpr<'_>, holds: bool, tags: usize, of: &KeyContext<'_>
     }
 }
 
-/// The operands of a whole chain of `and` (or of `or`), and whether each is to hold.
+/// The operands of a chain of `and` (or of `or`), and for each the value that it must have.
 fn operands<'a, 'b>(expr: &'b LocatedExpr<'a>, holds: bool, and: bool, out: &mut Vec<(&'b LocatedExpr<'a>, bool)>) {
     match expr {
         LocatedExpr::And(a, b) if and => {
@@ -168,7 +170,7 @@ fn operands<'a, 'b>(expr: &'b LocatedExpr<'a>, holds: bool, and: bool, out: &mut
             operands(a, holds, and, out);
             operands(b, holds, and, out);
         }
-        // What a `not` turns round is a chain of the other kind.
+        // By De Morgan's laws, `not` turns a chain of `and` into a chain of `or` and vice versa.
         LocatedExpr::Not(inner) => operands(inner, !holds, !and, out),
         _ => out.push((expr, holds)),
     }
@@ -185,10 +187,11 @@ fn of_version(version: Option<Version>) -> KeyCondition {
     }
 }
 
-/// Of packets. Keys are what [`wire::Headers`] finds under all tags, and, where a header is cut or contradicts itself, what lies where
-/// the header would be; a filter that looks behind labels or into sessions and tunnels may see something else.
+/// The condition of a test of packets. Keys are the results of [`wire::Headers`] under all tags; if a header is
+/// truncated or contradicts itself, they are the bytes at its offset. A filter that reads behind labels or inside
+/// sessions and tunnels may see other values.
 fn of_leaf(leaf: &Leaf, moved: HeaderShift) -> KeyCondition {
-    // More tags than the walk looks through.
+    // [`wire::Headers`] skips no more tags than this.
     if moved.elsewhere || moved.tags >= wire::MAX_TAGS {
         return KeyCondition::Anything;
     }
@@ -203,7 +206,7 @@ fn of_leaf(leaf: &Leaf, moved: HeaderShift) -> KeyCondition {
             let protocol = of.map_or(KeyCondition::Anything, KeyCondition::Protocol);
             KeyCondition::all([KeyCondition::Ports(*low, *high), protocol])
         }
-        // The index has the tags of the frame, of which each `vlan` asks for the next.
+        // The index contains all tags of the frame, and each `vlan` tests the next tag.
         Primitive::Vlan(id) => KeyCondition::Vlan(*id),
         Primitive::IpBroadcast => IPV4,
         Primitive::Multicast(version) => of_version(*version),
@@ -212,7 +215,7 @@ fn of_leaf(leaf: &Leaf, moved: HeaderShift) -> KeyCondition {
     }
 }
 
-/// What must hold for a number to exist. Of an operator only the left operand is asked.
+/// The condition under which a number exists. For an operator, this is the condition of the left operand.
 fn of_sum(sum: &ArithExpr, any: bool) -> KeyCondition {
     match sum {
         ArithExpr::Is(_) | ArithExpr::Len => KeyCondition::Anything,
@@ -241,13 +244,14 @@ fn of_name(name: &str) -> KeyCondition {
     }
 }
 
-/// The key of a packet is the last protocol of IPv6's chain, a filter without `anylink` asks for the first.
+/// The key of an IPv6 packet is the last protocol of its chain of headers, but a filter without `anylink` tests the
+/// first. Hence extension headers yield no condition.
 fn of_protocol(version: Option<Version>, p: u32) -> KeyCondition {
     let number = u8::try_from(p).ok().filter(|p| version == Some(Version::V4) || !IpProtocol(*p).is_extension());
     KeyCondition::all([number.map_or(KeyCondition::Anything, KeyCondition::Protocol), of_version(version)])
 }
 
-/// Only ethertypes behind which nothing else is looked for.
+/// Only ethertypes behind which [`wire::Headers`] looks for no further ethertype.
 fn of_ethertype(ethertype: u32) -> KeyCondition {
     match u16::try_from(ethertype).map(EtherType) {
         Ok(e @ (EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP)) => KeyCondition::EtherType(e.0),
@@ -261,7 +265,7 @@ fn of_address4(within: Option<AddressProtocol>, address: u32, mask: u32) -> KeyC
         Some(AddressProtocol::Arp) => KeyCondition::EtherType(EtherType::ARP.0),
         Some(AddressProtocol::Rarp) | None => KeyCondition::Anything,
     };
-    // A mask with holes asks for no less than the ones it begins with.
+    // A mask with gaps is at least as strict as its leading ones.
     let length = mask.leading_ones();
     let bits = if length == 0 { 0 } else { address >> (32 - length) << (32 - length) };
     let address = prefix(Ipv4Addr::from(bits).into(), length, 32).unwrap_or(KeyCondition::Anything);
@@ -282,7 +286,7 @@ fn prefix(address: IpAddr, length: u32, whole: u32) -> Option<KeyCondition> {
     }
 }
 
-/// Of flow records.
+/// The condition of a test of flow records.
 fn of_flow(leaf: &Leaf) -> KeyCondition {
     match &leaf.prim {
         Primitive::Protocol(name) => match names::above(name) {
@@ -303,14 +307,16 @@ fn of_flow(leaf: &Leaf) -> KeyCondition {
     }
 }
 
-/// The conversations of which a frame must be one that passes all of these tests; as far as they name both ends.
+/// The flows to which a frame must belong if it passes all of these tests; no condition if the tests do not name both
+/// endpoints.
 fn flows(tests: &[&Primitive]) -> KeyCondition {
     let mut hosts: Vec<(Dir, IpAddr)> = Vec::new();
     let mut ports: Vec<(Dir, u16)> = Vec::new();
     let mut protocols: Vec<u32> = Vec::new();
     for test in tests {
         match **test {
-            // Without a carrier it may be ARP, which is no conversation: another test names the protocol then, and is about IP.
+            // A test without a carrier also matches ARP, which has no flow. But a flow needs another test that names
+            // the protocol, and that test matches only IP.
             Primitive::Host4 { dir, address, mask: u32::MAX, .. } => hosts.push((dir, Ipv4Addr::from(address).into())),
             Primitive::Host6 { dir, address, mask: u128::MAX } => hosts.push((dir, Ipv6Addr::from(address).into())),
             Primitive::Ports { of, dir, low, high } => {
@@ -337,7 +343,7 @@ fn flows(tests: &[&Primitive]) -> KeyCondition {
     KeyCondition::any(pairs.map(|(one, other)| KeyCondition::Flow(protocol.0, one.min(other), one.max(other))))
 }
 
-/// What source and destination can be, if these tests leave only a few pairs.
+/// The possible pairs of source and destination, if the tests leave at most two.
 fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
     let mut values: Vec<T> = Vec::new();
     tests.iter().for_each(|(_, v)| {
@@ -356,7 +362,7 @@ fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
     let named = |wanted: Dir| tests.iter().any(|(d, _)| *d == wanted || *d == Dir::Both);
     match values[..] {
         [one, other] => Some([(one, other), (other, one)].into_iter().filter(|(s, d)| fits(*s, *d)).collect()),
-        // One value leaves the other end open, unless both ends are asked for.
+        // A single value leaves the other endpoint open, unless the tests name both endpoints.
         [one] if named(Dir::Src) && named(Dir::Dst) => Some(vec![(one, one)]),
         _ => None,
     }

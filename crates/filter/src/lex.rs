@@ -1,4 +1,4 @@
-//! Words, numbers and signs of a filter.
+//! The lexer of filters.
 
 use crate::error::FilterError;
 use crate::habits::dotted_flags;
@@ -9,12 +9,12 @@ use crate::tree::Span;
 pub struct Token<'a> {
     pub text: &'a str,
     pub at: usize,
-    /// It stood behind a backslash, so it is a name and not a word of the language.
+    /// True after a backslash: the token is a name, not a word of the language.
     pub escaped: bool,
 }
 
 impl Token<'_> {
-    /// The text of the whole filter is put in by [`crate::parse::parse`].
+    /// [`crate::parse::parse`] adds the text of the whole filter.
     pub fn error(&self, why: impl Into<String>) -> FilterError {
         FilterError { text: String::new(), word: self.text.to_owned(), at: self.at, why: why.into() }
     }
@@ -33,7 +33,7 @@ const SIGNS: [&str; 26] = [
     "&", "|", "^", ":", "$",
 ];
 
-/// All tokens in order; an empty one at the end.
+/// All tokens in order; the last token is empty and marks the end.
 pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -79,15 +79,15 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
     Ok(out)
 }
 
-/// Bytes of the word that begins here. Addresses have colons and dashes in them, names have dashes; but `tcp[0:2]` is an index and a
-/// size, and `a-1` there a difference.
+/// The length in bytes of the word that begins here. Addresses contain colons and dashes, names contain dashes. Inside
+/// an index (`indexing`), the colon of `tcp[0:2]` separates index and width, and `a-1` is a difference.
 fn word_len(text: &str, indexing: bool) -> usize {
     let end = |is: &dyn Fn(char) -> bool| text.find(|c| !is(c)).unwrap_or(text.len());
     if !text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == ':') {
         return 0;
     }
     if !indexing {
-        // A link address or one of IPv6 has at least two colons.
+        // A MAC address or an IPv6 address has at least two colons.
         let address = end(&|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
         if text[..address].matches(':').count() >= 2 {
             return address;
@@ -102,14 +102,14 @@ fn word_len(text: &str, indexing: bool) -> usize {
     }
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let len = end(&|c| c.is_ascii_alphanumeric() || c == '.');
-        // `80-443` and `80-https` are ranges; a number before any other dash ends there.
+        // `80-443` and `80-https` are ranges; before any other dash, a number ends.
         let range = text[len..].strip_prefix('-').filter(|_| !indexing).map_or(0, name_len);
         return len + if range > 0 && text[..len].bytes().all(|b| b.is_ascii_digit()) { range + 1 } else { 0 };
     }
     name_len(text)
 }
 
-/// Bytes of the name or number that begins here.
+/// The length in bytes of the name or number that begins here.
 fn name_len(text: &str) -> usize {
     let len = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))).unwrap_or(text.len());
     if text.starts_with(|c: char| c.is_ascii_alphanumeric()) { text[..len].trim_end_matches('-').len() } else { 0 }

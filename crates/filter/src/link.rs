@@ -1,4 +1,4 @@
-//! What the frames begin with, and how their link layer says what it carries.
+//! Link types: where the link header ends, and how it encodes the protocol of its payload.
 
 use crate::test::{HeaderOffset, Test};
 use crate::tree::Cmp;
@@ -15,31 +15,31 @@ const IPX: u32 = 0xe0;
 const IPX_TYPE: u32 = 0x8137;
 const ISO: u32 = 0xfe;
 const NETBEUI: u32 = 0xf0;
-/// Ethertypes begin behind the longest length of 802.3.
+/// Greater values of the ethertype field are ethertypes, others are 802.3 lengths.
 const LEN_MAX: u32 = 1500;
 
-/// A kind of link.
+/// A link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     Ethernet,
-    /// IP of the version that its first half-byte says.
+    /// IP; the version is in the first four bits.
     Raw,
     Ipv4,
     Ipv6,
     /// The address family in the order of the capturing host.
     Null,
-    /// The same in network order.
+    /// The address family in network order.
     Loop,
     Cooked,
     Cooked2,
-    /// In a session of PPPoE.
+    /// PPP in a PPPoE session.
     Ppp,
-    /// A link that is not read: nothing is known of its frames but their length and their bytes.
+    /// An unsupported link type: only the length and the bytes of its frames are known.
     Other,
 }
 
 impl Link {
-    /// Of a link type as pcap numbers it.
+    /// The link layer of a link type as pcap numbers it.
     pub const fn of(link_type: u16) -> Self {
         match link_type {
             link::ETHERNET => Self::Ethernet,
@@ -54,7 +54,7 @@ impl Link {
         }
     }
 
-    /// Where it says what it carries, and where that begins.
+    /// The offsets of the protocol field and of the payload.
     pub const fn header_offsets(self) -> (u32, u32) {
         match self {
             Self::Ethernet => (12, 14),
@@ -66,7 +66,8 @@ impl Link {
         }
     }
 
-    /// The link says at `kind` that it carries this ethertype, or this service access point of 802.2, at `payload`.
+    /// The test that the link header carries this ethertype or 802.2 service access point. `kind` is the offset of the
+    /// protocol field, `payload` that of the payload.
     pub fn carries(self, ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Result<Test, &'static str> {
         Ok(match self {
             Self::Other => {
@@ -90,14 +91,14 @@ impl Link {
     }
 }
 
-/// Organisation and type behind the header of 802.2 with its SNAP extension: eight bytes.
+/// The eight bytes of an 802.2 header with SNAP extension, with this organisation and this type.
 fn snap(payload: HeaderOffset, organisation: u64, ethertype: u32) -> Test {
     Test::equal(payload, 8, 0xaaaa_0300_0000_0000 | organisation << 16 | u64::from(ethertype))
 }
 
 const APPLE: u64 = 0x08_0007;
 
-/// A length instead of a type.
+/// The ethertype field contains an 802.3 length.
 pub fn has_length(kind: HeaderOffset) -> Test {
     Test::Field {
         place: crate::test::ByteLocation::At(kind),
@@ -125,7 +126,7 @@ fn ethernet(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
 }
 
 fn cooked(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
-    /// What Linux says of frames of 802.3 without, and with, a header of 802.2.
+    /// The protocol field in Linux cooked headers for 802.3 frames without and with an 802.2 header.
     const NOVELL: u32 = 1;
     const LLC: u32 = 4;
     let typed = |t: u32| Test::equal(kind, 2, t.into());
@@ -142,8 +143,8 @@ fn cooked(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
     }
 }
 
-/// IPv6 has another family on each system: NetBSD and OpenBSD, FreeBSD, Darwin. A file does not say the order of a `NULL` header's
-/// host otherwise than by its own, so either order is taken.
+/// The number of the IPv6 address family differs between NetBSD and OpenBSD, FreeBSD, and Darwin. A file records the
+/// byte order of the capturing host in a `NULL` header only by the file's own byte order, so both orders match.
 fn family(ethertype: u32, kind: HeaderOffset, either_order: bool) -> Test {
     let families: &[u32] = match ethertype {
         IP => &[2],
@@ -154,7 +155,7 @@ fn family(ethertype: u32, kind: HeaderOffset, either_order: bool) -> Test {
     Test::any(kind, 4, families.iter().copied().chain(turned).map(u64::from))
 }
 
-/// The number that PPP has for it (RFC 1661 and those on each protocol).
+/// The PPP protocol number (RFC 1661 and the RFC of each protocol).
 const fn ppp(ethertype: u32) -> u32 {
     match ethertype {
         IP => 0x21,

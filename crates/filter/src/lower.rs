@@ -1,5 +1,5 @@
-//! What the words stand for in frames of one link, as libpcap makes it: the tree is walked from left to right, because `vlan`, `mpls`,
-//! `pppoes` and `geneve` move what the words after them look at.
+//! Lowering: translates the syntax tree to tests for frames of one link layer, as in libpcap. The tree is read from
+//! left to right, because `vlan`, `mpls`, `pppoes` and `geneve` move the offsets of the primitives after them.
 
 use crate::anylink::AnyLinkTest;
 use crate::arith::{Guarded, both};
@@ -9,7 +9,8 @@ use crate::offsets::Offsets;
 use crate::test::Test;
 use crate::tree::{AddressProtocol, ArithExpr, Cmp, Dir, Expr, Leaf, Primitive, Quantity, Span, Version};
 
-/// The test for frames of this link; or where the first word stands that such frames cannot answer, and why.
+/// The test for frames of this link layer. The error is the first primitive that does not apply to such frames, and the
+/// reason.
 pub fn lower(expr: &Expr, link: Link) -> Result<Test, (Span, &'static str)> {
     of_expr(expr, &mut Offsets::of(link))
 }
@@ -53,7 +54,7 @@ fn of_prim(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
                 Some(AddressProtocol::Rarp) => host(RARP),
                 None => Ok(match (host(IP)?, host(ARP), host(RARP)) {
                     (ip, Ok(arp), Ok(rarp)) => ip.or(arp).or(rarp),
-                    // Under labels there is nothing but IP.
+                    // Behind MPLS labels only IP is recognised.
                     (ip, ..) => ip,
                 }),
             }
@@ -100,7 +101,7 @@ fn versions(
     }
 }
 
-/// What a protocol's name alone stands for; `None` if it is not one.
+/// The test for the name of a protocol alone; `None` if the name is not a protocol.
 pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static str>> {
     const IS_IS: u32 = 0x83;
     let either = |p| Ok::<_, &'static str>(at.ip_protocol(p)?.or(at.ip6_protocol(p)?));
@@ -117,7 +118,7 @@ pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static st
     })
 }
 
-/// The same words below `anylink`.
+/// Lowers a primitive below `anylink`.
 fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     const LOOKED_THROUGH: &str = "`anylink` looks through it already; leave one of the two out";
     let deep = |deep| Ok(Test::Deep(deep));
@@ -157,7 +158,7 @@ fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     }
 }
 
-/// Why a flow record has no answer to a relation, and what to ask instead.
+/// The reason why a relation does not apply to flow records, and the alternative.
 pub fn not_of_flows(left: &ArithExpr, right: &ArithExpr) -> String {
     let has = |name: &str| uses(left, name) || uses(right, name);
     if has("tcp") {
@@ -180,7 +181,8 @@ fn uses(sum: &ArithExpr, name: &str) -> bool {
     }
 }
 
-/// `byte 12 = 8`, an old form of `link[12] = 8`. The signs `&` and `|` are refused: libpcap forgets the byte there and compares 0.
+/// `byte 12 = 8`, an old form of `link[12] = 8`. The operators `&` and `|` are rejected: libpcap ignores the byte there
+/// and compares 0.
 pub fn byte(index: u32, sign: &str, value: u32, span: Span) -> Option<Primitive> {
     let cmp = Cmp::of(sign).filter(|_| matches!(sign, "<" | ">" | "="))?;
     let load = ArithExpr::Load { protocol: "ether", index: Box::new(ArithExpr::Is(index)), width: 1, span };

@@ -1,6 +1,7 @@
-//! Names and numbers: of protocols, fields and flags ([`super::services`] has those of ports); the same on every machine, whatever its files say.
+//! Names and numbers of protocols, fields and flags ([`super::services`] has the ports). They are the same on every
+//! machine: no system file is read.
 
-/// Protocols above IP, by the names of IANA's registry that machines usually know.
+/// IP protocols, by the names of the IANA registry that are common in `/etc/protocols`.
 const PROTOCOLS: [(&str, u8); 57] = [
     ("hopopt", 0),
     ("ip", 0),
@@ -61,7 +62,7 @@ const PROTOCOLS: [(&str, u8); 57] = [
     ("ethernet", 143),
 ];
 
-/// Protocols above IP whose names alone are tests.
+/// IP protocols whose names alone are tests.
 const ABOVE: [(&str, u32); 12] = [
     ("tcp", 6),
     ("udp", 17),
@@ -77,21 +78,21 @@ const ABOVE: [(&str, u32); 12] = [
     ("carp", 112),
 ];
 
-/// What is above Ethernet, and above ISO's network layer, whose names alone are tests.
+/// Protocols above Ethernet and above the ISO network layer whose names alone are tests.
 const BELOW: [&str; 20] = [
     "ip", "ip6", "arp", "rarp", "atalk", "aarp", "decnet", "lat", "sca", "moprc", "mopdl", "iso", "stp", "ipx",
     "netbeui", "esis", "es-is", "isis", "is-is", "clnp",
 ];
 
-/// Other words for the link layer.
+/// Synonyms for the link layer.
 const LINKS: [&str; 7] = ["ether", "link", "ppp", "slip", "fddi", "tr", "wlan"];
 
-/// The number above IP that a word for a protocol stands for.
+/// The IP protocol number of a protocol name.
 pub fn above(name: &str) -> Option<u32> {
     of(&ABOVE, name)
 }
 
-/// The word for a protocol, if it is one; `ether` for all that mean the link layer.
+/// The name, if it is a protocol name; `ether` for all synonyms of the link layer.
 pub fn protocol_word(name: &str) -> Option<&'static str> {
     if LINKS.contains(&name) {
         return Some("ether");
@@ -100,7 +101,7 @@ pub fn protocol_word(name: &str) -> Option<&'static str> {
     BELOW.into_iter().chain(above).find(|word| *word == name)
 }
 
-/// Ethertypes, and the service access points of 802.2 below 256.
+/// Ethertypes, and 802.2 service access points (below 256).
 const ETHERTYPES: [(&str, u16); 19] = [
     ("ip", 0x0800),
     ("arp", 0x0806),
@@ -123,7 +124,7 @@ const ETHERTYPES: [(&str, u16); 19] = [
     ("netbeui", 0xf0),
 ];
 
-/// Offsets, flags and types that stand for numbers in arithmetic.
+/// Names for offsets, flags and types in arithmetic.
 const NUMBERS: [(&str, u32); 57] = [
     ("tcpflags", 13),
     ("tcp-fin", 1),
@@ -188,18 +189,18 @@ fn of<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|e| e.0 == name).map(|e| e.1)
 }
 
-/// A number that no packet has is one all the same: no packet has it.
+/// The IP protocol of a name or number. Numbers above 255 are accepted; no packet has them.
 pub fn protocol(name: &str) -> Option<u32> {
     let lower = || name.to_ascii_lowercase();
     of(&PROTOCOLS, name).or_else(|| of(&PROTOCOLS, &lower())).map(u32::from).or_else(|| number(name))
 }
 
-/// The same.
+/// The ethertype of a name or number. Numbers above 65535 are accepted; no packet has them.
 pub fn ethertype(name: &str) -> Option<u32> {
     of(&ETHERTYPES, name).map(u32::from).or_else(|| number(name))
 }
 
-/// Protocols of ISO's network layer.
+/// Protocols of the ISO network layer.
 pub fn iso(name: &str) -> Option<u32> {
     Some(match name {
         "clnp" => 0x81,
@@ -209,7 +210,7 @@ pub fn iso(name: &str) -> Option<u32> {
     })
 }
 
-/// Kinds of 802.2: the bits of the control field that tell them, and what those are.
+/// 802.2 frame types: mask and value of the control field.
 pub fn llc(name: &str) -> Option<(u64, u64)> {
     Some(match name {
         "i" => (0x01, 0x00),
@@ -230,7 +231,7 @@ pub fn llc(name: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// Kinds of IS-IS: of the first level, of the second, greetings, states of links, and the numbers of those, all and some.
+/// PDU types of IS-IS: level 1, level 2, hello, link state, and complete and partial sequence numbers.
 pub fn isis(name: &str) -> Option<&'static [u8]> {
     Some(match name {
         "l1" => &[26, 24, 18, 15, 17],
@@ -244,19 +245,19 @@ pub fn isis(name: &str) -> Option<&'static [u8]> {
     })
 }
 
-/// Area and node of an address of DECnet.
+/// Area and node of a DECnet address.
 pub fn decnet(text: &str) -> Option<(u16, u16)> {
     let (area, node) = text.split_once('.')?;
     let (area, node) = (area.parse().ok()?, node.parse().ok()?);
     (area < 64 && node < 1024).then_some((area, node))
 }
 
-/// A number or a name that stands for one.
+/// The value of a number or of a name for a number.
 pub fn value(name: &str) -> Option<u32> {
     of(&NUMBERS, name).or_else(|| number(name))
 }
 
-/// Decimal, `0x…`, or octal with a 0 before it.
+/// Parses a decimal number, a hexadecimal number with `0x`, or an octal number with a leading 0.
 pub fn number(text: &str) -> Option<u32> {
     let (digits, radix) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (&text[2..], 16),
@@ -266,7 +267,7 @@ pub fn number(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, radix).ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Six bytes: with colons or dashes, with dots between bytes or pairs of them, or as twelve digits.
+/// Parses a MAC address: with colons or dashes, with dots between bytes or pairs of bytes, or as twelve digits.
 pub fn mac(text: &str) -> Option<[u8; 6]> {
     let mut out = [0; 6];
     if text.len() == 12 && text.bytes().all(|b| b.is_ascii_hexdigit()) {

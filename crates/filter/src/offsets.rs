@@ -1,4 +1,5 @@
-//! Where the words of a filter look, which `vlan`, `mpls`, `pppoes` and `geneve` move, and the tests that they stand for there.
+//! The header offsets at one point of a filter, which `vlan`, `mpls`, `pppoes` and `geneve` move, and the tests of
+//! primitives at these offsets.
 
 use crate::link::{IP, IP6, Link, MPLS, has_length};
 use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
@@ -6,11 +7,11 @@ use crate::tree::{Cmp, Dir, Version};
 
 const FRAGMENT: u64 = 44;
 const UDP: u8 = 17;
-/// IANA's port of Geneve.
+/// The UDP port of Geneve (IANA).
 const GENEVE: u16 = 6081;
-/// Ethernet in a tunnel, as ethertypes have it.
+/// The ethertype of an Ethernet frame in a tunnel (transparent Ethernet bridging).
 pub const BRIDGED: u64 = 0x6558;
-/// How Linux marks a packet that this host sent.
+/// The packet type in Linux cooked headers for a packet that this host sent.
 const SENT: u64 = 4;
 
 impl Dir {
@@ -24,22 +25,22 @@ impl Dir {
     }
 }
 
-/// Where the words look at this point of the filter.
+/// The header offsets at one point of the filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offsets {
-    /// Of what follows, the session of PPPoE and what a tunnel carries included.
+    /// The link layer of the following headers, also in a PPPoE session or a tunnel.
     link: Link,
-    /// The link header.
+    /// Offset of the link header.
     header: HeaderOffset,
-    /// What it says that it carries.
+    /// Offset of its protocol field.
     kind: HeaderOffset,
-    /// What it carries.
+    /// Offset of its payload.
     payload: HeaderOffset,
-    /// Labels between that and the network header.
+    /// Number of MPLS labels between the payload's offset and the network header.
     labels: u32,
-    /// Bytes of 802.2 before the network header of what has no ethertype.
+    /// Number of 802.2 header bytes before the network header in frames without an ethertype.
     llc: u32,
-    /// Tunnels so far.
+    /// Number of tunnels so far.
     tunnels: u16,
 }
 
@@ -50,7 +51,7 @@ impl Default for Offsets {
 }
 
 impl Offsets {
-    /// At the start of a filter for such frames.
+    /// The offsets at the start of a filter.
     pub const fn of(link: Link) -> Self {
         let (kind, payload) = link.header_offsets();
         let llc = if matches!(link, Link::Ethernet) { 3 } else { 0 };
@@ -66,7 +67,7 @@ impl Offsets {
         }
     }
 
-    /// Whether the frames begin with the network header.
+    /// True if frames begin with the network header.
     pub const fn is_raw(&self) -> bool {
         matches!(self.link, Link::Raw | Link::Ipv4 | Link::Ipv6)
     }
@@ -81,7 +82,7 @@ impl Offsets {
         self.payload.plus(4 * self.labels)
     }
 
-    /// The frame carries this ethertype, or this service access point of 802.2.
+    /// The frame carries this ethertype or 802.2 service access point.
     pub fn carries(&self, ethertype: u32) -> Result<Test, &'static str> {
         if self.labels > 0 {
             let version = match ethertype {
@@ -95,19 +96,19 @@ impl Offsets {
         self.link.carries(ethertype, self.kind, self.payload)
     }
 
-    /// IPv4 carries this protocol.
+    /// IPv4 with this protocol.
     pub fn ip_protocol(&self, protocol: u32) -> Result<Test, &'static str> {
         Ok(self.carries(IP)?.and(Test::equal(self.network().plus(9), 1, protocol.into())))
     }
 
-    /// IPv6 carries it, perhaps behind one fragment header.
+    /// IPv6 with this protocol, directly or behind one fragment header.
     pub fn ip6_protocol(&self, protocol: u32) -> Result<Test, &'static str> {
         let next = |at: u32, protocol| Test::equal(self.network().plus(at), 1, protocol);
         let behind = next(6, FRAGMENT).and(next(40, protocol.into()));
         Ok(self.carries(IP6)?.and(next(6, protocol.into()).or(behind)))
     }
 
-    /// IP of this version has the protocol anywhere in its chain of headers.
+    /// IP of this version with this protocol anywhere in the chain of headers.
     pub fn chain(&self, version: Version, protocol: u32) -> Result<Test, &'static str> {
         if self.tunnels > 0 {
             return Err("headers are not followed in a tunnel of Geneve");
@@ -117,30 +118,31 @@ impl Offsets {
         Ok(self.carries(carrier)?.and(chain))
     }
 
-    /// To all hosts: no network's mask is known, so only the two addresses that are broadcast in every network.
+    /// IPv4 broadcast. The network mask is unknown, so only the two addresses match that are broadcast in every
+    /// network.
     pub fn ip_broadcast(&self) -> Result<Test, &'static str> {
         let to = |address| Test::equal(self.network().plus(16), 4, address);
         Ok(self.carries(IP)?.and(to(0).or(to(0xffff_ffff))))
     }
 
-    /// ISO's network layer carries it.
+    /// The ISO network layer with this protocol.
     pub fn iso_protocol(&self, protocol: u32) -> Result<Test, &'static str> {
         Ok(self.carries(0xfe)?.and(Test::equal(self.payload.plus(self.llc), 1, protocol.into())))
     }
 
-    /// IS-IS of one of these kinds.
+    /// IS-IS with one of these PDU types.
     pub fn isis(&self, kinds: &[u8]) -> Result<Test, &'static str> {
         const IS_IS: u32 = 0x83;
         let at = self.payload.plus(self.llc + 4);
         Ok(self.iso_protocol(IS_IS)?.and(Test::any(at, 1, kinds.iter().map(|k| u64::from(*k)))))
     }
 
-    /// A header of 802.2, and the control field in it with a mask.
+    /// An 802.2 header; with mask and value of its control field.
     pub fn llc(&self, control: Option<(u64, u64)>) -> Result<Test, &'static str> {
         if self.link != Link::Ethernet {
             return Err("these frames have no header of 802.2 that a filter knows");
         }
-        // Frames of Novell have all ones where 802.2 would begin.
+        // Novell's raw 802.3 frames have ones where the 802.2 header would begin.
         let is = has_length(self.kind).and(Test::equal(self.payload, 2, 0xffff).not());
         Ok(match control {
             Some((mask, value)) => is.and(Test::masked(self.payload.plus(2), 1, mask, value)),
@@ -148,12 +150,12 @@ impl Offsets {
         })
     }
 
-    /// Not a later fragment of IPv4.
+    /// Not a later IPv4 fragment.
     pub fn not_later(&self) -> Test {
         Test::masked(self.network().plus(6), 2, 0x1fff, 0)
     }
 
-    /// Addresses of IPv4.
+    /// A test of IPv4 addresses.
     pub fn host(&self, carrier: u32, dir: Dir, address: u32, mask: u32) -> Result<Test, &'static str> {
         let (src, dst) = if carrier == IP { (12, 16) } else { (14, 24) };
         let carried = self.carries(carrier)?;
@@ -161,9 +163,9 @@ impl Offsets {
         Ok(carried.and(dir.join(at(src), at(dst))))
     }
 
-    /// Addresses of IPv6.
+    /// A test of IPv6 addresses.
     pub fn host6(&self, dir: Dir, address: u128, mask: u128) -> Result<Test, &'static str> {
-        // Word by word, as libpcap does: of a frame that was cut, the words before the cut decide.
+        // Word by word, as in libpcap: in a truncated frame, a mismatch in the captured words decides.
         let words = |offset: u32| {
             let word = |n: u32| {
                 let shift = 96 - 32 * n;
@@ -176,7 +178,7 @@ impl Offsets {
         Ok(self.carries(IP6)?.and(dir.join(words(8), words(24))))
     }
 
-    /// Addresses of DECnet: in its long and short headers, each with and without a byte of padding.
+    /// A test of DECnet addresses, in long and short headers, each with and without a padding byte.
     pub fn decnet(&self, dir: Dir, area: u16, node: u16) -> Result<Test, &'static str> {
         let address = u64::from((area << 10 | node).swap_bytes());
         let at = |offset: u32| self.payload.plus(offset);
@@ -191,7 +193,7 @@ impl Offsets {
         Ok(carried.and(dir.join(one([5, 6, 17, 18]), one([3, 4, 9, 10]))))
     }
 
-    /// What it takes for there to be link addresses.
+    /// Restricts a test of MAC addresses to frames that have them.
     fn has_addresses(&self, of: Test) -> Result<Test, &'static str> {
         match (self.link, self.header.from) {
             (Link::Ethernet, None) => Ok(of),
@@ -200,14 +202,14 @@ impl Offsets {
         }
     }
 
-    /// Link addresses.
+    /// A test of MAC addresses.
     pub fn mac(&self, dir: Dir, mac: [u8; 6]) -> Result<Test, &'static str> {
         let value = mac.iter().fold(0, |n, b| n << 8 | u64::from(*b));
         let at = |offset| Test::equal(self.header.plus(offset), 6, value);
         self.has_addresses(dir.join(at(6), at(0)))
     }
 
-    /// Ports of one of these protocols, over IPv4 and IPv6.
+    /// A test of ports of these protocols, over IPv4 and IPv6.
     pub fn ports(&self, protocols: &[u8], dir: Dir, low: u16, high: u16) -> Result<Test, &'static str> {
         let (v4, v6) = (self.carries(IP)?, self.carries(IP6)?);
         let header = self.network();
@@ -223,7 +225,7 @@ impl Offsets {
         Ok(four.or(six))
     }
 
-    /// Sent to a group of the link, of IPv4, of IPv6.
+    /// Multicast: on the link layer, in IPv4, or in IPv6.
     pub fn multicast(&self, of: Option<Version>) -> Result<Test, &'static str> {
         match of {
             None => self.has_addresses(Test::masked(self.header, 1, 1, 1)),
@@ -236,7 +238,7 @@ impl Offsets {
         }
     }
 
-    /// Sent by this host.
+    /// This host sent the frame.
     pub fn outgoing(&self) -> Result<Test, &'static str> {
         match self.link {
             Link::Cooked => Ok(Test::equal(HeaderOffset::frame(0), 2, SENT)),
@@ -246,7 +248,7 @@ impl Offsets {
         }
     }
 
-    /// Of the device with this number on the host that captured.
+    /// The frame was captured on the device with this number.
     pub fn device(&self, number: u32) -> Result<Test, &'static str> {
         match self.link {
             Link::Cooked2 => Ok(Test::equal(HeaderOffset::frame(4), 4, number.into())),
@@ -254,7 +256,7 @@ impl Offsets {
         }
     }
 
-    /// A VLAN tag; what follows looks behind it.
+    /// A VLAN tag; moves the offsets behind the tag.
     pub fn vlan(&mut self, id: Option<u16>) -> Result<Test, &'static str> {
         if self.labels > 0 {
             return Err("there is no VLAN tag behind an MPLS label");
@@ -272,7 +274,7 @@ impl Offsets {
         Ok(test)
     }
 
-    /// An MPLS label; what follows looks behind it.
+    /// An MPLS label; moves the offsets behind the label.
     pub fn mpls(&mut self, label: Option<u32>) -> Result<Test, &'static str> {
         if !matches!(self.link, Link::Ethernet | Link::Ppp) {
             return Err("these frames have no MPLS label that a filter knows");
@@ -288,7 +290,7 @@ impl Offsets {
         Ok(test)
     }
 
-    /// A session of PPPoE; what follows looks into it.
+    /// A PPPoE session; moves the offsets into the session.
     pub fn pppoes(&mut self, session: Option<u16>) -> Result<Test, &'static str> {
         let mut test = self.carries(0x8864)?;
         if let Some(session) = session {
@@ -300,7 +302,7 @@ impl Offsets {
         Ok(test)
     }
 
-    /// A tunnel of Geneve, perhaps of this network; what follows looks into it.
+    /// A Geneve tunnel with this VNI (any VNI if `None`); moves the offsets into the tunnel.
     pub fn geneve(&mut self, vni: Option<u32>) -> Result<Test, &'static str> {
         let network = self.network();
         let inside = |place: fn(HeaderOffset, u32) -> ByteLocation| {

@@ -1,4 +1,4 @@
-//! The grammar of filters, by descent.
+//! The grammar of filters; a recursive-descent parser.
 //!
 //! ```text
 //! filter    = [ term { ("and" | "or") (term | value) } ]         equal, from the left
@@ -7,7 +7,7 @@
 //! value     = number | address | network | name | "not" value | "(" value { ("and" | "or") value } ")"
 //! relation  = sum compare sum;  sum = … "|" "^" "&" … "<<" ">>" … "+" "-" … "*" "/" "%" … "-" sum | "(" sum ")" | number | len | p[i:n]
 //! ```
-//! A value without words before it repeats those of the value before.
+//! A value without qualifiers before it has the qualifiers of the value before.
 
 use crate::error::FilterError;
 use crate::lex::{Token, tokens};
@@ -18,7 +18,7 @@ use crate::values::port;
 use crate::{MAX_DEPTH, MAX_TESTS, flow, habits, names};
 use std::net::IpAddr;
 
-/// The tree of a text; `None` for an empty one.
+/// The syntax tree of a text; `None` for an empty text.
 pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
     let whole = |e: FilterError| FilterError { text: text.to_owned(), ..e };
     let tokens = tokens(text).map_err(whole)?;
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
     Err(whole(t.error(hint)))
 }
 
-/// Words that are tests by themselves, perhaps with a number or a kind behind them.
+/// Words that are tests by themselves; a number or a type may follow some of them.
 const BY_THEMSELVES: [&str; 21] = [
     "vlan",
     "mpls",
@@ -64,7 +64,7 @@ const BY_THEMSELVES: [&str; 21] = [
     "byte",
 ];
 
-/// Words about flow records.
+/// Primitives for flow records.
 pub const OF_FLOWS: [&str; 10] = ["bytes", "packets", "duration", "bps", "pps", "bpp", "rtt", "flags", "state", "end"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,11 +77,11 @@ pub(super) enum Kind {
     Chain,
 }
 
-/// The words before a value.
+/// The qualifiers before a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Qualifiers {
     pub protocol: Option<&'static str>,
-    /// Below `anylink`.
+    /// True below `anylink`.
     pub any: bool,
     pub dir: Dir,
     pub kind: Kind,
@@ -90,9 +90,9 @@ pub(super) struct Qualifiers {
 pub(super) struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
-    /// The words of the last value.
+    /// The qualifiers of the last value.
     said: Option<Qualifiers>,
-    /// Below `anylink`.
+    /// True below `anylink`.
     any: bool,
     depth: usize,
     tests: usize,
@@ -139,7 +139,7 @@ impl<'a> Parser<'a> {
         out
     }
 
-    /// One more test, value or number.
+    /// Counts a test, value or number against the limit.
     pub(super) fn counted(&mut self) -> Result<(), FilterError> {
         self.tests += 1;
         if self.tests > MAX_TESTS {
@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether what follows is a value that repeats words. `not` belongs to it if a value follows.
+    /// True if a value follows that takes over the last qualifiers. `not` before such a value belongs to it.
     fn begins_value(&self) -> bool {
         if self.said.is_none() {
             return false;
@@ -180,14 +180,14 @@ impl<'a> Parser<'a> {
             || t.text.starts_with(':') && t.text.len() > 1
     }
 
-    /// `1 < 2`, `tcp-syn != 0`: a number that arithmetic goes on with.
+    /// True for a number with an arithmetic operator or a comparison behind it: `1 < 2`, `tcp-syn != 0`.
     fn is_number_of_relation(&self, ahead: usize) -> bool {
         const GOES_ON: [&str; 17] =
             [">", "<", ">=", "<=", "=", "==", "!=", "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>"];
         let after = self.peek_at(ahead + 1);
         names::value(self.peek_at(ahead).text).is_some()
             && GOES_ON.contains(&after.text)
-            // A slash after a number may also be the length of a network, behind which no number goes on.
+            // A slash after a number may also begin a prefix length; no operator follows a prefix length.
             && (after.text != "/"
                 || self.said.is_none_or(|w| w.kind != Kind::Net)
                 || names::number(self.peek_at(ahead + 2).text).is_none()
@@ -205,7 +205,8 @@ impl<'a> Parser<'a> {
             self.any = outside;
             return inner;
         }
-        // A parenthesis may begin arithmetic as well as tests; arithmetic is the narrower of the two.
+        // Both arithmetic and tests may begin with a parenthesis; arithmetic is tried first, because fewer texts are
+        // arithmetic.
         let (start, said) = (self.next, self.said);
         if let Some(relation) = self.relation()? {
             let span = self.since(start);
@@ -224,7 +225,7 @@ impl<'a> Parser<'a> {
         Expr::Leaf(Leaf { prim, any: self.any, span })
     }
 
-    /// The text from this token to the last that was taken.
+    /// The text from this token to the last token taken.
     fn since(&self, start: usize) -> Span {
         let (first, last) = (self.tokens[start], self.tokens[self.next.max(start + 1) - 1]);
         Span { at: first.at, len: last.at + last.text.len() - first.at }
@@ -265,7 +266,7 @@ impl<'a> Parser<'a> {
         self.value_list()
     }
 
-    /// A protocol's name without a value.
+    /// The name of a protocol without a value.
     fn bare(&mut self, first: Token<'a>, protocol: Option<&'static str>) -> Result<Expr, FilterError> {
         let Some(name) = protocol else {
             let hint = match first.text.parse::<IpAddr>() {
@@ -300,11 +301,12 @@ impl<'a> Parser<'a> {
         Some(word)
     }
 
-    /// A question about flow records; the next token is its first word.
+    /// A primitive for flow records; the next token is its first word.
     fn of_flows(&mut self, dir: Dir) -> Result<FlowTest, FilterError> {
         let word = self.take();
         let name_of = |t: Token<'a>, names: &[&str], what: &str| {
-            // With a hyphen, as RFC 9293 writes the states, or an underscore; never the empty name of number 0.
+            // States are written with a hyphen (RFC 9293) or an underscore. The name of number 0 is empty and must not
+            // match.
             let given = t.text.replace('-', "_").to_ascii_lowercase();
             names.iter().position(|name| !name.is_empty() && *name == given).map(|i| i as u8).ok_or_else(|| {
                 let known: Vec<_> = names.iter().filter(|n| !n.is_empty()).map(|n| format!("`{n}`")).collect();
@@ -432,7 +434,7 @@ impl<'a> Parser<'a> {
         Ok(Expr::Leaf(Leaf { prim: test, any: words.any, span: t.span() }))
     }
 
-    /// Words with rules of their own.
+    /// Primitives with a grammar of their own.
     fn other(&mut self, word: Token<'a>, protocol: Option<&str>) -> Result<Expr, FilterError> {
         let number = |p: &mut Self, most: u32| {
             let t = p.peek();
@@ -513,7 +515,7 @@ fn joined(left: Expr, is_and: bool, right: Expr) -> Expr {
     if is_and { Expr::And(left, right) } else { Expr::Or(left, right) }
 }
 
-/// Words that begin a test of their own and so are no value.
+/// True for words that begin a test, which therefore are not values.
 fn is_reserved(word: &str) -> bool {
     matches!(
         word,

@@ -1,6 +1,7 @@
-//! The interpreter: tests as a flat list, each with the place to go on for yes and for no. All jumps go forward, so it ends.
+//! The interpreter. A program is a list of steps; each step is a test with one target for true and one for false. All
+//! targets lie ahead, so execution terminates.
 //!
-//! A byte that was not captured rejects the frame at once, past every `not`, as a load beyond the packet does in libpcap.
+//! A load of a byte that was not captured rejects the frame at once, even under `not`, as in libpcap.
 
 use crate::anylink::chunk;
 use crate::arith::{Base, Number};
@@ -9,18 +10,18 @@ use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
 use crate::tree::Cmp;
 use wire::Headers;
 
-/// Beyond every step: the frame matches.
+/// Target behind all steps: the frame matches.
 const ACCEPT: u32 = u32::MAX;
-/// Beyond every step: it does not.
+/// Target behind all steps: the frame does not match.
 const REJECT: u32 = u32::MAX - 1;
 
-/// Most headers that `protochain` follows. libpcap follows a chain that leads back to itself for ever.
+/// Maximum number of headers that `protochain` follows. libpcap follows a chain that leads back to itself for ever.
 const MAX_CHAIN: usize = 1000;
 
-/// Where what a tunnel carries lies, of a frame that is none: behind the end of all frames.
+/// Offset of the tunnel headers in a frame without a tunnel: behind the end of every frame.
 const NOWHERE: u32 = u32::MAX;
 
-/// What is tested.
+/// The frame under test.
 pub struct Frame<'a> {
     pub bytes: &'a [u8],
     pub wire_len: u32,
@@ -37,7 +38,7 @@ struct Step {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Leaf {
-    /// Bytes at a known place: what most tests are.
+    /// Bytes at a constant offset: the most frequent kind of test.
     Field {
         at: u32,
         width: u8,
@@ -48,7 +49,7 @@ enum Leaf {
     Other(Box<Test>),
 }
 
-/// Steps whose jumps all go forward.
+/// A list of steps whose targets all lie ahead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     steps: Box<[Step]>,
@@ -60,7 +61,7 @@ impl Program {
     pub fn of(test: &Test) -> Self {
         let mut steps = Vec::new();
         let start = emit(test, ACCEPT, REJECT, &mut steps);
-        // They were emitted from the last to the first, since a step can only name places that exist.
+        // Steps are emitted from the last to the first, because a step can refer only to steps that exist.
         steps.reverse();
         let count = steps.len() as u32;
         let turned = |to: u32| if to < REJECT { count - 1 - to } else { to };
@@ -76,7 +77,7 @@ impl Program {
 
     #[inline]
     pub fn run(&self, frame: &Frame<'_>) -> bool {
-        // Vec::new allocates nothing, and hardly any filter has a tunnel.
+        // Few filters have a tunnel, and an empty vector allocates nothing.
         let mut tunnels = vec![[NOWHERE; 3]; self.tunnels];
         let mut at = self.start;
         while let Some(step) = self.steps.get(at as usize) {
@@ -96,7 +97,7 @@ impl Program {
     }
 }
 
-/// Emits `test` so that it goes on at `yes` or `no`, and returns where it begins.
+/// Emits `test` with the targets `yes` and `no`, and returns its first step.
 fn emit(test: &Test, yes: u32, no: u32, steps: &mut Vec<Step>) -> u32 {
     let leaf = match test {
         Test::Always(true) => return yes,
@@ -119,7 +120,7 @@ fn emit(test: &Test, yes: u32, no: u32, steps: &mut Vec<Step>) -> u32 {
     steps.len() as u32 - 1
 }
 
-/// Where step `i` goes on, past steps that ask for the same bytes and whose answer is known by then.
+/// The target of step `i`, past steps that test the same bytes and whose result is implied.
 fn skip(steps: &[Step], i: usize, holds: bool) -> u32 {
     let mut to = if holds { steps[i].yes } else { steps[i].no };
     let Leaf::Field { at, width, cmp: Cmp::Eq, mask, value } = steps[i].test else { return to };
@@ -138,7 +139,7 @@ fn skip(steps: &[Step], i: usize, holds: bool) -> u32 {
     to
 }
 
-/// A number at a place, if it was captured.
+/// The number at an offset, if its bytes were captured.
 #[inline(always)]
 fn read(frame: &[u8], at: u32, width: u8) -> Option<u64> {
     let at = at as usize;
@@ -156,17 +157,17 @@ fn read(frame: &[u8], at: u32, width: u8) -> Option<u64> {
 
 struct Eval<'a> {
     frame: &'a Frame<'a>,
-    /// What was found in each tunnel: the ethertype, the link header, the network header.
+    /// For each tunnel, the offsets of the ethertype, the link header and the network header.
     tunnels: &'a mut [[u32; 3]],
 }
 
-/// Whether a test holds, asked without a list of steps.
+/// True if a test holds; evaluates the test without compiling it to steps.
 pub fn holds(test: &Test, frame: &Frame<'_>) -> bool {
     let mut tunnels = vec![[NOWHERE; 3]; test.tunnels().into()];
     Eval { frame, tunnels: &mut tunnels }.test(test).unwrap_or(false)
 }
 
-/// `None` everywhere: a byte is asked for that is not there.
+/// The functions return `None` if a byte is read that was not captured.
 impl Eval<'_> {
     fn test(&mut self, test: &Test) -> Option<bool> {
         Some(match test {
@@ -205,18 +206,18 @@ impl Eval<'_> {
                 }
             }
         };
-        // Nothing is found at a distance from nowhere.
+        // Offsets relative to an absent tunnel do not exist.
         if spot.from.is_some() && start == NOWHERE { None } else { start.checked_add(spot.at) }
     }
 
-    /// Behind the header of IPv4 that begins here.
+    /// The end of the IPv4 header at this offset.
     fn behind(&self, header: HeaderOffset) -> Option<u32> {
         let at = self.spot(header)?;
         let first = read(self.frame.bytes, at, 1)?;
         at.checked_add((first as u32 & 0xf) * 4)
     }
 
-    /// Geneve (RFC 8926 §3.4): finds what is in it.
+    /// Tests for a Geneve tunnel (RFC 8926 §3.4), and stores the offsets of its headers.
     fn tunnel(&mut self, tunnel: &Tunnel) -> Option<bool> {
         const UDP_HEADER: u32 = 8;
         let at = if self.test(&tunnel.over_ip)? {
@@ -233,8 +234,8 @@ impl Eval<'_> {
         Some(true)
     }
 
-    /// The chain of headers as libpcap follows it (`gen_protochain`): also its way along the authentication header, which counts from the
-    /// beginning of the packet and not from that header.
+    /// Follows the chain of headers as libpcap does (`gen_protochain`). This includes libpcap's step past the
+    /// authentication header, which counts from the start of the packet and not from that header.
     fn chain(&self, chain: &Chain) -> Option<bool> {
         const NO_NEXT: u32 = 59;
         const AH: u32 = 51;
@@ -266,8 +267,9 @@ impl Eval<'_> {
                     }
                     Base::Transport => (Some(u32::from(self.frame.headers.l4())).filter(|at| *at > 0)?, 0),
                 };
-                // A constant is added when libpcap's optimiser has it, and a negative one leads back. Otherwise registers have 32 bits,
-                // and what is added to them in a load does not wrap: behind a negative index lies nothing.
+                // As in libpcap: its optimiser adds a constant index at compile time, so a negative constant reads
+                // before the base. Any other index is an unsigned 32-bit register, and a load does not wrap around: a
+                // negative index reads behind the end of every frame.
                 let at = match index.constant() {
                     Some(n) => fixed.wrapping_add(n).wrapping_add(start),
                     None => self.number(index)?.wrapping_add(start).checked_add(fixed)?,

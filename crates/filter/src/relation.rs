@@ -1,4 +1,4 @@
-//! The grammar of arithmetic: sums of bytes of the packet, compared.
+//! The grammar of arithmetic: expressions over bytes of the packet, and their comparison.
 
 use crate::error::FilterError;
 use crate::lex::Token;
@@ -7,7 +7,7 @@ use crate::parse::Parser;
 use crate::tree::{ArithExpr, Cmp, Op, Primitive};
 
 impl Parser<'_> {
-    /// `a compare b`; `None` if what follows is no arithmetic.
+    /// `a compare b`; `None` if the following tokens are not arithmetic.
     pub(super) fn relation(&mut self) -> Result<Option<Primitive>, FilterError> {
         let Some(left) = self.sum(0)? else { return Ok(None) };
         let Some(cmp) = Cmp::of(self.peek().text) else { return Ok(None) };
@@ -19,8 +19,9 @@ impl Parser<'_> {
         Ok(Some(Primitive::Relation(left, cmp, right)))
     }
 
-    /// Operators from the weakest (level 0) to the strongest. libpcap's grammar gives `%` and `^` no strength at all, and a parser
-    /// made from it reads on: on their left stands one operand, and on their right all that follows (`len % 7 + 1` is `len % 8`).
+    /// Operators by precedence, from the weakest (level 0) to the strongest. libpcap's grammar declares no precedence
+    /// for `%` and `^`, and its generated parser then prefers to shift: their left operand is a single operand, and
+    /// their right operand is all that follows (`len % 7 + 1` is `len % 8`).
     fn sum(&mut self, level: usize) -> Result<Option<ArithExpr>, FilterError> {
         const LEVELS: [&[(&str, Op)]; 5] = [
             &[("|", Op::Or)],
@@ -45,14 +46,14 @@ impl Parser<'_> {
         Ok(Some(left))
     }
 
-    /// One of these, if it is next.
+    /// Takes the next token if it is one of these operators.
     fn operator(&mut self, operators: &[(&'static str, Op)]) -> Result<Option<(Token<'static>, Op)>, FilterError> {
         let Some((sign, op)) = operators.iter().find(|o| o.0 == self.peek().text).copied() else { return Ok(None) };
         self.counted()?;
         Ok(Some((Token { text: sign, ..self.take() }, op)))
     }
 
-    /// The right operand, of this level, and what it comes to.
+    /// Parses the right operand at this level, and returns the complete operation.
     fn operation(
         &mut self,
         left: ArithExpr,
@@ -61,7 +62,7 @@ impl Parser<'_> {
         level: usize,
     ) -> Result<Option<ArithExpr>, FilterError> {
         let Some(right) = self.sum(level)? else { return Ok(None) };
-        // Of a number that stands there; what is made of several is asked of each packet.
+        // Only literal numbers are checked here; a computed operand is checked for each packet.
         if let ArithExpr::Is(n) = right {
             match op {
                 Op::Div | Op::Rem if n == 0 => return Err(sign.error("division by 0")),
@@ -79,7 +80,7 @@ impl Parser<'_> {
         }
         if t.text == "-" {
             self.take();
-            // What `%` and `^` make of the operand first is less the number behind the minus.
+            // As in libpcap, the minus applies to the result of a following `%` or `^`.
             let inner = self.deeper(|p| p.sum(usize::MAX))?;
             return Ok(inner.map(|n| ArithExpr::Negative(Box::new(n))));
         }

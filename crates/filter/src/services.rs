@@ -1,12 +1,12 @@
-//! Names of services, for `port http`: which port, and of what. The same on every machine, whatever its files say; they are those of
-//! IANA's registry that machines usually know.
+//! Names of services for `port http`: port and protocol. They are the common names of the IANA registry, and the same
+//! on every machine: no system file is read.
 //!
-//! As in libpcap, a name that only one protocol has asks for that protocol: `port ntp` is `udp port 123`.
+//! As in libpcap, a name that only one protocol has also selects that protocol: `port ntp` is `udp port 123`.
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Ports of TCP and UDP, each with the names that it has.
+/// Ports that have these names in both TCP and UDP.
 const BOTH: &str = "
     7 echo, 9 discard null sink, 13 daytime, 19 chargen source ttytst, 37 time timserver, 49 tacacs, 53 dns domain,
     88 kerberos kerberos-sec kerberos5 krb5, 111 portmapper sunrpc, 161 snmp, 162 snmp-trap snmptrap, 163 cmip-man,
@@ -16,7 +16,7 @@ const BOTH: &str = "
     2101 rtcm-sc104, 2430 venus, 2431 venus-se, 2432 codasrv, 2433 codasrv-se, 2583 mon, 3205 isns, 3493 nut, 5060 sip,
     5061 sip-tls, 6346 gnutella-svc, 6347 gnutella-rtr, 27374 asp";
 
-/// Of TCP alone.
+/// Ports of TCP only.
 const OF_TCP: &str = "
     1 tcpmux, 11 systat users, 15 netstat, 17 qotd quote, 20 ftp-data, 21 ftp, 22 ssh, 23 telnet, 25 mail smtp, 43 nicname whois,
     70 gopher, 79 finger, 80 http www, 102 iso-tsap tsap, 104 acr-nema dicom, 106 poppassd, 110 pop-3 pop3,
@@ -41,7 +41,7 @@ const OF_TCP: &str = "
     10082 amandaidx, 10083 amidxtape, 10809 nbd, 11371 hkp, 17004 sgi-cad, 17500 db-lsp, 22125 dcap, 22128 gsidcap, 22273 wnn6,
     24554 binkp, 30865 csync2, 57000 dircproxy, 60177 tfido, 60179 fido";
 
-/// Of UDP alone.
+/// Ports of UDP only.
 const OF_UDP: &str = "
     21 fsp fspd, 67 bootps, 68 bootpc, 69 tftp, 123 ntp, 137 netbios-ns, 138 netbios-dgm, 177 xdmcp, 213 ipx, 319 ptp-event,
     320 ptp-general, 371 Clearcase clearcase, 500 isakmp, 512 biff comsat, 513 who whod, 517 talk, 518 ntalk,
@@ -51,7 +51,7 @@ const OF_UDP: &str = "
     7000 afs3-fileserver, 7001 afs3-callback, 7002 afs3-prserver, 7003 afs3-vlserver, 7004 afs3-kaserver, 7005 afs3-volser,
     7007 afs3-bos, 7008 afs3-update, 7009 afs3-rmtsys, 17001 sgi-cmsd, 17002 sgi-crsd, 17003 sgi-gcd";
 
-/// A service's port, and its protocol if only one has the name.
+/// The port of a service, and the protocol if only one protocol has the name.
 pub fn find(name: &str) -> Option<(u16, Option<u8>)> {
     let tables = [(BOTH, None), (OF_TCP, Some(TCP)), (OF_UDP, Some(UDP))];
     tables.into_iter().find_map(|(table, protocol)| {

@@ -1,112 +1,112 @@
-//! The tests that words stand for, as libpcap makes them, and where in the frame they look.
+//! Tests: the primitives of a filter after lowering, as in libpcap, and the locations of the bytes that they read.
 
 use crate::anylink::AnyLinkTest;
 use crate::arith::Number;
 use crate::tree::Cmp;
 
-/// A question about the frame.
+/// A condition on a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
-    /// Every frame, or none.
+    /// A constant.
     Always(bool),
-    /// The operand does not hold.
+    /// Negation.
     Not(Box<Test>),
-    /// Both hold.
+    /// Conjunction.
     And(Box<Test>, Box<Test>),
-    /// One of them holds.
+    /// Disjunction.
     Or(Box<Test>, Box<Test>),
-    /// The bytes at a place, with a mask, against a number.
+    /// Compares the masked bytes at a location with a number.
     Field {
-        /// Where.
+        /// The location.
         place: ByteLocation,
-        /// How many bytes: 1, 2, 4, 6 or 8.
+        /// Width in bytes: 1, 2, 4, 6 or 8.
         width: u8,
-        /// The bits that are compared.
+        /// The mask.
         mask: u64,
-        /// How they are compared.
+        /// The comparison.
         cmp: Cmp,
-        /// With what.
+        /// The number.
         value: u64,
     },
-    /// Two results of arithmetic, as 32-bit numbers.
+    /// Compares two 32-bit numbers.
     Relation(Number, Cmp, Number),
-    /// This host sent it; of links whose frames do not say so themselves.
+    /// This host sent the frame; for link layers whose header does not contain the direction.
     Outgoing,
-    /// The frame is a tunnel; what is in it is found for the tests that follow.
+    /// The frame is a tunnel; stores the offsets of the tunnel's headers for the following tests.
     Tunnel(Box<Tunnel>),
-    /// What is in the tunnel begins with a link header.
+    /// The payload of the tunnel begins with a link header.
     HasLink(u16),
-    /// A protocol in the chain of headers behind that of IP.
+    /// The chain of headers behind the IP header contains a protocol.
     Chain(Chain),
-    /// A question about the packet under all tags, labels and sessions, which [`wire::Headers`] found.
+    /// A test of the packet under all tags, labels and sessions that [`wire::Headers`] found.
     Deep(AnyLinkTest),
 }
 
 /// See [`Test::Chain`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chain {
-    /// The header of IP.
+    /// Location of the IP header.
     pub header: HeaderOffset,
-    /// Whether it is that of IPv6.
+    /// True for IPv6.
     pub is_v6: bool,
-    /// The protocol that is looked for.
+    /// The protocol to find.
     pub protocol: u32,
 }
 
-/// Where bytes are.
+/// A location of bytes in the frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ByteLocation {
-    /// At a spot.
+    /// A fixed offset.
     At(HeaderOffset),
-    /// Behind the IPv4 header that begins at `header`, however long it is.
+    /// Behind the IPv4 header, whatever its length.
     BehindIpv4 {
-        /// Where that header begins.
+        /// Location of the IPv4 header.
         header: HeaderOffset,
-        /// Bytes behind its end.
+        /// Offset from the end of the IPv4 header.
         offset: u32,
     },
 }
 
-/// So many bytes behind the start of the frame, or behind what a tunnel was found to have in it.
+/// An offset from the start of the frame, or from a header of a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HeaderOffset {
-    /// What it counts from, if not from the start of the frame.
+    /// The header from which the offset counts; `None` for the start of the frame.
     pub from: Option<TunnelRef>,
-    /// Bytes.
+    /// The offset in bytes.
     pub at: u32,
 }
 
-/// What is found in a tunnel, by its number in the filter.
+/// A header of a tunnel; the number is that of the tunnel in the filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TunnelRef {
-    /// The ethertype of what it carries.
+    /// The field with the ethertype of the tunnel's payload.
     Kind(u16),
-    /// Where that begins, with its link header.
+    /// The start of the tunnel's payload, with its link header.
     Link(u16),
-    /// Where its network header begins.
+    /// The network header in the tunnel.
     Payload(u16),
 }
 
-/// Geneve (RFC 8926) in UDP: the number of the tunnel, and the tests for it over either version of IP, whose header begins at `network`.
+/// A Geneve tunnel (RFC 8926) over UDP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunnel {
-    /// Its number in the filter, from 0.
+    /// The number of the tunnel in the filter, from 0.
     pub number: u16,
-    /// The network header around it.
+    /// Location of the enclosing network header.
     pub network: HeaderOffset,
-    /// The frame has it over IPv4.
+    /// The test for the tunnel over IPv4.
     pub over_ip: Test,
-    /// The frame has it over IPv6.
+    /// The test for the tunnel over IPv6.
     pub over_ip6: Test,
 }
 
 impl HeaderOffset {
-    /// Behind the start of the frame.
+    /// An offset from the start of the frame.
     pub const fn frame(at: u32) -> Self {
         Self { from: None, at }
     }
 
-    /// So many bytes on.
+    /// The offset moved by this number of bytes.
     pub const fn plus(self, bytes: u32) -> Self {
         Self { at: self.at.wrapping_add(bytes), ..self }
     }
@@ -122,7 +122,7 @@ impl TunnelRef {
 }
 
 impl Test {
-    /// How many tests and numbers it is made of.
+    /// The number of tests and numbers in this test.
     pub fn words(&self) -> usize {
         match self {
             Self::Always(_)
@@ -138,7 +138,7 @@ impl Test {
         }
     }
 
-    /// Whether headers or tags are followed in it, which takes a loop.
+    /// True if the test follows headers or tags, which requires a loop.
     pub fn loops(&self) -> bool {
         match self {
             Self::Chain(_) | Self::Deep(AnyLinkTest::Vlan(Some(_))) => true,
@@ -148,7 +148,7 @@ impl Test {
         }
     }
 
-    /// How many tunnels are numbered in it.
+    /// The number of tunnels in the test.
     pub fn tunnels(&self) -> u16 {
         match self {
             Self::Not(t) => t.tunnels(),
@@ -175,7 +175,7 @@ impl Test {
     }
 
     pub(crate) fn masked(at: HeaderOffset, width: u8, mask: u64, value: u64) -> Self {
-        // libpcap's optimiser sees this too, and then no byte is asked for.
+        // As in libpcap's optimiser: no byte is read.
         if mask == 0 {
             return Self::Always(value == 0);
         }
@@ -186,7 +186,7 @@ impl Test {
         Self::Field { place, width, mask, cmp: Cmp::Eq, value }
     }
 
-    /// One of these numbers.
+    /// Equality with one of these numbers.
     pub(crate) fn any(at: HeaderOffset, width: u8, values: impl IntoIterator<Item = u64>) -> Self {
         values.into_iter().map(|v| Self::equal(at, width, v)).reduce(Self::or).unwrap_or(Self::Always(false))
     }

@@ -1,35 +1,35 @@
-//! The syntax tree: what the words of a filter say, before it is decided of what they are asked.
+//! The syntax tree of a filter. It is the same for packets, flow records and indexes.
 
 use std::fmt;
 
-/// A filter that says something.
+/// A filter that is not empty.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
     /// A test.
     Leaf(Leaf),
-    /// The operand does not hold.
+    /// Negation.
     Not(Box<Expr>),
-    /// Both hold.
+    /// Conjunction.
     And(Box<Expr>, Box<Expr>),
-    /// One of them holds.
+    /// Disjunction.
     Or(Box<Expr>, Box<Expr>),
 }
 
-/// A test and where it stands.
+/// A test and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leaf {
-    /// What is tested.
+    /// The test.
     pub prim: Primitive,
-    /// Below the word `anylink`: asked of the packet under all tags, labels and sessions.
+    /// True below `anylink`: the test applies to the packet under all tags, labels and sessions.
     pub any: bool,
-    /// Where the word that decides stands.
+    /// The position of the word to which an error refers.
     pub span: Span,
 }
 
-/// A piece of the text.
+/// A range of the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Its first byte.
+    /// Offset of the first byte.
     pub at: usize,
     /// Its length in bytes.
     pub len: usize,
@@ -44,7 +44,7 @@ pub enum Version {
     V6,
 }
 
-/// A protocol with addresses of IPv4.
+/// A protocol whose header contains IPv4 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressProtocol {
     /// IPv4.
@@ -55,7 +55,7 @@ pub enum AddressProtocol {
     Rarp,
 }
 
-/// Which end.
+/// An endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dir {
     /// Source or destination.
@@ -69,7 +69,7 @@ pub enum Dir {
 }
 
 impl Dir {
-    /// Whether it holds of these two.
+    /// True if `is` holds for the selected endpoints.
     #[inline]
     pub fn holds<T>(self, src: T, dst: T, is: impl Fn(T) -> bool) -> bool {
         match self {
@@ -81,7 +81,7 @@ impl Dir {
     }
 }
 
-/// How two numbers are compared.
+/// A comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cmp {
     /// `a == b`
@@ -99,7 +99,7 @@ pub enum Cmp {
 }
 
 impl Cmp {
-    /// Of its sign.
+    /// The comparison with this sign.
     pub fn of(sign: &str) -> Option<Self> {
         Some(match sign {
             ">" => Self::Gt,
@@ -112,7 +112,7 @@ impl Cmp {
         })
     }
 
-    /// Whether it holds.
+    /// Evaluates the comparison.
     #[inline]
     pub const fn holds(self, a: u64, b: u64) -> bool {
         match self {
@@ -126,7 +126,7 @@ impl Cmp {
     }
 }
 
-/// An operator of arithmetic, which has 32 bits.
+/// An operator of 32-bit arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Sum.
@@ -139,20 +139,20 @@ pub enum Op {
     Div,
     /// Remainder.
     Rem,
-    /// Bits of both.
+    /// Bitwise and.
     And,
-    /// Bits of either.
+    /// Bitwise or.
     Or,
-    /// Bits of one.
+    /// Bitwise exclusive or.
     Xor,
-    /// Towards the high bits.
+    /// Shift left.
     Shl,
-    /// Towards the low bits.
+    /// Shift right.
     Shr,
 }
 
 impl Op {
-    /// The result; `None` of a division by 0. A shift by more than 31 bits leaves 0.
+    /// Evaluates the operation; `None` for a division by 0. A shift by more than 31 bits yields 0.
     #[inline]
     pub const fn apply(self, a: u32, b: u32) -> Option<u32> {
         Some(match self {
@@ -172,125 +172,125 @@ impl Op {
     }
 }
 
-/// A number made from bytes of the packet.
+/// An arithmetic expression over bytes of the packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArithExpr {
-    /// The number itself.
+    /// A constant.
     Is(u32),
-    /// Bytes on the wire.
+    /// The wire length in bytes.
     Len,
-    /// Two numbers and an operator.
+    /// An operator and its operands.
     Op(Op, Box<ArithExpr>, Box<ArithExpr>),
-    /// The number with the other sign.
+    /// The negated number.
     Negative(Box<ArithExpr>),
     /// `protocol[index:width]`.
     Load {
         /// The protocol from whose header the index counts.
         protocol: &'static str,
-        /// Bytes behind the beginning of that header.
+        /// Offset from the start of that header.
         index: Box<ArithExpr>,
-        /// 1, 2 or 4 bytes.
+        /// Width in bytes: 1, 2 or 4.
         width: u8,
-        /// Where the protocol's name stands.
+        /// The position of the protocol's name.
         span: Span,
     },
 }
 
-/// One test.
+/// A test of a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Primitive {
-    /// A protocol's name alone.
+    /// The name of a protocol alone.
     Protocol(&'static str),
-    /// An address of IPv4 under a mask; without a carrier in IPv4, ARP and reverse ARP.
+    /// A masked IPv4 address; with `within: None` in IPv4, ARP and reverse ARP.
     Host4 {
-        /// Where it is looked for.
+        /// The protocol whose header contains the address.
         within: Option<AddressProtocol>,
-        /// Which end.
+        /// The endpoint.
         dir: Dir,
-        /// The address; bits that the mask leaves out are 0.
+        /// The address; bits outside the mask are 0.
         address: u32,
         /// The mask.
         mask: u32,
     },
-    /// An address of IPv6 under a mask.
+    /// A masked IPv6 address.
     Host6 {
-        /// Which end.
+        /// The endpoint.
         dir: Dir,
-        /// The address; bits that the mask leaves out are 0.
+        /// The address; bits outside the mask are 0.
         address: u128,
         /// The mask.
         mask: u128,
     },
-    /// A link address.
+    /// A MAC address.
     Mac(Dir, [u8; 6]),
-    /// Area and node of DECnet.
+    /// A DECnet address: area and node.
     Decnet(Dir, u16, u16),
-    /// A port between these two, of one protocol, or of TCP, UDP and SCTP.
+    /// A port in this range, of one protocol or of TCP, UDP and SCTP.
     Ports {
         /// The protocol.
         of: Option<u8>,
-        /// Which end.
+        /// The endpoint.
         dir: Dir,
-        /// The least port.
+        /// The lowest port.
         low: u16,
-        /// The greatest port.
+        /// The highest port.
         high: u16,
     },
-    /// The protocol above IP, of one version or of both.
+    /// A protocol above IP, of one IP version or of both.
     IpProto(Option<Version>, u32),
     /// A protocol anywhere in the chain of headers.
     Chain(Option<Version>, u32),
-    /// An ethertype, or a service access point of 802.2.
+    /// An ethertype or an 802.2 service access point.
     EtherProto(u32),
-    /// A protocol of ISO's network layer.
+    /// A protocol of the ISO network layer.
     IsoProto(u32),
-    /// IS-IS of one of these kinds.
+    /// IS-IS with one of these PDU types.
     IsIs(Vec<u8>),
     /// A VLAN tag.
     Vlan(Option<u16>),
     /// An MPLS label.
     Mpls(Option<u32>),
-    /// A frame of PPPoE's session stage.
+    /// PPPoE, session stage.
     Pppoes(Option<u16>),
-    /// A frame of PPPoE's discovery stage.
+    /// PPPoE, discovery stage.
     Pppoed,
-    /// A tunnel of Geneve.
+    /// A Geneve tunnel.
     Geneve(Option<u32>),
-    /// Sent by the capturing host, or not.
+    /// True: the capturing host sent the frame; false: it did not.
     Outgoing(bool),
-    /// The number of the device that the frame came by.
+    /// The number of the device on which the frame was captured.
     Device(u32),
-    /// A header of 802.2; with mask and value of its control field.
+    /// An 802.2 header; with mask and value of its control field.
     Llc(Option<(u64, u64)>),
-    /// To all stations of the link.
+    /// Broadcast on the link layer.
     Broadcast,
-    /// To all hosts, as far as that is known without the network's mask.
+    /// IPv4 broadcast, as far as it is recognised without the network mask.
     IpBroadcast,
-    /// To a group of the link, of IPv4 or of IPv6.
+    /// Multicast on the link layer, in IPv4 or in IPv6.
     Multicast(Option<Version>),
-    /// Two numbers compared.
+    /// A comparison of two numbers.
     Relation(ArithExpr, Cmp, ArithExpr),
-    /// A question about a flow record.
+    /// A test of a flow record.
     Flow(FlowTest),
 }
 
-/// What a flow record can be asked beside the words of packets.
+/// A test for flow records only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FlowTest {
-    /// A quantity against a number in its base unit.
+    /// Compares a quantity with a number in its base unit.
     Count(Quantity, Dir, Cmp, u64),
-    /// Flags of TCP that were seen: all of these bits, or any.
+    /// TCP flags that the endpoints sent.
     Flags {
-        /// Of whose packets.
+        /// The endpoint that sent the packets.
         dir: Dir,
-        /// All of the bits are wanted, not any.
+        /// True if all bits must be set, false if any bit suffices.
         all: bool,
         /// FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
         bits: u8,
     },
-    /// How far TCP got: index in [`crate::flow::TCP_STATES`].
+    /// The TCP state: index in [`crate::flow::TCP_STATES`].
     State(u8),
-    /// Why the record was made: index in [`crate::flow::END_REASONS`].
+    /// The reason for the end of the record: index in [`crate::flow::END_REASONS`].
     End(u8),
 }
 
@@ -301,15 +301,15 @@ pub enum Quantity {
     Bytes,
     /// Packets.
     Packets,
-    /// Nanoseconds from the first packet to the last.
+    /// Time from the first packet to the last, in nanoseconds.
     Duration,
     /// Bits of frames per second.
     BitRate,
     /// Packets per second.
     PacketRate,
-    /// Bytes of each packet, rounded down.
+    /// Bytes per packet, rounded down.
     PacketSize,
-    /// Nanoseconds from SYN to SYN and ACK.
+    /// Time from the SYN to the SYN/ACK, in nanoseconds.
     RoundTrip,
 }
 

@@ -1,6 +1,6 @@
-//! Words that are no part of the filters here: why, and what was probably meant.
+//! Words that filters do not support: the reason and a suggestion.
 
-/// Words of pcap-filter(7) that are not done, and why.
+/// The reason why a word of pcap-filter(7) is not supported.
 pub fn refused(word: &str) -> Option<&'static str> {
     Some(match word {
         "gateway" => {
@@ -20,7 +20,7 @@ pub fn refused(word: &str) -> Option<&'static str> {
     })
 }
 
-/// The words that filters mostly consist of.
+/// The most frequent words of filters.
 const WORDS: [&str; 49] = [
     "host",
     "net",
@@ -73,12 +73,12 @@ const WORDS: [&str; 49] = [
     "len",
 ];
 
-/// The word that was probably meant by one that is none.
+/// The known word that is most similar to an unknown word.
 pub fn near(word: &str) -> Option<&'static str> {
     base::nearest(word, WORDS).filter(|near| *near != word)
 }
 
-/// What may have been meant by a word that begins no test.
+/// A suggestion for a word that does not begin a test.
 pub fn suggestion(word: &str) -> String {
     let instead = match word {
         "ipv4" | "ip4" | "inet" | "inet4" => "ip",

@@ -1,4 +1,4 @@
-//! Values behind the words of a filter: ports, protocols and addresses, and the tests that they make with the words.
+//! Values after the qualifiers of a filter (ports, protocols and addresses), and the tests that result.
 
 use crate::error::FilterError;
 use crate::lex::Token;
@@ -8,7 +8,7 @@ use crate::{names, services};
 use std::net::{IpAddr, Ipv4Addr};
 
 impl Parser<'_> {
-    /// `of` is the protocol that a service's name stands for.
+    /// The test of a port range; `of` is the protocol that the service name implies.
     pub(super) fn ports(
         &self,
         words: Qualifiers,
@@ -172,19 +172,20 @@ impl Parser<'_> {
     }
 }
 
-/// A port by number or by the name of a service, and the protocol of which the name is.
+/// A port by number or service name, and the protocol that the service name implies.
 pub fn port(text: &str) -> Option<(u16, Option<u8>)> {
     services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
 }
 
-/// A number without dots: for `host` it is the address; for `net` it goes as far to the left as it can, so that `net 10` is 10.0.0.0/8.
+/// A number without dots. For `host` it is the address; for `net` it is shifted left by whole bytes as far as possible,
+/// so `net 10` is 10.0.0.0/8.
 fn numbered(text: &str, kind: Kind) -> Option<(u32, u32)> {
     let n = names::number(text)?;
     let left = if kind == Kind::Net && n != 0 { n.leading_zeros() / 8 * 8 } else { 0 };
     Some((n << left, 32 - left))
 }
 
-/// One to four decimal numbers with dots, left-aligned, and how many bits were written.
+/// One to four decimal numbers with dots, left-aligned, and the number of bits written.
 fn dotted(text: &str) -> Option<(u32, u32)> {
     let mut bytes = [0_u8; 4];
     let mut written = 0;

@@ -1,24 +1,24 @@
-//! Writing a program block by block: labels are placed in order, so that jumps can only go forward.
+//! Builds a program block by block. Labels are placed in order, so jumps go only forward.
 //!
-//! A label is made before it is known where it will be, jumped to any number of times, and then placed, which ends the block
-//! before it (by a jump, if it has no end yet). Blocks that no jump reaches are not written.
+//! A label can be the target of jumps before it is placed. Placing the label ends the current block (by a jump, if the
+//! block has no end yet) and begins the label's block. Blocks that no jump reaches are omitted.
 
 use super::{Block, BlockId, Cmp, End, Fact, Inst, Layer, Meta, Op, Operand, Program, Reg, Stage, Var};
 
-/// A place to jump to.
+/// A jump target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(u32);
 
-/// See the module.
+/// A program under construction; see the module.
 #[derive(Debug)]
 pub struct Builder {
     program: Program,
-    /// The number of a label's block, once it is placed.
+    /// For each label that is placed, its block.
     placed: Vec<Option<BlockId>>,
-    /// Whether something jumps to a label.
+    /// For each label, true if a jump refers to it.
     used: Vec<bool>,
     code: Vec<Inst>,
-    /// Whether what is written now can be reached.
+    /// True if the current position is reachable.
     live: bool,
     next: u16,
     highest: u16,
@@ -32,22 +32,22 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The tables of the program that is being written.
+    /// The tables of the program under construction.
     pub fn tables(&mut self) -> &mut Program {
         &mut self.program
     }
 
-    /// Index of `device`, which is entered if it is new.
+    /// The index of the device; adds the device if it is new.
     pub fn device(&mut self, name: &str) -> u16 {
         index_of(&mut self.program.devices, name)
     }
 
-    /// Index of a message.
+    /// The index of the message; adds the message if it is new.
     pub fn message(&mut self, text: &str) -> u16 {
         index_of(&mut self.program.messages, text)
     }
 
-    /// Index of a set.
+    /// The index of the set; adds the set if it is new.
     pub fn set_table(&mut self, set: &super::Set) -> u16 {
         let sets = &mut self.program.sets;
         let found = sets.iter().position(|s| s == set).unwrap_or_else(|| {
@@ -57,7 +57,7 @@ impl Builder {
         found as u16
     }
 
-    /// A register of one's own.
+    /// A new register.
     pub fn reg(&mut self) -> Reg {
         let r = Reg(self.next);
         self.next = self.next.saturating_add(1);
@@ -72,7 +72,7 @@ impl Builder {
         Label(self.placed.len() as u32 - 1)
     }
 
-    /// Begins a stage: a new block, with no register from before.
+    /// Begins a stage with a new block. No register of the previous stage is defined in it.
     pub fn stage(&mut self, text: &str) {
         if !self.program.stages.is_empty() || !self.program.blocks.is_empty() || !self.code.is_empty() {
             let here = self.label();
@@ -86,12 +86,12 @@ impl Builder {
         }
     }
 
-    /// Whether what is written now can be reached.
+    /// True if the current position is reachable.
     pub const fn is_live(&self) -> bool {
         self.live
     }
 
-    /// The block of `label` begins here.
+    /// Begins the block of `label`.
     pub fn place(&mut self, label: Label) {
         if self.live {
             self.end(End::Jump(BlockId(label.0)), true);
@@ -114,55 +114,55 @@ impl Builder {
         self.live = false;
     }
 
-    /// Goes on at `label`.
+    /// Ends the block with a jump.
     pub fn jump(&mut self, label: Label) {
         self.end(End::Jump(BlockId(label.0)), true);
     }
 
-    /// Goes on at `yes` if the comparison holds, else at `no`.
+    /// Ends the block with a branch: to `yes` if the comparison holds, otherwise to `no`.
     pub fn branch(&mut self, a: Reg, cmp: Cmp, b: impl Into<Operand>, yes: Label, no: Label) {
         self.end(End::If { cmp, a, b: b.into(), yes: BlockId(yes.0), no: BlockId(no.0) }, true);
     }
 
-    /// Goes on here if the comparison holds, else at `no`.
+    /// Continues if the comparison holds, otherwise jumps to `no`.
     pub fn require(&mut self, a: Reg, cmp: Cmp, b: impl Into<Operand>, no: Label) {
         let yes = self.label();
         self.branch(a, cmp, b, yes, no);
         self.place(yes);
     }
 
-    /// Goes on here if the bytes were captured, else at `no`.
+    /// Continues if the bytes were captured, otherwise jumps to `no`.
     pub fn fits(&mut self, base: Option<Reg>, offset: u32, len: u32, no: Label) {
         let yes = self.label();
         self.end(End::Fits { base, offset, len, yes: BlockId(yes.0), no: BlockId(no.0) }, true);
         self.place(yes);
     }
 
-    /// Ends the program.
+    /// Ends the block with `pass`.
     pub fn pass(&mut self) {
         self.end(End::Pass, false);
     }
 
-    /// Ends the program with a drop.
+    /// Ends the block with `drop`.
     pub fn discard(&mut self) {
         self.end(End::Drop, false);
     }
 
-    /// One instruction.
+    /// Appends an instruction.
     pub fn push(&mut self, inst: Inst) {
         if self.live {
             self.code.push(inst);
         }
     }
 
-    /// A number in a register.
+    /// A constant in a new register.
     pub fn constant(&mut self, value: u64) -> Reg {
         let to = self.reg();
         self.push(Inst::Const { to, value });
         to
     }
 
-    /// Arithmetic into a new register.
+    /// An arithmetic operation into a new register.
     pub fn op(&mut self, op: Op, a: Reg, b: impl Into<Operand>) -> Reg {
         let to = self.reg();
         self.push(Inst::Op { to, op, a, b: b.into() });
@@ -176,40 +176,40 @@ impl Builder {
         to
     }
 
-    /// A fact in a new register.
+    /// A packet fact of one layer in a new register.
     pub fn fact(&mut self, layer: Layer, fact: Fact) -> Reg {
         let to = self.reg();
         self.push(Inst::Fact { to, layer, fact });
         to
     }
 
-    /// What is known of the packet, in a new register.
+    /// A packet fact of the whole packet in a new register.
     pub fn meta(&mut self, meta: Meta) -> Reg {
         let to = self.reg();
         self.push(Inst::Meta { to, meta });
         to
     }
 
-    /// Bytes in a new register; they must have been promised.
+    /// Bytes of the packet in a new register; their bounds must have been tested.
     pub fn load(&mut self, base: Option<Reg>, offset: u32, width: u8) -> Reg {
         let to = self.reg();
         self.push(Inst::Load { to, base, offset, width });
         to
     }
 
-    /// A variable in a new register.
+    /// A variable of the record in a new register.
     pub fn get(&mut self, var: Var) -> Reg {
         let to = self.reg();
         self.push(Inst::Get { to, var });
         to
     }
 
-    /// Sets a variable.
+    /// Sets a variable of the record.
     pub fn set(&mut self, var: Var, from: impl Into<Operand>) {
         self.push(Inst::Set { var, from: from.into() });
     }
 
-    /// The program; it passes at the end if it has no end yet.
+    /// Finishes the program; an open block ends with `pass`.
     pub fn finish(mut self) -> Program {
         self.pass();
         let placed = |id: BlockId, placed: &[Option<BlockId>]| placed[id.0 as usize].unwrap_or(id);

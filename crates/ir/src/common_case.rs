@@ -1,18 +1,20 @@
-//! What most packets are: TCP or UDP over IP without options or extensions, straight in Ethernet. Of such a packet a few
-//! comparisons say where every header is, so a program that is made for them alone ([`Program::simplified_for`](super::Program::simplified_for)) knows all facts but one
-//! as numbers, and is a fraction of itself.
+//! The common cases: TCP or UDP over IP without options or extension headers, directly in Ethernet. In such a packet a
+//! few comparisons determine the offsets of all headers. So a program that is specialised for a common case
+//! ([`Program::simplified_for`](super::Program::simplified_for)) has constants for all packet facts except the
+//! protocol, and is much smaller.
 //!
-//! A packet counts as plain only if [`Facts::look`](crate::Facts::look) would say of it exactly what is put in here: the network header is
-//! whole, has no options and is no fragment; the packet ends inside the frame, and behind the least transport header; where the program looks
-//! into tunnels, no port of UDP is one that a tunnel may be behind. The back ends make these comparisons, each in its own way.
+//! A packet belongs to a common case only if [`Facts::look`](crate::Facts::look) would yield exactly the facts that are
+//! constants here: the network header is complete, has no options and is not a fragment; the packet ends inside the
+//! frame and contains the minimal transport header; for programs that look into tunnels, no UDP port is a tunnel port.
+//! Each back end generates these comparisons itself.
 
 use super::{Fact, Inst, Meta, Operand};
 use wire::{EtherType, IpProtocol};
 
-/// Behind the link addresses and the ethertype.
+/// Offset of the network header, behind the Ethernet header.
 const L3: u32 = 14;
 
-/// See the module.
+/// A common case; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommonCase {
     /// IPv4.
@@ -22,13 +24,13 @@ pub enum CommonCase {
 }
 
 impl CommonCase {
-    /// Both.
+    /// All common cases.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// What its protocol is one of.
+    /// The possible protocols.
     pub const PROTOCOLS: [u64; 2] = [IpProtocol::TCP.0 as u64, IpProtocol::UDP.0 as u64];
 
-    /// Its type, behind the link addresses.
+    /// The ethertype.
     pub const fn ethertype(self) -> u16 {
         match self {
             Self::V4 => EtherType::IPV4.0,
@@ -36,7 +38,7 @@ impl CommonCase {
         }
     }
 
-    /// Its version of IP.
+    /// The IP version.
     pub const fn family(self) -> u8 {
         match self {
             Self::V4 => 4,
@@ -44,12 +46,12 @@ impl CommonCase {
         }
     }
 
-    /// Where the network header begins.
+    /// Offset of the network header.
     pub const fn l3(self) -> u32 {
         L3
     }
 
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     pub const fn l4(self) -> u32 {
         match self {
             Self::V4 => L3 + 20,
@@ -57,7 +59,7 @@ impl CommonCase {
         }
     }
 
-    /// Where its protocol is: one byte.
+    /// Offset of the protocol field, one byte.
     pub const fn protocol(self) -> u32 {
         match self {
             Self::V4 => L3 + 9,
@@ -65,12 +67,12 @@ impl CommonCase {
         }
     }
 
-    /// So many bytes of it were captured at least: all that it is known by, and the header of UDP.
+    /// Minimum number of captured bytes: all fields that the comparisons read, and the UDP header.
     pub const fn captured(self) -> u32 {
         self.l4() + 8
     }
 
-    /// What asks for headers as the answer.
+    /// Replaces an instruction that reads a packet fact by a constant or a load.
     pub(super) fn known(self, inst: &Inst) -> Inst {
         match *inst {
             Inst::Fact { to, fact: Fact::Protocol, .. } => {
@@ -88,7 +90,7 @@ impl CommonCase {
             }
             Inst::Meta { to, meta: Meta::Ethernet } => Inst::Const { to, value: 1 },
             Inst::Meta { to, meta: Meta::Vlan | Meta::Depth | Meta::Part } => Inst::Const { to, value: 0 },
-            // Of what is whole nothing is remembered.
+            // The packet is not a fragment, so fragment tracking yields its operand.
             Inst::Datagram { to, value: Operand::Imm(value), .. } => Inst::Const { to, value },
             Inst::Datagram { to, value: Operand::Reg(from), .. } => Inst::Copy { to, from },
             _ => inst.clone(),

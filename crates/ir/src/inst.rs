@@ -212,7 +212,7 @@ pub enum End {
         /// Target if the comparison does not hold.
         no: BlockId,
     },
-    /// Branch on whether the `len` bytes at `base + offset` were captured. A base of 2^32 or more never fits.
+    /// Tests if the `len` bytes at `base + offset` were captured. A base of 2^32 or more never fits.
     Fits {
         /// Offset of a header.
         base: Option<Reg>,

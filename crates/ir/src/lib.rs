@@ -1,6 +1,6 @@
 //! The intermediate representation (IR): all front ends compile to it and all back ends run it. This page is the
-//! contract of the back ends. [`interp`] is the reference semantics, [`Facts`] the values of a packet that a program may
-//! read beside its bytes.
+//! contract of the back ends. [`interp`] is the reference semantics, [`Facts`] the values of a packet that a program
+//! may read beside its bytes.
 //!
 //! ```text
 //! program = tables (devices, messages, maps, sets) + blocks b0 b1 … bn
@@ -99,7 +99,7 @@ pub const MAX_OFFSET: u32 = 1 << 16;
 
 /// The initial class mask: class 0.
 pub const DEFAULT_CLASS: u64 = 1;
-/// The class of control members, which `broadcast` omits.
+/// The class `management`, which no member can join and `broadcast` omits.
 pub const CONTROL_CLASS: u8 = 63;
 /// All classes except [`CONTROL_CLASS`].
 pub const ANY_CLASS: u64 = !(1 << CONTROL_CLASS);

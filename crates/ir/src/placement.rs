@@ -9,14 +9,15 @@
 //!
 //! * no counter is changed and no map is written or touched on any path to an operation that the kernel cannot do;
 //! * each stage completes in the kernel for some packet, since otherwise it would be in the kernel only nominally;
-//! * no map is used in the kernel and in user space: its state is in one place.
+//! * no map is used by stages in the kernel and by stages in user space. (Undecided packets use separate maps in user
+//!   space, which `kernel_programs::Object::flow_maps` explains.)
 //!
 //! The record accompanies the packet, so stages that only set the record (marks, classes, hashes, steering) can run in
 //! either place. If the record is the only result, the kernel decides which packets pass, and user space computes the
 //! record (`kernel_programs::Metadata`). If the stages inspect tunnels, a packet that may be a tunnel is left undecided
-//! before any other operation (`netgrain-kernel-programs`), so for all other packets the innermost packet is the outermost.
-//! Fragments are left undecided too if the stages use fragment tracking, unless its only result is the record that user
-//! space computes.
+//! before any other operation (`netgrain-kernel-programs`), so for all other packets the innermost packet is the
+//! outermost. Fragments are left undecided too if the stages use fragment tracking, unless its only result is the
+//! record that user space computes.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
 
@@ -64,8 +65,8 @@ pub fn copies_to_stack(program: &Program) -> Option<usize> {
     let forwards = |inst: &Inst| matches!(inst, Inst::Forward { .. });
     let of = |inst: &Inst| *inst == Inst::Kernel;
     let blocks = &program.blocks;
-    // For each block: whether a packet may have been forwarded before it, and whether it may still have a recipient
-    // after it. Control flow is forward only.
+    // For each block: true in `sent` if a packet may have been forwarded before it, and true in `goes_on` if the packet
+    // may still have a recipient after it. Control flow is forward only.
     let (mut sent, mut goes_on) = (vec![false; blocks.len()], vec![true; blocks.len()]);
     for (at, block) in blocks.iter().enumerate() {
         if sent[at] || block.code.iter().any(forwards) {
@@ -121,7 +122,7 @@ impl Obstacle {
 pub struct KernelPrefix {
     /// For each block, the first instruction that the kernel cannot run. The path in the kernel ends there.
     pub stops: Vec<Option<(usize, Obstacle)>>,
-    /// For each block, whether a packet that the kernel decides reaches the block.
+    /// For each block, true if a packet that the kernel decides reaches it.
     pub reached: Vec<bool>,
 }
 

@@ -1,13 +1,13 @@
-//! What is known on the way to a block is not asked again: stages ask for the same properties, since each is written as if it
-//! were alone, and no register crosses from one to the next.
+//! Removes tests whose result is known. Each stage is compiled independently and no register is live across stages, so
+//! several stages test the same packet facts.
 //!
-//! One pass in the order of the blocks, as the verifier makes it. Registers hold *values*: two that were made in the same way
-//! from the same packet are the same value, whatever register and stage they are in. Along each edge goes what the branch
-//! proved: comparisons that hold or do not, and bytes that were captured. A branch that is thereby decided becomes a jump; a
-//! value that is a number becomes that number; what nothing leads to any more is emptied.
+//! A single pass over the blocks in order, like the verifier's, by value numbering: two registers that are computed in
+//! the same way from the same packet hold the same *value*, in whatever stage. Each edge carries what its branch
+//! proves: comparisons that hold or do not hold, and bytes that were captured. A branch whose result is thereby known
+//! becomes a jump; a value that is constant becomes that constant; an unreachable block becomes empty.
 //!
-//! The result means the same, but the verifier need not be able to see that: a promise may have been made for another
-//! register with the same value. It is for back ends alone.
+//! The result has the same meaning, but may fail verification: a bounds test may be in another register with the same
+//! value. Hence only back ends use the result.
 
 use super::{
     Block, BlockId, Cmp, CommonCase, DEFAULT_CLASS, End, Fact, Inst, Layer, Meta, Op, Operand, Program, Reg, Var,
@@ -15,26 +15,26 @@ use super::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// A program with more blocks times registers is left as it is, so that compiling stays bounded.
+/// If the product of blocks and registers is greater, the program is not simplified; this bounds the compile time.
 const MAX_STATE: usize = 1 << 22;
 
-/// What is known of the record at the beginning.
+/// What is known of the record at the start of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It is the one that every program begins with.
+    /// The record has its initial values.
     Fresh,
-    /// Nothing: another part of the program left it behind.
+    /// Nothing: another part of the program produced the record.
     Resumed,
 }
 
 impl Program {
-    /// The same program without questions whose answers are known; for back ends, because [`Program::verify`] may not see any more that all
-    /// loads are promised. Blocks and stages keep their numbers.
+    /// The program without tests whose result is known. Only for back ends: [`Program::verify`] may reject the result,
+    /// because it may not recognise that all loads are within tested bounds. Blocks and stages keep their numbers.
     pub fn simplified(&self, start: Start) -> Self {
         self.with(simplify(&self.blocks, self.registers, start, None))
     }
 
-    /// What is left of the program for packets that are as `plain` says.
+    /// The program specialised for the packets of a common case.
     pub fn simplified_for(&self, plain: CommonCase, start: Start) -> Self {
         let blocks = self.blocks.iter().map(|block| {
             let code = block.code.iter().map(|inst| plain.known(inst)).collect();
@@ -44,7 +44,7 @@ impl Program {
         self.with(simplify(&blocks, self.registers, start, Some(plain)))
     }
 
-    /// With other blocks.
+    /// A copy of the program with other blocks.
     fn with(&self, blocks: Vec<Block>) -> Self {
         Self { blocks, ..self.clone() }
     }
@@ -77,9 +77,9 @@ fn simplify(program: &[Block], registers: u16, start: Start, plain: Option<Commo
     blocks
 }
 
-/// Leads past blocks in which nothing happens; a branch of which both ways then lead to the same place is none.
+/// Redirects edges past empty blocks; a branch with two equal targets becomes a jump.
 fn shorten(blocks: &mut [Block]) {
-    // Control goes forward only: behind a block all is short already.
+    // In reverse order: control flow is forward only, so the targets are final.
     for at in (0..blocks.len()).rev() {
         let past = |to: BlockId| match &blocks[to.0 as usize] {
             Block { code, end: End::Jump(further) } if code.is_empty() => *further,
@@ -96,10 +96,10 @@ fn shorten(blocks: &mut [Block]) {
     }
 }
 
-/// A value's number: equal numbers are equal values.
+/// A value number: equal numbers mean equal values.
 type Value = u32;
 
-/// How a value is made. The packet does not change while a program looks at it, so loads are values too.
+/// The computation of a value. The packet does not change while a program runs, so a load is a value too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Expr {
     Const(u64),
@@ -111,7 +111,7 @@ enum Expr {
     Is(Cmp, Value, Value),
     Mix(Value),
     Member(u16, Value, Value),
-    /// Of which nothing is known but that it is itself.
+    /// An unknown value that equals only itself.
     Opaque(u32),
 }
 
@@ -137,10 +137,10 @@ impl Values {
     }
 }
 
-/// A comparison in one of its spellings: `Eq`, `Lt`, `AnyBit` or `AllBits`.
+/// A comparison in normal form: `Eq`, `Lt`, `AnyBit` or `AllBits`.
 type Comparison = (u8, Value, Value);
 
-/// What is known at a place.
+/// What is known at one point of the program.
 #[derive(Clone)]
 struct KnownValues {
     registers: Vec<Value>,
@@ -153,7 +153,7 @@ struct KnownValues {
 struct Pass {
     values: Values,
     opaque: u32,
-    /// Which of the values is one of [`CommonCase::PROTOCOLS`], if one is.
+    /// The value of the protocol field, which is one of [`CommonCase::PROTOCOLS`]; only in a common case.
     protocol: Option<Value>,
 }
 
@@ -181,13 +181,13 @@ impl Pass {
         self.values.of(Expr::Opaque(self.opaque))
     }
 
-    /// What holds on this way and on the other.
+    /// Keeps what holds on both paths.
     fn meet(&mut self, known: &mut KnownValues, other: &KnownValues) {
         let mut joined: HashMap<(Value, Value), Value> = HashMap::new();
         let pairs = known.registers.iter_mut().zip(&other.registers).chain(known.record.iter_mut().zip(&other.record));
         for (a, b) in pairs {
             if a != b {
-                // Two registers that meet the same two values are still the same.
+                // Registers with equal values on each path still have equal values.
                 *a = *joined.entry((*a, *b)).or_insert_with(|| self.unknown());
             }
         }
@@ -209,7 +209,7 @@ impl Pass {
         }
     }
 
-    /// The operand, as a number if it is one.
+    /// The operand; a register with a constant value becomes that constant.
     fn plain(&self, operand: Operand, known: &KnownValues) -> Operand {
         match operand {
             Operand::Reg(r) => self.values.constant(known.registers[usize::from(r.0)]).map_or(operand, Operand::Imm),
@@ -217,7 +217,7 @@ impl Pass {
         }
     }
 
-    /// The instruction as it is to be emitted, and what it makes known.
+    /// The simplified instruction; records its result in `known`.
     fn inst(&mut self, inst: &Inst, known: &mut KnownValues) -> Inst {
         let of = |r: &Reg| known.registers[usize::from(r.0)];
         let mut inst = inst.clone();
@@ -283,13 +283,13 @@ impl Pass {
         }
     }
 
-    /// The offset from the frame's first byte, where the base is a number.
+    /// The offset from the first byte of the frame, if the base is constant.
     fn absolute(&self, base: Option<Value>, offset: u32) -> Option<u32> {
         let base = u32::try_from(self.values.constant(base?)?).ok()?;
         base.checked_add(offset).filter(|at| *at < 1 << 31)
     }
 
-    /// What a variable of the record keeps of a value.
+    /// The value after it is stored in a variable of the record.
     fn kept(&mut self, var: Var, value: Value) -> Value {
         match (var, self.values.constant(value)) {
             (Var::Classes, _) => value,
@@ -303,7 +303,7 @@ impl Pass {
         }
     }
 
-    /// The end as it is to be emitted, and what is known where it leads.
+    /// The simplified end, and for each target what is known there.
     fn end(&mut self, end: End, mut known: KnownValues) -> (End, Vec<(usize, KnownValues)>) {
         match end {
             End::Pass | End::Drop => (end, vec![]),
@@ -338,8 +338,8 @@ impl Pass {
         }
     }
 
-    /// The comparison as a question, and whether its answer is to be turned. A comparison of a comparison with 0 or 1 is the
-    /// inner one.
+    /// The comparison in normal form, and true if its result is negated. A comparison of a truth value with 0 or 1
+    /// reduces to the comparison that produced the truth value.
     fn question(&self, cmp: Cmp, a: Value, b: Value) -> (Comparison, bool) {
         if let (Expr::Is(inner, x, y), Some(n @ (0 | 1)), Cmp::Eq | Cmp::Ne) =
             (self.values.exprs[a as usize], self.values.constant(b), cmp)

@@ -51,7 +51,7 @@ const OVER_CALLS: [R; 4] = [R::R6, R::R7, R::R8, R::R9];
 const BETWEEN_CALLS: [R; 3] = [R::R3, R::R4, R::R5];
 
 impl Allocation {
-    /// Allocates the values of the reachable blocks, each up to its stop. `calls` tells which instructions call a
+    /// Allocates the values of the reachable blocks, each up to its stop. `calls` is true for instructions that call a
     /// kernel helper.
     pub fn of(program: &Program, study: &KernelPrefix, calls: impl Fn(&Inst) -> bool) -> Self {
         let registers = usize::from(program.registers);
@@ -160,7 +160,7 @@ impl Allocation {
         self.constants[usize::from(r.0)]
     }
 
-    /// The location of a value; `None` for a value that is never read.
+    /// The location of a value; `None` for a constant and for a value that the reachable code does not use.
     pub fn of_what(&self, what: ValueRef) -> Option<Location> {
         match what {
             ValueRef::Number(r) => self.homes[usize::from(r.0)],

@@ -1,9 +1,10 @@
-//! The first stages of a program as they are for a plain packet, and without what they do for nothing.
+//! Simplifies the first stages of a program for the packets that the kernel decides, and removes dead code.
 
 use super::{EmitOptions, Refusal};
 use ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
 
-/// What is known beforehand is a number, and the inner layer is the outer one. `whole`: fragments do not come.
+/// Replaces values that are known at compile time by constants, and facts of the inner layer by those of the outer
+/// layer. `whole` is true if fragments are undecided, so no fragment reaches these stages.
 pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Program, Refusal> {
     let mut plain = head.clone();
     for inst in plain.blocks.iter_mut().flat_map(|b| &mut b.code) {
@@ -39,7 +40,7 @@ pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Progr
     Ok(plain)
 }
 
-/// Takes out the questions about numbers that are known in their block, and what nothing leads to any more.
+/// Replaces each branch on a constant of the same block by a jump, and empties the blocks that become unreachable.
 fn decide(program: &mut Program) {
     let mut reached = vec![false; program.blocks.len()];
     reached[0] = true;
@@ -58,11 +59,12 @@ fn decide(program: &mut Program) {
     }
 }
 
-/// What is left of a program whose record nobody gets to see: the ways that its packets go. What is computed for the record, and
-/// what is asked only to do so, goes.
+/// The program without computations that serve only the record, for programs whose record the kernel does not pass on.
+/// Only the decision about the packet remains.
 pub fn without_record(head: &Program) -> Program {
     let mut program = head.clone();
-    // A question that is not asked any more leaves code that nobody needs, and that a block that does nothing.
+    // A removed branch leaves unused computations, and their removal leaves empty blocks, so repeat until nothing
+    // changes.
     loop {
         let any = drop_unread(&mut program);
         straighten(&mut program);
@@ -72,10 +74,10 @@ pub fn without_record(head: &Program) -> Program {
     }
 }
 
-/// Takes out what is written to the record where nobody asks for it on the way from there; whether there was something.
+/// Removes writes to the record that no later instruction reads. Returns true if there were any.
 fn drop_unread(program: &mut Program) -> bool {
     let mut any = false;
-    // By block, the variables that are asked for from there on, as bits. Ways lead forward only.
+    // For each block, the variables that it or a later block reads, as a bit mask. Control flow is forward only.
     let mut asked = vec![0_u8; program.blocks.len()];
     for at in (0..program.blocks.len()).rev() {
         let block = &mut program.blocks[at];
@@ -99,10 +101,10 @@ fn drop_unread(program: &mut Program) -> bool {
     any
 }
 
-/// Goes around blocks that do nothing, and does not ask where both answers lead to the same place.
+/// Redirects edges past empty blocks, and replaces a branch with two equal targets by a jump.
 fn straighten(program: &mut Program) {
     let blocks = &mut program.blocks;
-    // The last one of those that only pass or drop stands for all of them: every way may lead there.
+    // The last empty block with this end can replace the others, because every edge to it leads forward.
     let last = |end: End, blocks: &[Block]| {
         let at = blocks.iter().rposition(|b| b.code.is_empty() && b.end == end)?;
         Some(BlockId(at as u32))
@@ -134,8 +136,8 @@ fn straighten(program: &mut Program) {
     }
 }
 
-/// Each stage gets registers of its own. None lives from one to the next, but they have the same numbers, and by its number a
-/// register would seem to live from the first stage to the last.
+/// Gives each stage its own registers. No register is live across stages, but all stages use the same register numbers,
+/// and the register allocation would assume that such a register is live from the first stage to the last.
 fn rename(program: &mut Program) -> Result<(), Refusal> {
     let stages: Vec<_> = (0..program.stages.len()).map(|s| program.blocks_of(s)).collect();
     let mut next = 0;
@@ -166,7 +168,7 @@ fn rename(program: &mut Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Takes out what makes a number that nobody reads; whether there was something.
+/// Removes instructions whose result no instruction reads. Returns true if there were any.
 pub fn drop_unused(program: &mut Program) -> bool {
     let mut last = vec![0; program.registers.into()];
     let mut place = 0;
@@ -201,7 +203,7 @@ pub fn drop_unused(program: &mut Program) -> bool {
     any
 }
 
-/// Calls `see` with each register that an instruction names.
+/// Calls `see` with each register that the instruction reads or writes.
 fn registers(inst: &mut Inst, see: &mut impl FnMut(&mut Reg)) {
     let operand = |o: &mut Operand, see: &mut dyn FnMut(&mut Reg)| {
         if let Operand::Reg(r) = o {

@@ -1,4 +1,4 @@
-//! From the intermediate form to instructions: the parts of a program in the order in which they run.
+//! Compiles the IR to eBPF instructions: the parts of an object in the order in which they run.
 
 use super::alloc::{Allocation, Location, ValueRef, reached_code};
 use super::common_case::{drop_unused, plain, without_record};
@@ -12,10 +12,12 @@ use ir::{
 };
 use std::collections::BTreeSet;
 
-/// Frames are looked at up to here where the program computes offsets: the verifier follows no packet beyond 65535.
+/// Maximum frame length in bytes for programs that compute offsets; longer frames are undecided. The kernel's verifier
+/// tracks no packet offset beyond 65535.
 pub(super) const LEN_MAX: i32 = 0x7fff;
 
-/// Programs with more instructions of the intermediate form have no forms for plain packets, so that the verifier's work stays in proportion.
+/// Maximum size of a program in IR instructions for which fast paths are generated. It bounds the work of the kernel's
+/// verifier.
 const MAX_INSTRUCTIONS: usize = 1000;
 
 /// Offsets in `struct xdp_md`.
@@ -26,18 +28,18 @@ pub(super) mod context {
     pub const RX_QUEUE_INDEX: i16 = 16;
 }
 
-/// Verdicts of XDP.
+/// XDP return values.
 pub(super) mod verdict {
     pub const DROP: i32 = 1;
     pub const PASS: i32 = 2;
     pub const REDIRECT: i32 = 4;
 }
 
-/// What is being written.
+/// The state of the code generator.
 pub(super) struct Emitter<'a> {
     pub asm: Asm,
     pub options: &'a EmitOptions,
-    /// What goes along with a packet, and how many stages are said to be done for one that passes.
+    /// The metadata that accompany a packet, and the number of stages that the metadata report for a passed packet.
     pub metadata: Metadata,
     pub done: u8,
     pub needs: Requirements,
@@ -45,37 +47,37 @@ pub(super) struct Emitter<'a> {
     /// The sets whose prefixes are in a map.
     pub tries: BTreeSet<u16>,
     pub exits: Exits,
-    /// Which form is being written.
+    /// The specialisation whose code is being generated.
     pub form: &'a Specialisation,
     blocks: Vec<Label>,
-    /// By block: the bases whose pointer is there, one bit for each.
+    /// For each block, true for each base register whose packet pointer is available.
     pointers: Vec<Option<Vec<bool>>>,
 }
 
-/// The program for some packets, and what is to be known of it.
+/// The program for some or all packets, with the results of its analysis.
 #[derive(Debug)]
 pub(super) struct Specialisation {
     pub program: Program,
     pub allocation: Allocation,
-    /// By register: whether it only ever holds an offset within 255.
+    /// For each register, true if it holds only header offsets, which are at most 255.
     short: Vec<bool>,
     study: KernelPrefix,
 }
 
-/// What is left of the program for each sort of plain packets, and all of it.
+/// The specialisations for the common cases, and the program for all other packets.
 struct Specialisations {
     ways: Vec<(CommonCase, Specialisation)>,
     any: Specialisation,
 }
 
-/// What goes along with a packet, and how many stages are said to be done for one that passes.
+/// The metadata that accompany a packet, and the number of stages that the metadata report for a passed packet.
 #[derive(Clone, Copy)]
 struct MetadataPlan {
     metadata: Metadata,
     done: u8,
 }
 
-/// What the program wants to know of the headers, and what of the machinery it uses.
+/// The packet facts that the program reads, and the other features that its code needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Requirements {
     pub link: bool,
@@ -83,21 +85,21 @@ pub(super) struct Requirements {
     pub network: bool,
     pub transport: bool,
     pub inner: bool,
-    /// Fragments are not for the kernel.
+    /// Fragments are left undecided.
     pub whole: bool,
     pub time: bool,
     pub sink: bool,
-    /// Something asks for a variable of the record.
+    /// The program reads a variable of the record.
     pub record: bool,
     pub long: bool,
 }
 
-/// Where packets leave the program.
+/// The exits of the program.
 #[derive(Clone, Copy)]
 pub(super) struct Exits {
     pub user: Label,
     pub undecided: Label,
-    /// Undecided, and not even that can be said.
+    /// To user space without metadata, because the driver leaves no space before the frame.
     pub silent: Label,
     pub drop: Label,
 }
@@ -117,7 +119,7 @@ pub(super) fn compile(program: &Program, request: &EmitOptions) -> Result<Object
         let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
         return Err(Refusal::Nothing { stage, why });
     }
-    // What is too long, has too much in hand at once or too many maps, is cut earlier.
+    // If the first stages exceed a limit (length, stack, maps), compile fewer of them.
     (1..=stages)
         .rev()
         .map(|n| first_stages(program, n, request))
@@ -139,14 +141,16 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     if request.metadata == Metadata::None && decided(&head, &study).any(acts) {
         return Err(Refusal::NoMetadata);
     }
-    // What comes after something that the kernel cannot do counts here: if that served the record alone, the kernel gets beyond it.
+    // Instructions behind an operation that the kernel cannot do count too: if that operation serves only the record,
+    // it is removed below, and the kernel reaches the instructions behind it.
     let mut all = head.blocks.iter().flat_map(|b| &b.code);
     let (acts, sets) = (all.clone().any(acts), all.any(|i| matches!(i, Inst::Set { .. })));
     let metadata = match request.metadata {
         Metadata::Compact if acts => Metadata::Full,
         wished => wished,
     };
-    // Where the record is left to user space, it has to be made there.
+    // If the kernel does not pass on the record, user space computes it from the first stage, so no stage counts as
+    // done.
     let made = metadata == Metadata::Full || !sets;
     let done = if made { stages.min(u8::MAX.into()) as u8 } else { 0 };
     if metadata != Metadata::Full && !acts {
@@ -162,7 +166,7 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     let ways = ways.collect::<Result<_, _>>().map_err(refuse)?;
     let (mut forms, travels) = (Specialisations { ways, any }, MetadataPlan { metadata, done });
     match write(&forms, needs, travels, stages, request) {
-        // Rather no way of their own for some packets than fewer stages.
+        // Give up the fast paths before any stage.
         Err(Refusal::TooLong { .. } | Refusal::Stack { .. }) if !forms.ways.is_empty() => {
             forms.ways.clear();
             write(&forms, needs, travels, stages, request)
@@ -171,7 +175,7 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     }
 }
 
-/// Lets everything pass and says which program it is.
+/// A program that passes all packets and only writes the program generation.
 pub(super) fn announce(request: &EmitOptions) -> Object {
     let mut nothing = Builder::default();
     nothing.pass();
@@ -182,7 +186,7 @@ pub(super) fn announce(request: &EmitOptions) -> Object {
     write(&forms, Requirements::default(), travels, 0, request).expect("two dozen instructions and three maps")
 }
 
-/// The instructions of all forms, and what is around them.
+/// Generates the code of all specialisations, and the code around them.
 fn write(
     forms: &Specialisations,
     needs: Requirements,
@@ -225,7 +229,7 @@ impl Specialisation {
         Self { program, study, allocation: homes, short }
     }
 
-    /// What is left of it for such packets.
+    /// The specialisation for packets of this common case.
     fn of_plain(&self, sort: CommonCase, stages: usize) -> Result<Self, String> {
         let mut program = self.program.simplified_for(sort, Start::Fresh);
         while drop_unused(&mut program) {}
@@ -238,7 +242,7 @@ impl Specialisation {
     }
 }
 
-/// By register: whether all that is written to it is where a header begins.
+/// For each register, true if only header offsets are written to it.
 fn short(program: &Program) -> Vec<bool> {
     let mut short = vec![true; program.registers.into()];
     for inst in program.blocks.iter().flat_map(|b| &b.code) {
@@ -251,13 +255,13 @@ fn short(program: &Program) -> Vec<bool> {
     short
 }
 
-/// The instructions that a packet may come to that the kernel decides.
+/// The instructions that packets reach that the kernel decides.
 fn decided<'a>(head: &'a Program, study: &'a KernelPrefix) -> impl Iterator<Item = &'a Inst> {
     let blocks = head.blocks.iter().enumerate().filter(|b| study.reached[b.0]);
     blocks.flat_map(|(at, b)| reached_code(b, study.stops[at].map(|s| s.0)))
 }
 
-/// Whether what it does outlives the packets that go to user space.
+/// True if the instruction may change state that outlives the packet; `MapGet` may touch the entry.
 fn acts(inst: &Inst) -> bool {
     matches!(
         inst,
@@ -277,23 +281,24 @@ fn reads_inner(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(asks)
 }
 
-/// True if the program remembers the way of datagrams: in user space, so fragments are undecided from the start.
+/// True if the program uses fragment tracking. Only user space has the tracker, so fragments are undecided from the
+/// start.
 fn uses_fragments(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(|i| matches!(i, Inst::Datagram { .. }))
 }
 
 impl Requirements {
-    /// Whether any header is looked for.
+    /// True if any header is parsed.
     pub const fn parses_headers(&self) -> bool {
         self.link || self.vlan || self.beyond_link()
     }
 
-    /// Whether what comes behind Ethernet is looked for.
+    /// True if headers behind the Ethernet header are parsed.
     pub const fn beyond_link(&self) -> bool {
         self.network || self.transport || self.inner || self.whole
     }
 
-    /// And what this form wants.
+    /// Adds the requirements of a specialisation.
     fn and_of(mut self, form: &Specialisation) -> Self {
         let (n, Specialisation { program, study, short, .. }) = (&mut self, form);
         for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {
@@ -322,7 +327,7 @@ impl Requirements {
 }
 
 impl<'a> Emitter<'a> {
-    /// The index of a map, which is made if it is new.
+    /// The index of the map with this role; the first call adds the map.
     pub fn map(&mut self, role: Role, need: impl FnOnce() -> MapRequirement) -> u16 {
         let found = self.maps.iter().position(|m| m.role == role).unwrap_or_else(|| {
             self.maps.push(need());
@@ -331,14 +336,16 @@ impl<'a> Emitter<'a> {
         found as u16
     }
 
-    /// Pointers to the packet, room for the record, and its first values. Afterwards FRAME is the packet's first byte and r0 its end.
+    /// Generates the prologue: stores the packet pointers and the initial record on the stack. Afterwards FRAME points
+    /// to the first byte of the packet and r0 behind its last byte.
     fn enter(&mut self) {
         let a = &mut self.asm;
         a.store(Size::Dw, R::R10, frame::CONTEXT, R::R1);
         a.mov_reg(R::R6, R::R1);
         let travels = self.metadata == Metadata::Full;
         if travels {
-            // Before anything is done: where there is no room, nothing must have been.
+            // Reserve the space before any effect: without space the packet is undecided, so it must have had no
+            // effect.
             a.mov(R::R2, -(meta::METADATA_BYTES as i32));
             a.call(Helper::XdpAdjustMeta);
             a.jump_if(Condition::Ne, R::R0, 0, self.exits.silent);
@@ -373,7 +380,7 @@ impl<'a> Emitter<'a> {
         a.store_imm(Size::W, R::R10, record(meta::at::KIND), last as i32);
     }
 
-    /// The code of a form's blocks.
+    /// Generates the blocks of a specialisation.
     pub fn body(&mut self, form: &'a Specialisation) {
         let Specialisation { program, study, .. } = form;
         self.form = form;
@@ -419,7 +426,7 @@ impl<'a> Emitter<'a> {
             End::Pass => self.asm.jump(self.exits.user),
             End::Drop => self.asm.jump(self.exits.drop),
             End::If { cmp, a, b, yes, no } => {
-                // The way that goes on without a jump is the one that comes next.
+                // If `yes` is the next block, the negated comparison jumps to `no` and needs no second jump.
                 match cmp.turned().filter(|_| next == Some(yes.0 as usize)) {
                     Some(not) => self.branch(not, a, b, self.blocks[no.0 as usize]),
                     None => {
@@ -454,7 +461,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// On here if the bytes up to `end` behind `pointer` were captured. Works with r0 and r2.
+    /// Jumps to `no` unless the bytes up to `end` behind `pointer` were captured. Clobbers r2; r0 becomes the end of
+    /// the frame.
     pub fn captured(&mut self, pointer: R, end: i32, no: Label) {
         self.asm.mov_reg(R::R2, pointer);
         self.asm.alu(Alu::Add, R::R2, end);
@@ -462,7 +470,7 @@ impl<'a> Emitter<'a> {
         self.asm.jump_if_reg(Condition::Gt, R::R2, R::R0, no);
     }
 
-    /// r1 = the packet's byte at the offset in `base`, or to `no` if it is out of all bounds.
+    /// r1 = the address of the packet byte at the offset in `base`; jumps to `no` if the offset exceeds `LEN_MAX`.
     fn point(&mut self, base: ir::Reg, no: Label) {
         let offset = self.read(base, R::R2);
         if !self.form.short[usize::from(base.0)] {
@@ -472,7 +480,7 @@ impl<'a> Emitter<'a> {
         self.asm.alu_reg(Alu::Add, R::R1, offset);
     }
 
-    /// The register with the pointer that was kept for `base`; r1 if it had to be fetched.
+    /// The register with the stored pointer for `base`; r1 if the pointer had to be loaded.
     fn pointer(&mut self, base: ir::Reg) -> R {
         match self.form.allocation.of_what(ValueRef::Pointer(base)) {
             Some(Location::Reg(r)) => r,
@@ -484,13 +492,13 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// r1 = where the frame begins.
+    /// r1 = the address of the first byte of the frame.
     fn first_byte(&mut self) -> R {
         self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
         R::R1
     }
 
-    /// The register that holds the number; `scratch` if it had to be fetched.
+    /// The register that holds the number; `scratch` if the number had to be loaded.
     pub fn read(&mut self, from: ir::Reg, scratch: R) -> R {
         match self.form.allocation.of_what(ValueRef::Number(from)) {
             Some(Location::Reg(r)) => r,
@@ -507,7 +515,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The register of a number that is about to be written; r0 if it has none.
+    /// The register for a number that is about to be written; r0 if the number has no register.
     pub fn target(&self, to: ir::Reg) -> R {
         match self.form.allocation.of_what(ValueRef::Number(to)) {
             Some(Location::Reg(r)) => r,
@@ -515,7 +523,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Puts what is in `from` where it lives.
+    /// Stores `from` in the location of the value.
     pub fn keep(&mut self, what: ValueRef, from: R) {
         match self.form.allocation.of_what(what) {
             Some(Location::Reg(r)) if r != from => self.asm.mov_reg(r, from),
@@ -524,13 +532,13 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The same for a number.
+    /// Stores `from` in the location of a register of the program.
     pub fn write(&mut self, to: ir::Reg, from: R) {
         self.keep(ValueRef::Number(to), from);
     }
 
-    /// Bytes of the packet into a register, in the order of numbers. Works with r2; what takes several loads must not go where the
-    /// pointer is.
+    /// Loads bytes of the packet into a register, converted from network order. Clobbers r2. If the width requires
+    /// several loads, `to` must not be `pointer`.
     fn bytes(&mut self, to: R, pointer: R, offset: i16, width: u8) {
         let a = &mut self.asm;
         let (mut at, mut left) = (offset, width);
@@ -572,7 +580,8 @@ impl<'a> Emitter<'a> {
                     None => self.first_byte(),
                     Some(base) if pointers[usize::from(base.0)] => self.pointer(*base),
                     Some(base) => {
-                        // Promised for another register with the same value; the verifier cannot know that they are the same.
+                        // The bounds were tested for another register with the same value, but the kernel's verifier
+                        // does not know that both are equal.
                         self.point(*base, self.exits.drop);
                         self.captured(R::R1, (*offset + u32::from(*width)) as i32, self.exits.drop);
                         R::R1
@@ -599,12 +608,12 @@ impl<'a> Emitter<'a> {
                 self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*device) + 2);
             }
             Inst::Kernel => self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, 1),
-            // A way ends before it comes to one, and of a whole packet there is nothing to be asked.
+            // Never reached: the kernel's path ends before a log, and `plain` has replaced fragment tracking.
             Inst::Log(_) | Inst::Datagram { .. } => (),
         }
     }
 
-    /// A number of the stack into a register of the program.
+    /// Loads a number from the stack into a register of the program.
     fn fetch(&mut self, to: ir::Reg, size: Size, at: i16) {
         let into = self.target(to);
         self.asm.load(size, into, R::R10, at);
@@ -626,7 +635,8 @@ impl<'a> Emitter<'a> {
                 self.asm.load(Size::W, R::R0, R::R1, context::RX_QUEUE_INDEX);
                 self.write(to, R::R0);
             }
-            // Numbers that are known beforehand, and those at which a way ends.
+            // Never reached: `plain` has replaced the constants among these, and the kernel's path ends before the
+            // others.
             Meta::Port
             | Meta::Rss
             | Meta::Sequence

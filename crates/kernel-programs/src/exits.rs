@@ -1,10 +1,10 @@
-//! Where packets leave the program: each way out decides the verdict, and each counts what became of the packet, once.
+//! The exits of a program. Each exit determines the verdict and counts the outcome of the packet exactly once.
 
 use super::compile::{Emitter, context, verdict};
 use super::{MapKind, MapRequirement, Metadata, PacketOutcome, QueueGenerations, Role, ToUser, frame, meta};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
-/// Registers of the exits: the verdict, where in the counters the fate is, and the queue.
+/// Registers of the exits: the verdict, the byte offset of the outcome's counter, and the queue.
 const VERDICT: R = R::R6;
 const OUTCOME: R = R::R7;
 const QUEUE: R = R::R8;
@@ -29,7 +29,7 @@ impl Emitter<'_> {
         self.asm.place(record);
         self.queue();
         match self.metadata {
-            // As below.
+            // Without metadata, user space does not learn the decision.
             Metadata::None => self.asm.mov(OUTCOME, offset_of(PacketOutcome::Undecided)),
             Metadata::Full => self.write_record(),
             Metadata::Compact => {
@@ -44,7 +44,8 @@ impl Emitter<'_> {
 
         self.asm.place(self.exits.silent);
         if self.metadata == Metadata::Full || self.done > 0 {
-            // What cannot be told is not decided. (Where all is judged again, there was nothing to be told.)
+            // Without metadata, user space does not learn the decision, so the packet is undecided. (If user space
+            // evaluates every packet from the first stage, the metadata contain no decision, and the outcome remains.)
             self.asm.mov(OUTCOME, offset_of(PacketOutcome::Undecided));
         }
         self.queue();
@@ -59,7 +60,7 @@ impl Emitter<'_> {
 
         self.asm.place(stack);
         if self.metadata != Metadata::None {
-            // The stack is to find the packet as it came, whether there is something before it by now or not.
+            // The host's stack must receive the packet without metadata; if there are none, the adjustment is 0.
             let a = &mut self.asm;
             a.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
             a.load(Size::W, R::R2, R::R1, context::DATA);
@@ -74,13 +75,14 @@ impl Emitter<'_> {
         self.asm.exit();
     }
 
-    /// Which queue it came from.
+    /// Loads the number of the packet's receive queue.
     fn queue(&mut self) {
         self.asm.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
         self.asm.load(Size::W, QUEUE, R::R1, context::RX_QUEUE_INDEX);
     }
 
-    /// r1 = what both sides know of the queue, or to `unknown` if the port had fewer queues.
+    /// r1 = the [`QueueGenerations`] of the queue; jumps to `unknown` if the interface had fewer queues at compile
+    /// time.
     fn known_of_queue(&mut self, unknown: Label) {
         let queues = self.options.queues;
         let slot = self.map(Role::Generations, || MapRequirement {
@@ -101,7 +103,8 @@ impl Emitter<'_> {
         a.alu_reg(Alu::Add, R::R1, R::R2);
     }
 
-    /// To `over` if the queue's other half has seen a packet of this program: nothing need be said any more.
+    /// Jumps to `over` if user space has seen a packet of this program in the queue, because later packets need no
+    /// metadata.
     fn unless_generation_known(&mut self, over: Label) {
         let say = self.asm.label();
         self.known_of_queue(say);
@@ -110,13 +113,13 @@ impl Emitter<'_> {
         self.asm.place(say);
     }
 
-    /// Nothing can be said before a packet, so it is said beside it.
+    /// Records for the queue that packets of this program arrive without metadata.
     fn write_last_untagged(&mut self, over: Label) {
         self.known_of_queue(over);
         self.asm.store_imm(Size::W, R::R1, QueueGenerations::LAST_UNTAGGED as i16, self.options.generation as i32);
     }
 
-    /// The record goes before the packet.
+    /// Writes the record before the packet.
     fn write_record(&mut self) {
         let (a, none) = (&mut self.asm, self.exits.silent);
         a.load(Size::Dw, R::R3, R::R10, frame::CONTEXT);
@@ -124,7 +127,7 @@ impl Emitter<'_> {
         a.load(Size::W, R::R2, R::R3, context::DATA);
         a.mov_reg(R::R0, R::R1);
         a.alu(Alu::Add, R::R0, meta::METADATA_BYTES as i32);
-        // It is there, but the verifier wants to see that for itself.
+        // The space exists, but the kernel's verifier requires the test.
         a.jump_if_reg(Condition::Gt, R::R0, R::R2, none);
         for at in (0..meta::METADATA_BYTES as i16).step_by(8) {
             a.load(Size::Dw, R::R0, R::R10, frame::RECORD + at);
@@ -132,7 +135,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The least goes before the packet, if there is room.
+    /// Writes the compact form before the packet; goes to the exit without metadata if there is no space.
     fn write_compact(&mut self) {
         let (a, none) = (&mut self.asm, self.exits.silent);
         a.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
@@ -155,7 +158,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// To the socket of the queue; to the stack where there is none.
+    /// Redirects the packet to the socket of its queue, or passes it to the host's stack if the queue has no socket.
     fn hand_over(&mut self, count: Label, stack: Label) {
         match self.options.to_user {
             ToUser::Verdict(n) => self.asm.mov(VERDICT, n.into()),
@@ -186,7 +189,7 @@ impl Emitter<'_> {
         self.asm.jump(count);
     }
 
-    /// Nowhere, or where the program said before.
+    /// Drops the packet, or sends it through the device or to the stack if the program requested that before.
     fn dropped(&mut self, count: Label, stack: Label) {
         let drop = self.asm.label();
         if self.needs.sink {
@@ -244,7 +247,7 @@ impl Emitter<'_> {
         a.call(Helper::MapLookupElem);
         a.jump_if(Condition::Eq, R::R0, 0, none);
         a.alu_reg(Alu::Add, R::R0, OUTCOME);
-        // Not atomic: the value is this processor's own, and XDP programs do not interrupt each other.
+        // Not atomic: each CPU has its own value, and XDP programs do not interrupt each other.
         a.load(Size::Dw, R::R1, R::R0, 0);
         a.alu(Alu::Add, R::R1, 1);
         a.store(Size::Dw, R::R0, 0, R::R1);

@@ -9,20 +9,22 @@
 //! packet ────┤                                └─► user space: the record and how many stages were done ([`Metadata`])
 //!            └─ other ───► user space, undecided: nothing was done
 //! ```
-//! **The kernel decides only packets that it can decide alone.** A packet goes to user space *undecided* in two cases.
-//! First, its headers exceed the kernel's header parser: more than two VLAN tags or [`EXTENSIONS`] extension headers,
-//! MPLS labels, lengths that contradict each other; for programs that look into tunnels, any packet that may be a
-//! tunnel; for programs with fragment tracking, any fragment. Second, the program reaches an operation that the kernel
-//! cannot do (a copy, a log, the worker's own sequence number). A packet is left undecided before the program had any
-//! effect, so user space evaluates the packet from the first stage. For every packet that the kernel decides, the
-//! packet facts of the inner layer equal those of the outer layer.
+//! **The kernel decides only packets that it can decide alone.** A packet goes to user space *undecided* in three
+//! cases. First, the packet exceeds the kernel's header parser: more than two VLAN tags or [`EXTENSIONS`] extension
+//! headers, MPLS labels, PPPoE, lengths that contradict each other; for programs that look into tunnels, any packet
+//! that may be a tunnel; for programs with fragment tracking, any fragment; for programs that compute offsets, any
+//! frame of more than 32,767 bytes. Second, the program reaches an operation that the kernel cannot do (a copy, a log,
+//! the worker's own sequence number). Third, the driver leaves no space for metadata that user space needs
+//! ([`Metadata`]). An undecided packet had no effect in the kernel, so user space evaluates the packet from the first
+//! stage. For every packet that the kernel decides, the packet facts of the inner layer equal those of the outer layer.
 //!
-//! **Maps.** A map that the kernel's stages use lives in the kernel, shared by all queues, and no stage in user space
-//! uses it. Only undecided packets access such a map from user space; their evaluation must use the kernel's map. An
-//! expired entry counts as absent, but occupies its slot until its key is seen again or until user space removes it
-//! ([`MapValue::expired`]). The engine removes expired entries periodically, so a full map may refuse new entries for
-//! one period longer than the contract of [`ir`] says; the refusals are counted. The counters of the group are
-//! the sums over kernel and user space.
+//! **Maps.** A map that the kernel's stages use lives in the kernel, shared by all queues, and no later stage in user
+//! space uses it. User space evaluates undecided packets with separate maps, because it cannot add to a number in a
+//! kernel map atomically ([`Object::flow_maps`]). So a flow with decided and undecided packets has an entry in both
+//! maps. An expired entry counts as absent, but occupies its slot until its key is seen again or until user space
+//! removes it ([`MapValue::expired`]). The engine removes expired entries periodically, so a full map may refuse new
+//! entries for one period longer than the contract of [`ir`] says; the refusals are counted. The counters of the group
+//! are the sums over kernel and user space.
 #![forbid(unsafe_code)]
 
 mod alloc;

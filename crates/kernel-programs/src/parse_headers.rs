@@ -1,5 +1,6 @@
-//! The walk along the headers, as [`wire::Headers`] goes, for frames that are captured whole. Whatever it would have to say more
-//! about than this goes to user space undecided, so its facts are right or are not used.
+//! The header parser of the kernel part, equivalent to [`wire::Headers`] for frames that are captured completely. A
+//! packet for which [`wire::Headers`] finds more than this parser is left undecided, so packet facts are correct or
+//! unused.
 //!
 //! ```text
 //! Ethernet ─ up to two tags ─┬─ IPv4 ─────────────────────────────┬─ transport, if all of its least header is there
@@ -13,7 +14,8 @@ use super::{Clock, EXTENSIONS, MapKind, MapRequirement, Role, TAGS};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use wire::{EtherType, IpProtocol, TUNNEL_PORTS};
 
-/// Registers of the walk: the frame, the type and then the network header, what is left of the IP packet, the protocol.
+/// Registers of the parser: the frame; the ethertype, then the network header; the offset of the network header, then
+/// the remaining length of the IP packet; the protocol.
 pub(super) const FRAME: R = R::R6;
 pub(super) const HEADER: R = R::R7;
 const LEFT: R = R::R8;
@@ -21,31 +23,31 @@ pub(super) const PROTOCOL: R = R::R9;
 
 pub(super) const ETHERNET: i16 = 14;
 const TAG: i16 = 4;
-/// An offset of an extension header beyond this is none of a plain packet.
+/// Maximum offset of an extension header; packets beyond it are undecided.
 const FARTHEST_EXTENSION: i32 = 0xfff;
-/// A transport header farther inside is not reported (`wire::Headers`).
+/// Maximum offset of a transport header; [`wire::Headers`] reports no transport header beyond it.
 const FARTHEST: i32 = 255;
 
-/// What is less is the length of an IEEE 802.3 frame.
+/// Smaller values of the ethertype field are the length of an IEEE 802.3 frame.
 const MIN_TYPE: i32 = 1536;
 
-/// What [`wire::Decoded`] looks into when it is IP.
+/// IP protocols that [`wire::Decoded`] decodes as tunnels.
 const TUNNELS: [u8; 3] = [4, 41, 47];
 
-/// A number of two bytes as the machine reads it from a packet.
+/// A two-byte number in network order as the machine loads it from a packet.
 pub(super) const fn raw(n: u16) -> i32 {
     n.swap_bytes() as i32
 }
 
 impl Emitter<'_> {
-    /// Finds what the program asks for in the packet at FRAME. Afterwards all that is known is on the stack.
+    /// Parses the headers of the packet at FRAME. Afterwards the facts that the program reads are on the stack.
     pub(super) fn parse_headers(&mut self) {
         if self.needs.parses_headers() {
             self.link();
         }
     }
 
-    /// What time it is.
+    /// Stores the packet's time on the stack.
     pub(super) fn time(&mut self) {
         let running = self.options.clock == Clock::Running;
         let slot = self.map(Role::Clock, || MapRequirement {
@@ -69,7 +71,7 @@ impl Emitter<'_> {
         self.asm.store(Size::Dw, R::R10, frame::TIME, R::R0);
     }
 
-    /// Undecided unless the bytes up to `end` behind `pointer` are there.
+    /// Leaves the packet undecided unless the bytes up to `end` behind `pointer` were captured.
     fn there(&mut self, pointer: R, end: i16) {
         self.captured(pointer, end.into(), self.exits.undecided);
     }
@@ -79,7 +81,7 @@ impl Emitter<'_> {
         if self.needs.vlan {
             self.asm.store_imm(Size::H, R::R10, fact::VLAN, 0);
         }
-        // Of everything but IP there is no more than this.
+        // Frames without IP keep these values.
         self.asm.store_imm(Size::W, R::R10, fact::FAMILY, 0);
         self.there(FRAME, ETHERNET);
         self.asm.load(Size::H, HEADER, FRAME, ETHERNET - 2);
@@ -113,7 +115,7 @@ impl Emitter<'_> {
         self.asm.place(done);
     }
 
-    /// HEADER is the type, LEFT where what it announces begins.
+    /// Parses the network header. HEADER is the ethertype, LEFT the offset of the network header.
     fn network(&mut self, done: Label) {
         for around in [EtherType::MPLS, EtherType::MPLS_MULTICAST, EtherType::PPPOE] {
             self.asm.jump_if(Condition::Eq, HEADER, raw(around.0), self.exits.undecided);
@@ -122,7 +124,8 @@ impl Emitter<'_> {
         self.asm.mov_reg(R::R5, HEADER);
         self.asm.big_endian(R::R5, 16);
         self.asm.store(Size::H, R::R10, fact::ETHERTYPE, R::R5);
-        // From here on the frame is known only as "a header begins within 255 bytes", whatever was before it.
+        // Store and load the offset again: the kernel's verifier then knows only that it is at most 255, so the code
+        // behind is not verified once for each path to this point.
         self.asm.load(Size::B, LEFT, R::R10, fact::L3);
         self.asm.load(Size::H, R::R5, R::R10, fact::ETHERTYPE);
         self.asm.mov_reg(HEADER, FRAME);
@@ -130,7 +133,7 @@ impl Emitter<'_> {
         let (v4, v6) = (self.asm.label(), self.asm.label());
         self.asm.jump_if(Condition::Eq, R::R5, EtherType::IPV4.0.into(), v4);
         self.asm.jump_if(Condition::Eq, R::R5, EtherType::IPV6.0.into(), v6);
-        // Behind a length there may be SNAP.
+        // Behind a length field there may be a SNAP header.
         self.asm.jump_if(Condition::Lt, R::R5, MIN_TYPE, self.exits.undecided);
         if self.needs.inner {
             self.asm.jump_if(Condition::Ne, R::R5, EtherType::ARP.0.into(), self.exits.undecided);
@@ -148,7 +151,7 @@ impl Emitter<'_> {
         self.transport(done);
     }
 
-    /// HEADER is the IPv4 header. Afterwards r4 is the offset of what it carries, LEFT how much that is.
+    /// Parses the IPv4 header at HEADER. Afterwards r4 is the offset of its payload and LEFT the length of the payload.
     fn ipv4(&mut self) {
         let out = self.exits.undecided;
         self.there(HEADER, 20);
@@ -163,7 +166,7 @@ impl Emitter<'_> {
         a.load(Size::H, R::R1, HEADER, 2);
         a.big_endian(R::R1, 16);
         a.jump_if_reg(Condition::Lt, R::R1, R::R4, out);
-        // All of it was captured, for r0 still is the end of the frame.
+        // The whole packet must be captured; r0 still is the end of the frame.
         a.alu_reg(Alu::Sub, R::R0, HEADER);
         a.jump_if_reg(Condition::Gt, R::R1, R::R0, out);
         a.alu_reg(Alu::Sub, R::R1, R::R4);
@@ -176,7 +179,8 @@ impl Emitter<'_> {
         self.fragment(0x1fff, 0x2000);
     }
 
-    /// r1 is a field of which some bits say that a fragment is not the first, and one that it is not the last.
+    /// Derives the fragment fact from the header field in r1: `later` masks the fragment offset, `more` the
+    /// more-fragments flag.
     fn fragment(&mut self, later: i32, more: i32) {
         if self.needs.whole {
             self.asm.alu(Alu::And, R::R1, later | more);
@@ -196,7 +200,7 @@ impl Emitter<'_> {
         a.place(whole);
     }
 
-    /// HEADER is the IPv6 header. Afterwards r4 is the offset of what it carries, LEFT how much that is.
+    /// Parses the IPv6 header at HEADER. Afterwards r4 is the offset of its payload and LEFT the length of the payload.
     fn ipv6(&mut self, transport: Label) {
         let out = self.exits.undecided;
         self.there(HEADER, 40);
@@ -214,7 +218,7 @@ impl Emitter<'_> {
         a.alu(Alu::Add, R::R4, 40);
         a.mov_reg(LEFT, R::R1);
         a.store_imm(Size::B, R::R10, fact::FAMILY, 6);
-        // A jumbogram says that it has no bytes.
+        // A jumbogram (RFC 2675) has the length 0 and a hop-by-hop header.
         let (plain, known) = (a.label(), a.label());
         a.jump_if(Condition::Ne, R::R1, 0, known);
         a.jump_if(Condition::Eq, PROTOCOL, IpProtocol::HOP_BY_HOP.0.into(), out);
@@ -236,13 +240,14 @@ impl Emitter<'_> {
         self.asm.jump(transport);
     }
 
-    /// One extension header at offset r4 with LEFT bytes from its first one on. Behind a fragment's the walk goes to `plain`.
+    /// Parses the extension header at offset r4; LEFT counts the bytes from its first byte on. Jumps to `plain` after
+    /// the fragment header of a fragment.
     fn extension(&mut self, plain: Label) {
         let out = self.exits.undecided;
         let a = &mut self.asm;
         a.jump_if(Condition::Lt, LEFT, 8, out);
         a.jump_if(Condition::Gt, R::R4, FARTHEST_EXTENSION, out);
-        // Forgotten and read again, as the offset of the network header.
+        // Store and load the offset again, as the offset of the network header.
         a.store(Size::H, R::R10, fact::OFFSET, R::R4);
         a.load(Size::H, R::R4, R::R10, fact::OFFSET);
         a.alu(Alu::And, R::R4, FARTHEST_EXTENSION);
@@ -279,7 +284,7 @@ impl Emitter<'_> {
         }
         self.asm.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
         self.asm.jump_if(Condition::Eq, R::R1, 0, next);
-        // Of a real fragment there is nothing more to be walked along.
+        // Behind the fragment header of a fragment no further header is parsed.
         for kind in extensions() {
             self.asm.jump_if(Condition::Eq, PROTOCOL, kind.into(), out);
         }
@@ -287,7 +292,7 @@ impl Emitter<'_> {
         self.asm.place(next);
     }
 
-    /// r4 is the offset of what IP carries, LEFT how many bytes that is.
+    /// Finds the transport header. r4 is the offset of the IP payload, LEFT the length of the payload.
     fn transport(&mut self, done: Label) {
         let (out, needs) = (self.exits.undecided, self.needs);
         self.asm.store(Size::B, R::R10, fact::PROTOCOL, PROTOCOL);
@@ -311,7 +316,7 @@ impl Emitter<'_> {
             a.jump_if(Condition::Eq, PROTOCOL, of_eight.0.into(), udp);
         }
         a.jump_if(Condition::Eq, PROTOCOL, IpProtocol::SCTP.0.into(), sctp);
-        // Of the others no least length is known, only that there is something.
+        // The other protocols have no known minimum length, so one byte suffices.
         for (label, least) in [(None, 1), (Some(tcp), 20), (Some(udp), 8), (Some(sctp), 12)] {
             if let Some(label) = label {
                 self.asm.place(label);
@@ -321,7 +326,7 @@ impl Emitter<'_> {
         }
         self.asm.place(far);
         if needs.inner {
-            // Its ports were not looked at, and there may be a tunnel behind them.
+            // The ports of this packet are not tested, so it may be a tunnel.
             self.asm.jump_if(Condition::Eq, PROTOCOL, IpProtocol::UDP.0.into(), out);
         }
         self.asm.jump(done);
@@ -332,7 +337,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Undecided where UDP has a port of a tunnel.
+    /// Leaves a UDP packet with a tunnel port undecided.
     fn ports(&mut self, done: Label) {
         let a = &mut self.asm;
         a.jump_if(Condition::Ne, PROTOCOL, IpProtocol::UDP.0.into(), done);
@@ -343,7 +348,7 @@ impl Emitter<'_> {
         self.no_tunnel(R::R3, 0);
     }
 
-    /// Undecided if one of the ports at this offset behind `pointer` is that of a tunnel.
+    /// Leaves the packet undecided if one of the two ports at `offset` behind `pointer` is a tunnel port.
     pub(super) fn no_tunnel(&mut self, pointer: R, offset: i16) {
         let out = self.exits.undecided;
         for at in [offset, offset + 2] {
@@ -351,7 +356,7 @@ impl Emitter<'_> {
             let plain = a.label();
             a.load(Size::H, R::R1, pointer, at);
             a.big_endian(R::R1, 16);
-            // Most ports are above or below all of these.
+            // Most ports are outside the range of the tunnel ports.
             a.jump_if(Condition::Lt, R::R1, TUNNEL_PORTS[0].into(), plain);
             a.jump_if(Condition::Gt, R::R1, TUNNEL_PORTS[TUNNEL_PORTS.len() - 1].into(), plain);
             for port in TUNNEL_PORTS {
@@ -362,7 +367,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Headers that another may follow.
+/// The protocol numbers of extension headers.
 fn extensions() -> impl Iterator<Item = u8> {
     (0..=u8::MAX).filter(|p| IpProtocol(*p).is_extension())
 }

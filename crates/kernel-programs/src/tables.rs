@@ -1,5 +1,5 @@
-//! Maps, sets and counters, by the kernel's functions for them. Keys and values lie on the stack for a call, so everything that
-//! is needed after it is put there before.
+//! Maps, sets and counters, by calls of kernel helpers. The keys and values for a call are on the stack; values that
+//! are needed after the call are stored there before.
 
 use super::compile::Emitter;
 use super::number::immediate;
@@ -7,26 +7,26 @@ use super::{MapKind, MapRequirement, MapValue, Role, SET_MAPS, frame};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use ir::{COUNTERS, Expiry, Inst, MAX_MAPS, Operand, Program, Reg, Set};
 
-/// Ranges of a set that are compared one by one; larger sets are in a trie.
+/// Maximum number of ranges of a set that are compared one by one; a larger set is in a trie.
 const INLINE_RANGES: usize = 6;
-/// The most bits of an address.
+/// Bits of an address in its IPv6 form.
 const ADDRESS_BITS: u32 = 128;
-/// `BPF_NOEXIST`: only if there is no such entry.
+/// `BPF_NOEXIST`: creates the entry only if it is absent.
 const ONLY_NEW: i32 = 1;
-/// `-EEXIST`: another queue was faster.
+/// `-EEXIST`: another queue created the entry first.
 const EXISTS: i32 = -17;
-/// Bits of a set's number, which is before the address in the key.
+/// Bits of the set number, which precedes the address in the key.
 const SET_BITS: u32 = 32;
-/// Bytes of a key of the sets: how many of its bits count, the set's number and the address in network order.
+/// Size of a key of the sets in bytes: prefix length, set number, and the address in network order.
 const SET_KEY: u32 = 24;
 
-/// Offsets within an entry.
+/// Offsets within the value of an entry.
 mod entry {
     pub const NUMBER: i16 = 0;
     pub const STAMP: i16 = 8;
 }
 
-/// Whether the instruction calls the kernel, which forgets r1 to r5.
+/// True if the instruction calls a kernel helper, which clobbers r1 to r5.
 pub(super) fn calls(inst: &Inst, program: &Program) -> bool {
     match inst {
         Inst::Has { .. }
@@ -57,7 +57,7 @@ impl Emitter<'_> {
     }
 
     fn counters(&mut self) -> u16 {
-        // As many numbers whatever the program has, so that they go on when another takes over.
+        // The size does not depend on the program, so the counters continue when another program replaces this program.
         let numbers = usize::from(COUNTERS) + MAX_MAPS;
         self.map(Role::Counters, || MapRequirement {
             role: Role::Counters,
@@ -78,7 +78,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The value of an entry that may have to be made.
+    /// Writes the value of a new entry to the stack.
     fn value(&mut self, map: u16, value: Operand) {
         match value {
             Operand::Imm(n) if immediate(n).is_some() => {
@@ -101,7 +101,7 @@ impl Emitter<'_> {
         self.form.program.maps[usize::from(map)].expiry
     }
 
-    /// r0 = the value of the key on the stack, or 0.
+    /// r0 = the address of the value for the key on the stack; 0 if there is none.
     fn look_up(&mut self, slot: u16, key: i16) {
         self.asm.map_slot(R::R1, slot);
         self.asm.mov_reg(R::R2, R::R10);
@@ -109,7 +109,7 @@ impl Emitter<'_> {
         self.asm.call(Helper::MapLookupElem);
     }
 
-    /// To `gone` if the entry at r0 has expired.
+    /// Jumps to `gone` if the entry at r0 has expired.
     fn unless_expired(&mut self, map: u16, gone: Label) {
         let (Expiry::Idle(ns) | Expiry::Lifetime(ns)) = self.expiry(map) else { return };
         let fresh = self.asm.label();
@@ -127,7 +127,7 @@ impl Emitter<'_> {
         self.asm.place(fresh);
     }
 
-    /// The entry at r0 was found. Works with r1 and r2.
+    /// Touches the entry at r0 if the map has an idle timeout. Clobbers r1 and r2.
     fn touch(&mut self, map: u16) {
         if !matches!(self.expiry(map), Expiry::Idle(_)) {
             return;
@@ -193,7 +193,8 @@ impl Emitter<'_> {
         self.key(key);
         self.look_up(slot, frame::KEY);
         self.asm.jump_if(Condition::Ne, R::R0, 0, found);
-        // An entry of nothing first, and then the sum: if another queue makes the entry meanwhile, none of the two is lost.
+        // Insert an entry with the number 0, then add to it: if another queue inserts the entry meanwhile, neither
+        // addend is lost.
         self.asm.load(Size::Dw, R::R1, R::R10, frame::VALUE + entry::NUMBER);
         self.asm.store(Size::Dw, R::R10, frame::ADDEND, R::R1);
         self.asm.store_imm(Size::Dw, R::R10, frame::VALUE + entry::NUMBER, 0);
@@ -218,11 +219,11 @@ impl Emitter<'_> {
         self.write(to, R::R0);
     }
 
-    /// r0 = the sum of the entry at r0 and what lies on the stack, which the entry becomes.
+    /// Atomically adds the number on the stack to the entry at r0. r0 = the sum.
     fn add(&mut self, then: Label) {
         self.asm.load(Size::Dw, R::R2, R::R10, frame::VALUE + entry::NUMBER);
         self.asm.mov_reg(R::R1, R::R2);
-        // Packets of a flow may come by several queues.
+        // Packets of a flow may arrive on several queues.
         self.asm.atomic_fetch_add(Size::Dw, R::R0, entry::NUMBER, R::R1);
         self.asm.alu_reg(Alu::Add, R::R1, R::R2);
         self.asm.mov_reg(R::R0, R::R1);
@@ -238,7 +239,7 @@ impl Emitter<'_> {
         self.asm.call(Helper::MapDeleteElem);
     }
 
-    /// Where an entry has expired, a new one takes its place.
+    /// Replaces the expired entry at r0 by the value on the stack.
     fn renew(&mut self, map: u16, gone: Label, then: Label) {
         if self.expiry(map) == Expiry::Never {
             return;
@@ -251,7 +252,7 @@ impl Emitter<'_> {
         self.asm.jump(then);
     }
 
-    /// A new entry of what lies on the stack; a map that is full refuses it, and that is counted.
+    /// Inserts an entry with the key and the value on the stack; counts the refusal if the map is full.
     fn insert(&mut self, slot: u16, map: u16) {
         let done = self.asm.label();
         self.asm.map_slot(R::R1, slot);
@@ -275,7 +276,7 @@ impl Emitter<'_> {
         self.raise(counter.into(), Some(by));
     }
 
-    /// One of the counters goes up: by a number, by what lies on the stack, or by one.
+    /// Adds a constant, the number on the stack, or 1 to a counter.
     fn raise(&mut self, number: i16, by: Option<Operand>) {
         let (slot, none) = (self.counters(), self.asm.label());
         self.asm.store_imm(Size::W, R::R10, frame::INDEX, 0);
@@ -296,7 +297,7 @@ impl Emitter<'_> {
                 self.asm.alu_reg(Alu::Add, R::R1, R::R2);
             }
         }
-        // Not atomic: the value is this processor's own, and XDP programs do not interrupt each other.
+        // Not atomic: each CPU has its own value, and XDP programs do not interrupt each other.
         self.asm.store(Size::Dw, R::R0, 8 * number, R::R1);
         self.asm.place(none);
     }
@@ -345,12 +346,13 @@ impl Emitter<'_> {
         self.write(to, R::R0);
     }
 
-    /// The map of a large set, with the set in it.
+    /// The map that holds a large set; the first call adds the set to the map.
     ///
-    /// A rule for each customer has a set for each, and a program has at most [`super::MAPS_MAX`] maps, so from some number on several sets
-    /// share one.
+    /// A program with a rule for each customer has a set for each customer, but a program has at most
+    /// [`super::MAPS_MAX`] maps. Hence more than [`SET_MAPS`] sets share maps.
     ///
-    /// PERF: a look into a trie with one set 0, two 3, eight 10, seventy 30 ns more: up to [`SET_MAPS`] each set has a trie of its own.
+    /// PERF: additional time of a lookup in a trie: with one set 0, two 3, eight 10, seventy 30 ns. So up to
+    /// [`SET_MAPS`] sets, each set has a trie of its own.
     fn sets(&mut self, set: u16, table: &Set) -> u16 {
         let (role, name) = (Role::Sets(set % SET_MAPS), format!("ng_sets_{}", set % SET_MAPS));
         let slot = self.map(role, || MapRequirement {
@@ -382,12 +384,12 @@ impl Emitter<'_> {
     }
 }
 
-/// The prefixes that make up a range, each an address and how many of its bits count.
+/// The prefixes that make up a range: each an address and a prefix length of the 128-bit form.
 fn prefixes((first, last): (u128, u128)) -> Vec<(u128, u32)> {
     let mut out = Vec::new();
     let mut from = first;
     loop {
-        // The largest block that begins here and does not reach beyond the end.
+        // The largest aligned block that begins here and does not exceed the range.
         let aligned = from.trailing_zeros().min(ADDRESS_BITS);
         let size = (0..=aligned).rev().find(|n| block_end(from, *n) <= last).unwrap_or(0);
         out.push((from, ADDRESS_BITS - size));
@@ -403,14 +405,15 @@ const fn block_end(from: u128, n: u32) -> u128 {
     if n >= ADDRESS_BITS { u128::MAX } else { from | ((1 << n) - 1) }
 }
 
-/// A range of addresses that comparisons of one of their halves decide: the second below one first half, or the first.
+/// A range of addresses that comparisons of one half decide: of the low half if all addresses have the high half `hi`,
+/// otherwise of the high half.
 struct Simple {
     hi: Option<u64>,
     first: u64,
     last: u64,
 }
 
-/// The ranges of a set that is small enough to be compared one by one.
+/// The ranges of a set, if they are few enough and simple enough to be compared one by one.
 fn few(set: &Set) -> Option<Vec<Simple>> {
     match set {
         Set::Host => Some(vec![]),

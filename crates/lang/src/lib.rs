@@ -1,7 +1,8 @@
 //! Layer 1: the packet language. A program is a small pure function that decides what happens to a packet and which
 //! members of the group get it. The program is type-checked and verified before it runs.
 //!
-//! * [`term`]: programs with all functions applied; [`lower`] translates terms to the intermediate representation (IR, crate `netgrain-ir`).
+//! * [`term`]: programs with all functions applied; [`lower`] translates terms to the intermediate representation (IR,
+//!   crate `netgrain-ir`).
 //! * [`packet_filter`]: translates tcpdump filters (`netgrain-filter`) to the IR.
 //!
 //! Back ends depend on `netgrain-ir` alone, not on this crate.

@@ -1,5 +1,5 @@
-//! The filter language as a second surface: the intermediate form of a [`LinkFilter`], and so machine code and programs for the kernel.
-//! A byte that is not there ends the whole filter, past every `not`.
+//! Tcpdump filters as programs: translates a [`LinkFilter`] to the IR, so filters run as machine code and in the
+//! kernel. A load of a byte that was not captured rejects the packet, even under `not`.
 
 use filter::anylink::AnyLinkTest;
 use filter::test::{ByteLocation, HeaderOffset, Test, Tunnel, TunnelRef};
@@ -7,14 +7,14 @@ use filter::tree::{self, AddressProtocol, Dir, Version};
 use filter::{BRIDGED, Base, LinkFilter, Number};
 use ir::{self, Builder, Cmp, Fact, Inst, Label, Layer, Meta, Op, Program, Reg};
 
-/// Why a filter has no intermediate form: it follows headers or tags, which takes a loop.
+/// The reason why a filter cannot be translated: it follows headers or tags, which requires a loop.
 pub const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, which a program has not; `is_l4_proto` and `is_tcp` of the \
     language, and `anylink proto 6`, look behind all extension headers, `vlan N` at the first tag";
 
-/// A program that passes what the filter matches and drops the rest.
+/// A program that passes the packets that the filter matches and drops the others.
 ///
 /// # Errors
-/// [`LOOPS`], where it does.
+/// [`LOOPS`], if the filter requires a loop.
 pub fn program(filter: &LinkFilter) -> Result<Program, &'static str> {
     if filter.test().loops() {
         return Err(LOOPS);
@@ -29,7 +29,7 @@ pub fn program(filter: &LinkFilter) -> Result<Program, &'static str> {
     Ok(b.finish())
 }
 
-/// The filter as a predicate inside another program: to `yes` if it matches, else to `no`.
+/// The filter as a predicate in another program: jumps to `yes` if it matches, otherwise to `no`.
 pub(crate) fn emit(b: &mut Builder, filter: &LinkFilter, yes: Label, no: Label) {
     b.tables().filter.get_or_insert_with(|| (filter.text().to_owned(), filter.link_type()));
     let test = filter.test();
@@ -37,7 +37,7 @@ pub(crate) fn emit(b: &mut Builder, filter: &LinkFilter, yes: Label, no: Label) 
     Emit { b, reject: no, tunnels }.test(test, yes, no);
 }
 
-/// Where what a tunnel carries lies, of a frame that is none: behind the end of all frames.
+/// Offset of the tunnel headers in a frame without a tunnel: behind the end of every frame.
 const NOWHERE: u64 = WORD;
 
 const fn cmp(of: tree::Cmp) -> Cmp {
@@ -76,11 +76,11 @@ const fn family(version: Version) -> u64 {
 struct Emit<'a> {
     b: &'a mut Builder,
     reject: Label,
-    /// What was found in each tunnel: the ethertype, the link header, the network header.
+    /// For each tunnel, the offsets of the ethertype, the link header and the network header.
     tunnels: Vec<[Reg; 3]>,
 }
 
-/// Arithmetic of filters has 32 bits.
+/// Mask for the 32-bit arithmetic of filters.
 const WORD: u64 = 0xffff_ffff;
 
 impl Emit<'_> {
@@ -117,7 +117,7 @@ impl Emit<'_> {
                 self.b.branch(link, Cmp::Ne, payload, yes, no);
             }
             Test::Deep(deep) => self.deep(deep, yes, no),
-            // Refused before.
+            // Never reached: such filters are rejected before.
             Test::Chain(_) => self.b.jump(no),
             Test::Relation(left, how, right) => {
                 let left = self.number(left);
@@ -132,7 +132,7 @@ impl Emit<'_> {
         }
     }
 
-    /// Of what [`wire::Headers`] finds. What is not there does not hold, but rejects nothing.
+    /// A test of the results of [`wire::Headers`]. A test of an absent header is false, but does not reject the packet.
     fn deep(&mut self, deep: &AnyLinkTest, yes: Label, no: Label) {
         let fact = |b: &mut Builder, fact| b.fact(Layer::Outer, fact);
         let is = |b: &mut Builder, what, value: u64| {
@@ -140,7 +140,7 @@ impl Emit<'_> {
             b.require(found, Cmp::Eq, value, no);
         };
         match *deep {
-            // One of these ids is refused before.
+            // A VLAN test with an ID is rejected before.
             AnyLinkTest::Vlan(_) => {
                 let tag = self.b.meta(Meta::Vlan);
                 self.b.require(tag, Cmp::Ne, 0, no);
@@ -223,7 +223,7 @@ impl Emit<'_> {
         self.b.jump(yes);
     }
 
-    /// Addresses behind a header: words of some width, each with its mask and what is left under it.
+    /// Compares addresses behind a header: words of this width, each with its mask and its masked value.
     #[expect(clippy::too_many_arguments, reason = "a test and its two labels")]
     fn ends<const N: usize>(
         &mut self,
@@ -248,7 +248,7 @@ impl Emit<'_> {
         });
     }
 
-    /// A test of source (0) and destination (1), each of which falls through or jumps to a label.
+    /// Applies a test to source (0) and destination (1); the test falls through or jumps to a label.
     fn either(&mut self, dir: Dir, yes: Label, no: Label, test: impl Fn(&mut Self, usize, Label)) {
         match dir {
             Dir::Src => test(self, 0, no),
@@ -270,7 +270,7 @@ impl Emit<'_> {
         self.b.jump(yes);
     }
 
-    /// The frame is a tunnel of Geneve: finds what is in it (RFC 8926 §3.4).
+    /// Tests for a Geneve tunnel (RFC 8926 §3.4), and computes the offsets of its headers.
     fn tunnel(&mut self, tunnel: &Tunnel, yes: Label, no: Label) {
         const UDP_HEADER: u64 = 8;
         const HEADER: u64 = 8;
@@ -318,7 +318,7 @@ impl Emit<'_> {
         self.b.jump(yes);
     }
 
-    /// What a spot counts from, if not from the start of the frame.
+    /// The header from which an offset counts; `None` for the start of the frame.
     fn start(&self, from: Option<TunnelRef>) -> Option<Reg> {
         let inside = from?;
         let [kind, link, payload] = self.tunnels[usize::from(inside.tunnel())];
@@ -338,7 +338,7 @@ impl Emit<'_> {
         self.b.load(base, offset, width)
     }
 
-    /// Bytes of the header of IPv4, and those before what its spot counts from.
+    /// The length of the IPv4 header, plus the offset of the header from which `header` counts.
     fn ipv4_len(&mut self, header: HeaderOffset) -> Reg {
         let start = self.start(header.from);
         self.b.fits(start, header.at, 1, self.reject);
@@ -362,8 +362,8 @@ impl Emit<'_> {
                 let (a, b, operator) = (self.number(a), self.number(b), op(*operator));
                 match operator {
                     Op::Div | Op::Rem => self.b.require(b, Cmp::Ne, 0, self.reject),
-                    // A shift by 32 or more leaves nothing: then it is done by 63, which leaves nothing of 32 bits to the right;
-                    // to the left the low 32 bits are what counts.
+                    // A shift by 32 or more yields 0. The count is limited to 63: to the right, no bit of a 32-bit
+                    // number remains; to the left, only bits above the low 32 bits remain, and the mask clears them.
                     Op::Shl | Op::Shr => {
                         let by = self.b.op(Op::Min, b, 63);
                         let moved = self.b.op(operator, a, by);
@@ -391,11 +391,12 @@ impl Emit<'_> {
                         (0, Some(l4))
                     }
                 };
-                // Nothing is found at a distance from nowhere.
+                // Offsets relative to an absent tunnel do not exist.
                 if let (Base::At(HeaderOffset { from: Some(_), .. }), Some(start)) = (base, header) {
                     self.b.require(start, Cmp::Ne, NOWHERE, self.reject);
                 }
-                // A constant is added to the offset when the filter is made, and there a negative one leads back.
+                // A constant index is added to the offset at compile time, so a negative constant reads before the
+                // base.
                 let (index, offset) = match index.constant().map(|n| offset.wrapping_add(n)) {
                     Some(n) if n <= ir::MAX_OFFSET / 2 => {
                         self.b.fits(header, n, (*width).into(), self.reject);
@@ -408,7 +409,8 @@ impl Emit<'_> {
                 if let Some(header) = header {
                     at = self.b.op(Op::Add, at, header);
                 }
-                // Registers have 32 bits, and what is added to them in a load does not wrap: behind a negative index lies nothing.
+                // Registers have 32 bits, and a load does not wrap around: a negative index reads behind the end of
+                // every frame.
                 let at = self.b.op(Op::And, at, WORD);
                 self.b.fits(Some(at), offset, (*width).into(), self.reject);
                 self.b.load(Some(at), offset, *width)

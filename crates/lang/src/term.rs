@@ -30,7 +30,7 @@ pub enum ActionTerm {
     Par(Vec<ActionTerm>),
     /// The action, applied to another part of the packet.
     Within(PacketScope, Box<ActionTerm>),
-    /// To all members of all classes except that of control members.
+    /// To all members of all classes; the mask omits the class `management`, which has no members.
     Broadcast,
     /// To the members of this class.
     Classify(u8),
@@ -108,7 +108,7 @@ pub enum Pred {
     Compare(Prop, Cmp, u64),
     /// IP of this version; `None` for either version.
     Ip(Option<u8>),
-    /// IP with one of these protocols, of whose header at least so many bytes were captured.
+    /// IP with one of these protocols; the last number is the minimum number of captured bytes of its header.
     Transport(Option<u8>, &'static [u8], u32),
     /// This ethertype.
     EtherType(u16),
@@ -246,7 +246,7 @@ pub enum Steering {
     Pair,
     /// Each IP address.
     DoubleIp,
-    /// The addresses that are in a network; so many bits of them are hashed.
+    /// The addresses that are in a network; the number is the count of address bits that are hashed.
     Local(Prefix, u8),
     /// Addresses, ports and protocol.
     Flow,

@@ -56,7 +56,7 @@ impl Execution {
         (self.classes.count_ones() == 1).then(|| self.classes.trailing_zeros() as u8)
     }
 
-    /// True if the mask contains all classes except that of control members.
+    /// True if the mask contains all classes except `management`.
     pub const fn is_for_all(&self) -> bool {
         self.classes == ANY_CLASS
     }

@@ -1,4 +1,5 @@
-//! Later fragments go where the first one of their datagram went, which has the headers that they lack.
+//! Fragments in steering: a later fragment lacks headers that determine the steering, so it follows the first fragment
+//! of its datagram.
 //!
 //! ```text
 //! steered ──── part of a datagram? ── no ─────────────────────────────────────► on
@@ -9,8 +10,8 @@
 //! not for it ─ part of a datagram? ── yes: none ────┘  ▼
 //!                   └ no ────────────────────────► dropped
 //! ```
-//! What is behind the question is there for fragments alone; of all other packets it costs one comparison with what is known
-//! of them, and none where they are known to be whole.
+//! The code behind the test runs for fragments only. For other packets the test costs one comparison with a packet
+//! fact, or nothing if they are known not to be fragments.
 
 use super::{Lower, PacketScopeInfo};
 use crate::term::Steering;
@@ -18,37 +19,41 @@ use ir::fragment_tracker::NONE;
 use ir::key::Field;
 use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
 
-/// What a packet was steered by, or its ports, as a number; of a way: the hash, the second above it; 0 stands for no way at all.
+/// The number that is stored for a datagram: ports or steering. For steering, the low 32 bits are the hash and the high
+/// 32 bits the second hash; 0 means that the packet is not steered.
 mod number {
-    /// To everybody. A hash is never 0.
+    /// Broadcast. Differs from all pairs of hashes, because a hash is never 0.
     pub const ALL: u64 = 1 << 32;
-    /// The greatest hash.
+    /// The greatest single hash.
     pub const MAX: u64 = 0xffff_ffff;
-    /// Beside ports, which may be 0.
+    /// Marks a pair of ports, which may both be 0.
     pub const PORTS: u64 = 1 << 32;
 }
 
-/// A form of steering that goes by what later fragments lack.
+/// A form of steering by values that later fragments lack.
 #[derive(Clone, Copy)]
 pub(super) struct FragmentSteering {
-    /// The datagram of which packet.
+    /// Selects the packet whose datagram is tracked.
     parts: FragmentScope,
-    /// Numbers of one form serve it alone.
+    /// The form, which separates the stored numbers from those of other forms.
     form: u32,
-    /// A later fragment may not be for it by itself, though its first one is.
+    /// A later fragment alone may fail the condition of the steering although its first fragment satisfies it.
     selects: bool,
-    /// One may also be for it by itself, though its first one is not: one of a tunnel, by the tunnel's ends.
+    /// A later fragment alone may satisfy the condition although its first fragment fails it: in a tunnel, by the
+    /// endpoints of the tunnel.
     mistakes: bool,
-    /// It may be to two members, and to everybody.
+    /// `doubles`: may steer to two members. `casts`: may broadcast.
     doubles: bool,
     casts: bool,
 }
 
-/// What a packet's own way may have written and the one that it follows does not: as it was before.
+/// Variables that the packet's own steering may have written and the datagram's steering does not, with their values
+/// before.
 type SavedVariables = Vec<(Var, Reg)>;
 
 impl Lower {
-    /// Whether later fragments lack what is steered by: ports, and what is in tunnels.
+    /// The parameters for steering by values that later fragments lack (ports, and packets in tunnels); otherwise
+    /// `None`.
     pub(super) fn datagram(&self, steer: &Steering, sight: PacketScopeInfo) -> Option<FragmentSteering> {
         const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
         const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];
@@ -69,10 +74,10 @@ impl Lower {
             Steering::Rtp(_) | Steering::GtpUser(_) => (sight.layer(), true),
             Steering::RoundRobin | Steering::Rss | Steering::Queue | Steering::To(_) => return None,
             Steering::Link | Steering::LocalLink(_) | Steering::DoubleMac | Steering::Vlan => return None,
-            // Wherever in the frame they are, they are looked for in every frame.
+            // These bytes are read at the same offset of every frame, also in later fragments.
             Steering::Bytes(..) | Steering::SymmetricBytes(..) | Steering::DoubleBytes(..) => return None,
         };
-        // Equal forms have equal texts, in this program and in the next.
+        // Equal forms have equal texts, also in a program that replaces this program.
         let text = format!("{steer:?} {layer:?} {:?}", self.common);
         let parts = if layer == Layer::Inner { FragmentScope::Enclosing } else { FragmentScope::Outer };
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
@@ -82,8 +87,8 @@ impl Lower {
         follows.then_some(FragmentSteering { parts, form: form(&text), selects, mistakes, doubles, casts })
     }
 
-    /// Source and destination port of the datagram that a packet is, or is a part of, as its first part has them; both 0 where there is
-    /// none, and for all parts of a datagram of which a later one came first.
+    /// Source and destination port of the packet's datagram, from its first fragment. Both are 0 if there are no ports,
+    /// and for all fragments of a datagram of which a later fragment arrived first.
     pub(super) fn datagram_ports(&mut self, layer: Layer, parts: FragmentScope) -> (Reg, Reg) {
         let (src, dst) = self.ports(layer);
         let (part, on) = (self.b.label(), self.b.label());
@@ -101,7 +106,7 @@ impl Lower {
         (src, dst)
     }
 
-    /// The record before a packet is steered, as far as two ways may differ in what they write of it.
+    /// Reads, before a packet is steered, the variables that not every result of this steering writes.
     pub(super) fn before(
         &mut self,
         FragmentSteering { doubles, casts, mistakes, .. }: FragmentSteering,
@@ -110,8 +115,9 @@ impl Lower {
         vars.into_iter().filter(|(differs, _)| *differs).map(|(_, var)| (var, self.b.get(var))).collect()
     }
 
-    /// From here and from `end` on behind it, the packet being steered; from `none`, where it is not for this form, to `dropped` unless
-    /// its datagram is. See the module.
+    /// Makes the fragments of a datagram follow the same steering. Here and at `end`, the packet is steered and
+    /// continues behind this code. At `none`, the packet fails the condition of the steering and goes to `dropped`,
+    /// unless its datagram is steered. See the module.
     pub(super) fn together(
         &mut self,
         datagram: FragmentSteering,
@@ -212,7 +218,7 @@ impl Lower {
     }
 }
 
-/// Of a form of steering, or of asking for ports, which this text tells from the others.
+/// The form with this text: a hash that separates kinds of steering and port queries.
 fn form(text: &str) -> u32 {
     text.bytes().fold(0, |state, byte| base::hash::combine(state, byte.into())) as u32 & 0xff_ffff
 }

@@ -1,4 +1,4 @@
-//! Numbers from headers: addresses, ports, and the fields that are properties.
+//! Values from headers: addresses, ports, and the fields that are properties.
 
 use super::{Addresses, Lower, PacketScopeInfo};
 use crate::term::{HeaderField, Prop};
@@ -12,11 +12,11 @@ pub const UDP: u8 = 17;
 pub const ICMP6: u8 = 58;
 pub const SCTP: u8 = 132;
 
-/// What stands before an IPv4 address among those of IPv6.
+/// The bits before an IPv4 address in its IPv6 form.
 pub(super) const MAPPED: u64 = 0xffff_0000_0000;
 
 impl Lower {
-    /// The property's value, or to `none` if the packet does not have it.
+    /// The value of the property; jumps to `none` if the packet does not have the property.
     pub(super) fn prop(&mut self, prop: &Prop, sight: PacketScopeInfo, none: Label) -> Reg {
         match prop {
             Prop::Header(field) => self.header_field(*field, sight.layer(), none),
@@ -78,7 +78,7 @@ impl Lower {
         }
     }
 
-    /// A field of IPv4 or IPv6: offset, bytes, and by how many bits it is to be moved down and cut to a byte.
+    /// A field of IPv4 or IPv6: offset, width in bytes, and the right shift after which the value is cut to one byte.
     fn ip_field(&mut self, layer: Layer, v4: (u32, u8, u64), v6: Option<(u32, u8, u64)>, none: Label) -> Reg {
         let (family, l3, out) = (self.b.fact(layer, Fact::Family), self.b.fact(layer, Fact::L3), self.b.reg());
         let (not_4, end) = (self.b.label(), self.b.label());
@@ -137,13 +137,13 @@ impl Lower {
         self.b.load(Some(l4), offset, 1)
     }
 
-    /// Both addresses as two words each, those of IPv4 among those of IPv6.
+    /// Both addresses as two words each; IPv4 addresses in their IPv6 form.
     pub(super) fn addresses(&mut self, layer: Layer, none: Label) -> Addresses {
         let (family, l3) = (self.b.fact(layer, Fact::Family), self.b.fact(layer, Fact::L3));
         self.addresses_at(family, l3, none)
     }
 
-    /// The same of a header that begins at `l3`, of this version.
+    /// The addresses in the IP header of this version at `l3`.
     pub(super) fn addresses_at(&mut self, family: Reg, l3: Reg, none: Label) -> Addresses {
         let [sh, sl, dh, dl] = [(); 4].map(|()| self.b.reg());
         let (not_4, end) = (self.b.label(), self.b.label());
@@ -165,12 +165,12 @@ impl Lower {
         Addresses { src: [sh, sl], dst: [dh, dl] }
     }
 
-    /// Source and destination port; both 0 where there is none.
+    /// Source and destination port; both 0 if there are none.
     pub(super) fn ports(&mut self, layer: Layer) -> (Reg, Reg) {
         let (src, dst) = (self.b.constant(0), self.b.constant(0));
         let (ported, end) = (self.b.label(), self.b.label());
         let protocol = self.b.fact(layer, Fact::Protocol);
-        // All that the hash of flows takes for ports, DCCP and UDP-Lite included.
+        // The protocols that have ports in the flow hash, DCCP and UDP-Lite included.
         for known in [TCP, UDP, SCTP, 33, 136] {
             let next = self.b.label();
             self.b.branch(protocol, Cmp::Eq, u64::from(known), ported, next);
@@ -186,7 +186,7 @@ impl Lower {
         (src, dst)
     }
 
-    /// Both link addresses, source first.
+    /// Both MAC addresses, source first.
     pub(super) fn macs(&mut self, none: Label) -> (Reg, Reg) {
         let ethernet = self.b.meta(Meta::Ethernet);
         self.b.require(ethernet, Cmp::Ne, 0, none);

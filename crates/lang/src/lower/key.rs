@@ -1,19 +1,20 @@
-//! Keys: fields of the packet put into words.
+//! Flow keys: packs fields of the packet into words.
 //!
 //! ```text
 //! each end:  address (2 words, IPv4 among IPv6)   link address   port
 //! symmetric: the lesser end first, compared in this order, of the fields whose other end is in the key too
 //! then all:  addresses · link addresses (a word each) · the rest, packed from the low bits up into as few words as hold it
 //! ```
-//! Fields of IP are missing where there is no IP; ports and ICMP's type and code are 0 where there is none. Later fragments have the ports of
-//! their first one in keys of maps; where packets are steered by a key, they follow it as a whole (`datagram.rs`).
+//! IP fields are missing in packets without IP. Ports and ICMP type and code are 0 in packets without them. In keys of
+//! maps, later fragments have the ports of their first fragment; if a key steers packets, later fragments follow the
+//! steering of their first fragment (`fragment.rs`).
 
 use super::header::{ICMP, ICMP6};
 use super::{Lower, PacketScopeInfo};
 use ir::key::{Field, Key};
 use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg};
 
-/// Words of a key.
+/// Number of words of a key.
 pub fn words(key: Key) -> u8 {
     let (mut words, mut free) = (0, 0);
     for field in key.fields() {
@@ -30,8 +31,8 @@ pub fn words(key: Key) -> u8 {
     words
 }
 
-/// Whose parts matter to a key of this packet, and to no other: one of a tunnel, of which the inside is not known, has addresses of
-/// its own.
+/// The packet whose fragmentation matters to a key of this layer. Enclosing packets do not matter: a later fragment of
+/// a tunnel packet, whose inner packet is unknown, has addresses of its own.
 const fn parts_of(layer: Layer) -> FragmentScope {
     match layer {
         Layer::Outer => FragmentScope::Outer,
@@ -39,11 +40,11 @@ const fn parts_of(layer: Layer) -> FragmentScope {
     }
 }
 
-/// A field and what holds it: two registers for an address, one for the others.
+/// A field and its registers: two for an address, one for other fields.
 type HeldField = (Field, Vec<Reg>);
 
 impl Lower {
-    /// The words of the packet's key, or to `none` if a field is missing.
+    /// The words of the packet's key; jumps to `none` if a field is missing.
     pub(super) fn key(&mut self, key: Key, sight: PacketScopeInfo, none: Label) -> Vec<Reg> {
         let mut held = self.fields(key, sight, none);
         if key.is_symmetric() {
@@ -69,7 +70,7 @@ impl Lower {
         words
     }
 
-    /// What each field holds, in the order of [`Field::ALL`].
+    /// The registers of each field, in the order of [`Field::ALL`].
     fn fields(&mut self, key: Key, sight: PacketScopeInfo, none: Label) -> Vec<HeldField> {
         let layer = sight.flow_layer();
         let any = |fields: &[Field]| fields.iter().any(|f| key.has(*f));
@@ -113,7 +114,7 @@ impl Lower {
         held
     }
 
-    /// Type and code; 0 where there is none.
+    /// ICMP type and code; 0 if there are none.
     fn icmp(&mut self, layer: Layer) -> (Reg, Reg) {
         let (kind, code) = (self.b.constant(0), self.b.constant(0));
         let (protocol, is, end) = (self.b.fact(layer, Fact::Protocol), self.b.label(), self.b.label());
@@ -130,9 +131,10 @@ impl Lower {
         (kind, code)
     }
 
-    /// Puts the lesser end where the sender's is, in fields of which both ends are in the key.
+    /// Exchanges the endpoints if the destination is less than the source, in fields whose opposite field is in the
+    /// key.
     fn put_in_order(&mut self, key: Key, held: &mut [HeldField]) {
-        // Addresses first: they differ most often, and decide at once.
+        // Addresses first: they usually differ, which decides the comparison at once.
         let mut sending: Vec<Field> =
             key.paired().filter(|f| matches!(f, Field::EthSrc | Field::IpSrc | Field::SrcPort)).collect();
         sending.sort_by_key(|f| std::cmp::Reverse(f.bits()));
@@ -153,7 +155,7 @@ impl Lower {
         }
     }
 
-    /// Two lists of words, the lesser first; compared word by word.
+    /// Sorts two lists of words; the order is lexicographic.
     pub(super) fn ordered(&mut self, a: &[Reg], b: &[Reg]) -> (Vec<Reg>, Vec<Reg>) {
         if let ([a], [b]) = (a, b) {
             return (vec![self.b.op(Op::Min, *a, *b)], vec![self.b.op(Op::Max, *a, *b)]);

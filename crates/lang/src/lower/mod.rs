@@ -1,7 +1,8 @@
-//! From terms to the intermediate form.
+//! Lowering: translates terms to the IR.
 //!
-//! An act falls through if it passes and jumps away if it drops; a predicate jumps to one of two labels; a property falls through
-//! with its value or jumps away if the packet has none. What an act looks at is handed down as a `PacketScopeInfo`.
+//! The code of an action falls through if it passes and jumps if it drops. A predicate jumps to one of two labels. A
+//! property falls through with its value, or jumps if the packet does not have the property. `PacketScopeInfo` selects
+//! the part of the packet to which they apply.
 
 mod fragment;
 mod header;
@@ -14,12 +15,12 @@ use ir::key::Key;
 use ir::{ANY_CLASS, Builder, Cmp, Fact, Inst, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var, VerdictKind};
 use std::sync::Arc;
 
-/// The program that does what `act` says. What steers by [`crate::term::Steering::Common`] passes.
+/// The program of an action. [`crate::term::Steering::Common`] only passes.
 pub fn lower(act: &ActionTerm) -> Program {
     lower_by(act, None)
 }
 
-/// The same, with the key that all its maps have in common.
+/// The program of an action; `common` is the common key of all its maps.
 pub fn lower_by(act: &ActionTerm, common: Option<Key>) -> Program {
     let mut lower = Lower { b: Builder::default(), maps: Vec::new(), common };
     let one = [(String::from("main"), act.clone())];
@@ -37,38 +38,38 @@ pub fn lower_by(act: &ActionTerm, common: Option<Key>) -> Program {
     lower.b.finish()
 }
 
-/// What is looked at.
+/// The part of the packet to which actions and predicates apply.
 #[derive(Clone, Copy, Debug, Default)]
 struct PacketScopeInfo {
-    /// How many tunnels must be around it; the innermost packet is looked at if any.
+    /// Number of tunnels that must enclose the packet; if it is not 0, the innermost packet is selected.
     tunnels: u8,
-    /// Not through tunnels, where one would otherwise.
+    /// Hashes and keys use the outermost packet instead of the innermost.
     outside: bool,
-    /// Only the sender's or the receiver's end.
+    /// Selects only the source or only the destination.
     end: Option<Endpoint>,
-    /// For steering: what is made of the ports of a first fragment, later ones follow.
+    /// For steering: the ports of a first fragment count, because later fragments follow it.
     leads: bool,
 }
 
 impl PacketScopeInfo {
-    /// Of questions about headers.
+    /// The layer for predicates and properties.
     const fn layer(self) -> Layer {
         if self.tunnels > 0 { Layer::Inner } else { Layer::Outer }
     }
 
-    /// Of hashes and keys, which go by the innermost packet unless told otherwise.
+    /// The layer for hashes and keys: the innermost packet unless `outside` is set.
     const fn flow_layer(self) -> Layer {
         if self.outside { Layer::Outer } else { Layer::Inner }
     }
 
-    /// Whether the sender's and the receiver's end are asked by a question about `end`.
+    /// Selects by `end` and the enclosing scope: (true if the source is tested, true if the destination is tested).
     fn ends(self, end: Endpoint) -> (bool, bool) {
         let end = if end == Endpoint::Any { self.end.unwrap_or(Endpoint::Any) } else { end };
         (end != Endpoint::Dst, end != Endpoint::Src)
     }
 }
 
-/// The address of a layer as two words each.
+/// The addresses of a layer as two words each.
 struct Addresses {
     src: [Reg; 2],
     dst: [Reg; 2],
@@ -81,7 +82,7 @@ struct Lower {
 }
 
 impl Lower {
-    /// Falls through if the act passes; goes to `dropped` (or ends the program) if it drops.
+    /// Falls through if the action passes; jumps to `dropped` (or ends the program) if it drops.
     fn act(&mut self, act: &ActionTerm, sight: PacketScopeInfo, dropped: Option<Label>) {
         match act {
             ActionTerm::Unit => (),
@@ -223,8 +224,8 @@ impl Lower {
         self.act(inner, sight, dropped);
     }
 
-    /// The index of a map, which is entered if it is new. The packet that its key is of is part of it: one flow map that is asked about
-    /// both makes two maps here, of one name, which is refused.
+    /// The index of a map; adds the map if it is new. The choice of the innermost or outermost packet is part of the
+    /// key: a flow map that is used with both becomes two maps with the same name, and the program is rejected.
     fn map(&mut self, map: &Arc<FlowMap>, sight: PacketScopeInfo) -> u16 {
         let key = if sight.outside { map.key.outside() } else { map.key };
         if let Some(known) = self.maps.iter().position(|(m, k)| m == map && *k == key) {
@@ -237,7 +238,7 @@ impl Lower {
         self.maps.len() as u16 - 1
     }
 
-    /// Something done with the entry of the packet's flow; nothing if it has none.
+    /// Applies `what` to the entry of the packet's flow; does nothing if the packet has no flow.
     fn on_flow(&mut self, map: &Arc<FlowMap>, sight: PacketScopeInfo, what: impl FnOnce(&mut Builder, u16, Vec<Reg>)) {
         let (index, none) = (self.map(map, sight), self.b.label());
         let key = self.key(map.key, sight, none);
@@ -245,7 +246,7 @@ impl Lower {
         self.b.place(none);
     }
 
-    /// The offset of the transport header, if it was found.
+    /// The offset of the transport header; jumps to `none` if there is none.
     fn l4(&mut self, layer: Layer, none: Label) -> Reg {
         let l4 = self.b.fact(layer, Fact::L4);
         self.b.require(l4, Cmp::Ne, 0, none);

@@ -1,4 +1,4 @@
-//! Predicates: each ends by going to one of two labels.
+//! Predicates: each jumps to one of two labels.
 
 use super::header::{SCTP, TCP, UDP, WITH_PORTS};
 use super::{Lower, PacketScopeInfo};
@@ -6,13 +6,13 @@ use crate::term::{Endpoint, Gtp, Pred, Voip};
 use ir::Prefix;
 use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Set};
 
-/// All ones, which is everybody on the link.
+/// The broadcast MAC address.
 pub(super) const MAC_ALL: u64 = 0xffff_ffff_ffff;
-/// The bit of a link address that says "group".
+/// The group bit of a MAC address.
 const MAC_GROUP: u64 = 0x0100_0000_0000;
 
 impl Lower {
-    /// To `yes` if it holds, else to `no`.
+    /// Jumps to `yes` if the predicate holds, otherwise to `no`.
     pub(super) fn pred(&mut self, p: &Pred, sight: PacketScopeInfo, yes: Label, no: Label) {
         match p {
             Pred::Always(is) => self.b.jump(if *is { yes } else { no }),
@@ -47,7 +47,7 @@ impl Lower {
             Pred::Transport(version, protocols, header) => {
                 self.transport(*version, protocols, *header, sight.layer(), yes, no);
             }
-            // No frame has it: it stands for a frame without ethertype, which makes every comparison false.
+            // Ethertype 0 stands for a frame without ethertype, for which every comparison is false.
             Pred::EtherType(0) => self.b.jump(no),
             Pred::EtherType(value) => {
                 let ethertype = self.b.fact(sight.layer(), Fact::Ethertype);
@@ -106,7 +106,7 @@ impl Lower {
         }
     }
 
-    /// 1 or 0 in a register.
+    /// The truth value of a predicate, 1 or 0, in a register.
     fn truth(&mut self, p: &Pred, sight: PacketScopeInfo) -> Reg {
         let out = self.b.constant(0);
         let (yes, end) = (self.b.label(), self.b.label());
@@ -117,7 +117,7 @@ impl Lower {
         out
     }
 
-    /// To `yes` if the register is one of the values; else on here.
+    /// Jumps to `yes` if the register has one of the values; otherwise continues.
     fn any_of(&mut self, values: impl IntoIterator<Item = u64>, reg: Reg, yes: Label) {
         for value in values {
             let next = self.b.label();
@@ -126,7 +126,7 @@ impl Lower {
         }
     }
 
-    /// A question asked of one end, the other, or either.
+    /// Tests the source, the destination, or either.
     #[expect(clippy::too_many_arguments, reason = "the question is asked in place, where its two answers are")]
     fn ends<T>(
         &mut self,
@@ -194,7 +194,7 @@ impl Lower {
         self.ends(end, sight, a.src, a.dst, yes, no, |s, address, yes, no| s.in_prefix(address, *prefix, yes, no));
     }
 
-    /// To `yes` if the address is in the network.
+    /// Jumps to `yes` if the address is in the network, otherwise to `no`.
     pub(super) fn in_prefix(&mut self, address: [Reg; 2], prefix: Prefix, yes: Label, no: Label) {
         let ([hi, lo], [mask_hi, mask_lo]) = prefix.words();
         let masked = |s: &mut Self, reg, mask| if mask == u64::MAX { reg } else { s.b.op(Op::And, reg, mask) };
@@ -219,8 +219,8 @@ impl Lower {
         });
     }
 
-    /// Telephony by its looks: SIP by its port; RTP (RFC 3550) and RTCP by UDP ports of 1024 and more, version 2, and a type
-    /// that fits to the parity of the ports.
+    /// VoIP: SIP by its port; RTP (RFC 3550) and RTCP by UDP ports from 1024 on, version 2, and a type that matches the
+    /// parity of the ports.
     pub(super) fn voip(&mut self, kind: Voip, layer: Layer, yes: Label, no: Label) {
         const SIP: [u64; 2] = [5060, 5061];
         const REPORTS: (u64, u64) = (200, 204);
@@ -269,7 +269,7 @@ impl Lower {
         self.b.branch(payload_type, Cmp::Gt, 95, yes, no);
     }
 
-    /// GTP by its ports, and the user plane by the type of its message (3GPP TS 29.281 and 29.274).
+    /// GTP by its ports; the user plane also by the message type (3GPP TS 29.281 and 29.274).
     pub(super) fn gtp(&mut self, kind: Gtp, layer: Layer, yes: Label, no: Label) {
         const CONTROL: u64 = 2123;
         const USER: u64 = 2152;

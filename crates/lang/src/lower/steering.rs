@@ -1,8 +1,8 @@
-//! Steering: hashes, keyed and made of 64-bit arithmetic only, so that every back end computes the same number.
+//! Steering: keyed hashes that consist of 64-bit arithmetic only, so every back end computes the same number.
 //!
-//! The hash of flows is that of [`wire::FlowHasher`] over the innermost packet: for a whole packet without a tunnel it is the one that
-//! its descriptor has. All others chain `state = mix(state ^ word)` from the key and a number of their own, so that two kinds of hash
-//! over the same address have nothing to do with each other.
+//! The flow hash is that of [`wire::FlowHasher`] over the innermost packet; for a complete packet without a tunnel it
+//! equals the hash in the descriptor. All other hashes chain `state = mix(state ^ word)` from the key and a salt, so
+//! hashes of different kinds over the same address are independent.
 
 use super::header::MAPPED;
 use super::pred::MAC_ALL;
@@ -11,7 +11,8 @@ use crate::term::{Gtp, Steering, Voip};
 use ir::Prefix;
 use ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
 
-/// The numbers of the hashes. One for everything about a single address, whichever function asks: a host's packets meet.
+/// The salts of the hashes. All functions that hash a single address share a salt, so that they steer a host's packets
+/// to the same member.
 mod salt {
     pub const ADDRESS: u64 = 0x10;
     pub const PAIR: u64 = 0x11;
@@ -23,7 +24,7 @@ mod salt {
     pub const VLAN: u64 = 0x17;
 }
 
-/// The lower word of 255.255.255.255 among the addresses of IPv6.
+/// The low word of 255.255.255.255 in its IPv6 form.
 const IP_ALL: u64 = MAPPED | 0xffff_ffff;
 
 impl Lower {
@@ -106,7 +107,7 @@ impl Lower {
                 self.steering_by_one(hash);
             }
             Steering::Common => {
-                // Where the maps look, whatever is looked at here.
+                // The layer of the maps, not that of the enclosing action.
                 if let Some(key) = self.common {
                     let sight =
                         PacketScopeInfo { outside: key.is_outside(), leads: true, ..PacketScopeInfo::default() };
@@ -153,7 +154,7 @@ impl Lower {
         self.b.load(None, offset, size)
     }
 
-    /// 32 bits, never 0.
+    /// A hash of 32 bits, never 0.
     fn hash(&mut self, salt: u64, words: &[Reg]) -> Reg {
         let key = self.b.meta(Meta::HashKey);
         let mut state = self.b.op(Op::Add, key, salt);
@@ -220,7 +221,7 @@ impl Lower {
         self.b.mix(sum)
     }
 
-    /// To everybody, and away, if one of the link addresses is everybody's.
+    /// Broadcasts the packet and jumps to `end` if one of the MAC addresses is the broadcast address.
     fn unless_all(&mut self, src: Reg, dst: Reg, end: Label) {
         let (all, not_src, one) = (self.b.label(), self.b.label(), self.b.label());
         self.b.branch(src, Cmp::Eq, MAC_ALL, all, not_src);
@@ -232,7 +233,7 @@ impl Lower {
         self.b.place(one);
     }
 
-    /// The same for an address of IP.
+    /// Broadcasts the packet and jumps to `end` if the IPv4 address is 255.255.255.255.
     fn unless_everybody(&mut self, address: [Reg; 2], end: Label) {
         let (all, one) = (self.b.label(), self.b.label());
         self.b.require(address[0], Cmp::Eq, 0, one);
@@ -262,7 +263,7 @@ impl Lower {
         self.steering_by_two(hash_src, hash_dst);
     }
 
-    /// By the addresses in a network, of which `bits` count.
+    /// Steers by the addresses that are in a network; the first `bits` bits of each are hashed.
     fn local(&mut self, net: Prefix, bits: u8, a: &Addresses, none: Label, end: Label) {
         let counted = Prefix::new(net.address(), bits.min(if net.is_v4() { 32 } else { 128 })).unwrap_or(net);
         let (_, mask) = counted.words();
@@ -288,7 +289,7 @@ impl Lower {
         self.steering_by_one(hash_dst);
     }
 
-    /// Media and its reports by addresses and ports without their last bit, which tells them apart.
+    /// Steers media and their reports by addresses and ports without the lowest bit, in which the two differ.
     fn rtp(&mut self, signalling: bool, layer: Layer, none: Label, end: Label) {
         let (media, not_rtp) = (self.b.label(), self.b.label());
         if signalling {
@@ -304,7 +305,7 @@ impl Lower {
         self.voip(Voip::Rtcp, layer, media, none);
         self.b.place(media);
         let a = self.addresses(layer, none);
-        // Those of a first fragment too: it belongs to its call, and the later ones follow it.
+        // Ports of a first fragment count too: it belongs to the same call, and its later fragments follow it.
         let (src, dst) = self.port_pair(layer, none);
         let (src, dst) = (self.b.op(Op::Shr, src, 1), self.b.op(Op::Shr, dst, 1));
         let (low, high) = self.ordered(&[a.src[0], a.src[1], src], &[a.dst[0], a.dst[1], dst]);
@@ -312,7 +313,8 @@ impl Lower {
         self.steering_by_one(hash);
     }
 
-    /// Control to everybody; users by their address directly inside, whatever tunnel of their own they have in there.
+    /// Broadcasts control messages, and steers user packets by the subscriber's address in the packet directly inside
+    /// the GTP tunnel, even if that packet is a tunnel too.
     fn gtp_user(&mut self, net: Prefix, layer: Layer, none: Label, end: Label) {
         let (control, not_control, user, tunnelled) = (self.b.label(), self.b.label(), self.b.label(), self.b.label());
         self.gtp(Gtp::Control, layer, control, not_control);
@@ -332,14 +334,14 @@ impl Lower {
         self.local(net, if net.is_v4() { 32 } else { 128 }, &a, none, end);
     }
 
-    /// Where the packet in a G-PDU begins (3GPP TS 29.281 §5.1, and §5.2 for the extension headers), of which the first byte was
-    /// captured. That the rest of the header is sound is what [`wire::Decoded`] has found out where there is a tunnel.
+    /// The offset of the packet in a G-PDU (3GPP TS 29.281 §5.1, and §5.2 for the extension headers); the first byte of
+    /// the packet was captured. [`wire::Decoded`] has validated the rest of the GTP header, because it found a tunnel.
     fn inside_gtp(&mut self, layer: Layer, none: Label) -> Reg {
         const HEADER: u64 = 8 + 8;
         const FLAGS: u32 = 8;
         const OPTIONAL: u64 = 7;
         const EXTENDED: u64 = 4;
-        // One for each kind that 3GPP has defined; no message has more than two.
+        // One for each type that 3GPP has defined; no message has more than two.
         const MAX_EXTENSIONS: usize = 6;
         let l4 = self.l4(layer, none);
         self.b.fits(Some(l4), FLAGS, 1, none);
@@ -349,7 +351,7 @@ impl Lower {
         self.b.place(optional);
         self.b.push(Inst::Op { to: at, op: Op::Add, a: at, b: 4.into() });
         self.b.require(flags, Cmp::AnyBit, EXTENDED, end);
-        // The byte before each header says of what kind it is, 0 that there is none; its own first byte is its length in words.
+        // The byte before each extension header is its type, 0 for none; its first byte is its length in words.
         for more in (0..=MAX_EXTENSIONS).rev() {
             let before = self.b.op(Op::Sub, at, 1);
             self.b.fits(Some(before), 0, 2, none);

@@ -1,14 +1,15 @@
-//! Tokens of a program.
+//! The lexer of the language.
 //!
-//! A word is a name, a number is decimal, `0x…` or negative, a fraction `0.001` or `1e-3`, a text is in quotes, an address or a network
-//! stands bare (`10.0.0.0/8`, `2001:db8::1`). An operator is the longest run of its signs, or a name in backquotes. Comments go from
-//! `--` to the end of the line or from `{-` to `-}`. A byte order mark at the start is no part of the text.
+//! A word is a name. A number is decimal, `0x…` or negative; a fraction is `0.001` or `1e-3`; a text is in quotes; an
+//! address or a network has no quotes (`10.0.0.0/8`, `2001:db8::1`). An operator is the longest run of operator
+//! characters, or a name in backquotes. Comments extend from `--` to the end of the line or from `{-` to `-}`. A byte
+//! order mark at the start is ignored.
 
 use super::Error;
 use ir::Prefix;
 use std::ops::Range;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     Name(String),
@@ -16,19 +17,19 @@ pub enum Kind {
     Fraction(f64),
     Text(String),
     Address(Prefix),
-    /// Signs; or a function's name, in its backquotes.
+    /// Operator characters, or the name of a function in backquotes.
     Operator(String),
-    /// `( ) [ ] , ; { }` and the blocks that layout opens and closes.
+    /// `( ) [ ] , ; { }`; the layout rule inserts marks too.
     Mark(char),
     End,
 }
 
-/// A token, where it stands, and whether it begins a line.
+/// A token, its position, and a flag for the first token of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
     pub kind: Kind,
     pub span: Range<usize>,
-    /// From 0, in characters.
+    /// The column in characters, from 0.
     pub column: usize,
     pub begins_line: bool,
 }
@@ -44,7 +45,7 @@ impl Token {
         matches!(&self.kind, Kind::Name(n) if n == name)
     }
 
-    /// Whether an expression can end with it.
+    /// True if an expression can end with this token.
     fn is_value(&self) -> bool {
         matches!(self.kind, Kind::Name(_) | Kind::Int(_) | Kind::Mark(')'))
     }
@@ -54,12 +55,13 @@ impl Token {
     }
 }
 
-/// All tokens; [`Kind::End`] last.
+/// All tokens; the last token is [`Kind::End`].
 pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     let mut out: Vec<Token> = Vec::new();
     let begin = text.len() - unmarked(text).len();
     let (mut at, mut line_start, mut line_seen) = (begin, begin, false);
-    // The column of this byte, from which the next token's is counted on: lines may be long.
+    // The column of byte `counted`, from which the next column is computed. Counting each column from the start of a
+    // long line would take quadratic time.
     let (mut column, mut counted) = (0, begin);
     while let Some(c) = text[at..].chars().next() {
         if c == '\n' {
@@ -80,7 +82,7 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
             continue;
         }
         let (kind, len) = match out.last() {
-            // Right behind a value a minus takes away: `5-1`.
+            // Directly behind a value, a minus is a subtraction: `5-1`.
             Some(before) if c == '-' && before.span.end == at && before.is_value() => {
                 (Kind::Operator("-".to_owned()), 1)
             }
@@ -99,12 +101,12 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     Ok(out)
 }
 
-/// The text behind the mark that some editors put before it.
+/// The text without a byte order mark.
 fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// The first line that is no comment: what a list shows of a program.
+/// The first line that is not a comment, for lists of programs.
 pub fn headline(text: &str) -> &str {
     let mut rest = unmarked(text).trim_start();
     while let Ok(Some(len)) = comment(rest, 0) {
@@ -113,7 +115,7 @@ pub fn headline(text: &str) -> &str {
     rest.lines().next().unwrap_or_default().trim_end()
 }
 
-/// Bytes of the comment that begins here.
+/// The length in bytes of the comment that begins here.
 pub fn comment(rest: &str, at: usize) -> Result<Option<usize>, Error> {
     if rest.starts_with("{-") {
         let (mut depth, mut i) = (0_usize, 0);
@@ -128,7 +130,7 @@ pub fn comment(rest: &str, at: usize) -> Result<Option<usize>, Error> {
         return Err(Error::new(at..at + 2, "this comment does not end").help("close it with `-}`"));
     }
     let dashes = rest.len() - rest.trim_start_matches('-').len();
-    // `-->` would be an operator in Haskell; here nothing begins with two dashes but a comment.
+    // In Haskell `-->` is an operator; here two dashes always begin a comment.
     Ok((dashes >= 2).then(|| rest.find('\n').unwrap_or(rest.len())))
 }
 
@@ -150,7 +152,7 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     }
     if first.is_alphabetic() || first == '_' {
         let len = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\'')).unwrap_or(rest.len());
-        // `Network.PFQ.Lang` in an import is one name.
+        // A qualified name in an import, such as `Network.PFQ.Lang`, is one token.
         let mut end = len;
         while first.is_uppercase()
             && let Some(more) = rest[end..].strip_prefix('.').filter(|m| m.starts_with(char::is_uppercase))
@@ -182,7 +184,8 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     })
 }
 
-/// A bare address or network: at least three dots or two colons among digits. No prefix where it looks like one and is none.
+/// An address or network without quotes: at least three dots or two colons among digits. The prefix is `None` if the
+/// text has this form but is invalid.
 fn address(rest: &str) -> Option<(Option<Prefix>, usize)> {
     let len = rest.find(|c: char| !(c.is_ascii_hexdigit() || c == ':' || c == '.')).unwrap_or(rest.len());
     let body = rest[..len].trim_end_matches('.');
@@ -194,11 +197,11 @@ fn address(rest: &str) -> Option<(Option<Prefix>, usize)> {
         if digits > 0 { digits + 1 } else { 0 }
     });
     let len = body.len() + bits;
-    // `::` alone stands before a type.
+    // `::` alone precedes a type.
     if bits == 0 && !body.contains(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }
-    // `f::Act` is a name, a sign and a type.
+    // `f::Act` is a name, `::` and a type.
     if rest[len..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {
         return None;
     }
@@ -206,7 +209,7 @@ fn address(rest: &str) -> Option<(Option<Prefix>, usize)> {
     (prefix.is_some() || rest.starts_with(|c: char| c.is_ascii_digit())).then_some((prefix, len))
 }
 
-/// A function between its two values.
+/// A function in backquotes between its two arguments.
 fn backquoted(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     let name = rest[1..].split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\'')).next().unwrap_or("");
     let len = name.len() + 2;
@@ -220,7 +223,7 @@ fn backquoted(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
         .help("write it between its two values: ``ip_tos `any_bit` 3``"))
 }
 
-/// `0.001`, `1e-3`, `2.5e-4`: how long it is, if one begins here.
+/// The length of the fraction that begins here: `0.001`, `1e-3`, `2.5e-4`.
 fn fraction(digits: &str) -> Option<usize> {
     let run = |from: usize| digits[from..].find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len() - from);
     let whole = run(0);

@@ -1,4 +1,4 @@
-//! From tokens to expressions, by descent; operators by their strength.
+//! A recursive-descent parser with operator precedence: translates tokens to expressions.
 //!
 //! ```text
 //! program   = { binding ";" }                    import lines and signatures (name :: type) are read over
@@ -14,9 +14,9 @@ use super::lex::{Kind, Token};
 use super::{Binding, Error, Expr, Node};
 use std::ops::Range;
 
-/// Most expressions inside one another.
+/// Maximum nesting depth of expressions.
 const MAX_DEPTH: usize = 120;
-/// The words of groups that a filter of tcpdump's may stand behind, and what is written here.
+/// Words of group configurations that may precede a tcpdump filter, and the equivalent program.
 const GROUP_WORDS: [(&str, &str); 3] = [
     ("copy", "main = bpf \"…\""),
     ("steer", "main = bpf \"…\" >-> steer_flow"),
@@ -53,7 +53,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// How strongly an operator binds, and whether the right side may hold the same again.
+/// The precedence of an operator (a greater number binds more tightly), and true if it is right-associative.
 fn strength(operator: &str) -> Option<(u8, bool)> {
     Some(match operator {
         "$" => (0, true),
@@ -70,7 +70,7 @@ fn strength(operator: &str) -> Option<(u8, bool)> {
     })
 }
 
-/// What to write for an operator of other languages.
+/// Advice for an operator of other languages.
 fn foreign(operator: &str) -> String {
     let instead = match operator {
         "<-" => return "values are not bound in `do`; give the function a parameter".to_owned(),
@@ -125,7 +125,7 @@ impl Parser<'_> {
 
     fn unexpected(&self, wanted: &str) -> Error {
         let t = self.peek();
-        // What layout has put there has no length.
+        // Tokens that the layout rule inserted have an empty range.
         let at_end = self.tokens[self.next.min(self.tokens.len())..].iter().all(|t| t.span.is_empty());
         let found = match &t.kind {
             Kind::Name(n) | Kind::Operator(n) => format!("`{}`", n.trim_matches('`')),
@@ -237,7 +237,7 @@ impl Parser<'_> {
             }
             compared = level == 4;
             let at = self.take().span;
-            // Right-leaning chains are as deep as they are long.
+            // The recursion of a right-associative chain is as deep as the chain is long.
             self.depth += 1;
             let deep = self.depth >= MAX_DEPTH;
             let next = if deep { self.expr() } else { self.operators(if right { level } else { level + 1 }) };

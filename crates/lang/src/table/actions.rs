@@ -263,7 +263,7 @@ pub const CONTROL: &[Function] = &[
     ))),
 ];
 
-/// The class that nobody may join, because configuring takes no seat.
+/// The class `management`: no member can join it, so no program may select it.
 const MANAGEMENT: u64 = 63;
 
 fn class(g: &Arguments<'_, '_>) -> Result<u8, String> {
@@ -297,7 +297,7 @@ pub const DELIVERY: &[Function] = &[
         "A copy to each member of this class, 0 to 62, whatever was chosen before.",
         |g| {
             let class = class(g)?;
-            // A choice of members that was made before goes with it.
+            // The broadcast discards an earlier choice of members.
             seq([ActionTerm::Broadcast, ActionTerm::Classify(class)])
         }
     ),

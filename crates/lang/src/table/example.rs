@@ -1,5 +1,5 @@
-//! How each function is used: a call that a program may contain, in which `flows` is a flow map. The sentence of the table shows it or the
-//! type says it; where that would be odd, it is written down here.
+//! An example call of each function, for programs in which `flows` is a flow map. Most examples are in the function's
+//! description or follow from its type; the others are listed here.
 
 use super::Function;
 use crate::types::Type;
@@ -65,7 +65,7 @@ const WRITTEN: &[(&str, &str)] = &[
 ];
 
 impl Function {
-    /// A use of it; `None` of what takes nothing.
+    /// An example call; `None` for a function without parameters.
     pub fn example(&self) -> Option<String> {
         let of = self.of();
         let takes = of.parts().0;
@@ -82,7 +82,7 @@ impl Function {
     }
 }
 
-/// A value of a type.
+/// A value of this type.
 fn sample(of: &Type) -> String {
     match of {
         Type::Act => "drop".into(),

@@ -1,8 +1,8 @@
 //! The function table: for each function of the language its name, older names, type, effects, description, and
 //! evaluation to a term.
 //!
-//! The front end, type inference, evaluation and `docs/reference/packet-language-functions.md` use this table; a test compares the page with the
-//! table.
+//! The front end, type inference, evaluation and `docs/reference/packet-language-functions.md` use this table; a test
+//! compares the page with the table.
 
 mod actions;
 mod example;

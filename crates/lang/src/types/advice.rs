@@ -1,4 +1,4 @@
-//! What is said where types do not fit: what was wanted, what is there, and what was probably meant.
+//! Messages for type errors: the expected type, the actual type, and a likely correction.
 
 use super::Type;
 use crate::syntax::{Binding, Error, Expr, Node};
@@ -6,7 +6,7 @@ use crate::table::{self, Function};
 use base::nearest;
 use std::ops::Range;
 
-/// Whoever takes what is given to this.
+/// The function that takes an argument, as quoted in messages.
 pub fn whose(f: &Expr) -> String {
     match &f.node {
         Node::Name(name) => format!("`{name}`"),
@@ -15,7 +15,7 @@ pub fn whose(f: &Expr) -> String {
     }
 }
 
-/// `filter ip_ttl .< 9`, `is_tcp .&&. ip_ttl .< 9` → which parentheses are missing, where signs of the language stand between.
+/// The advice to add parentheses around a comparison: `filter ip_ttl .< 9`, `is_tcp .&&. ip_ttl .< 9`.
 pub fn binding(op: &str, first: &Expr) -> Option<String> {
     if !(op.starts_with('.') || op.ends_with('.')) {
         return None;
@@ -29,7 +29,7 @@ pub fn binding(op: &str, first: &Expr) -> Option<String> {
     })
 }
 
-/// `when is_tcp forward "eth1"` → what was probably meant.
+/// The advice to add parentheses around an argument: `when is_tcp forward "eth1"`.
 pub fn parenthesize(f: &Expr, args: &[Expr]) -> String {
     let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
     let mut inner = args.iter().filter_map(|a| {
@@ -44,7 +44,7 @@ pub fn parenthesize(f: &Expr, args: &[Expr]) -> String {
     }
 }
 
-/// In which order a function of the table takes its values, if there are several.
+/// The parameters of a function of the table in order, if there are several.
 pub fn order(f: &Expr) -> Option<String> {
     let Node::Name(name) = &f.node else { return None };
     let of = table::find(name)?.of();
@@ -52,7 +52,7 @@ pub fn order(f: &Expr) -> Option<String> {
     (takes.len() > 1).then(|| format!("`{name}` takes, in this order: {}", takes.join("; ")))
 }
 
-/// How a function of the table is used, whether something was given to it already or not.
+/// An example call of a function of the table, also if it has some arguments already.
 pub fn example(f: &Expr) -> Option<String> {
     match &f.node {
         Node::Name(name) => table::find(name)?.example(),
@@ -61,7 +61,7 @@ pub fn example(f: &Expr) -> Option<String> {
     }
 }
 
-/// One value more than is taken, after so many of them.
+/// The error for an argument behind the last parameter; the function takes `taken` arguments.
 pub fn too_many(whose: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
     let what = match taken {
         0 => format!("{whose} is {}, and takes nothing", of.words()),
@@ -77,7 +77,7 @@ pub fn too_many(whose: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
     })
 }
 
-/// One type where another is wanted.
+/// The error for a value of another type than expected.
 pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
     let error = Error::new(e.span.clone(), format!("{whose} takes {} here, this is {}", want.words(), have.words()));
     match (have, want) {
@@ -85,7 +85,7 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
             error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
         }
         (Type::Pred, Type::Prop) if whose == "`case`" => error.help("for a predicate write `if … then … else …`"),
-        // A function of the table; operators and names of the program stand elsewhere.
+        // Only functions of the table have an example; operators and names of the program have none.
         (Type::Prop, Type::Int)
             if let Some(example) = table::find(whose.trim_matches('`')).and_then(Function::example) =>
         {
@@ -126,19 +126,19 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
     }
 }
 
-/// `ip_src` → `key_ip_src`, where there is such a key.
+/// The name of the key for a field: `ip_src` → `key_ip_src`; `None` if there is no such key.
 fn as_key(name: &str) -> Option<String> {
     let key = format!("key_{name}");
     table::find(&key).map(|_| key)
 }
 
-/// What is said where a key is wanted and something stands that has the name of one.
+/// The advice for a name in place of the key with the corresponding name.
 pub fn key_of(e: &Expr) -> Option<String> {
     let Node::Name(name) = &e.node else { return None };
     as_key(name).map(|key| format!("the key of that name is `{key}`"))
 }
 
-/// A name that nobody has given.
+/// The error for an undefined name.
 pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], bindings: &[Binding]) -> Error {
     let error = Error::new(span, format!("`{name}` is not known"));
     if let Some(why) = table::removed(name) {
@@ -157,7 +157,7 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
     let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();
     let longer = |known: &&&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
     let mut begun: Vec<_> = all.iter().filter(longer).collect();
-    // The shortest are the plainest.
+    // Shorter names first, because they are usually the general form.
     begun.sort_by_key(|k| k.len());
     if !begun.is_empty() {
         let names: Vec<_> = begun.iter().take(3).map(|k| format!("`{k}`")).collect();

@@ -1,9 +1,11 @@
-//! Type inference (Damas and Milner, POPL 1982): each binding gets its most general type, in the order in which they need each other.
+//! Type inference (Damas and Milner, POPL 1982): each binding gets its most general type, after the bindings that it
+//! uses.
 //!
-//! Some things stand for another where the other is wanted: a text for an address or a device, a property for the predicate that it is not 0, a
-//! filter for the predicate of what it passes, a counter for its number, a number of millionths for a chance. What says or does
-//! something about a packet may be given one, which changes nothing, and a function that only wants the packet stands for what it makes
-//! of it: that is how Enif's programs name their packet. Bindings are pure and may not need themselves: there is no recursion, so every program ends.
+//! Some types convert implicitly to the expected type: a text to an address or a device, a property to the predicate
+//! that it is not 0, a filter to the predicate of the packets that it passes, a counter to its number, and a number of
+//! millionths to a probability. An action, predicate or property may be applied to the packet, with no effect, and a
+//! function that lacks only the packet stands for its result: programs for Enif name their packet in this way. Bindings
+//! are pure and not recursive, so every program ends.
 
 use super::Type;
 use super::advice::{self, mismatch, order, parenthesize, too_many, unknown, whose};
@@ -14,21 +16,21 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What is known of a binding.
+/// The result of type inference for a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindingInfo {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its most general type.
+    /// The most general type.
     pub of: Type,
-    /// What it may do, at most.
+    /// The effects that the binding may have.
     pub effects: Effects,
 }
 
-/// The types of all bindings, those first that others need.
+/// The types of all bindings; a binding comes after the bindings that it uses.
 ///
 /// # Errors
-/// The first thing that does not fit.
+/// The first type error.
 pub fn infer(bindings: &[Binding]) -> Result<Vec<BindingInfo>, Error> {
     let mut infer = Infer {
         bindings,
@@ -62,11 +64,12 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<BindingInfo>, Error> {
     Ok(infer.order)
 }
 
-/// Most expressions inside one another, those of bindings that need one another included.
+/// Maximum nesting depth of expressions, including those of the bindings that they use.
 const MAX_DEPTH: usize = 300;
-/// Most words of a type. A binding that uses another twice can double its type each time, so types are bounded by themselves.
+/// Maximum size of a type in nodes. A binding that uses another binding twice can double the size of its type each
+/// time, so types need a limit of their own.
 const MAX_TYPE: usize = 1000;
-/// Most words of types that are looked at in all; a program written by a human stays below a hundredth of it.
+/// Maximum number of type nodes visited in total; a program written by a person needs less than a hundredth of it.
 const MAX_WORK: usize = 10_000_000;
 
 type Scope = Vec<(String, Type)>;
@@ -75,15 +78,15 @@ struct Infer<'a> {
     bindings: &'a [Binding],
     known: HashMap<String, BindingInfo>,
     order: Vec<BindingInfo>,
-    /// Bindings that are being looked at.
+    /// Bindings whose inference is in progress.
     open: Vec<String>,
-    /// How deep in expressions, through all open bindings.
+    /// Current nesting depth of expressions, through all open bindings.
     depth: usize,
-    /// What each variable turned out to be.
+    /// For each type variable, the type to which it is bound.
     vars: Vec<Option<Type>>,
-    /// Words of types looked at so far.
+    /// Number of type nodes visited so far.
     work: Cell<usize>,
-    /// A type was larger than [`MAX_TYPE`], or all of them than [`MAX_WORK`]: nothing that was found since is to be believed.
+    /// True if a type exceeded [`MAX_TYPE`] or all types exceeded [`MAX_WORK`]; later results are invalid.
     too_large: Cell<bool>,
 }
 
@@ -126,7 +129,7 @@ impl Infer<'_> {
         Type::Var(self.vars.len() - 1)
     }
 
-    /// What the type turned out to be.
+    /// The type with all bound variables replaced.
     fn resolved(&self, t: &Type) -> Type {
         let mut words = 0;
         let resolved = self.expand(t, &mut words);
@@ -153,7 +156,7 @@ impl Infer<'_> {
         }
     }
 
-    /// With variables numbered from 0, for a type that stands by itself.
+    /// The type with its variables numbered from 0.
     fn general(&self, t: &Type) -> Type {
         fn number(t: &Type, seen: &mut Vec<usize>) -> Type {
             match t {
@@ -172,7 +175,7 @@ impl Infer<'_> {
         number(&self.resolved(t), &mut Vec::new())
     }
 
-    /// With fresh variables, for one use.
+    /// The type with fresh variables, for one use.
     fn instance(&mut self, t: &Type, fresh: &mut HashMap<usize, Type>) -> Type {
         match t {
             Type::Var(n) => {
@@ -188,7 +191,7 @@ impl Infer<'_> {
         }
     }
 
-    /// Whether the two can be the same, and then makes them so.
+    /// Unifies two types; returns false if they differ.
     fn unify(&mut self, a: &Type, b: &Type) -> bool {
         match (self.resolved(a), self.resolved(b)) {
             (a, b) if a == b => true,
@@ -205,7 +208,7 @@ impl Infer<'_> {
         }
     }
 
-    /// Whether one of type `have` can stand where `want` is wanted.
+    /// True if a value of type `have` can be used as `want`, possibly by an implicit conversion; unifies the types.
     fn stands_for(&mut self, have: &Type, want: &Type) -> bool {
         match (self.resolved(have), self.resolved(want)) {
             (Type::Text, Type::Net | Type::Device) | (Type::Prop | Type::Act, Type::Pred) => true,
@@ -244,7 +247,7 @@ impl Infer<'_> {
         effects: &mut Effects,
     ) -> Result<(), Error> {
         let have = self.expr(e, scope, effects)?;
-        // What goes down is written like a negative number.
+        // A decrease such as `(-1)` is written like a negative number.
         if matches!((&e.node, self.resolved(want)), (Node::Int(..0), Type::Change)) || self.stands_for(&have, want) {
             return Ok(());
         }
@@ -276,7 +279,7 @@ impl Infer<'_> {
                 let of = self.fresh();
                 for item in items {
                     let have = self.expr(item, scope, effects)?;
-                    // A text among addresses is an address, whichever comes first.
+                    // A list with texts and addresses is a list of addresses, whichever comes first.
                     match (self.resolved(&of), self.resolved(&have)) {
                         (Type::Text, Type::Net) => return self.list_of(Type::Net, items, scope, effects),
                         _ if self.stands_for(&have, &of) => (),
@@ -299,7 +302,7 @@ impl Infer<'_> {
                             self.want(arg, &from, &whose, scope, effects).map_err(|error| {
                                 let rest = args.len() - i - 1;
                                 let takes = self.resolved(&to).parts().0.len();
-                                // The likeliest reason of all for what does not fit.
+                                // The advice names the most likely cause.
                                 match order(f) {
                                     _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
                                     _ if *from == Type::Key && advice::key_of(arg).is_some() => {
@@ -373,7 +376,7 @@ impl Infer<'_> {
         })
     }
 
-    /// Whether this can be the packet, and then makes it so.
+    /// True if the expression can be the packet; unifies its type with the packet's.
     fn is_packet(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<bool, Error> {
         let of = self.expr(e, scope, effects)?;
         Ok(self.unify(&of, &Type::Packet))
@@ -425,7 +428,7 @@ impl Infer<'_> {
             Some(help) => e.help(help),
             None => e,
         };
-        // The table has the property first; operators that end in a dot have the number first.
+        // In the table the property comes first; operators that end in a dot have the number first.
         let turned = op.ends_with('.') && !op.starts_with('.');
         let (first, second) = if turned { (b, a) } else { (a, b) };
         self.want(first, takes[0], &whose, scope, effects).map_err(hint)?;
