@@ -3,10 +3,9 @@
 //! ```text
 //!   producer (u32) ... consumer (u32) ... flags (u32) ... entries[size], size a power of two
 //! ```
-//! Indexes increase without limit and are masked on access. The producer writes entries, then its index with release
-//! order; the consumer reads that index with acquire order, then the entries, then writes its own index with release
-//! order. Each side keeps a copy of the other's index and reads the shared one only when the copy shows no more
-//! entries.
+//! Indexes wrap only at 2^32 and are masked on access. The producer writes entries, then its index with release order;
+//! the consumer reads that index with acquire order, then the entries, then writes its own index with release order.
+//! Each side keeps a copy of the other's index and reads the shared one only when the copy shows no more entries.
 
 use super::{Step, StepError, get, set};
 use std::io;
