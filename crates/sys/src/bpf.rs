@@ -207,7 +207,7 @@ pub fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
 /// `BPF_OBJ_GET_INFO_BY_FD` of a program.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
     // struct bpf_prog_info begins: type, id, tag[8], jited_prog_len, xlated_prog_len. The lengths of its lists are zero
     // here, so the kernel writes no lists; verified_insns is at byte 216.
@@ -221,7 +221,7 @@ pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
 /// `BPF_OBJ_GET_INFO_BY_FD` of an XDP link.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // struct bpf_link_info begins: type, id, prog_id, (padding), and for XDP the ifindex.
     let words: [u32; 6] = object_info(link)?;
@@ -382,7 +382,7 @@ fn object_name(name: &str) -> [u8; NAME_BYTES] {
 /// # Safety
 /// Every pointer in `attr` must be valid for the command's use of it.
 unsafe fn call<A>(command: u32, attr: &mut A) -> io::Result<i32> {
-    // SAFETY: the kernel reads and writes at most `size_of::<A>()` bytes of the attributes; the rest is the caller's word.
+    // SAFETY: the kernel reads and writes at most `size_of::<A>()` bytes of the attributes; the caller guarantees the rest.
     let answer = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer as i32) }
 }
@@ -390,9 +390,9 @@ unsafe fn call<A>(command: u32, attr: &mut A) -> io::Result<i32> {
 /// # Safety
 /// As for [`call`], and the command must return a new file descriptor.
 unsafe fn call_fd<A>(command: u32, attr: &mut A) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's word.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { call(command, attr) }?;
-    // SAFETY: the kernel has just opened it for us (with close-on-exec) and nobody else knows of it.
+    // SAFETY: the kernel has just opened the descriptor (with close-on-exec), so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -38,7 +38,7 @@ pub fn since_monotonic() -> Duration {
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every x86-64 processor has the instruction.
+        // SAFETY: every x86-64 CPU has the instruction.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(target_arch = "x86_64"))]

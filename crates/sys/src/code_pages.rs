@@ -38,7 +38,7 @@ impl CodePages {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so `raw` is a new descriptor that nobody else owns.
+        // SAFETY: the call succeeded, so `raw` is a new descriptor without another owner.
         let file = unsafe { OwnedFd::from_raw_fd(raw) };
         File::from(file.try_clone()?).set_len(len as u64)?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;

@@ -142,7 +142,7 @@ unsafe fn request(name: &str, code: libc::c_ulong, data: *mut libc::c_char) -> i
     if raw < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     // SAFETY: `ifreq` is plain data for which all zeros is valid.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };

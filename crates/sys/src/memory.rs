@@ -54,8 +54,8 @@ pub fn prefer_huge_pages(region: std::ops::Range<*const u8>) {
     let end = region.end.addr() / HUGE_PAGE * HUGE_PAGE;
     if let Some(len) = end.checked_sub(start).filter(|len| *len > 0) {
         let at = region.start.wrapping_add(start - region.start.addr()).cast_mut().cast();
-        // SAFETY: the kernel looks the range up among the mappings of this process and marks those it finds; no content
-        // changes, whoever owns it.
+        // SAFETY: the kernel finds the mappings of this process in the range and marks them; the content does not
+        // change, independent of the owner of the memory.
         unsafe { libc::madvise(at, len, libc::MADV_HUGEPAGE) };
     }
 }
@@ -134,7 +134,7 @@ impl SharedMemory {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so `raw` is a new descriptor that nobody else owns.
+        // SAFETY: the call succeeded, so `raw` is a new descriptor without another owner.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         File::from(fd.try_clone()?).set_len(len as u64)?;
         let mut memory = Self::map(fd, len, mirrored, Access::ReadWrite, pages)?;

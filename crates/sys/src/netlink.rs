@@ -173,7 +173,7 @@ impl Netlink {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES] })
     }

@@ -106,11 +106,11 @@ pub fn is_folder(path: &Path) -> bool {
 pub fn list(path: &Path) -> io::Result<Vec<(OsString, FileKind)>> {
     let folder = at(path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
     let fd = std::os::fd::IntoRawFd::into_raw_fd(folder);
-    // SAFETY: an open descriptor of a folder, which belongs to the stream if that is made.
+    // SAFETY: an open descriptor of a directory, which belongs to the stream after success.
     let stream = unsafe { libc::fdopendir(fd) };
     if stream.is_null() {
         let error = io::Error::last_os_error();
-        // SAFETY: nobody else has it.
+        // SAFETY: the descriptor has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
         return Err(error);
     }
@@ -258,7 +258,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// messages contain the path that was given.
 pub fn resolve(path: &Path) -> PathBuf {
     let is_link = |p: &Path| p.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-    // With a trailing slash, the link itself would be followed.
+    // With a trailing slash, `symlink_metadata` would follow the link.
     if !path.components().as_path().ancestors().any(is_link) {
         return path.to_owned();
     }
@@ -320,7 +320,7 @@ fn whole(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
         if let Ok(fd) = RawFd::try_from(fd)
             && fd >= 0
         {
-            // SAFETY: the kernel has just given it to nobody else.
+            // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
         let error = io::Error::last_os_error();
@@ -360,7 +360,7 @@ fn by_parts(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given it to nobody else.
+        // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
         let opened = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         // With O_PATH, a link itself is opened instead of followed.
         if !last && opened.metadata()?.is_symlink() {

@@ -75,7 +75,7 @@ impl PacketSocket {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(raw) }))
     }
 

@@ -75,7 +75,7 @@ pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
     impl Drop for Back {
         fn drop(&mut self) {
             // A thread that was permitted to raise its priority may restore it.
-            // SAFETY: the parameter is what the kernel told of this thread; id 0 is the calling thread.
+            // SAFETY: the parameter is what the kernel returned for this thread; id 0 is the calling thread.
             unsafe { libc::sched_setscheduler(0, self.0, &self.1) };
         }
     }

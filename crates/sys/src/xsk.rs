@@ -110,7 +110,7 @@ fn socket() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it for us and nobody else knows of it.
+    // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -134,7 +134,7 @@ fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()>
         flags: 0,
         pad: 0,
     };
-    // SAFETY: the area outlives the socket: whoever owns the one holds the other.
+    // SAFETY: the area outlives the socket: each owner of the socket also holds the area.
     unsafe { set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration) }
 }
 
@@ -213,7 +213,7 @@ fn pending_error(fd: &OwnedFd) -> io::Result<()> {
 /// `T` must be the option's type, and what it points to good for what the kernel does with it.
 unsafe fn set<T>(fd: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value is live for the call and of the size given; the rest is the caller's word.
+    // SAFETY: the value is live for the call and of the size given; the caller guarantees the rest.
     let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), bytes) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

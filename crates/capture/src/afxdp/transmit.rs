@@ -75,7 +75,7 @@ enum WaitFor {
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Transmitter {
-    /// Opens the queue for sending. No XDP program is needed on this port.
+    /// Opens the queue for sending. No XDP program is needed on this interface.
     ///
     /// # Errors
     /// [`SourceError`] with advice.

@@ -79,7 +79,7 @@ pub fn statistics(name: &str) -> io::Result<Vec<(String, u64)>> {
     // long as necessary, because the kernel writes as many numbers as the interface has at that time.
     let mut w = vec![0u64; 1 + names.len() * 2];
     w[0] = pair(GET_STATS, names.len() as u32);
-    // SAFETY: the words are the structure with room for twice as many numbers as the port has.
+    // SAFETY: the words are the structure with room for twice as many numbers as the interface has.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
     Ok(names.into_iter().zip(w.into_iter().skip(1)).collect())
 }
@@ -100,7 +100,7 @@ fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
     let room = count as usize * 2;
     let mut bytes = vec![0u32; 3 + room * NAME_BYTES / 4];
     (bytes[0], bytes[1], bytes[2]) = (GET_STRINGS, set, count);
-    // SAFETY: the words are the structure with room for twice as many names as the port has.
+    // SAFETY: the words are the structure with room for twice as many names as the interface has.
     unsafe { command(name, bytes.as_mut_ptr().cast()) }?;
     let count = (bytes[2] as usize).min(room);
     let bytes: Vec<u8> = bytes[3..].iter().flat_map(|w| w.to_ne_bytes()).collect();

@@ -37,7 +37,7 @@ fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it for us and nobody else knows of it.
+    // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: all zeros is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -204,7 +204,7 @@ impl Receiver {
     /// The kernel's counters.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn statistics(&self) -> io::Result<Statistics> {
         statistics(&self.fd)
     }

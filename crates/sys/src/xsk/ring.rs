@@ -169,7 +169,7 @@ impl<E> Shared<E> {
             return Err(io::Error::last_os_error()).step(step);
         }
         let map = NonNull::new(map.cast::<u8>()).ok_or_else(|| io::Error::other("mmap answered zero")).step(step)?;
-        // SAFETY: the kernel says that the four fields lie at these offsets of the mapping, aligned for their types.
+        // SAFETY: according to the kernel, the four fields lie at these offsets of the mapping, aligned for their types.
         unsafe {
             Ok(Self {
                 map,

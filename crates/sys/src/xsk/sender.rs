@@ -224,7 +224,7 @@ impl Sender {
     /// The kernel's counters.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn statistics(&self) -> io::Result<Statistics> {
         statistics(&self.fd)
     }

@@ -79,7 +79,7 @@ impl Umem {
     /// # Safety
     /// The range must lie in the area, and must not be written to during the lifetime of the result.
     pub(super) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
     }
 
@@ -89,7 +89,7 @@ impl Umem {
     /// The range must lie in the area, and must not be accessed otherwise during the lifetime of the result.
     #[allow(clippy::mut_from_ref, reason = "chunks are owned one by one, by the sockets")]
     pub(super) unsafe fn bytes_mut(&self, at: usize, len: usize) -> &mut [u8] {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
     }
 
